@@ -1,0 +1,31 @@
+# Every command of the project; CI runs these and nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: install run test check chaos bench
+
+install: $(VENV)/installed
+
+# The lock pins every version and names no host; pip uses whatever registry this machine is set up for.
+$(VENV)/installed: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "chatlanes needs Python 3.11 or newer: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+run: install
+	$(BIN)/python -m sandbox
+
+test: install
+	$(BIN)/python -m pytest $(ARGS)
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install
+	$(BIN)/python -m bench $(ARGS)
