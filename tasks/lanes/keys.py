@@ -1,0 +1,56 @@
+"""Every Redis key of the lanes, with its type.
+
+Promises that Python and the scripts name the same keys (a test compares them with lua/prelude.lua). All of
+them live in one database: several apps that share it share the lanes, so each puts its own name into its lane
+keys and message ids. Redis Cluster is not supported: a script touches keys it is not told beforehand.
+"""
+
+#: hash: state, queue, lanes (joined by \n), seq (its place in them), fence, holder, failed, died, replayed
+MESSAGE = "lanes:message:"
+#: string: the stored message (envelope.py)
+BODY = "lanes:body:"
+#: list: one JSON problem for each failure
+ERRORS = "lanes:errors:"
+#: zset: message id -> seq, the first one is the oldest
+LANE = "lanes:lane:"
+#: list: at most one element, popped by the worker it wakes
+BELL = "lanes:bell:"
+#: string: bitmap of SEEN_BLOCK consecutive numbers, named <scope>:<block>
+SEEN = "lanes:seen:"
+#: zset: message id -> expiry, ms
+LEASES = "lanes:leases"
+#: zset: message id -> due, ms
+DELAYED = "lanes:delayed"
+#: zset: message id -> buried at, ms
+DEAD = "lanes:dead"
+#: hash: pending (now), seq (the last one), and totals: appended, seen, handed_out, settled, released, retried,
+#: buried, replayed, expired, refused, repaired
+COUNTS = "lanes:counts"
+#: string: when the last sweep ran, ms
+SWEPT = "lanes:swept"
+# Besides: one list for each lane queue, under the queue's own name as kombu and Flower expect: ids of ready messages.
+
+#: Update ids are remembered for as long as Telegram keeps an update at most, twice: 24 h (getUpdates documentation).
+SEEN_TTL_S = 48 * 3600
+#: 8 KiB for each bitmap: small enough for one update a day, and 50 million consecutive ids take 6 MB.
+SEEN_BLOCK = 65_536
+
+
+def message(message_id: str) -> str:
+    return MESSAGE + message_id
+
+
+def body(message_id: str) -> str:
+    return BODY + message_id
+
+
+def errors(message_id: str) -> str:
+    return ERRORS + message_id
+
+
+def lane(key: str) -> str:
+    return LANE + key
+
+
+def bell(queue: str) -> str:
+    return BELL + queue

@@ -1,0 +1,97 @@
+-- prelude: what the verbs share. It stands in front of each of them when it is loaded, so that every
+-- move between two states is written once. Keys are those of keys.py; TIME is the one clock.
+
+local MESSAGE, BODY, ERRORS = 'lanes:message:', 'lanes:body:', 'lanes:errors:'
+local LANE, BELL, SEEN = 'lanes:lane:', 'lanes:bell:', 'lanes:seen:'
+local LEASES, DELAYED, DEAD = 'lanes:leases', 'lanes:delayed', 'lanes:dead'
+local COUNTS, SWEPT = 'lanes:counts', 'lanes:swept'
+
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now_ms = math.floor(now_us / 1000)
+local touched = {} -- queues that may have become worth a worker's turn
+
+local function count(name, by)
+  if by ~= 0 then redis.call('HINCRBY', COUNTS, name, by) end
+end
+
+-- Greater than any fence this message had, also when Redis forgot the last ones (a failover): its clock went on.
+local function next_fence(old)
+  return string.format('%.0f', math.max((tonumber(old) or 0) + 1, now_us))
+end
+
+local function split(lanes)
+  local keys = {}
+  for key in string.gmatch(lanes or '', '[^\n]+') do keys[#keys + 1] = key end
+  return keys
+end
+
+local function holds(id, fence)
+  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'queue', 'lanes')
+  if found[1] == 'leased' and found[2] == fence then return { queue = found[3], lanes = split(found[4]) } end
+end
+
+local function first_everywhere(id, lanes)
+  for _, key in ipairs(lanes) do
+    if redis.call('ZRANGE', LANE .. key, 0, 0)[1] ~= id then return false end
+  end
+  return true
+end
+
+-- A newcomer goes to the end of its queue; what was there before goes back to the front.
+local function to_ready(id, queue, back)
+  redis.call('HSET', MESSAGE .. id, 'state', 'ready')
+  redis.call(back and 'RPUSH' or 'LPUSH', queue, id)
+  touched[queue] = true
+end
+
+-- The first of each lane becomes ready when it is the first of all of its lanes; an id without a message is no first.
+local function advance(lanes)
+  for _, key in ipairs(lanes) do
+    local first = redis.call('ZRANGE', LANE .. key, 0, 0)[1]
+    while first do
+      local found = redis.call('HMGET', MESSAGE .. first, 'state', 'queue', 'lanes')
+      if found[1] == 'waiting' and first_everywhere(first, split(found[3])) then to_ready(first, found[2]) end
+      if found[1] then break end
+      redis.call('ZREM', LANE .. key, first)
+      first = redis.call('ZRANGE', LANE .. key, 0, 0)[1]
+    end
+  end
+end
+
+local function leave(id, lanes)
+  for _, key in ipairs(lanes) do redis.call('ZREM', LANE .. key, id) end
+  redis.call('ZREM', LEASES, id)
+  advance(lanes)
+end
+
+local function settle(id, lanes)
+  redis.call('DEL', MESSAGE .. id, BODY .. id, ERRORS .. id)
+  leave(id, lanes)
+end
+
+-- Every take-back gives a new fence: whoever still holds the old one is refused from here on.
+local function take_back(id, state)
+  local fence = next_fence(redis.call('HGET', MESSAGE .. id, 'fence'))
+  redis.call('HSET', MESSAGE .. id, 'state', state, 'fence', fence)
+  redis.call('HDEL', MESSAGE .. id, 'holder')
+  redis.call('ZREM', LEASES, id)
+end
+
+local function bury(id, lanes, problem)
+  take_back(id, 'buried')
+  redis.call('RPUSH', ERRORS .. id, problem)
+  redis.call('ZADD', DEAD, now_ms, id)
+  leave(id, lanes)
+  count('pending', -1)
+  count('buried', 1)
+end
+
+-- Wakes one worker for each queue that has something ready; that worker wakes the next one if it leaves some.
+local function ring_bells()
+  for queue in pairs(touched) do
+    if redis.call('LLEN', queue) > 0 and redis.call('LLEN', BELL .. queue) == 0 then
+      redis.call('LPUSH', BELL .. queue, 1)
+    end
+  end
+end

@@ -1,0 +1,22 @@
+-- reconcile: release, uncounted, what is leased in a holder's name and not in its hands: a reply that never arrived.
+-- KEYS  none
+-- ARGV  holder
+--       then id, once for each message the holder does hold
+-- Returns how many were released
+local holder = unpack(ARGV, 1, 1)
+
+local held, released = {}, 0
+for i = 2, #ARGV do held[ARGV[i]] = true end
+for _, id in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
+  if not held[id] then
+    local found = redis.call('HMGET', MESSAGE .. id, 'state', 'holder', 'queue')
+    if found[1] == 'leased' and found[2] == holder then
+      take_back(id, 'ready')
+      to_ready(id, found[3], true)
+      released = released + 1
+    end
+  end
+end
+count('released', released)
+ring_bells()
+return released

@@ -1,0 +1,20 @@
+-- release: give messages back untouched: each stays first in its lanes and is ready at once.
+-- KEYS  none
+-- ARGV  id fence died, once for each message; `died` is 1 when its process died after it had started, else 0
+-- Returns the ids that were lost, so that nothing was changed
+local lost = {}
+for i = 1, #ARGV, 3 do
+  local id, fence, died = unpack(ARGV, i, i + 2)
+  local mine = holds(id, fence)
+  if mine then
+    if died == '1' then redis.call('HINCRBY', MESSAGE .. id, 'died', 1) end
+    take_back(id, 'ready')
+    to_ready(id, mine.queue, true)
+    count('released', 1)
+  else
+    lost[#lost + 1] = id
+  end
+end
+count('refused', #lost)
+ring_bells()
+return lost

@@ -1,0 +1,16 @@
+-- retry: give a message back after a failure: it stays first in its lanes, which wait until it is due.
+-- KEYS  none
+-- ARGV  id fence delay_ms problem
+-- Returns 1, or 0 when the lease was lost and nothing was changed
+local id, fence, delay_ms, problem = unpack(ARGV, 1, 4)
+
+if not holds(id, fence) then
+  count('refused', 1)
+  return 0
+end
+take_back(id, 'delayed')
+redis.call('HINCRBY', MESSAGE .. id, 'failed', 1)
+redis.call('RPUSH', ERRORS .. id, problem)
+redis.call('ZADD', DELAYED, now_ms + delay_ms, id)
+count('retried', 1)
+return 1

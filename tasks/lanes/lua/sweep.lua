@@ -1,0 +1,46 @@
+-- sweep: a bounded batch of what time brings about: expired leases and due retries become ready.
+-- KEYS  none
+-- ARGV  lease_ms limit
+-- Returns {expired, due, ms until the next one is due (-1: none is leased or delayed)}
+local lease_ms, limit = unpack(ARGV, 1, 2)
+lease_ms, limit = tonumber(lease_ms), tonumber(limit)
+
+-- Nobody swept for a while: Redis may have been away, and nobody could renew. Whoever lives renews within a third
+-- of a lease; it gets that time, once.
+local grace_ms = math.floor(lease_ms / 3)
+local swept = tonumber(redis.call('GET', SWEPT))
+redis.call('SET', SWEPT, now_ms)
+if swept and now_ms - swept > grace_ms then
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', LEASES, '-inf', now_ms + grace_ms)) do
+    redis.call('ZADD', LEASES, now_ms + grace_ms, id)
+  end
+end
+
+local function take(zset, state, each)
+  local ids = redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'LIMIT', 0, limit)
+  local moved = 0
+  for _, id in ipairs(ids) do
+    redis.call('ZREM', zset, id)
+    local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue')
+    if found[1] == state then
+      each(id)
+      take_back(id, 'ready')
+      to_ready(id, found[2], true)
+      moved = moved + 1
+    end
+  end
+  return moved
+end
+
+-- Whoever held it is gone, and it may be the cause.
+local expired = take(LEASES, 'leased', function(id) redis.call('HINCRBY', MESSAGE .. id, 'died', 1) end)
+local due = take(DELAYED, 'delayed', function() end)
+count('expired', expired)
+ring_bells()
+
+local next_ms = -1
+for _, zset in ipairs({ LEASES, DELAYED }) do
+  local first = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2]
+  if first and (next_ms < 0 or first - now_ms < next_ms) then next_ms = math.max(first - now_ms, 0) end
+end
+return { expired, due, next_ms }

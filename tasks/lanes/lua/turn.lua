@@ -1,0 +1,87 @@
+-- turn: settle what is done, then hand out what is ready, in one step: one round trip, one fsync.
+-- KEYS  the queues, each a list of ready ids, in the order to look at them
+-- ARGV  holder lease_ms room budget max_deaths holding settles
+--       then id fence, once for each of `settles`
+-- Returns {lost ids, ready messages left (0 or 1), suspects left (0 or 1), then for each message handed out
+--       id, fence, queue, died, failed, ms since its replay (-1: never), stored}
+local holder, lease_ms, room, budget, max_deaths, holding, settles = unpack(ARGV, 1, 7)
+room, budget, holding = tonumber(room), tonumber(budget), tonumber(holding)
+
+-- After two deaths a message is suspected of killing its worker: it is handed out alone, so that nothing dies beside it.
+local SUSPECT_AFTER = 2
+local lost, done, taken, suspects = {}, 0, 0, {}
+local answer = { lost, 0, 0 }
+
+for i = 8, 7 + 2 * settles, 2 do
+  local mine = holds(ARGV[i], ARGV[i + 1])
+  if mine then
+    settle(ARGV[i], mine.lanes)
+    done = done + 1
+  else
+    lost[#lost + 1] = ARGV[i]
+  end
+end
+
+-- Somebody pushed a whole Celery message onto the list of ids, as stock Celery does: it gets a record, and no lane.
+local function adopt(entry, queue)
+  local ok, decoded = pcall(cjson.decode, entry)
+  local id = ok and type(decoded) == 'table' and type(decoded.headers) == 'table' and decoded.headers.id
+  if type(id) ~= 'string' then id = 'foreign:' .. redis.sha1hex(entry) end
+  if redis.call('EXISTS', MESSAGE .. id) == 1 then id = id .. ':' .. next_fence() end
+  redis.call('HSET', MESSAGE .. id, 'state', 'ready', 'queue', queue, 'lanes', '', 'seq', next_fence())
+  redis.call('SET', BODY .. id, entry)
+  count('pending', 1)
+  return id
+end
+
+local function hand_out(id, queue)
+  if string.sub(id, 1, 1) == '{' then id = adopt(id, queue) end
+  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'lanes', 'died', 'failed', 'replayed')
+  if found[1] ~= 'ready' then return 0 end -- a leftover: the message is gone, or elsewhere
+  local died, stored = tonumber(found[4]) or 0, redis.call('GET', BODY .. id)
+  if not stored or died >= tonumber(max_deaths) then
+    local why = stored and 'its worker died ' .. died .. ' times' or 'its body was lost'
+    bury(id, split(found[3]), cjson.encode({ at_ms = now_ms, type = 'Buried', message = why }))
+    return 0
+  end
+  if died >= SUSPECT_AFTER and holding + taken > 0 then
+    suspects[#suspects + 1] = { id, queue }
+    return 0
+  end
+  local fence = next_fence(found[2])
+  redis.call('HSET', MESSAGE .. id, 'state', 'leased', 'fence', fence, 'holder', holder)
+  redis.call('ZADD', LEASES, now_ms + lease_ms, id)
+  local replayed = found[6] and now_ms - found[6] or -1
+  for _, value in ipairs({ id, fence, queue, died, tonumber(found[5]) or 0, replayed, stored }) do
+    answer[#answer + 1] = value
+  end
+  return died >= SUSPECT_AFTER and room or 1
+end
+
+local queues, at = { unpack(KEYS) }, 1
+while taken < room and budget > 0 and #queues > 0 do
+  local id = redis.call('RPOP', queues[at])
+  if id then
+    taken = taken + hand_out(id, queues[at])
+    budget, at = budget - 1, at + 1
+  else
+    table.remove(queues, at)
+  end
+  if at > #queues then at = 1 end
+end
+
+for _, suspect in ipairs(suspects) do redis.call('RPUSH', suspect[2], suspect[1]) end
+for _, queue in ipairs(KEYS) do
+  if redis.call('LLEN', queue) > 0 then
+    answer[2], touched[queue] = 1, true
+  else
+    redis.call('DEL', BELL .. queue) -- nobody waits for this bell, or it would be gone
+  end
+end
+answer[3] = math.min(#suspects, 1)
+count('pending', -done)
+count('settled', done)
+count('refused', #lost)
+count('handed_out', (#answer - 3) / 7)
+ring_bells()
+return answer

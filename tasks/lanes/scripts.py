@@ -1,0 +1,71 @@
+"""Loads the Lua verbs and binds their arguments by the names their headers give.
+
+A header is the contract: `-- ARGV  holder lease_ms` are the fixed arguments, `--       then id fence, …` the group
+that repeats. A call that does not fit it raises TypeError before anything is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import NoScriptError
+
+_LUA = files("tasks.lanes") / "lua"
+_FIXED = re.compile(r"^-- ARGV  (.*)$", re.MULTILINE)
+_GROUP = re.compile(r"^--       then ([\w ]+?)(?:,.*)?$", re.MULTILINE)
+
+Argument = str | bytes | int | float
+
+
+class Script:
+    """One verb. `group` is empty where nothing repeats."""
+
+    def __init__(self, name: str) -> None:
+        verb = (_LUA / f"{name}.lua").read_text()
+        self.name = name
+        self.source = (_LUA / "prelude.lua").read_text() + verb
+        self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        self.fixed, self.group = _contract(name, verb)
+
+    def command(
+        self, keys: Sequence[str] = (), group: Iterable[Sequence[Argument]] = (), **fixed: Argument
+    ) -> list[Argument]:
+        """The EVALSHA command. Raises TypeError when the arguments are not those of the header."""
+        if tuple(fixed) != self.fixed:
+            raise TypeError(f"{self.name}.lua takes {self.fixed}, not {tuple(fixed)}")
+        command: list[Argument] = ["EVALSHA", self.sha, len(keys), *keys, *fixed.values()]
+        for values in group:
+            if len(values) != len(self.group):
+                raise TypeError(f"{self.name}.lua repeats {self.group}, not {values!r}")
+            command.extend(values)
+        return command
+
+    def run(self, client: Redis, command: list[Argument]) -> Any:
+        """Run a command made by `command`. NOSCRIPT means that nothing ran, so it is loaded and sent again."""
+        try:
+            return client.execute_command(*command)
+        except NoScriptError:
+            client.script_load(self.source)
+            return client.execute_command(*command)
+
+
+def _contract(name: str, verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    argv = _FIXED.search(verb)
+    if argv is None:
+        raise ValueError(f"{name}.lua has no ARGV line in its header")
+    group = _GROUP.search(verb)
+    words = argv.group(1)
+    if group is None and "once for each" in words:  # nothing but a group
+        return (), tuple(words.split(",")[0].split())
+    return tuple(words.split()), tuple(group.group(1).split()) if group else ()
+
+
+@cache
+def script(name: str) -> Script:
+    return Script(name)
