@@ -1,0 +1,107 @@
+"""What a setting's text must look like beyond its type; pure functions that return the value or raise ValueError.
+
+Promises nothing about the sentence a user reads: that stands beside the setting it belongs to, in `settings.model`.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+ORDERS = ("chat", "chat+user", "topic", "user")
+
+_KIND = re.compile(r"[a-z]+(_[a-z]+)*")
+_TOKEN = re.compile(r"[0-9]{1,19}:[A-Za-z0-9_-]{1,100}")
+_TOKEN_WITHIN = re.compile(r"[0-9]{3,}(:|%3A)[A-Za-z0-9_-]{10,}", re.IGNORECASE)
+_WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
+_HOSTS = re.compile(r"[\w.\-\[\]:,]*(/[\w.\-]*)*")
+
+
+def without_blanks(given: Any) -> Any:
+    """What was given, stripped, less the names set to nothing: compose files and CI set empty strings for "unset"."""
+    if not isinstance(given, dict):
+        return given
+    stripped = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
+    return {name: value for name, value in stripped.items() if value != ""}
+
+
+def bot_token(text: str) -> str:
+    return _matching(_TOKEN, text)
+
+
+def webhook_secret(text: str) -> str:
+    return _matching(_WEBHOOK_SECRET, text)
+
+
+def web_address(text: str) -> str:
+    """An http(s) address without its trailing slash, to put paths behind; never one that holds a token."""
+    parts = urlsplit(text)
+    _require(parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment)
+    _require(parts.port != 0 and not re.search(r"\s", text) and not _TOKEN_WITHIN.search(text))
+    return text.rstrip("/")
+
+
+def redis_address(text: str) -> str:
+    """A Redis URL; several Sentinels stand in one, divided by semicolons, as everywhere in Celery."""
+    addresses = text.split(";")
+    schemes = {urlsplit(address).scheme for address in addresses}
+    _require(len(schemes) == 1 and schemes <= {"redis", "rediss", "sentinel"})
+    _require(len(addresses) == 1 or schemes == {"sentinel"})
+    for address in addresses:
+        parts = urlsplit(address)
+        _require(bool(parts.hostname) and parts.port != 0 and not re.search(r"\s", address))
+        _require(re.fullmatch(r"/?[0-9]*", parts.path) is not None)
+    return text
+
+
+def import_path(text: str) -> str:
+    """`module:attribute`, each a dotted name."""
+    module, colon, attribute = text.partition(":")
+    names = [*module.split("."), *attribute.split(".")]
+    _require(bool(colon) and all(name.isidentifier() for name in names))
+    return text
+
+
+def order(text: str) -> str:
+    return text if text in ORDERS else import_path(text)
+
+
+def kinds(text: Any) -> Any:
+    """A comma list of kinds of update. Any name of the right shape: Telegram adds kinds faster than we release."""
+    names = [name.strip() for name in text.split(",")] if isinstance(text, str) else list(text)
+    named = tuple(dict.fromkeys(name for name in names if name))
+    _require(bool(named) and all(_KIND.fullmatch(name) for name in named))
+    return named
+
+
+def existing_file(path: Path) -> Path:
+    _require(path.is_file())
+    return path
+
+
+def shown(text: str) -> str:
+    """Any other value without what may be a password or a token that strayed into it."""
+    return _TOKEN_WITHIN.sub("***", re.sub(r"//[^/]*@", "//***@", text))
+
+
+def redis_address_shown(text: str) -> str:
+    """A Redis URL without what may be a password: that is, anything that does not read as hosts, ports and a path."""
+    return ";".join(map(_place_shown, text.split(";")))
+
+
+def _place_shown(address: str) -> str:
+    scheme, divider, rest = address.rpartition("://")
+    secret, _, place = rest.partition("?")[0].rpartition("@")
+    hidden = "***@" if secret else ""
+    shown = place if _HOSTS.fullmatch(place) and not re.search(r"(^|\D):\D|^:", place) else "***"
+    return f"{scheme if scheme.isalnum() or not scheme else '***'}{divider}{hidden}{shown}"
+
+
+def _matching(pattern: re.Pattern[str], text: str) -> str:
+    _require(pattern.fullmatch(text) is not None)
+    return text
+
+
+def _require(holds: bool) -> None:
+    if not holds:
+        raise ValueError

@@ -1,0 +1,161 @@
+"""The settings themselves: one field each, with everything anyone says about it.
+
+Promises that a value of this class is whole, valid and unchangeable, and that its repr holds no secret.
+Does not read the environment: `settings.reading` does, and `settings.table` writes the documentation from here.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from settings import checks
+
+
+class SettingsError(Exception):
+    """One line for each wrong variable: its name, its value (never a secret's), and what is allowed."""
+
+
+def _text(default: str | None, allowed: str, means: str, *, shown: bool = True) -> Any:
+    return Field(default, description=means, repr=shown, json_schema_extra={"unit": "", "allowed": allowed})
+
+
+def _number(default: float | None, unit: str, least: float, most: float, means: str) -> Any:
+    whole = isinstance(least, int)
+    allowed = f"a whole number from {least:,} to {most:,}" if whole else f"a number from {least:,g} to {most:,g}"
+    extra: Any = {"unit": unit, "allowed": allowed}
+    return Field(default, ge=least, le=most, allow_inf_nan=False, description=means, json_schema_extra=extra)
+
+
+def _secret(check: Any) -> AfterValidator:
+    return AfterValidator(lambda secret: SecretStr(check(secret.get_secret_value())))
+
+
+BotToken = Annotated[SecretStr, _secret(checks.bot_token)]
+WebhookSecret = Annotated[SecretStr, _secret(checks.webhook_secret)]
+WebAddress = Annotated[str, AfterValidator(checks.web_address)]
+RedisAddress = Annotated[str, AfterValidator(checks.redis_address)]
+ImportPath = Annotated[str, AfterValidator(checks.import_path)]
+Order = Annotated[str, AfterValidator(checks.order)]
+Kinds = Annotated[tuple[str, ...], BeforeValidator(checks.kinds)]
+ExistingFile = Annotated[Path, AfterValidator(checks.existing_file)]
+
+_MODULE_ATTRIBUTE = "module:attribute, such as examples.echo:handle"
+
+
+class Settings(BaseSettings):
+    """Each setting once. The order is that of the documentation."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    bot_token: BotToken | None = _text(None, "<digits>:<letters>, as @BotFather gives it", "From @BotFather.")
+    bot_api_url: WebAddress = _text(
+        "https://api.telegram.org",
+        "an address with http:// or https://, without a query",
+        "Where the Bot API answers: Telegram's servers, or a local Bot API server.",
+    )
+    bot: ImportPath = _text(
+        "examples.echo:handle", _MODULE_ATTRIBUTE, "Import path of the bot. The current directory is looked in first."
+    )
+    redis_url: RedisAddress = _text(
+        "redis://127.0.0.1:6379/0",
+        "redis://, rediss:// or sentinel://, then host, port and the number of the database",
+        "The Redis that holds the lanes. With `rediss://` certificates are checked.",
+        shown=False,
+    )
+    redis_ca: ExistingFile | None = _text(
+        None, "a file that exists", "Certificates (PEM) that `rediss://` trusts, instead of the system's."
+    )
+    sentinel_master: Annotated[str | None, Field(validate_default=True)] = _text(
+        None, "the name of the master, because REDIS_URL is sentinel://", "Name of the master, for `sentinel://` only."
+    )
+    order_by: Order = _text(
+        "chat",
+        "chat, chat+user, topic, user, or module:function",
+        "What updates are ordered by: `chat`, `chat+user`, `topic`, `user`, or your own `module:function`, from an "
+        "update to its list of keys.",
+    )
+    queues: int = _number(
+        8,
+        "",
+        1,
+        1024,
+        "How many dedicated queues `updates.0` … there are; a chat always maps to the same one. "
+        "More let `-Q` divide the chats more finely; each costs a little at every turn.",
+    )
+    allowed_updates: Annotated[Kinds | None, NoDecode] = _text(
+        None,
+        "a comma list of kinds of update, such as message,callback_query",
+        "Passed to Telegram and checked again at the door. Unset leaves what Telegram has in force.",
+    )
+    poll_timeout: int = _number(
+        50, "s", 0, 50, "How long one long poll waits for updates. The server's own cap is 50; tests want less."
+    )
+    max_pending: int = _number(
+        10_000, "updates", 1, 100_000_000, "Above this backlog the poller waits and lets Telegram hold the rest."
+    )
+    lease_seconds: float = _number(
+        15.0,
+        "s",
+        1.0,
+        3600.0,
+        "How long a dead worker keeps an update. Longer delays recovery; shorter lets a slow machine lose live ones.",
+    )
+    update_timeout: float | None = _number(
+        None, "s", 0.1, 86_400.0, "Soft limit for one update; its hard limit is 10 s later. Unset: no limit."
+    )
+    max_attempts: int = _number(
+        5, "attempts", 1, 1_000, "Failed attempts (or deaths) before an update is buried and its lanes go on."
+    )
+    retry_backoff: float = _number(
+        1.0, "s", 0.0, 60.0, "Wait before the second attempt; doubles each time, at most 60 s. Only its own lanes wait."
+    )
+    uncertain_call: Literal["repeat", "skip"] = _text(
+        "repeat",
+        "repeat or skip",
+        "What becomes of a Bot API call of which a dead worker left no outcome: `repeat` may send it twice, "
+        "`skip` may not send it at all.",
+    )
+    webhook_url: WebAddress | None = _text(
+        None, "an address with http:// or https://, without a query", "The public address that Telegram sends to."
+    )
+    webhook_secret: WebhookSecret | None = _text(
+        None, "1 to 256 of A-Z a-z 0-9 _ -", "What Telegram says with every update to prove that it is Telegram."
+    )
+    webhook_host: str = _text(
+        "127.0.0.1", "a host name or address", "Where the receiver listens: by default only behind a proxy, for TLS."
+    )
+    webhook_port: int = _number(8080, "", 1, 65_535, "Port that the receiver listens on.")
+
+    _blanks_are_unset = model_validator(mode="before")(checks.without_blanks)
+
+    @field_validator("sentinel_master")
+    @classmethod
+    def _sentinel_needs_a_master(cls, master: str | None, info: ValidationInfo) -> str | None:
+        if master is None and info.data.get("redis_url", "").startswith("sentinel:"):
+            raise ValueError
+        return master
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what it is given: building one reads nothing, so that only `load` can surprise."""
+        return (init_settings,)
+
+    @property
+    def bot_id(self) -> int:
+        """The bot's own user id: the digits of its token."""
+        if self.bot_token is None:
+            raise SettingsError("BOT_TOKEN is not set: give the token from @BotFather")
+        return int(self.bot_token.get_secret_value().partition(":")[0])
+
+    @property
+    def queue_names(self) -> list[str]:
+        return [f"updates.{number}" for number in range(self.queues)]
