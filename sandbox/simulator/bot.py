@@ -1,0 +1,136 @@
+"""One simulated bot: everything Telegram knows of it, and everything its calls did."""
+
+import asyncio
+import time
+from collections import Counter, deque
+from typing import Any
+
+from sandbox.simulator.answers import Answers
+from sandbox.simulator.chats import Chats, Params
+from sandbox.simulator.faults import Faults
+from sandbox.simulator.polls import WEBHOOK_ACTIVE, WEBHOOK_SET, ConflictError, Gone, Polls, whole
+from sandbox.simulator.stream import StreamPlan, Update, run_stream
+from sandbox.simulator.updates import Updates
+
+#: So many of the last calls are kept to be looked at.
+KEPT_CALLS = 200_000
+
+
+class SimulatedBot:
+    """The state behind one token. `reset` brings it back to the beginning."""
+
+    def __init__(self, token: str, *, quirks: bool = True) -> None:
+        self.token = token
+        self._quirks = quirks
+        self._streaming: asyncio.Task[None] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.updates = Updates()
+        self.polls = Polls(self.updates, quirks=self._quirks)
+        self.faults = Faults()
+        self.chats = Chats(self.me())
+        self.answers = Answers()
+        self.webhook: Params = {}
+        self.calls: deque[dict[str, Any]] = deque(maxlen=KEPT_CALLS)
+        self.call_counts: Counter[str] = Counter()
+
+    def reset(self) -> None:
+        self.stop_stream()
+        self.polls.wake()
+        self._begin()
+
+    def me(self) -> dict[str, Any]:
+        bot_id = int(self.token.partition(":")[0])
+        can = {"can_join_groups": True, "can_read_all_group_messages": True, "supports_inline_queries": True}
+        return {"id": bot_id, "is_bot": True, "first_name": "Simulated", "username": "simulated_bot", **can}
+
+    # ── what the bot asks for ──
+
+    async def get_updates(self, params: Params, gone: Gone) -> list[bytes]:
+        """Raises ConflictError."""
+        if self.webhook:
+            raise ConflictError(f"Conflict: {WEBHOOK_ACTIVE}")
+        return await self.polls.get(params, gone)
+
+    def received(self, method: str, params: Params) -> dict[str, Any]:
+        """Note a call as it arrives; `ok` tells later whether it took effect."""
+        self.call_counts[method] += 1
+        call = {"at": time.time(), "method": method, "params": params, "ok": False}
+        if method != "getUpdates":
+            self.calls.append(call)
+        return call
+
+    def carry_out(self, method: str, params: Params) -> Any:
+        """The result of any method but getUpdates. Raises RefusedError."""
+        match method:
+            case "getMe":
+                return self.me()
+            case "setWebhook":
+                return self._set_webhook(params)
+            case "deleteWebhook":
+                return self._set_webhook({**params, "url": ""})
+            case "getWebhookInfo":
+                return self._webhook_info()
+        done = self.chats.call(method, params)
+        self.answers.add(method, params)
+        return done
+
+    def _set_webhook(self, params: Params) -> bool:
+        """The webhook is only remembered: nothing is delivered to it yet."""
+        self.webhook = params if params.get("url") else {}
+        if str(params.get("drop_pending_updates", "")).lower() in {"true", "1"}:
+            self.updates.forget_all()
+        if self.webhook:
+            self.polls.terminate(WEBHOOK_SET)
+        return True
+
+    def _webhook_info(self) -> dict[str, Any]:
+        info = {
+            "url": self.webhook.get("url", ""),
+            "has_custom_certificate": "certificate" in self.webhook,
+            "pending_update_count": len(self.updates),
+        }
+        if self.webhook:
+            info |= {"max_connections": whole(self.webhook, "max_connections", 40), "ip_address": "127.0.0.1"}
+        if self.updates.allowed is not None:
+            info["allowed_updates"] = self.updates.allowed
+        return info
+
+    # ── what its users do ──
+
+    def deliver(self, updates: list[Update]) -> list[int | None]:
+        """New updates; gives their ids, None for those that were dropped."""
+        ids = [self.updates.add(update) for update in updates]
+        self.polls.wake()
+        return ids
+
+    def deliver_raw(self, bodies: list[Any]) -> list[int | None]:
+        ids = [self.updates.add_raw(body) for body in bodies]
+        self.polls.wake()
+        return ids
+
+    def start_stream(self, plan: StreamPlan) -> None:
+        """In place of the one that runs, if any."""
+        self.stop_stream()
+        self._streaming = asyncio.get_running_loop().create_task(run_stream(plan, self.deliver))
+
+    def stop_stream(self) -> None:
+        if self._streaming:
+            self._streaming.cancel()
+            self._streaming = None
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "pending": len(self.updates),
+            "added": self.updates.added,
+            "dropped": self.updates.dropped,
+            "confirmed": self.updates.confirmed,
+            "offset": self.polls.last_offset,
+            "polls": self.polls.received,
+            "conflicts": self.polls.conflicts,
+            "calls": dict(self.call_counts),
+            "answers": self.answers.summary(),
+            "faults": self.faults.waiting(),
+            "streaming": bool(self._streaming and not self._streaming.done()),
+        }
