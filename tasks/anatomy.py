@@ -1,0 +1,157 @@
+"""Where things are in an update: its kind, its chat, who did it.
+
+Promises an answer for any JSON whatsoever: what is malformed counts as absent, and kinds that Telegram adds tomorrow
+are read by the shapes they have today. Pure and cheap: every update passes here before it has a lane. Does not decide
+what an update is ordered by; `tasks.routing` does.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+#: Every kind of Bot API 10.3.
+KINDS = frozenset(
+    {
+        *("message", "edited_message", "channel_post", "edited_channel_post", "guest_message"),
+        *("business_connection", "business_message", "edited_business_message", "deleted_business_messages"),
+        *("message_reaction", "message_reaction_count", "poll", "poll_answer"),
+        *("inline_query", "chosen_inline_result", "callback_query"),
+        *("shipping_query", "pre_checkout_query", "purchased_paid_media", "subscription"),
+        *("my_chat_member", "chat_member", "chat_join_request", "chat_boost", "removed_chat_boost"),
+        *("managed_bot", "stopped_message_generation"),
+    }
+)
+
+#: The kind of an update that has none, or whose only name cannot be one (a metric's label should not be a novel).
+UNKNOWN = "unknown"
+
+#: Telegram's ids fit 52 bits; whatever does not fit 64 is no id, and may not even be printable as a number.
+ID_LIMIT = 2**63
+
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
+#: Ids become parts of Redis keys and log lines: no control characters, nothing that UTF-8 cannot carry.
+_TEXT_ID = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
+
+_NOTHING: dict[str, Any] = {}
+
+
+class Anatomy(NamedTuple):
+    """An update laid open."""
+
+    kind: str
+    body: dict[str, Any]  # the object under the kind's name
+    place: dict[str, Any]  # the object that says where it happened: the body, or the message it is about
+
+    @property
+    def chat(self) -> int | None:
+        """The chat it happened in. A voter who is a channel, and the owner of a business connection, count as chats."""
+        body = self.body
+        for chat in (object_id(self.place, "chat"), object_id(body, "voter_chat"), number(body.get("user_chat_id"))):
+            if chat is not None:
+                return chat
+        return None
+
+    @property
+    def user(self) -> int | None:
+        """Who did it. Boosts hide him in their source."""
+        body = self.body
+        for holder in (body, *_sources(body)):
+            for field in ("from", "user"):
+                user = object_id(holder, field)
+                if user is not None:
+                    return user
+        return None
+
+    @property
+    def acting_chat(self) -> int | None:
+        """The chat on whose behalf it was done; .from is then a stand-in that all such chats of Telegram share."""
+        for field in ("sender_chat", "actor_chat", "voter_chat"):
+            chat = object_id(self.body, field)
+            if chat is not None:
+                return chat
+        return None
+
+    @property
+    def member(self) -> int | None:
+        """Whom a chat_member update is about, who need not be the one who did it."""
+        return object_id(part(self.body, "new_chat_member"), "user") if self.kind == "chat_member" else None
+
+    @property
+    def business_connection(self) -> str | None:
+        return text_id(self.place.get("business_connection_id"))
+
+    @property
+    def guest_query(self) -> str | None:
+        return text_id(self.place.get("guest_query_id"))
+
+    @property
+    def is_guest(self) -> bool:
+        return self.kind == "guest_message" or self.guest_query is not None
+
+    @property
+    def topic(self) -> int | None:
+        """The forum topic. Messages number their chains of replies in the same field, and flag real topics."""
+        flagged = self.place.get("is_topic_message") is True or self.kind == "stopped_message_generation"
+        return number(self.place.get("message_thread_id")) if flagged else None
+
+    @property
+    def migration(self) -> int | None:
+        """The other chat id of a group that becomes, or became, a supergroup."""
+        to = number(self.body.get("migrate_to_chat_id"))
+        return to if to is not None else number(self.body.get("migrate_from_chat_id"))
+
+    @property
+    def poll(self) -> str | None:
+        return text_id(self.body.get("id" if self.kind == "poll" else "poll_id"))
+
+
+def lay_open(update: Any) -> Anatomy:
+    """The anatomy of any JSON value. Telegram puts one kind in an update; of several, the first known one counts."""
+    kind, body = UNKNOWN, _NOTHING
+    if isinstance(update, dict):
+        for name, value in update.items():
+            if name in KINDS and isinstance(value, dict):
+                return Anatomy(name, value, _place(value))
+            if kind == UNKNOWN and name != "update_id" and isinstance(name, str) and _KIND.fullmatch(name):
+                kind, body = name, value if isinstance(value, dict) else _NOTHING
+    return Anatomy(kind, body, _place(body))
+
+
+def kind_of(update: Any) -> str:
+    """`message`, `callback_query`, …; `unknown` when there is none."""
+    return lay_open(update).kind
+
+
+def chat_of(update: Any) -> int | None:
+    """The chat an update belongs to. Without one it belongs to its user's private chat, whose id is the user's."""
+    opened = lay_open(update)
+    return opened.chat if opened.chat is not None else opened.user
+
+
+def part(holder: dict[str, Any], field: str) -> dict[str, Any]:
+    value = holder.get(field)
+    return value if isinstance(value, dict) else _NOTHING
+
+
+def object_id(holder: dict[str, Any], field: str) -> int | None:
+    """The id of the chat or user under this field."""
+    value = holder.get(field)
+    return number(value.get("id")) if isinstance(value, dict) else None
+
+
+def number(value: Any) -> int | None:
+    return value if type(value) is int and -ID_LIMIT <= value < ID_LIMIT else None
+
+
+def text_id(value: Any) -> str | None:
+    return value if isinstance(value, str) and _TEXT_ID.fullmatch(value) else None
+
+
+def _place(body: dict[str, Any]) -> dict[str, Any]:
+    message = body.get("message")
+    return message if isinstance(message, dict) and object_id(body, "chat") is None else body
+
+
+def _sources(body: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    if "source" in body:
+        return (part(body, "source"),)
+    return (part(part(body, "boost"), "source"),) if "boost" in body else ()

@@ -1,0 +1,57 @@
+"""Imports what a setting names as `module:attribute`, and says in a sentence what to do when that fails.
+
+Promises that an error inside the named module keeps its own traceback. The current directory is looked in first, as
+with `python -m`, whichever command started this process.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+class ImportPathError(Exception):
+    """A setting names something that cannot be had. The text says what to do about it."""
+
+
+def import_callable(setting: str, path: str, error: type[ImportPathError] = ImportPathError) -> Callable[..., Any]:
+    """What `path` (the value of `setting`) names. Raises `error` with one sentence."""
+    module_name, colon, attribute = path.partition(":")
+    if not (module_name and colon and attribute):
+        raise error(f"{setting}={path} is not an import path: write module:attribute, such as examples.echo:handle.")
+    _look_in_current_directory()
+    found = _import_module(setting, path, module_name, error)
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise error(f"{setting}={path}: {module_name} has no {attribute}; write a name that it defines.")
+        found = getattr(found, name)
+    if not callable(found):
+        kind = type(found).__name__
+        raise error(f"{setting}={path} names a value of type {kind}, which cannot be called; name a function.")
+    return found  # type: ignore[no-any-return]  # callable() narrows Any to a type that mypy takes for Any
+
+
+def _import_module(setting: str, path: str, module: str, error: type[ImportPathError]) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
+            raise error(
+                f"{setting}={path}: importing {module} failed, because it needs the module {missing.name}, "
+                "which is not here; install it or mend the import (the traceback above shows where)."
+            ) from missing
+    except Exception as failure:
+        raise error(
+            f"{setting}={path}: importing {module} failed with {type(failure).__name__}; "
+            "mend the module (the traceback above shows where)."
+        ) from failure
+    raise error(
+        f"{setting}={path}: there is no module {module} in {os.getcwd()} or among the installed ones; "
+        "start in the directory that holds it, or correct the name."
+    )
+
+
+def _look_in_current_directory() -> None:
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.insert(0, os.getcwd())

@@ -1,0 +1,123 @@
+"""Which lanes an update stands in, and which queue it travels through.
+
+Promises, for any JSON and every order of our own, distinct keys that Redis and a log line can hold, and the same answer
+in every process. Does not remember anything, and reads nothing but the update: keys must not depend on when one asks.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+from zlib import crc32
+
+from tasks.anatomy import Anatomy, chat_of, kind_of, lay_open
+from tasks.imports import ImportPathError, import_callable
+
+__all__ = ["KeysError", "OrderByError", "chat_of", "keys_of", "kind_of", "order_of", "queue_of"]
+
+Order = Callable[[dict[str, Any]], list[str]]
+
+_KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
+
+
+class OrderByError(ImportPathError):
+    """ORDER_BY names a function that cannot be had. Nothing can be routed until it is corrected."""
+
+
+class KeysError(Exception):
+    """The function that ORDER_BY names failed on this one update, or gave something that is no list of keys."""
+
+
+def keys_of(update: dict[str, Any], order_by: str = "chat") -> list[str]:
+    """The update's lanes, the one that chooses its queue first; none for an update that may run at any time.
+
+    Raises nothing with an order of our own, whatever the update holds; OrderByError and KeysError with a user's.
+    """
+    return list(dict.fromkeys(order_of(order_by)(update)))
+
+
+def queue_of(keys: list[str], update_id: int, queues: int) -> str:
+    """The queue `updates.<n>` of these keys. The same for ever: Python's own hash() differs from process to process."""
+    text = keys[0] if keys else str(update_id)
+    return f"updates.{crc32(text.encode()) % queues}"
+
+
+def order_of(order_by: str) -> Order:
+    """The function behind an ORDER_BY. Ask at start, so that a wrong one is found before the first update."""
+    return ORDERS.get(order_by) or _own(order_by)
+
+
+def by_chat(update: dict[str, Any]) -> list[str]:
+    return _chats(lay_open(update))
+
+
+def by_chat_and_user(update: dict[str, Any]) -> list[str]:
+    opened = lay_open(update)
+    return _chats(opened) + _actors(opened)
+
+
+def by_topic(update: dict[str, Any]) -> list[str]:
+    opened = lay_open(update)
+    if opened.topic is None or opened.chat is None or opened.is_guest or opened.business_connection:
+        return _chats(opened)
+    return [f"topic:{opened.chat}:{opened.topic}"]
+
+
+def by_user(update: dict[str, Any]) -> list[str]:
+    """Its user; else its chat, which, when private, is the chat of just that user."""
+    opened = lay_open(update)
+    chat = opened.chat
+    if actors := _actors(opened):
+        return actors
+    return [f"user:{chat}"] if chat is not None and chat > 0 and not opened.is_guest else _chats(opened)
+
+
+ORDERS: dict[str, Order] = {"chat": by_chat, "chat+user": by_chat_and_user, "topic": by_topic, "user": by_user}
+
+
+def _chats(opened: Anatomy) -> list[str]:
+    """Its chat; else its user's private chat, which has the same id; else its poll; else nothing."""
+    chat = opened.chat
+    if chat is None:
+        return _private_chat_or_poll(opened)
+    if opened.is_guest:
+        return [f"guest:{chat}"]
+    if connection := opened.business_connection:
+        return [f"business:{connection}:{chat}"]
+    other = opened.migration
+    return [f"chat:{chat}"] if other is None else [f"chat:{chat}", f"chat:{other}"]
+
+
+def _private_chat_or_poll(opened: Anatomy) -> list[str]:
+    if (user := opened.user) is not None:
+        return [f"chat:{user}"]
+    return [f"poll:{poll}"] if (poll := opened.poll) else []
+
+
+def _actors(opened: Anatomy) -> list[str]:
+    if (acting_chat := opened.acting_chat) is not None:
+        return [f"chat:{acting_chat}"]
+    return [f"user:{user}" for user in (opened.user, opened.member) if user is not None]
+
+
+@cache
+def _own(order_by: str) -> Order:
+    function = import_callable("ORDER_BY", order_by, OrderByError)
+
+    def by_function(update: dict[str, Any]) -> list[str]:
+        try:
+            keys = function(update)
+        except Exception as failure:
+            raise KeysError(f"{order_by} (ORDER_BY) failed with {type(failure).__name__}: {failure}") from failure
+        return _checked(order_by, keys)
+
+    return by_function
+
+
+def _checked(order_by: str, keys: Any) -> list[str]:
+    if not isinstance(keys, list):
+        raise KeysError(f"{order_by} (ORDER_BY) must return a list of keys, not {type(keys).__name__}")
+    for key in keys:
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise KeysError(f"{order_by} (ORDER_BY): {key!r} is no key: 1 to 256 characters, no control characters")
+    return keys
