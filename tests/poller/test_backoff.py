@@ -1,0 +1,32 @@
+"""How long a failure waits, as a table."""
+
+import pytest
+
+from poller.backoff import LEAST_S, delay_s
+
+
+@pytest.mark.parametrize(
+    ("failures", "spread", "expected_s"),
+    [
+        (1, 0.0, 0.5),
+        (1, 1.0, 1.0),
+        (2, 0.0, 1.0),
+        (2, 1.0, 2.0),
+        (5, 1.0, 16.0),
+        (6, 0.0, 15.0),
+        (6, 1.0, 30.0),
+        (7, 1.0, 30.0),
+        (100_000, 0.5, 22.5),
+    ],
+)
+def test_it_doubles_up_to_a_limit_and_spreads_over_the_upper_half(
+    failures: int, spread: float, expected_s: float
+) -> None:
+    assert delay_s(failures, longest_s=30.0, spread=spread) == expected_s
+
+
+@pytest.mark.parametrize(
+    ("retry_after_s", "expected_s"), [(0.0, LEAST_S), (-3.0, LEAST_S), (7.0, 7.0), (3600.0, 3600.0)]
+)
+def test_the_other_sides_wish_is_obeyed_but_never_without_a_pause(retry_after_s: float, expected_s: float) -> None:
+    assert delay_s(9, longest_s=30.0, spread=0.5, retry_after_s=retry_after_s) == expected_s

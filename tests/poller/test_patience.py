@@ -1,0 +1,87 @@
+"""Trouble is waited out for ever, and told once for each change."""
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from poller.answer import FloodedError
+from poller.patience import Patience
+from poller.stop import Stop, Stopping
+
+
+@pytest.fixture
+def patience() -> Patience:
+    return Patience("Redis", ConnectionError, Stop(), longest_s=0.001, grace_s=0.0)
+
+
+@pytest.fixture(autouse=True)
+def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO)
+    return caplog
+
+
+def outcomes(*of: Exception | str) -> Callable[[], str]:
+    """A call that ends in each of these ways in turn."""
+    rest: Iterator[Exception | str] = iter(of)
+
+    def call() -> str:
+        outcome = next(rest)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return call
+
+
+def test_what_works_is_not_spoken_of(patience: Patience, told: pytest.LogCaptureFixture) -> None:
+    assert patience.until_it_works(outcomes("done")) == "done"
+    assert told.messages == []
+
+
+def test_one_line_for_trouble_one_for_another_one_for_the_end(
+    patience: Patience, told: pytest.LogCaptureFixture
+) -> None:
+    refused, reset = ConnectionError("refused"), ConnectionError("reset")
+    assert patience.until_it_works(outcomes(refused, refused, refused, reset, reset, "done")) == "done"
+    begins, changes, ends = told.messages
+    assert begins.startswith("Redis: refused; trying again until it works")
+    assert changes.startswith("Redis: reset; trying again until it works")
+    assert ends.startswith("Redis: works again, after ")
+    assert patience.trouble is None
+
+
+def test_the_same_trouble_later_is_told_again(patience: Patience, told: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        patience.until_it_works(outcomes(ConnectionError("refused"), "done"))
+    assert len(told.messages) == 4
+
+
+def test_other_errors_go_up(patience: Patience) -> None:
+    with pytest.raises(ZeroDivisionError):
+        patience.until_it_works(lambda: 1 // 0)
+
+
+def test_asked_to_stop_it_does_not_try_again() -> None:
+    stop = Stop()
+    patience = Patience("Redis", ConnectionError, stop, longest_s=600.0, grace_s=60.0)
+
+    def fail() -> None:
+        stop.ask()
+        raise ConnectionError("refused")
+
+    with pytest.raises(Stopping):
+        patience.until_it_works(fail)
+
+
+def test_the_wish_to_wait_is_obeyed_and_told(told: pytest.LogCaptureFixture) -> None:
+    stop = Stop()
+    patience = Patience("Telegram", FloodedError, stop, longest_s=0.001, grace_s=60.0)
+
+    def flooded() -> None:
+        stop.ask()
+        raise FloodedError("429, too many requests", 123.0)
+
+    with pytest.raises(Stopping):
+        patience.until_it_works(flooded)
+    assert told.messages == ["Telegram: 429, too many requests; trying again until it works, next in 123.0 s"]
