@@ -1,0 +1,32 @@
+"""Ordered, leased, crash-safe delivery for any Celery app on Redis.
+
+Messages that share a lane key start in the order they were published and never overlap, on any number of workers,
+whatever dies. Promises at least one run of each message; knows nothing of Telegram.
+
+    app = Celery("shop", broker="redis://localhost/0")
+    lanes.install(app)
+    app.conf.task_queues = [Queue("orders", queue_arguments=lanes.QUEUE_ARGUMENTS)]
+
+    charge.apply_async((order,), queue="orders", headers=lanes.headers(["customer:9"]))
+"""
+
+from tasks.lanes.channel import QUEUE_ARGUMENTS
+from tasks.lanes.delivery import Delivery
+from tasks.lanes.errors import LanesError, LeaseLost, Misconfigured, PublishRefused, ServerUnfit
+from tasks.lanes.install import Lanes, install
+from tasks.lanes.publish import headers
+from tasks.lanes.task import LaneTask
+
+__all__ = [
+    "QUEUE_ARGUMENTS",
+    "Delivery",
+    "Lanes",
+    "LaneTask",
+    "LanesError",
+    "LeaseLost",
+    "Misconfigured",
+    "PublishRefused",
+    "ServerUnfit",
+    "headers",
+    "install",
+]

@@ -1,0 +1,134 @@
+"""The channel: what is a lane queue, how it is published to, and that nothing of it is ever dropped.
+
+Promises that a publish that does not fit its queue is refused before anything is sent, and that purging or deleting a
+lane queue buries. Taking messages is the business of turns.py.
+"""
+
+from __future__ import annotations
+
+from queue import Empty
+from typing import Any
+
+from kombu.utils.objects import cached_property
+
+from tasks.lanes import clock, publish
+from tasks.lanes.connect import connect_like
+from tasks.lanes.errors import Misconfigured
+from tasks.lanes.registry import keeper_of, settler_of
+from tasks.lanes.settler import Settler
+from tasks.lanes.store import Store
+from tasks.lanes.turns import Turns, unpack
+
+#: A queue with this argument is a lane queue: Queue("orders", queue_arguments=QUEUE_ARGUMENTS).
+LANES_ARGUMENT = "x-lanes"
+QUEUE_ARGUMENTS = {LANES_ARGUMENT: True}
+
+
+class LaneChannelMixin:
+    """In front of one of kombu's Redis channels."""
+
+    connection: Any
+    _active_queues: list[str]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.turns = Turns(self)
+        super().__init__(*args, **kwargs)
+        if self.global_keyprefix:
+            self.close()
+            raise Misconfigured(
+                "lanes do not work with the transport option global_keyprefix: their scripts would miss the keys. "
+                "Give each app a database of its own (redis://host/1)"
+            )
+
+    @cached_property
+    def settler(self) -> Settler:
+        return settler_of(self.connection.client)
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(connect_like(self.connection.client))
+
+    # -- what is a lane queue
+
+    def _new_queue(self, queue: str, **kwargs: Any) -> Any:
+        if (kwargs.get("arguments") or {}).get(LANES_ARGUMENT):
+            self.connection.lane_queues.add(queue)
+        return super()._new_queue(queue, **kwargs)
+
+    def _is_lane_queue(self, queue: str) -> bool:
+        return self.connection is not None and queue in self.connection.lane_queues
+
+    @property
+    def active_queues(self) -> list[str]:
+        """The ordinary queues: what stock kombu consumes with BRPOP."""
+        return [queue for queue in super().active_queues if not self._is_lane_queue(queue)]
+
+    @property
+    def active_lane_queues(self) -> list[str]:
+        return [queue for queue in dict.fromkeys(self._active_queues) if self._is_lane_queue(queue)]
+
+    # -- publishing
+
+    def create_publish_batch(self, max_size: int) -> publish.LanesBatch:
+        return publish.LanesBatch(self, max_size)
+
+    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
+        if not self._is_lane_queue(queue):
+            publish.check_ordinary(queue, message)
+            super()._put(queue, message, **kwargs)
+            return
+        new = publish.row(queue, message)
+        batch = kwargs.get("_publish_batch")
+        if batch is not None:
+            batch.append(new)
+        else:
+            self.store.append([new])
+
+    # -- queues as a whole
+
+    def _purge(self, queue: str) -> int:
+        if self._is_lane_queue(queue):
+            return self.store.purge(queue)
+        return int(super()._purge(queue))
+
+    def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
+        if self._is_lane_queue(queue):
+            self.store.purge(queue)
+        super()._delete(queue, *args, **kwargs)
+
+    def _get(self, queue: str) -> dict[str, Any]:
+        """For `queue.get()`: a turn for one message, which is held until it is acknowledged."""
+        if not self._is_lane_queue(queue):
+            return super()._get(queue)
+        keeper_of(self.settler, self.connection.client)
+        asked_s = clock.now_s()
+        turned = self.store.turn([queue], holder=self.settler.holder, lease_ms=self.settler.lease_ms, room=1)
+        for held in self.settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects):
+            self.settler.claim(held.tag, starts=True)
+        for leased in turned.leased:
+            return unpack(leased, asked_s + self.settler.lease_s)
+        raise Empty
+
+    # -- consuming
+
+    def basic_consume(self, queue: str, *args: Any, **kwargs: Any) -> Any:
+        consumer_tag = super().basic_consume(queue, *args, **kwargs)
+        if self._is_lane_queue(queue):
+            self.turns.start()
+        return consumer_tag
+
+    def _basic_cancel(self, consumer_tag: str) -> Any:
+        before = self.active_lane_queues
+        result = super()._basic_cancel(consumer_tag)
+        after = self.active_lane_queues
+        if cancelled := set(before) - set(after):
+            self.turns.cancel(cancelled, is_last=not after)
+        return result
+
+    def _on_connection_disconnect(self, connection: Any) -> None:
+        self.turns.on_disconnect(connection)
+        super()._on_connection_disconnect(connection)
+
+    def _close_clients(self) -> None:
+        self.turns.close()
+        super()._close_clients()

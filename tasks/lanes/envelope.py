@@ -1,0 +1,128 @@
+"""A Celery message as it is stored: what every Celery message says alike is left out, and put back when it is handed out.
+
+Promises that `unpack(pack(m))` is `m` but for its delivery tag, its priority (a lane has its own order) and the
+headers that only concern the lanes. A stored message is one line of JSON and then the body, as text.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import orjson
+
+#: What the publisher says about the lanes: the keys, and what the message is remembered by: [scope, number].
+LANE_KEYS = "lane_keys"
+ONCE = "once"
+#: What the worker's main process tells whoever runs the message (delivery.py).
+LANE = "lane"
+
+#: A task message of protocol 2 as `task.delay()` makes it (celery.app.amqp.AMQP.as_task_v2).
+_TASK_HEADERS: dict[str, Any] = {
+    "lang": "py",
+    "shadow": None,
+    "eta": None,
+    "expires": None,
+    "group": None,
+    "group_index": None,
+    "retries": 0,
+    "timelimit": [None, None],
+    "parent_id": None,
+    "argsrepr": "()",
+    "kwargsrepr": "{}",
+    "origin": None,
+    "ignore_result": False,
+    "replaced_task_nesting": 0,
+    "stamped_headers": None,
+    "stamps": {},
+}
+_PROPERTIES: dict[str, Any] = {"delivery_mode": 2, "reply_to": None}
+_NOT_STORED = {"delivery_tag", "delivery_info", "body_encoding", "priority", "correlation_id"}
+
+
+def pack(message: dict[str, Any]) -> bytes:
+    """A message as kombu's `Channel._put` gets it, without its lane headers."""
+    headers, properties = message["headers"], message["properties"]
+    message_id = headers.get("id")
+    known = {**_TASK_HEADERS, "root_id": message_id} if "task" in headers else {}
+    known["id"] = message_id
+    envelope: dict[str, Any] = {
+        "headers": {k: v for k, v in headers.items() if k not in (LANE_KEYS, ONCE) and not _same(known, k, v)}
+    }
+    kept = {k: v for k, v in properties.items() if k not in _NOT_STORED and not _same(_PROPERTIES, k, v)}
+    if properties.get("correlation_id") != message_id:
+        kept["correlation_id"] = properties.get("correlation_id")
+    if kept:
+        envelope["properties"] = kept
+    if (content := (message.get("content-type"), message.get("content-encoding"))) != ("application/json", "utf-8"):
+        envelope["content"] = content
+    body, is_binary = _as_text(message["body"], properties.get("body_encoding"))
+    if is_binary:
+        envelope["binary"] = True
+    return orjson.dumps(envelope, option=orjson.OPT_NON_STR_KEYS) + b"\n" + body
+
+
+def pack_task(task: str, argsrepr: str, body: bytes) -> bytes:
+    """The stored form of a plain JSON task message, without making the message first. `body` is Celery's own."""
+    return orjson.dumps({"headers": {"task": task, "argsrepr": argsrepr}}) + b"\n" + body
+
+
+def unpack(stored: bytes, *, message_id: str, queue: str, tag: str, lane: dict[str, Any]) -> dict[str, Any]:
+    """The message as kombu's `Transport._deliver` takes it. Raises ValueError when it is no message."""
+    line, newline, body = stored.partition(b"\n")
+    envelope = orjson.loads(line)
+    if not newline:
+        return _foreign(envelope, queue=queue, tag=tag, lane=lane)
+    headers = envelope["headers"]
+    if "task" in headers:
+        headers = {**_TASK_HEADERS, "id": message_id, "root_id": message_id, **headers}
+    content_type, content_encoding = envelope.get("content", ("application/json", "utf-8"))
+    return {
+        "body": body.decode(),
+        "content-type": content_type,
+        "content-encoding": content_encoding,
+        "headers": {**headers, LANE: lane},
+        "properties": {
+            **_PROPERTIES,
+            "correlation_id": message_id,
+            **envelope.get("properties", {}),
+            **_delivery(queue, tag, lane),
+            "body_encoding": "base64" if envelope.get("binary") else "utf-8",
+        },
+    }
+
+
+def _foreign(message: Any, *, queue: str, tag: str, lane: dict[str, Any]) -> dict[str, Any]:
+    """A whole message that stock kombu put into the ready list; the turn script gave it a record."""
+    if not isinstance(message, dict) or not isinstance(message.get("properties"), dict):
+        raise ValueError("no kombu message")
+    message["headers"] = {**(message.get("headers") or {}), LANE: lane}
+    message["properties"].update(_delivery(queue, tag, lane))
+    return message
+
+
+def _delivery(queue: str, tag: str, lane: dict[str, Any]) -> dict[str, Any]:
+    again = bool(lane["failed"] or lane["died"])
+    return {
+        "delivery_tag": tag,
+        "delivery_info": {"exchange": "", "routing_key": queue, "redelivered": again},
+        "priority": 0,
+    }
+
+
+def _same(known: dict[str, Any], name: str, value: Any) -> bool:
+    if isinstance(value, tuple):
+        value = list(value)
+    return name in known and known[name] == value and type(known[name]) is type(value)
+
+
+def _as_text(body: Any, encoding: str | None) -> tuple[bytes, bool]:
+    """The body as bytes of text, and whether it had to stay base64 because it is none."""
+    if (encoding or "utf-8").lower() == "utf-8":
+        return (body.encode() if isinstance(body, str) else body), False
+    plain = base64.b64decode(body)
+    try:
+        plain.decode()
+    except UnicodeDecodeError:
+        return (body.encode() if isinstance(body, str) else body), True
+    return plain, False

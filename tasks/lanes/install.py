@@ -1,0 +1,170 @@
+"""Puts lanes into a Celery app: `lanes.install(app)`, before the app is used.
+
+Promises that the app's worker, its publishers and Flower use the lanes transport under the usual URLs, and that a worker
+which could not keep the order of lanes does not start.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from celery import Celery, bootsteps, signals
+from kombu import transport as kombu_transport
+
+from tasks.lanes.connect import connect_like
+from tasks.lanes.errors import Misconfigured
+from tasks.lanes.registry import settler_of, stop_keepers
+from tasks.lanes.server import check_server
+from tasks.lanes.settler import Pool, Settler
+from tasks.lanes.store import Store
+from tasks.lanes.task import LaneTask, connect_signals
+
+_ALIASES = {
+    "redis": "tasks.lanes.transport:Transport",
+    "rediss": "tasks.lanes.transport:Transport",
+    "sentinel": "tasks.lanes.transport:SentinelTransport",
+}
+
+#: What lanes need of Celery, each with its reason; the app's own configuration is applied on top.
+DEFAULTS: dict[str, Any] = {
+    # A task that fails to settle early is settled by Celery's acknowledgement, which must come after the run.
+    "task_acks_late": True,
+    # The message of a child that was killed goes back at once, not when its lease runs out.
+    "task_reject_on_worker_lost": True,
+    # Celery 6 turns it on: it would kill handlers whose leases still hold.
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    # Room comes from the settler; the reduced prefetch would only slow a worker down after a reconnect.
+    "worker_enable_prefetch_count_reduction": False,
+    # A rate limit would hold a lane's first message in the worker, with its lease, beside idle workers.
+    "worker_disable_rate_limits": True,
+    # The most to hold for each slot, itself included; how many it is, reserve.py decides.
+    "worker_prefetch_multiplier": 16,
+    # A broker that is away comes back; giving up after 100 attempts would end every worker.
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
+}
+
+
+class Lanes:
+    """What an app knows of its lanes: `app.lanes`."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._stores: dict[int, Store] = {}
+        self._settler: Settler | None = None
+
+    @property
+    def settler(self) -> Settler:
+        """The settler of the worker's main process; in its children a copy, of which only the pipe is of use."""
+        if self._settler is None:
+            self._settler = settler_of(self._app.connection_for_read())
+        return self._settler
+
+    @property
+    def store(self) -> Store:
+        """A store of this process' own: a forked child must not share its parent's sockets."""
+        pid = os.getpid()
+        if pid not in self._stores:
+            self._stores = {pid: Store(connect_like(self._app.connection_for_write()))}
+        return self._stores[pid]
+
+
+def install(app: Celery) -> Lanes:
+    """Make an app's lane queues keep their order; `app.lanes` and the return value give access to the store."""
+    for alias, transport in _ALIASES.items():
+        kombu_transport.TRANSPORT_ALIASES[alias] = transport
+    app.lanes = Lanes(app)
+    app.task_cls = LaneTask
+    app.add_defaults(DEFAULTS)
+    app.steps["worker"].add(LanesStep)
+    app.steps["consumer"].add(BuryUndecodable)
+    connect_signals()
+    signals.worker_shutdown.connect(_worker_stopped, weak=False, dispatch_uid="tasks.lanes.stopped")
+    return app.lanes
+
+
+def check_transport(app: Celery) -> None:
+    """Raises Misconfigured when a URL of the app does not lead to the lanes transport."""
+    from tasks.lanes.transport import Transport
+
+    for connection in (app.connection_for_read(), app.connection_for_write()):
+        cls = connection.get_transport_cls()
+        if not issubclass(cls, Transport):
+            raise Misconfigured(
+                f"the broker {connection.as_uri()} is used through {cls.__module__}.{cls.__name__}, not through lanes: "
+                "call tasks.lanes.install(app) before anything connects, and use a redis://, rediss:// or sentinel:// URL"
+            )
+
+
+class LanesStep(bootsteps.StartStopStep):
+    """Of the worker, made before the pool forks: its children inherit the settler's pipe."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        check_transport(worker.app)
+        self._check_tasks(worker.app)
+        super().__init__(worker, **kwargs)
+
+    def create(self, worker: Any) -> Any:
+        if worker.prefetch_multiplier <= 0:
+            raise Misconfigured(
+                "worker_prefetch_multiplier must be at least 1: unlimited prefetch would hold every lane"
+            )
+        pool = worker.pool
+        # A full gevent pool blocks the loop that hands it work, so it gets no reserve.
+        spare = 0 if getattr(pool, "is_green", False) else worker.prefetch_multiplier - 1
+        settler = worker.app.lanes.settler
+        settler.pool = Pool(
+            slots=lambda: pool.num_processes or 1,
+            forks=pool.uses_semaphore,
+            reserve=spare * (pool.num_processes or 1),
+        )
+        return None
+
+    def start(self, worker: Any) -> None:
+        """Celery starts it after the pool and before the consumer."""
+
+    @staticmethod
+    def _check_tasks(app: Celery) -> None:
+        for name, task in app.tasks.items():
+            if not isinstance(task, LaneTask):
+                raise Misconfigured(f"task {name} has a base that is no LaneTask: derive it from tasks.lanes.LaneTask")
+            if task.rate_limit:
+                raise Misconfigured(f"task {name} has a rate_limit: it would hold a lane inside the worker; remove it")
+
+
+class BuryUndecodable(bootsteps.StartStopStep):
+    """Of the consumer: a message that cannot be decoded is buried. Celery would acknowledge it, which drops it."""
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        decoded_badly = consumer.on_decode_error
+
+        def on_decode_error(message: Any, error: Exception) -> None:
+            if "#" in str(message.delivery_tag):
+                consumer.app.lanes.settler.bury(
+                    message.delivery_tag, {"type": type(error).__name__, "message": f"it cannot be decoded: {error}"}
+                )
+            decoded_badly(message, error)
+
+        consumer.on_decode_error = on_decode_error
+        super().__init__(consumer, **kwargs)
+
+
+def _worker_stopped(sender: Any, **_: Any) -> None:
+    """The pool has ended: settle what is done, and give back what nobody here will run."""
+    lanes = getattr(sender.app, "lanes", None)
+    if lanes is None:
+        return
+    settler = lanes.settler
+    settler.read_handoff()
+    # A thread or greenlet may outlive its pool (a cold shutdown): what it runs keeps its lease until that runs out.
+    if settler.forks:
+        settler.give_back_all()
+    else:
+        settler.give_back_unclaimed()
+    stop_keepers()
+
+
+__all__ = ["DEFAULTS", "Lanes", "LanesStep", "check_server", "check_transport", "install"]

@@ -1,0 +1,177 @@
+"""The lease keeper: a thread of the worker's main process that renews leases, sweeps, and says what no turn says.
+
+Promises that a lease is renewed for as long as its message is held, whatever the main loop does, and that what could not
+be told to Redis is told again until it can. Does not promise so while C code holds the GIL for longer than a lease:
+with such handlers use prefork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kombu.log import get_logger
+from redis import Redis
+from redis.exceptions import RedisError
+
+from tasks.lanes import clock, native
+from tasks.lanes.reserve import GIVE_BACK_AFTER_S
+from tasks.lanes.settler import Outbox, Settler
+from tasks.lanes.store import Store
+
+logger = get_logger(__name__)
+
+SWEEP_EVERY_S = 1.0
+REPAIR_EVERY_S = 5.0
+#: While something is held that has not started, or is done and not told.
+_BUSY_TICK_S = 0.025
+_IDLE_TICK_S = 0.25
+#: A turn takes the settles along within a loop of the hub; the keeper steps in when the loop is held up (solo).
+_SETTLES_WAIT_S = 0.05
+#: How long the last words may take when the worker stops and Redis does not answer.
+_LAST_WORDS_S = 3.0
+
+
+class LeaseKeeper:
+    """One for each settler. `connect` makes its client; the thread starts with `start` and ends with `stop`."""
+
+    def __init__(self, settler: Settler, connect: Callable[[], Redis]) -> None:
+        self._settler = settler
+        self._store = Store(connect())
+        self._stopping = False
+        self._ended = native.lock()
+        self._next_renewal_s = 0.0
+        self._next_sweep_s = 0.0
+        self._next_repair_s = 0.0
+        self._settles_since_s: float | None = None
+        self._cursor = "0"
+        self._is_away = False
+        self.is_running = False
+
+    def start(self) -> None:
+        if not self.is_running:
+            self.is_running = True
+            self._ended.acquire()
+            native.start_thread(self._run)
+
+    def stop(self) -> None:
+        """End the thread after one last try to tell Redis everything."""
+        if self.is_running:
+            self._stopping = True
+            self._settler.outbox_signal.set()
+            self._ended.acquire(timeout=_LAST_WORDS_S)
+            self.is_running = False
+
+    def reconcile(self) -> None:
+        """After a lost answer: release what is leased in our name and not in our hands."""
+        held = [message_id for message_id, _ in self._settler.leases()]
+        released = self._store.reconcile(self._settler.holder, held)
+        if released:
+            logger.info("lanes: released %d messages whose hand-out never arrived", released)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._tick()
+                self._settler.outbox_signal.wait(self._pause_s())
+            self._settler.read_handoff()
+            self._attempt(self._tell)
+        except Exception:
+            logger.critical("lanes: the lease keeper died; this worker's leases will run out", exc_info=True)
+        finally:
+            self._ended.release()
+
+    def _tick(self) -> None:
+        now_s = clock.now_s()
+        if not self._settler.consumers:
+            self._settler.read_handoff()
+        self._settler.give_back_unclaimed(older_than_s=GIVE_BACK_AFTER_S)
+        if self._must_tell(now_s):
+            self._attempt(self._tell)
+        if now_s >= self._next_renewal_s:
+            # A renewal that fails is tried again soon: a lease has room for three.
+            renewed = self._attempt(self._renew)
+            self._next_renewal_s = now_s + (
+                self._settler.lease_s / 3 if renewed else min(1.0, self._settler.lease_s / 6)
+            )
+        if now_s >= self._next_sweep_s:
+            self._next_sweep_s = now_s + SWEEP_EVERY_S
+            self._attempt(self._sweep)
+        if now_s >= self._next_repair_s:
+            self._next_repair_s = now_s + REPAIR_EVERY_S
+            self._attempt(self._repair)
+
+    def _pause_s(self) -> float:
+        busy = self._settler.has_unclaimed() or self._settler.has_outbox() or not self._settler.consumers
+        return min(_BUSY_TICK_S if busy else _IDLE_TICK_S, max(self._next_renewal_s - clock.now_s(), 0.001))
+
+    def _must_tell(self, now_s: float) -> bool:
+        """Settles wait a moment for a turn to take them along; nothing else does."""
+        outbox = self._settler.has_outbox()
+        if not outbox:
+            self._settles_since_s = None
+            return False
+        if self._settles_since_s is None:
+            self._settles_since_s = now_s
+        waited_s = now_s - self._settles_since_s
+        return self._settler.has_urgent() or not self._settler.consumers or waited_s >= _SETTLES_WAIT_S
+
+    def _tell(self) -> None:
+        outbox = self._settler.take_outbox()
+        self._settles_since_s = None
+        try:
+            self._send(outbox)
+        except BaseException:
+            self._settler.put_back(outbox)  # saying it twice is harmless: the fence is old by then
+            raise
+
+    def _send(self, outbox: Outbox) -> None:
+        if outbox.settles:
+            self._store.turn(
+                [],
+                holder=self._settler.holder,
+                lease_ms=self._settler.lease_ms,
+                room=0,
+                settles=list(outbox.settles),
+            )
+        for died in (False, True):
+            leases = [(message_id, fence) for message_id, fence, has_died in outbox.releases if has_died is died]
+            if leases:
+                self._store.release(leases, died=died)
+        for message_id, fence, problem in outbox.burials:
+            self._store.bury(message_id, fence, problem)
+
+    def _renew(self) -> None:
+        leases = self._settler.leases()
+        if not leases:
+            return
+        asked_s = clock.now_s()
+        lost = self._store.renew(leases, self._settler.lease_ms)
+        self._settler.renewed(leases, lost, asked_s)
+        if lost:
+            logger.warning("lanes: lost the lease of %s; what still runs here can change nothing", ", ".join(lost))
+
+    def _sweep(self) -> None:
+        swept = self._store.sweep(self._settler.lease_ms)
+        if swept.expired:
+            logger.warning("lanes: %d leases ran out; their messages are handed out again", swept.expired)
+        if swept.next_ms is not None and swept.next_ms < SWEEP_EVERY_S * 1000:
+            self._next_sweep_s = clock.now_s() + max(swept.next_ms, 10) / 1000
+
+    def _repair(self) -> None:
+        self._cursor, mended = self._store.repair(self._cursor, self._settler.lease_ms)
+        if mended:
+            logger.warning("lanes: mended %d keys that did not agree with their messages", mended)
+
+    def _attempt(self, step: Callable[[], None]) -> bool:
+        """Run a step; one log line when Redis goes away and one when it is back."""
+        try:
+            step()
+        except (RedisError, OSError) as error:
+            if not self._is_away:
+                logger.error("lanes: Redis does not answer the lease keeper: %s. Trying again.", error)
+            self._is_away = True
+            return False
+        if self._is_away:
+            logger.info("lanes: Redis answers the lease keeper again")
+        self._is_away = False
+        return True

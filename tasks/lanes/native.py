@@ -1,0 +1,44 @@
+"""Real threads and locks, also where gevent has replaced the ones in `threading`.
+
+Leases must be renewed while greenlets compute, which a greenlet cannot do: it takes an operating system thread.
+A lock from here is held for a few lines that never switch greenlets.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def _original(name: str) -> Any:
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None:
+        return monkey.get_original("_thread", name)
+    return getattr(_thread, name)
+
+
+def lock() -> Any:
+    return _original("allocate_lock")()
+
+
+def start_thread(target: Callable[[], None]) -> None:
+    _original("start_new_thread")(target, ())
+
+
+class Signal:
+    """Wakes one thread that waits: an event that can be waited for with a bound, and resets itself."""
+
+    def __init__(self) -> None:
+        self._lock = lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        try:
+            self._lock.release()
+        except RuntimeError:  # already set
+            return
+
+    def wait(self, timeout_s: float) -> bool:
+        return bool(self._lock.acquire(timeout=max(timeout_s, 0)))

@@ -1,0 +1,95 @@
+"""What must be true of a Redis server before it may carry lanes, and how durable its writes are.
+
+Promises a plain sentence for each thing that is not as it should be. Where a managed server hides its configuration
+(CONFIG is forbidden), it says what it could not see instead of guessing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from tasks.lanes.errors import ServerUnfit
+
+#: LPOS and ZRANGE … are older; COPY, GETDEL and the replication of script effects alone came with 6.2.
+OLDEST = (6, 2)
+#: WAITAOF (redis.io/commands/waitaof).
+HAS_WAITAOF = (7, 2)
+
+
+class Durable(Enum):
+    """How a write becomes durable before it is confirmed to anyone."""
+
+    ALWAYS = "always"  # each write is fsynced before its answer
+    WAITAOF = "waitaof"  # we wait for the fsync
+    NOT = "not"  # nothing waits: a crash loses the last writes
+
+
+@dataclass(frozen=True)
+class Durability:
+    """What `how` is, in one line for the log (str)."""
+
+    how: Durable
+    sentence: str
+
+    @property
+    def safe(self) -> bool:
+        return self.how is not Durable.NOT
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def check_server(client: Redis) -> tuple[int, ...]:
+    """The server's version. Raises ServerUnfit when it is too old, a cluster or a replica."""
+    info: dict[str, Any] = client.info()
+    version = _version(info)
+    if version < OLDEST:
+        raise ServerUnfit(f"Redis {info['redis_version']} is too old for lanes: use 6.2 or newer, or Valkey")
+    if info.get("cluster_enabled"):
+        raise ServerUnfit(
+            "this Redis runs in cluster mode, which lanes do not support: use a single server or Sentinel"
+        )
+    return version
+
+
+def durability(client: Redis) -> Durability:
+    """How this server keeps what it was told."""
+    info: dict[str, Any] = client.info()
+    if not info.get("aof_enabled"):
+        return Durability(
+            Durable.NOT,
+            "Redis keeps no append-only file: if it dies, the updates it held are LOST. "
+            "Set `appendonly yes` and `appendfsync always`",
+        )
+    fsync = _config(client, "appendfsync")
+    if fsync == "always":
+        return Durability(Durable.ALWAYS, "Redis is durable: every write is on disk before it answers (fsync always)")
+    if _version(info) >= HAS_WAITAOF:
+        return Durability(
+            Durable.WAITAOF,
+            f"Redis is durable: each batch waits until it is on disk (WAITAOF; appendfsync {fsync or 'unknown'})",
+        )
+    return Durability(
+        Durable.NOT,
+        f"Redis may LOSE the last second of updates if it dies (appendfsync {fsync or 'unknown'}, and no WAITAOF before "
+        "Redis 7.2): set `appendfsync always`",
+    )
+
+
+def _version(info: dict[str, Any]) -> tuple[int, ...]:
+    # Valkey says redis_version 7.2.4 for compatibility, and its own beside it.
+    text = str(info.get("valkey_version") or info["redis_version"])
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+def _config(client: Redis, name: str) -> str | None:
+    try:
+        return client.config_get(name).get(name)
+    except ResponseError:
+        return None

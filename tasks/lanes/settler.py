@@ -1,0 +1,312 @@
+"""Every message this process has been handed, from the turn that brought it until it is settled, given back or lost.
+
+Promises that room is computed from what is really held, that nothing is given back once it may have started, and that
+what is done stays in its books until Redis has heard of it. There is one for each broker in a worker's main process;
+it outlives channels and connections, and any thread or greenlet may call it. It sends nothing itself: a channel's turn
+and the lease keeper (leases.py) do.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.lanes import clock, native
+from tasks.lanes.handoff import DONE, GONE, STARTED, Handoff
+from tasks.lanes.reserve import Reserve
+from tasks.lanes.store import MAX_DEATHS, Leased
+
+Lease = tuple[str, str]  # (message id, fence)
+
+#: After so many deaths a message is handed out alone (turn.lua has the same number).
+SUSPECT_AFTER = 2
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What the settler must know of the pool that runs the messages.
+
+    `slots` gives how many run at once; `forks` says that they run in other processes, which cannot ask the settler;
+    `reserve` is the most to hold beyond the free slots.
+    """
+
+    slots: Callable[[], int]
+    forks: bool
+    reserve: int
+
+
+@dataclass(slots=True)
+class Held:
+    """A message in our hands. Until `deadline_s` (clock.now_s) nobody else can have it."""
+
+    id: str
+    fence: str
+    queue: str
+    died: int
+    deadline_s: float
+    taken_s: float
+    claimed_s: float | None = None  # given to the pool for good: from then on it may have started
+    is_started: bool = False
+    is_lost: bool = False  # somebody else may have it; its slot is taken until the handler ends
+
+    @property
+    def tag(self) -> str:
+        return tag_of(self.id, self.fence)
+
+
+@dataclass
+class Outbox:
+    """What Redis has not been told yet."""
+
+    settles: deque[Lease] = field(default_factory=deque)
+    releases: deque[tuple[str, str, bool]] = field(default_factory=deque)  # with: its process died
+    burials: deque[tuple[str, str, dict[str, Any]]] = field(default_factory=deque)
+
+
+def tag_of(message_id: str, fence: str) -> str:
+    return f"{message_id}#{fence}"
+
+
+class Settler:
+    """See the module. `lease_s` seconds are what a hand-out gives; `max_deaths` bury a message."""
+
+    def __init__(self, *, lease_s: float = 15.0, max_deaths: int = MAX_DEATHS) -> None:
+        self.lease_s = lease_s
+        self.max_deaths = max_deaths
+        self.pid = os.getpid()
+        self.holder = f"{socket.gethostname()}:{self.pid}:{uuid.uuid4().hex[:8]}"
+        self.handoff = Handoff()
+        self.pool: Pool | None = None
+        self.outbox_signal = native.Signal()  # the lease keeper waits for it
+        self.consumers = 0  # channels that take turns; without one the lease keeper settles
+        self._lock = native.lock()
+        self._held: dict[str, Held] = {}
+        self._suspects = 0
+        self._suspects_wait = False
+        self._outbox = Outbox()
+        self._in_flight: list[Lease] = []
+        self.answer_lost = False  # what a turn brought may be leased in our name and not in our books
+        self._reserve = Reserve()
+
+    @property
+    def forks(self) -> bool:
+        return self.pool is not None and self.pool.forks
+
+    @property
+    def lease_ms(self) -> int:
+        return round(self.lease_s * 1000)
+
+    # -- room, and what a turn brings
+
+    def room(self, occupied: int = 0) -> int:
+        """How many messages to ask for; `occupied` slots run something else."""
+        if self.pool is None:
+            return 0
+        slots = self.pool.slots()
+        with self._lock:
+            held = len(self._held)
+            if self._suspects or (self._suspects_wait and held):
+                return 0
+            if self._suspects_wait:
+                return 1
+            return max(0, slots + self._reserve.size(slots, self.pool.reserve) - held - occupied)
+
+    def holding(self) -> int:
+        return len(self._held)
+
+    def plan_turn(self) -> list[Lease]:
+        """The settles to send along. They stay in the books until `turn_ended` or `turn_failed`."""
+        with self._lock:
+            self._in_flight = list(self._outbox.settles)
+            self._outbox.settles.clear()
+            return self._in_flight
+
+    def turn_ended(self, leased: list[Leased], asked_s: float, *, suspects_wait: bool) -> list[Held]:
+        """Enter what a turn brought; all of it, before any of it is delivered."""
+        taken = [Held(new.id, new.fence, new.queue, new.died, asked_s + self.lease_s, clock.now_s()) for new in leased]
+        with self._lock:
+            self._in_flight = []
+            self._suspects_wait = suspects_wait
+            for held in taken:
+                self._held[held.tag] = held
+                self._suspects += held.died >= SUSPECT_AFTER
+        return taken
+
+    def turn_failed(self, *, may_have_run: bool = True) -> None:
+        """The answer was lost: the settles are sent again, which is harmless."""
+        with self._lock:
+            self.answer_lost = self.answer_lost or may_have_run
+            self._outbox.settles.extendleft(reversed(self._in_flight))
+            self._in_flight = []
+
+    # -- what becomes of a message
+
+    def holds(self, tag: str) -> bool:
+        with self._lock:
+            held = self._held.get(tag)
+            return held is not None and not held.is_lost
+
+    def claim(self, tag: str, *, starts: bool) -> bool:
+        """Give a message to the pool for good. False: it was given back, or its lease may be over; do not run it."""
+        now_s = clock.now_s()
+        with self._lock:
+            held = self._held.get(tag)
+            if held is None or held.is_lost:
+                return False
+            if held.claimed_s is None:
+                if now_s >= held.deadline_s:
+                    self._forget(tag)
+                    return False
+                held.claimed_s = now_s
+            held.is_started = held.is_started or starts
+            return True
+
+    def started(self, tag: str) -> None:
+        with self._lock:
+            held = self._held.get(tag)
+            if held is not None:
+                held.is_started = True
+
+    def done(self, tag: str) -> None:
+        """Settle it with the next turn. Does nothing for a message that is no longer held."""
+        with self._lock:
+            held = self._forget(tag)
+            if held is None or held.is_lost:
+                return
+            if held.claimed_s is not None:
+                self._reserve.ran(clock.now_s() - held.claimed_s)
+            self._outbox.settles.append((held.id, held.fence))
+        self._notify()
+
+    def gone(self, tag: str) -> None:
+        """Whoever ran it has already retried or buried it."""
+        with self._lock:
+            self._forget(tag)
+        self._notify()
+
+    def give_back(self, tag: str, *, died: bool = False) -> None:
+        """Release it. `died`: its process ended, which counts when it had started."""
+        with self._lock:
+            held = self._forget(tag)
+            if held is None or held.is_lost:
+                return
+            self._outbox.releases.append((held.id, held.fence, died and held.is_started))
+        self.outbox_signal.set()
+
+    def bury(self, tag: str, problem: dict[str, Any]) -> None:
+        with self._lock:
+            held = self._forget(tag)
+            if held is None or held.is_lost:
+                return
+            self._outbox.burials.append((held.id, held.fence, problem))
+        self.outbox_signal.set()
+
+    def give_back_unclaimed(self, *, queue: str | None = None, older_than_s: float | None = None) -> int:
+        """Release what no pool has been given, uncounted; returns how many that were."""
+        now_s = clock.now_s()
+        with self._lock:
+            back = [
+                tag
+                for tag, held in self._held.items()
+                if held.claimed_s is None
+                and not held.is_lost
+                and queue in (None, held.queue)
+                and (older_than_s is None or now_s - held.taken_s > older_than_s)
+            ]
+            for tag in back:
+                held = self._held[tag]
+                self._forget(tag)
+                self._outbox.releases.append((held.id, held.fence, False))
+            if back and older_than_s is not None:
+                self._reserve.was_given_back()
+        if back:
+            self.outbox_signal.set()
+        return len(back)
+
+    def give_back_all(self) -> None:
+        """For the end of a process whose children have ended: what is held now will not be run by anybody here."""
+        with self._lock:
+            tags = list(self._held)
+        for tag in tags:
+            self.give_back(tag)
+
+    def read_handoff(self) -> None:
+        """Take in what tasks reported. One thread at a time: the consumer's, or without one the keeper's."""
+        for what, tag in self.handoff.read():
+            {STARTED: self.started, DONE: self.done, GONE: self.gone}[what](tag)
+
+    # -- for the lease keeper
+
+    def leases(self) -> list[Lease]:
+        """What to renew: all that is held, and what is done but not yet settled.
+
+        Not what a pool was given a lease ago and never started: Celery drops some when a connection breaks.
+        """
+        with self._lock:
+            held = [(held.id, held.fence) for held in self._held.values() if not self._lapses(held)]
+            return [*held, *self._outbox.settles, *self._in_flight]
+
+    def renewed(self, leases: list[Lease], lost: list[str], asked_s: float) -> None:
+        gone = set(lost)
+        with self._lock:
+            for message_id, fence in leases:
+                held = self._held.get(tag_of(message_id, fence))
+                if held is None:
+                    continue
+                if message_id not in gone:
+                    held.deadline_s = asked_s + self.lease_s
+                elif held.is_started:
+                    held.is_lost = True
+                else:
+                    self._forget(held.tag)
+
+    def take_outbox(self) -> Outbox:
+        """All that Redis has not been told; with `put_back` if telling failed."""
+        with self._lock:
+            taken, self._outbox = self._outbox, Outbox()
+            return taken
+
+    def put_back(self, outbox: Outbox) -> None:
+        with self._lock:
+            self._outbox.settles.extendleft(reversed(outbox.settles))
+            self._outbox.releases.extendleft(reversed(outbox.releases))
+            self._outbox.burials.extendleft(reversed(outbox.burials))
+
+    def has_unclaimed(self) -> bool:
+        with self._lock:
+            return any(held.claimed_s is None for held in self._held.values())
+
+    def has_outbox(self) -> bool:
+        return bool(self._outbox.settles or self._outbox.releases or self._outbox.burials)
+
+    def has_settles(self) -> bool:
+        return bool(self._outbox.settles)
+
+    def has_urgent(self) -> bool:
+        """Whether there is something to tell that no turn takes along."""
+        return bool(self._outbox.releases or self._outbox.burials)
+
+    # -- inside
+
+    def _forget(self, tag: str) -> Held | None:
+        held = self._held.pop(tag, None)
+        if held is not None and held.died >= SUSPECT_AFTER:
+            self._suspects -= 1
+        return held
+
+    def _lapses(self, held: Held) -> bool:
+        if held.is_lost:
+            return True
+        return held.claimed_s is not None and not held.is_started and clock.now_s() - held.claimed_s > self.lease_s
+
+    def _notify(self) -> None:
+        """A slot is free: the consumer's loop must go round, or without one the lease keeper."""
+        if self.consumers:
+            self.handoff.wake()
+        else:
+            self.outbox_signal.set()

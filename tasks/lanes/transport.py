@@ -1,0 +1,109 @@
+"""kombu's Redis transport with lanes: publish is append, consume is turn, ack is settle.
+
+Promises that a queue declared with QUEUE_ARGUMENTS delivers each lane in order, one message at a time, and that every
+other queue behaves as in stock kombu. Builds on kombu's internals: tests/lanes/test_contract.py says what moved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kombu.transport import redis as stock
+from kombu.utils.eventio import READ
+
+from tasks.lanes.channel import LaneChannelMixin
+from tasks.lanes.errors import Misconfigured
+from tasks.lanes.turns import WAKE
+
+
+class Poller(stock.MultiChannelPoller):
+    """Polls, besides what stock kombu polls, each channel's turn and bell and the pipe that tasks report through."""
+
+    def on_poll_start(self) -> None:
+        super().on_poll_start()
+        for channel in self._channels:
+            channel.turns.step()
+
+    def on_readable(self, fileno: int) -> Any:
+        channel, kind = self._fd_to_chan.get(fileno, (None, None))
+        if channel is not None and kind in channel.turns.handlers:
+            return channel.turns.handlers[kind]()
+        return super().on_readable(fileno)
+
+    def watch(self, channel: Any, client: Any, kind: str) -> None:
+        """Make sure that a client of a channel is connected and polled."""
+        if not self._client_registered(channel, client, kind):
+            self._register(channel, client, kind)
+
+    def watch_pipe(self, channel: Any, fileno: int) -> None:
+        self._fd_to_chan[fileno] = (channel, WAKE)
+        self.poller.register(fileno, READ)
+
+    def unwatch_pipe(self, fileno: int) -> None:
+        if self._fd_to_chan.pop(fileno, None) is not None:
+            self._unregister_from_poll(fileno)
+
+
+class QoS(stock.QoS):
+    """Acknowledgements of lane messages go to the settler; it knows them by their tag, whatever became of the channel."""
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        if not is_lane_tag(delivery_tag):  # a lane message is leased by the turn that brought it: nothing to save
+            super().append(message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        if is_lane_tag(delivery_tag):
+            self.channel.settler.done(delivery_tag)
+        else:
+            super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        if not is_lane_tag(delivery_tag):
+            super().reject(delivery_tag, requeue=requeue)
+        elif requeue:
+            self.channel.settler.give_back(delivery_tag, died=True)
+        else:
+            self.channel.settler.bury(delivery_tag, _REJECTED)
+
+    def can_consume_max_estimate(self) -> int:
+        estimate = super().can_consume_max_estimate()
+        if estimate is None:
+            raise Misconfigured("a lane queue needs a prefetch count: unlimited prefetch would hold every lane")
+        return int(estimate)
+
+
+_REJECTED = {
+    "type": "Rejected",
+    "message": "the worker rejected it: an unknown task, a message that is none, or Reject(requeue=False); "
+    "the worker's log says which",
+}
+
+
+def is_lane_tag(delivery_tag: str) -> bool:
+    """Stock kombu's tags are UUIDs; ours are `<message id>#<fence>`."""
+    return "#" in str(delivery_tag)
+
+
+class Channel(LaneChannelMixin, stock.Channel):
+    QoS = QoS
+
+
+class SentinelChannel(LaneChannelMixin, stock.SentinelChannel):
+    QoS = QoS
+
+
+class Transport(stock.Transport):
+    """`redis://` and `rediss://`, in place of kombu's class (install.py)."""
+
+    Channel = Channel
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cycle = Poller()
+        self.lane_queues: set[str] = set()
+
+
+class SentinelTransport(Transport, stock.SentinelTransport):
+    """`sentinel://`."""
+
+    Channel = SentinelChannel
