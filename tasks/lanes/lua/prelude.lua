@@ -87,6 +87,23 @@ local function bury(id, lanes, problem)
   count('buried', 1)
 end
 
+-- What stands in a list of ready ids is an id, unless somebody pushed a whole Celery message onto it, as stock Celery
+-- does: that one gets a record under an id of its own, and no lane.
+local function id_of(entry, queue)
+  if string.sub(entry, 1, 1) ~= '{' or redis.call('EXISTS', MESSAGE .. entry) == 1 then return entry end
+  local ok, decoded = pcall(cjson.decode, entry)
+  local named = ok and type(decoded) == 'table' and type(decoded.headers) == 'table' and decoded.headers.id
+  if type(named) ~= 'string' then named = 'foreign:' .. redis.sha1hex(entry) end
+  local id, seq = named, next_fence()
+  while redis.call('EXISTS', MESSAGE .. id) == 1 do
+    id, seq = named .. ':' .. seq, next_fence(seq)
+  end
+  redis.call('HSET', MESSAGE .. id, 'state', 'ready', 'queue', queue, 'lanes', '', 'seq', seq)
+  redis.call('SET', BODY .. id, entry)
+  count('pending', 1)
+  return id
+end
+
 -- Wakes one worker for each queue that has something ready; that worker wakes the next one if it leaves some.
 local function ring_bells()
   for queue in pairs(touched) do

@@ -4,11 +4,13 @@
 -- ARGV  limit problem
 -- Returns how many were buried
 local limit, problem = unpack(ARGV, 1, 2)
+limit = tonumber(limit)
 
 local buried = 0
-for _ = 1, limit do
-  local id = redis.call('RPOP', KEYS[1])
-  if not id then break end
+while buried < limit do
+  local entry = redis.call('RPOP', KEYS[1])
+  if not entry then break end
+  local id = id_of(entry, KEYS[1])
   local found = redis.call('HMGET', MESSAGE .. id, 'state', 'lanes')
   if found[1] == 'ready' then
     bury(id, split(found[2]), problem)

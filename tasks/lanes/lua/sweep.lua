@@ -6,13 +6,14 @@ local lease_ms, limit = unpack(ARGV, 1, 2)
 lease_ms, limit = tonumber(lease_ms), tonumber(limit)
 
 -- Nobody swept for a while: Redis may have been away, and nobody could renew. Whoever lives renews within a third
--- of a lease; it gets that time, once.
+-- of a lease; it gets that time, once: the half millisecond marks a lease that was extended and not renewed since.
 local grace_ms = math.floor(lease_ms / 3)
 local swept = tonumber(redis.call('GET', SWEPT))
 redis.call('SET', SWEPT, now_ms)
 if swept and now_ms - swept > grace_ms then
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', LEASES, '-inf', now_ms + grace_ms)) do
-    redis.call('ZADD', LEASES, now_ms + grace_ms, id)
+  local near = redis.call('ZRANGEBYSCORE', LEASES, '-inf', now_ms + grace_ms, 'WITHSCORES')
+  for i = 1, #near, 2 do
+    if near[i + 1] % 1 == 0 then redis.call('ZADD', LEASES, now_ms + grace_ms + 0.5, near[i]) end
   end
 end
 

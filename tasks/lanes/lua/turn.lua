@@ -22,20 +22,7 @@ for i = 8, 7 + 2 * settles, 2 do
   end
 end
 
--- Somebody pushed a whole Celery message onto the list of ids, as stock Celery does: it gets a record, and no lane.
-local function adopt(entry, queue)
-  local ok, decoded = pcall(cjson.decode, entry)
-  local id = ok and type(decoded) == 'table' and type(decoded.headers) == 'table' and decoded.headers.id
-  if type(id) ~= 'string' then id = 'foreign:' .. redis.sha1hex(entry) end
-  if redis.call('EXISTS', MESSAGE .. id) == 1 then id = id .. ':' .. next_fence() end
-  redis.call('HSET', MESSAGE .. id, 'state', 'ready', 'queue', queue, 'lanes', '', 'seq', next_fence())
-  redis.call('SET', BODY .. id, entry)
-  count('pending', 1)
-  return id
-end
-
 local function hand_out(id, queue)
-  if string.sub(id, 1, 1) == '{' then id = adopt(id, queue) end
   local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'lanes', 'died', 'failed', 'replayed')
   if found[1] ~= 'ready' then return 0 end -- a leftover: the message is gone, or elsewhere
   local died, stored = tonumber(found[4]) or 0, redis.call('GET', BODY .. id)
@@ -60,9 +47,9 @@ end
 
 local queues, at = { unpack(KEYS) }, 1
 while taken < room and budget > 0 and #queues > 0 do
-  local id = redis.call('RPOP', queues[at])
-  if id then
-    taken = taken + hand_out(id, queues[at])
+  local entry = redis.call('RPOP', queues[at])
+  if entry then
+    taken = taken + hand_out(id_of(entry, queues[at]), queues[at])
     budget, at = budget - 1, at + 1
   else
     table.remove(queues, at)
@@ -70,7 +57,7 @@ while taken < room and budget > 0 and #queues > 0 do
   if at > #queues then at = 1 end
 end
 
-for _, suspect in ipairs(suspects) do redis.call('RPUSH', suspect[2], suspect[1]) end
+for i = #suspects, 1, -1 do redis.call('RPUSH', suspects[i][2], suspects[i][1]) end
 for _, queue in ipairs(KEYS) do
   if redis.call('LLEN', queue) > 0 then
     answer[2], touched[queue] = 1, true
