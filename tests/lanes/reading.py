@@ -1,0 +1,160 @@
+"""Reads every key of the database back into a State (state.py).
+
+Promises to fail on a key, or a field of a message, that it does not know, and on a message whose place in a lane
+differs from the one it records. Is no snapshot: nobody else may write meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from redis import Redis
+
+from tasks.lanes import keys
+from tests.lanes.state import BITS, CLOCK, FENCES_FROM, MINUTE_MS, Message, State
+
+#: A fence that was taken from the clock in this test is younger than that.
+RECENT_US = 600 * 1_000_000
+
+
+def read(client: Redis) -> State:
+    """All there is. Raises AssertionError."""
+    names = sorted(text(name) for name in client.scan_iter(count=1000))
+    families = [next((family for family in _FAMILIES if name.startswith(family)), "") for name in names]
+    with client.pipeline() as pipe:
+        pipe.time()
+        for name, family in zip(names, families, strict=True):
+            _FAMILIES[family][0](pipe, name)
+        (seconds, micros), *values = pipe.execute()
+    reading = _Reading(int(seconds) * 1_000_000 + int(micros))
+    for name, family, value in zip(names, families, values, strict=True):
+        _FAMILIES[family][1](reading, name.removeprefix(family), value)
+    for message_id, record in reading.records.items():
+        reading.state.messages[message_id] = reading.message(message_id, record)
+    return reading.state
+
+
+class _Reading:
+    """One method for each kind of key, and what they share."""
+
+    def __init__(self, now_us: int) -> None:
+        self.now_us = now_us
+        self.state = State()
+        self.records: dict[str, dict[str, str]] = {}
+        self.places: dict[tuple[str, str], float] = {}
+
+    def record(self, message_id: str, fields: dict[bytes, bytes]) -> None:
+        self.records[message_id] = {text(name): text(value) for name, value in fields.items()}
+
+    def lane(self, name: str, members: list[tuple[bytes, float]]) -> None:
+        self.state.lanes[name] = [text(member) for member, _ in members]
+        self.places |= {(name, text(member)): place for member, place in members}
+
+    def leases(self, _: str, members: list[tuple[bytes, float]]) -> None:
+        self.state.leases = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
+
+    def delayed(self, _: str, members: list[tuple[bytes, float]]) -> None:
+        self.state.delayed = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
+
+    def dead(self, _: str, members: list[tuple[bytes, float]]) -> None:
+        self.state.dead = [text(member) for member, _ in members]
+
+    def body(self, message_id: str, stored: bytes) -> None:
+        self.state.bodies[message_id] = text(stored)
+
+    def errors(self, message_id: str, problems: list[bytes]) -> None:
+        self.state.errors[message_id] = tuple(json.loads(problem)["type"] for problem in problems)
+
+    def bell(self, queue: str, rung: list[bytes]) -> None:
+        assert rung == [b"1"], f"the bell of {queue} was rung {len(rung)} times"
+        self.state.bells.add(queue)
+
+    def seen(self, block: str, bitmap: bytes) -> None:
+        self.state.seen[block] = {
+            place * BITS + bit for place, byte in enumerate(bitmap) for bit in range(BITS) if byte & (128 >> bit)
+        }
+
+    def counts(self, _: str, fields: dict[bytes, bytes]) -> None:
+        self.state.counts = {text(name): int(n) for name, n in fields.items() if name != b"seq" and int(n)}
+
+    def swept(self, _: str, at_ms: bytes) -> None:
+        self.state.swept = -self.minutes_until(float(at_ms))
+
+    def queue(self, name: str, waiting: list[bytes]) -> None:
+        self.state.ready[name] = [text(entry) for entry in reversed(waiting)]
+
+    def message(self, message_id: str, record: dict[str, str]) -> Message:
+        lanes = tuple(filter(None, record.pop("lanes").split("\n")))
+        place = float(record.pop("seq"))
+        for lane in lanes:
+            found = self.places.get((lane, message_id), place)
+            assert found == place, f"{message_id} has place {place}, and {found} in {lane}"
+        replayed = record.pop("replayed", None)
+        held = {"leased": self.state.leases, "delayed": self.state.delayed}.get(record["state"], {})
+        body = self.state.bodies.get(message_id)
+        message = Message(
+            message_id,
+            record.pop("state"),
+            lanes,
+            queue=record.pop("queue"),
+            fence=self.fence(record.pop("fence", None)),
+            holder=record.pop("holder", None),
+            minutes=held.get(message_id),
+            died=int(record.pop("died", 0)),
+            failed=int(record.pop("failed", 0)),
+            replayed=None if replayed is None else -self.minutes_until(int(replayed)),
+            errors=self.state.errors.get(message_id, ()),
+            body=None if body == f"body of {message_id}" else body,
+        )
+        assert not record, f"{message_id} has fields that nobody knows: {record}"
+        return message
+
+    def minutes_until(self, at_ms: float) -> int:
+        return round((at_ms - self.now_us / 1000) / MINUTE_MS)
+
+    def fence(self, value: str | None) -> int | None:
+        if value is None:
+            return None
+        if int(value) >= FENCES_FROM:
+            return int(value) - FENCES_FROM
+        assert abs(int(value) - self.now_us) < RECENT_US, f"fence {value} is neither seeded nor the clock's"
+        return CLOCK
+
+
+def _members(pipe: Any, name: str) -> None:
+    pipe.zrange(name, 0, -1, withscores=True)
+
+
+def _elements(pipe: Any, name: str) -> None:
+    pipe.lrange(name, 0, -1)
+
+
+def _fields(pipe: Any, name: str) -> None:
+    pipe.hgetall(name)
+
+
+def _string(pipe: Any, name: str) -> None:
+    pipe.get(name)
+
+
+#: prefix -> how to fetch such a key, and how to take it in. Whatever has none of ours is the list of a queue.
+_FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
+    keys.MESSAGE: (_fields, _Reading.record),
+    keys.LANE: (_members, _Reading.lane),
+    keys.LEASES: (_members, _Reading.leases),
+    keys.DELAYED: (_members, _Reading.delayed),
+    keys.DEAD: (_members, _Reading.dead),
+    keys.BODY: (_string, _Reading.body),
+    keys.ERRORS: (_elements, _Reading.errors),
+    keys.BELL: (_elements, _Reading.bell),
+    keys.SEEN: (_string, _Reading.seen),
+    keys.COUNTS: (_fields, _Reading.counts),
+    keys.SWEPT: (_string, _Reading.swept),
+    "": (_elements, _Reading.queue),
+}
+
+
+def text(value: bytes) -> str:
+    return value.decode()

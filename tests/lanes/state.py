@@ -1,0 +1,184 @@
+"""The whole state of the lanes as a value: written key by key, read back key by key.
+
+Promises that `read` takes in every key of the database and fails on one that it does not know, so that a test that
+compares two states sees whatever a script did besides. Does not use the scripts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis import Redis
+
+from tasks.lanes import keys
+
+MINUTE_MS = 60_000
+#: So long that no test is slow enough to see a minute of it pass; expiries are compared in minutes.
+LEASE_MINUTES = 60
+LEASE_MS = LEASE_MINUTES * MINUTE_MS
+
+#: Fences of a state are counted from here. The server's clock comes to it in the year 2223; until then a message that
+#: was seeded with fence 4 gets 5 and 6, as if its clock had been set back.
+FENCES_FROM = 8 * 10**15
+#: A fence that the server took from its clock.
+CLOCK = -1
+
+BITS = 8
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one message's keys say. `minutes` is the time left of its lease, or of its delay."""
+
+    id: str
+    state: str
+    lanes: tuple[str, ...] = ()
+    queue: str = "q"
+    fence: int | None = None
+    holder: str | None = None
+    minutes: int | None = None
+    died: int = 0
+    failed: int = 0
+    replayed: int | None = None  # minutes ago
+    errors: tuple[str, ...] = ()  # their types
+    body: str | None = None  # None: "body of <id>"
+
+
+@dataclass
+class State:
+    """All keys. `ready` names the next one first; `counts` leaves out what is zero, and `seq`."""
+
+    messages: dict[str, Message] = field(default_factory=dict)
+    lanes: dict[str, list[str]] = field(default_factory=dict)
+    ready: dict[str, list[str]] = field(default_factory=dict)
+    leases: dict[str, int] = field(default_factory=dict)
+    delayed: dict[str, int] = field(default_factory=dict)
+    dead: list[str] = field(default_factory=list)
+    bodies: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    bells: set[str] = field(default_factory=set)
+    seen: dict[str, set[int]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    swept: int | None = None  # minutes ago
+
+
+def fence(number: int) -> str:
+    """A fence as a holder sends it."""
+    return str(FENCES_FROM + number)
+
+
+def waiting(message_id: str, *lanes: str, **more: Any) -> Message:
+    return Message(message_id, "waiting", lanes, **more)
+
+
+def ready(message_id: str, *lanes: str, **more: Any) -> Message:
+    return Message(message_id, "ready", lanes, **more)
+
+
+def leased(message_id: str, *lanes: str, **more: Any) -> Message:
+    return Message(message_id, "leased", lanes, **({"fence": 1, "holder": "me", "minutes": LEASE_MINUTES} | more))
+
+
+def delayed(message_id: str, *lanes: str, **more: Any) -> Message:
+    return Message(message_id, "delayed", lanes, **({"fence": 1, "minutes": 10, "failed": 1, "errors": ("E",)} | more))
+
+
+def buried(message_id: str, *lanes: str, **more: Any) -> Message:
+    return Message(message_id, "buried", lanes, **({"fence": 1, "errors": ("E",)} | more))
+
+
+def standing(
+    *messages: Message,
+    ready: Mapping[str, Sequence[str]] | None = None,
+    bells: Iterable[str] | None = None,
+    counts: Mapping[str, int] | None = None,
+    seen: Mapping[str, Iterable[int]] | None = None,
+    swept: int | None = None,
+) -> State:
+    """The state in which all keys agree with these messages, which stand in their lanes in this order.
+
+    `ready` and `dead` too are in this order, unless said otherwise; a queue's bell is rung when it has something ready.
+    """
+    state = State(messages={message.id: message for message in messages}, swept=swept)
+    for message in messages:
+        _place(state, message)
+    for queue, ids in (ready or {}).items():
+        assert sorted(ids) == sorted(state.ready[queue])
+        state.ready[queue] = list(ids)
+    state.bells = set(state.ready if bells is None else bells)
+    state.seen = {block: set(offsets) for block, offsets in (seen or {}).items()}
+    pending = sum(message.state != "buried" for message in messages)
+    state.counts = {name: n for name, n in {"pending": pending, **(counts or {})}.items() if n}
+    return state
+
+
+def _place(state: State, message: Message) -> None:
+    state.bodies[message.id] = message.body or f"body of {message.id}"
+    if message.errors:
+        state.errors[message.id] = message.errors
+    if message.state == "buried":
+        state.dead.append(message.id)
+    else:
+        for lane in message.lanes:
+            state.lanes.setdefault(lane, []).append(message.id)
+    if message.state == "ready":
+        state.ready.setdefault(message.queue, []).append(message.id)
+    if message.minutes is not None:
+        {"leased": state.leases, "delayed": state.delayed}[message.state][message.id] = message.minutes
+
+
+def seed(client: Redis, state: State) -> None:
+    """Write a state into an empty database."""
+    now_ms = _now_ms(client)
+    places = {message_id: place for place, message_id in enumerate(state.messages, 1)}
+    with client.pipeline() as pipe:
+        for message in state.messages.values():
+            pipe.hset(keys.message(message.id), mapping=_record(message, places[message.id], now_ms))
+        for lane, ids in state.lanes.items():
+            pipe.zadd(keys.lane(lane), {each: places.get(each, 0) for each in ids})
+        for queue, ids in state.ready.items():
+            pipe.rpush(queue, *reversed(ids))
+        _zset(pipe, keys.LEASES, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.leases.items()})
+        _zset(pipe, keys.DELAYED, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.delayed.items()})
+        _zset(pipe, keys.DEAD, {each: now_ms - MINUTE_MS + place for place, each in enumerate(state.dead)})
+        for message_id, body in state.bodies.items():
+            pipe.set(keys.body(message_id), body)
+        for message_id, kinds in state.errors.items():
+            pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
+        for queue in state.bells:
+            pipe.lpush(keys.bell(queue), 1)
+        for block, offsets in state.seen.items():
+            for offset in offsets:
+                pipe.setbit(keys.SEEN + block, offset, 1)
+        pipe.hset(keys.COUNTS, mapping={"seq": len(places), **state.counts})
+        if state.swept is not None:
+            pipe.set(keys.SWEPT, now_ms - state.swept * MINUTE_MS)
+        pipe.execute()
+
+
+def _record(message: Message, seq: int, now_ms: int) -> dict[str, Any]:
+    fields = {
+        "state": message.state,
+        "queue": message.queue,
+        "lanes": "\n".join(message.lanes),
+        "seq": seq,
+        "fence": None if message.fence is None else fence(message.fence),
+        "holder": message.holder,
+        "died": message.died or None,
+        "failed": message.failed or None,
+        "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _zset(pipe: Any, key: str, members: Mapping[str, int]) -> None:
+    if members:
+        pipe.zadd(key, members)
+
+
+def _now_ms(client: Redis) -> int:
+    seconds, micros = client.time()
+    return int(seconds) * 1000 + int(micros) // 1000
