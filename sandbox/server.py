@@ -2,15 +2,19 @@
 
 Promises that what it acknowledged is on disk (append-only file, fsync as asked), so that a server started again
 in the same directory continues where the last one ended, even after a kill.
+Promises too that no second server writes into the same directory, even when the first was left behind.
 Does not restart a server that died, and does not stop one when Python exits: whoever starts it ends it.
 """
 
+import fcntl
+import os
 import signal
 import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +27,8 @@ from sandbox.ports import HOST, free_port
 START_WITHIN_S = 60.0
 #: How long SIGTERM may take: the server flushes its append-only file and leaves.
 STOP_WITHIN_S = 20.0
+#: How long to wait for the directory: a killed server's child may still be rewriting the append-only file.
+LOCK_WITHIN_S = 3.0
 #: A free port may be taken by someone else before the server binds it; so often another one is tried.
 PORT_ATTEMPTS = 5
 
@@ -101,6 +107,9 @@ def start_server(
             server.kill()
             if attempts == 0:
                 raise
+        except BaseException:  # Ctrl-C: nobody would know of it
+            server.kill()
+            raise
         else:
             return server
 
@@ -108,7 +117,7 @@ def start_server(
 def _launch(program: str, directory: Path, port: int, appendfsync: str, extra: tuple[str, ...]) -> Server:
     tls = "--tls-cert-file" in extra
     log = directory / "server.log"
-    with log.open("wb") as output:
+    with _lock_of(directory) as lock, log.open("wb") as output:
         process = subprocess.Popen(
             [program, *_listening(port, tls), *_keeping(directory, appendfsync), *extra],
             stdout=output,
@@ -116,9 +125,34 @@ def _launch(program: str, directory: Path, port: int, appendfsync: str, extra: t
             cwd=directory,
             # Ctrl-C in a terminal reaches the whole process group: Redis has to outlive those who write to it.
             start_new_session=True,
+            # The lock is the server's from here on: it ends with its process, whatever becomes of us.
+            pass_fds=[lock],
         )
     scheme = "rediss" if tls else "redis"
     return Server(url=f"{scheme}://{HOST}:{port}/0", port=port, process=process, log=log)
+
+
+@contextmanager
+def _lock_of(directory: Path) -> Iterator[int]:
+    """The directory's lock, to be handed to the server. Raises ServerFailedError."""
+    lock = os.open(directory / "server.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        give_up_at = time.monotonic() + LOCK_WITHIN_S
+        while not _locked(lock):
+            if time.monotonic() > give_up_at:
+                raise ServerFailedError(f"another Redis server is using {directory}")
+            time.sleep(0.01)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _listening(port: int, tls: bool) -> list[str]:

@@ -11,6 +11,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m sandbox.simulator", description=__doc__)
     parser.add_argument("--port", type=int, default=8081, help="0 takes a free one (default: %(default)s)")
     parser.add_argument("--token", default="1:TEST", help="the one token it knows (default: %(default)s)")
+    parser.add_argument("--first-update-id", type=int, default=1, help="(default: %(default)s)")
     parser.add_argument(
         "--no-quirks",
         action="store_true",
@@ -18,7 +19,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     try:
-        serve(SimulatedBot(options.token, quirks=not options.no_quirks), options.port)
+        bot = SimulatedBot(options.token, quirks=not options.no_quirks, first_update_id=options.first_update_id)
+        serve(bot, options.port)
     except PortInUseError as error:
         sys.exit(str(error))
 

@@ -19,14 +19,15 @@ KEPT_CALLS = 200_000
 class SimulatedBot:
     """The state behind one token. `reset` brings it back to the beginning."""
 
-    def __init__(self, token: str, *, quirks: bool = True) -> None:
+    def __init__(self, token: str, *, quirks: bool = True, first_update_id: int = 1) -> None:
         self.token = token
+        self._first_update_id = first_update_id
         self._quirks = quirks
         self._streaming: asyncio.Task[None] | None = None
         self._begin()
 
     def _begin(self) -> None:
-        self.updates = Updates()
+        self.updates = Updates(self._first_update_id)
         self.polls = Polls(self.updates, quirks=self._quirks)
         self.faults = Faults()
         self.chats = Chats(self.me())

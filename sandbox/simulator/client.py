@@ -95,10 +95,18 @@ class Simulator:
         self.stop()
 
 
-def start(token: str = "1:TEST", port: int = 0, *, quirks: bool = True) -> Simulator:  # noqa: S107 - made up
+def start(
+    token: str = "1:TEST",  # noqa: S107 - made up
+    port: int = 0,
+    *,
+    quirks: bool = True,
+    first_update_id: int = 1,
+) -> Simulator:
     """Start one and wait until it answers; `port` 0 takes a free one. Raises SimulatorFailedError."""
     command = [sys.executable, "-m", "sandbox.simulator", "--port", str(port), "--token", token]
-    process = subprocess.Popen([*command, *([] if quirks else ["--no-quirks"])], stdout=subprocess.PIPE, text=True)
+    command += ["--first-update-id", str(first_update_id), *([] if quirks else ["--no-quirks"])]
+    # In a session of its own: Ctrl-C in a terminal must not take it from under those who still call it.
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None  # noqa: S101 - asked for above
     line = process.stdout.readline()
     if not line.startswith(READY):

@@ -23,7 +23,7 @@ GET  /control/calls     every call but getUpdates (?method=sendMessage: only tho
 GET  /control/answers   per chat, the numbers of the updates it was answered, in order
 POST /control/updates   a list of updates; or {"raw": [...]}, given out as they are
 POST /control/faults    {"method": "getUpdates", "times": 3, "status": 502}, or a list of such
-POST /control/stream    {"chats": 10, "rate": 50, "total": 0, "seed": 0}; {"stop": true}
+POST /control/stream    {"chats": 10, "rate": 50, "total": 0, "seed": 0, "first_chat": 1001}; {"stop": true}
 POST /control/reset     back to the beginning
 """
 

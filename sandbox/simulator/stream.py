@@ -13,8 +13,8 @@ from typing import Any
 
 #: Updates are handed over in steps this far apart, however high the rate.
 STEP_S = 0.02
-FIRST_PRIVATE_CHAT = 1001
-FIRST_GROUP = -1_001_000_000_001
+#: The id of a supergroup is this less its number.
+SUPERGROUPS = -1_000_000_000_000
 #: Every so many chats one is a group of several users.
 GROUP_EVERY = 4
 MEMBERS = 5
@@ -26,12 +26,19 @@ Update = dict[str, Any]
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """How much of it. `rate` is updates per second, 0 for all at once; `total` 0 means without end."""
+    """How much of it.
+
+    chats       so many, their ids from `first_chat` upward (groups: as far below zero)
+    rate        updates per second, over all chats; 0: all at once
+    total       updates; 0: without end
+    seed        another one gives other updates
+    """
 
     chats: int = 10
     rate: float = 50.0
     total: int = 0
     seed: int = 0
+    first_chat: int = 1001
 
     def __post_init__(self) -> None:
         if self.chats < 1 or self.rate < 0 or self.total < 0:
@@ -40,19 +47,18 @@ class StreamPlan:
             raise ValueError("a stream without end needs a rate")
 
 
-def conversations(chats: int, seed: int = 0) -> Iterator[Update]:
+def conversations(plan: StreamPlan) -> Iterator[Update]:
     """Updates without update_id, of a chat chosen at random each time, for ever."""
-    chance = random.Random(seed)  # noqa: S311 - a demonstration, not a secret
-    counts = [0] * chats
+    chance = random.Random(plan.seed)  # noqa: S311 - a demonstration, not a secret
+    counts = [0] * plan.chats
     while True:
-        place = chance.randrange(chats)
+        place = chance.randrange(plan.chats)
         counts[place] += 1
-        yield _update(place, counts[place], chance)
+        yield _update(*_people(plan.first_chat, place, chance), counts[place], chance)
 
 
-def _update(place: int, number: int, chance: random.Random) -> Update:
+def _update(user: Update, chat: Update, number: int, chance: random.Random) -> Update:
     """Mostly messages; of every ten updates one is a command, one a button, one an edit."""
-    user, chat = _people(place, chance)
     text = f"{chance.choice(WORDS)} #{number}"
     match chance.randrange(10):
         case 0:
@@ -68,12 +74,13 @@ def _update(place: int, number: int, chance: random.Random) -> Update:
             return {"message": _message(user, chat, number, text)}
 
 
-def _people(place: int, chance: random.Random) -> tuple[Update, Update]:
+def _people(first_chat: int, place: int, chance: random.Random) -> tuple[Update, Update]:
     """Who writes, and where."""
+    first_user = first_chat + place * MEMBERS
     if place % GROUP_EVERY == GROUP_EVERY - 1:
-        member = FIRST_PRIVATE_CHAT + place * MEMBERS + chance.randrange(MEMBERS)
-        return _user(member), {"id": FIRST_GROUP - place, "type": "supergroup", "title": f"Group {place}"}
-    person = _user(FIRST_PRIVATE_CHAT + place * MEMBERS)
+        group = {"id": SUPERGROUPS - first_user, "type": "supergroup", "title": f"Group {place}"}
+        return _user(first_user + chance.randrange(MEMBERS)), group
+    person = _user(first_user)
     return person, {"id": person["id"], "type": "private", "first_name": person["first_name"]}
 
 
@@ -98,7 +105,7 @@ def _button(user: Update, chat: Update, number: int) -> Update:
 
 async def run_stream(plan: StreamPlan, deliver: Callable[[list[Update]], object]) -> None:
     """Hand over updates at the plan's rate until its total is reached."""
-    life = conversations(plan.chats, plan.seed)
+    life = conversations(plan)
     started_at, sent = time.monotonic(), 0
     while not plan.total or sent < plan.total:
         due = int((time.monotonic() - started_at) * plan.rate) + 1 if plan.rate else plan.total

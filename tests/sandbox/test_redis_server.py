@@ -63,6 +63,13 @@ def test_a_port_in_use_is_told_from_the_servers_own_log(server: Server, tmp_path
         start_server(tmp_path / "second", port=server.port)
 
 
+def test_two_servers_do_not_share_a_directory(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(ServerFailedError, match="another Redis server is using"):
+        start_server(tmp_path)
+    with redis.Redis.from_url(server.url) as client:
+        assert client.ping()
+
+
 def test_a_wrong_flag_is_told_from_the_servers_own_log(tmp_path: Path) -> None:
     with pytest.raises(ServerFailedError, match="no-such-flag"):
         start_server(tmp_path, extra=["--no-such-flag", "1"])

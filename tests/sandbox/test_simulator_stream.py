@@ -8,7 +8,7 @@ from typing import Any
 from calling import Caller, wait_until
 
 from sandbox.simulator import Simulator
-from sandbox.simulator.stream import conversations
+from sandbox.simulator.stream import StreamPlan, conversations
 
 
 def content(update: dict[str, Any]) -> tuple[int, str]:
@@ -20,7 +20,7 @@ def content(update: dict[str, Any]) -> tuple[int, str]:
 
 def test_every_update_carries_its_number_within_its_chat() -> None:
     numbers = defaultdict(list)
-    for update in islice(conversations(8), 2_000):
+    for update in islice(conversations(StreamPlan(chats=8)), 2_000):
         chat, text = content(update)
         numbers[chat].append(int(re.findall(r"#(\d+)", text)[0]))
     assert len(numbers) == 8
@@ -29,7 +29,7 @@ def test_every_update_carries_its_number_within_its_chat() -> None:
 
 
 def test_it_has_messages_commands_buttons_edits_and_groups_of_several_users() -> None:
-    updates = list(islice(conversations(8), 1_000))
+    updates = list(islice(conversations(StreamPlan(chats=8)), 1_000))
     kinds = Counter(next(iter(update)) for update in updates)
     assert set(kinds) == {"message", "callback_query", "edited_message"}
     assert any("entities" in update.get("message", {}) for update in updates)
@@ -41,7 +41,7 @@ def test_it_has_messages_commands_buttons_edits_and_groups_of_several_users() ->
 
 
 def test_the_same_seed_gives_the_same_updates() -> None:
-    first, same, other = ([content(u) for u in islice(conversations(5, seed), 200)] for seed in (1, 1, 2))
+    first, same, other = ([content(u) for u in islice(conversations(StreamPlan(seed=seed)), 200)] for seed in (1, 1, 2))
     assert first == same != other
 
 
