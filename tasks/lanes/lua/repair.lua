@@ -12,10 +12,14 @@ local function mend(command, ...)
   mended = mended + 1
 end
 
+-- Whether it stood in all its lanes. A lane that was lost gets its messages back in the course of a round, in any order:
+-- only after it is it known which one is first.
 local function in_lanes(id, lanes, seq)
+  local before = mended
   for _, key in ipairs(lanes) do
     if not redis.call('ZSCORE', LANE .. key, id) then mend('ZADD', LANE .. key, seq, id) end
   end
+  return mended == before
 end
 
 local function listed(id, queue)
@@ -30,7 +34,7 @@ local check = {
       to_ready(id, queue, true)
       mended = mended + 1
     else
-      advance(lanes) -- drops ids without a message that stand before it
+      advance(lanes) -- drops ids without a message that stood before it
     end
   end,
   ready = function(id, queue)
@@ -48,20 +52,39 @@ local check = {
   end,
 }
 
+local look_at = {}
+
+look_at[MESSAGE] = function(id)
+  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes', 'seq')
+  local lanes = split(found[3])
+  if check[found[1]] and (found[1] == 'buried' or in_lanes(id, lanes, found[4])) then
+    check[found[1]](id, found[2], lanes)
+  end
+end
+
+-- A message whose record was lost cannot be handed out any more. It is pending no longer, or buried no longer.
+look_at[BODY] = function(id)
+  if redis.call('EXISTS', MESSAGE .. id) == 1 then return end
+  mend('DEL', BODY .. id)
+  if redis.call('ZREM', DEAD, id) == 0 then count('pending', -1) end
+end
+
+look_at[ERRORS] = function(id)
+  if redis.call('EXISTS', MESSAGE .. id) == 0 then mend('DEL', ERRORS .. id) end
+end
+
+look_at[LANE] = function(key)
+  local first = redis.call('ZRANGE', LANE .. key, 0, 0)[1]
+  while first and redis.call('EXISTS', MESSAGE .. first) == 0 do
+    mend('ZREM', LANE .. key, first)
+    first = redis.call('ZRANGE', LANE .. key, 0, 0)[1]
+  end
+end
+
 local scanned = redis.call('SCAN', cursor, 'MATCH', 'lanes:*', 'COUNT', limit)
 for _, key in ipairs(scanned[2]) do
-  if string.sub(key, 1, #MESSAGE) == MESSAGE then
-    local id = string.sub(key, #MESSAGE + 1)
-    local found = redis.call('HMGET', key, 'state', 'queue', 'lanes', 'seq')
-    if check[found[1]] then
-      local lanes = split(found[3])
-      if found[1] ~= 'buried' then in_lanes(id, lanes, found[4]) end
-      check[found[1]](id, found[2], lanes)
-    end
-  else
-    local id = string.match(key, '^' .. BODY .. '(.*)$') or string.match(key, '^' .. ERRORS .. '(.*)$')
-    if id and redis.call('EXISTS', MESSAGE .. id) == 0 then mend('DEL', key) end
-  end
+  local prefix = string.match(key, '^lanes:%l+:')
+  if look_at[prefix] then look_at[prefix](string.sub(key, #prefix + 1)) end
 end
 count('repaired', mended)
 ring_bells()
