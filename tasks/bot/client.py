@@ -1,0 +1,136 @@
+"""Calls the Bot API over HTTP, with one pool of connections per process.
+
+Promises a result or a typed error within the timeouts, and that the token is in no message, repr, traceback or log
+line. May be shared by threads and greenlets, and built before a fork: each process opens its own connections at its
+first call. Does not try again: a call whose answer was lost may have taken effect.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+import urllib3.exceptions
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies
+
+from tasks.bot import answers
+from tasks.bot.encoding import Request, encode
+from tasks.bot.errors import Chat, NetworkError
+from tasks.bot.secrecy import keep_tokens_out_of_logs, without_token
+
+#: A machine that does not answer a connection for so long is not there. Also the longest stall while sending a file.
+CONNECT_TIMEOUT_S = 10.0
+#: Telegram answers in well under a second, but takes its time over large files.
+READ_TIMEOUT_S = 60.0
+#: Connections kept, not allowed: a thousand greenlets may call at once, those above it close theirs after the call.
+POOL_SIZE = 256
+
+#: A proxy set for the outside has no say on this machine, where a local Bot API server or the simulator runs.
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+_NOTHING_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+
+
+class BotApi:
+    """One bot at one Bot API server."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        read_timeout_s: float = READ_TIMEOUT_S,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._token = token
+        self._timeout_s = (connect_timeout_s, read_timeout_s)
+        self._process: tuple[int, requests.Session] | None = None
+        keep_tokens_out_of_logs()
+
+    def __repr__(self) -> str:
+        return f"BotApi(bot {self._token.partition(':')[0]})"
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        """The `result` of a Bot API method, as decoded JSON.
+
+        Dicts and lists are sent as JSON; bytes, open files and `pathlib.Path`s are uploaded; None counts as not given.
+        Raises BotApiError, of the class that says what happened.
+        """
+        if not (method.isascii() and method.isalnum()):
+            raise ValueError(f"{method!r} is no method of the Bot API: write its name, such as sendMessage")
+        chat = _chat(params)
+        response = self._post(method, chat, encode(params))
+        return answers.read(method, chat, response.status_code, response.content, self._without_token)
+
+    def close(self) -> None:
+        """Close this process's connections. The next call opens new ones."""
+        process, self._process = self._process, None
+        if process and process[0] == os.getpid():
+            process[1].close()
+
+    def _post(self, method: str, chat: Chat, request: Request) -> requests.Response:
+        try:
+            return self._session().post(
+                f"{self._url}/bot{self._token}/{method}",
+                data=request.data,
+                files=request.files,
+                headers=request.headers,
+                timeout=self._timeout_s,
+                allow_redirects=False,  # the Bot API has none; whoever redirects would be handed the call
+            )
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+            problem, uncertain = self._without_token(self._told(error)), _may_have_arrived(error)
+        # Outside of the except block: an error raised inside would carry the one with the URL as its context.
+        raise NetworkError(method, chat, problem, uncertain=uncertain)
+
+    def _session(self) -> requests.Session:
+        """This process's own. Two threads that come first together make two, and one of them is soon forgotten: a lock
+        would be worse, for a child forked while it is held could never call.
+        """
+        pid = os.getpid()
+        if self._process is None or self._process[0] != pid:
+            self._process = (pid, _new_session(self._url))
+        return self._process[1]
+
+    def _told(self, error: Exception) -> str:
+        if isinstance(error, requests.ConnectTimeout):
+            return f"no connection within {self._timeout_s[0]:g} s"
+        if isinstance(error, requests.ReadTimeout):
+            return f"no answer within {self._timeout_s[1]:g} s"
+        reasons = [cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.strerror]
+        return f"no answer ({reasons[-1]})" if reasons else f"no answer ({type(error).__name__})"
+
+    def _without_token(self, text: str) -> str:
+        return without_token(text, self._token)
+
+
+def _new_session(url: str) -> requests.Session:
+    session = requests.Session()
+    # `requests` would look through the environment and ~/.netrc at every call: what it finds there is looked up once.
+    session.trust_env = False
+    if urlsplit(url).hostname not in LOOPBACK:
+        session.proxies.update(get_environ_proxies(url))
+    session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(pool_maxsize=POOL_SIZE))
+    return session
+
+
+def _chat(params: dict[str, Any]) -> Chat:
+    chat = params.get("chat_id")
+    return chat if isinstance(chat, int | str) else None
+
+
+def _may_have_arrived(error: Exception) -> bool:
+    return not any(isinstance(cause, _NOTHING_SENT) for cause in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised for, outermost first. Not its context, which may be the handler's own affair."""
+    yield error
+    for inner in (*error.args, getattr(error, "reason", None), error.__cause__):
+        if isinstance(inner, BaseException):
+            yield from _causes(inner)

@@ -1,0 +1,65 @@
+"""Puts the parameters of a call into a request: JSON, or a multipart form when there is something to upload.
+
+Promises that files may stand anywhere: as a parameter (`photo=Path("cat.png")`), or inside one (the `media` of an
+album), where the form names them `attach://…` as Telegram wants it. Reads files whole, as `requests` would.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Upload = tuple[str, bytes]
+
+
+class Request(NamedTuple):
+    """What `requests` takes: with files, `data` is the form's fields; without, the JSON text."""
+
+    data: bytes | dict[str, str]
+    files: dict[str, Upload]
+    headers: dict[str, str]
+
+
+def encode(params: dict[str, Any]) -> Request:
+    """Parameters that are None are left out. Raises TypeError or ValueError for what JSON cannot say."""
+    given = {name: value for name, value in params.items() if value is not None}
+    files = {name: _upload(name, value) for name, value in given.items() if _is_file(value)}
+    fields = {name: _attached(value, files) for name, value in given.items() if name not in files}
+    if files:
+        return Request({name: _text(value) for name, value in fields.items()}, files, {})
+    return Request(_json(fields).encode(), {}, {"Content-Type": "application/json"})
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, bytes | bytearray | memoryview | Path) or hasattr(value, "read")
+
+
+def _upload(name: str, value: Any) -> Upload:
+    """File name and content. Telegram wants a name, and tells some kinds of file by it."""
+    if isinstance(value, Path):
+        return value.name, value.read_bytes()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return name, bytes(value)
+    own_name, content = getattr(value, "name", None), value.read()
+    named = Path(own_name).name if isinstance(own_name, str) and own_name else name
+    return named, content.encode() if isinstance(content, str) else bytes(content)
+
+
+def _attached(value: Any, files: dict[str, Upload]) -> Any:
+    """The value with the files inside it taken out into `files`."""
+    if _is_file(value):
+        name = f"file{len(files)}"
+        files[name] = _upload(name, value)
+        return f"attach://{name}"
+    if isinstance(value, dict):
+        return {key: _attached(inner, files) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_attached(inner, files) for inner in value]
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

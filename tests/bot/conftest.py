@@ -1,0 +1,23 @@
+"""A server and a client that calls it, for each test its own."""
+
+from collections.abc import Iterator
+
+import pytest
+from http_server import TOKEN, Server
+
+from tasks.bot.client import BotApi
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def api(server: Server) -> Iterator[BotApi]:
+    api = BotApi(server.url, TOKEN)
+    yield api
+    api.close()

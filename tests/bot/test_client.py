@@ -1,0 +1,360 @@
+"""The Bot API client against a real HTTP server: what it sends, what it makes of answers, whom it tells the token."""
+
+import io
+import logging
+import os
+import pickle
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from email import message_from_bytes
+from email.policy import HTTP
+from pathlib import Path
+from threading import Barrier, Event
+
+import pytest
+import trustme
+from http_server import TOKEN, Answer
+
+from tasks.bot import errors
+from tasks.bot.client import BotApi
+from tasks.bot.secrecy import without_token
+
+ROOT = Path(__file__).parents[2]
+
+
+def form(asked) -> dict[str, tuple[str | None, bytes]]:
+    """Name → file name and content of a multipart form."""
+    head = f"Content-Type: {asked.headers['Content-Type']}\n\n".encode()
+    message = message_from_bytes(head + asked.body, policy=HTTP)
+    parts = [part for part in message.walk() if not part.is_multipart()]
+    return {
+        part.get_param("name", header="Content-Disposition"): (part.get_filename(), part.get_payload(decode=True))
+        for part in parts
+    }
+
+
+def test_plain_parameters_are_sent_as_json(server, api):
+    server.answer = Answer({"ok": True, "result": {"message_id": 5}})
+    keyboard = {"inline_keyboard": [[{"text": "é", "callback_data": "a"}]]}
+    assert api.call(
+        "sendMessage", chat_id=7, text="hi 👋", reply_markup=keyboard, entities=(), protect_content=None
+    ) == {"message_id": 5}
+    [asked] = server.asked
+    assert asked.path == f"/bot{TOKEN}/sendMessage"
+    assert asked.headers["Content-Type"] == "application/json"
+    assert asked.json == {"chat_id": 7, "text": "hi 👋", "reply_markup": keyboard, "entities": []}
+
+
+def test_a_call_may_have_no_parameters_or_one_named_method(server, api):
+    assert api.call("getMe") is True
+    api.call("someMethod", method="x", self=1)
+    assert [asked.json for asked in server.asked] == [{}, {"method": "x", "self": 1}]
+
+
+def test_files_are_uploaded(server, api, tmp_path):
+    (tmp_path / "cät.png").write_bytes(b"path")
+    stream = io.BytesIO(b"stream")
+    stream.name = "/somewhere/cat.gif"
+    api.call(
+        "sendPhoto",
+        chat_id=7,
+        protect_content=True,
+        caption="é",
+        photo=tmp_path / "cät.png",
+        thumbnail=b"bytes",
+        other=stream,
+        more=io.StringIO("text"),
+        reply_markup={"remove_keyboard": True},
+    )
+    assert form(server.asked[0]) == {
+        "chat_id": (None, b"7"),
+        "protect_content": (None, b"true"),
+        "caption": (None, "é".encode()),
+        "reply_markup": (None, b'{"remove_keyboard":true}'),
+        "photo": ("cät.png", b"path"),
+        "thumbnail": ("thumbnail", b"bytes"),
+        "other": ("cat.gif", b"stream"),
+        "more": ("more", b"text"),
+    }
+
+
+def test_files_inside_a_parameter_are_attached(server, api, tmp_path):
+    (tmp_path / "cat.png").write_bytes(b"path")
+    album = [{"type": "photo", "media": tmp_path / "cat.png"}, {"type": "photo", "media": b"bytes"}]
+    api.call("sendMediaGroup", chat_id=7, media=album)
+    sent = form(server.asked[0])
+    assert sent["media"] == (
+        None,
+        b'[{"type":"photo","media":"attach://file0"},{"type":"photo","media":"attach://file1"}]',
+    )
+    assert (sent["file0"], sent["file1"]) == (("cat.png", b"path"), ("file1", b"bytes"))
+
+
+def test_what_json_cannot_say_and_what_is_no_method_are_refused_before_anything_is_sent(server, api):
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        api.call("sendMessage", text=object())
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        api.call("sendLocation", latitude=float("nan"))
+    for method in ("", "../getMe", "getMe?x", "getMé"):
+        with pytest.raises(ValueError, match="is no method of the Bot API"):
+            api.call(method)
+    assert server.asked == []
+
+
+def test_half_an_emoji_is_echoed(server, api):
+    server.answer = Answer(rb'{"ok": true, "result": "\ud83d"}')
+    assert api.call("sendMessage", text="\ud83d") == "\ud83d"
+    assert server.asked[0].body == rb'{"text":"\ud83d"}'
+
+
+def refused(api, **params) -> errors.BotApiError:
+    with pytest.raises(errors.BotApiError) as caught:
+        api.call("sendMessage", **params)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (400, errors.BadRequest),
+        (401, errors.Unauthorized),
+        (403, errors.Forbidden),
+        (404, errors.NotFound),
+        (409, errors.Conflict),
+        (413, errors.BadRequest),
+        (418, errors.BotApiError),
+        (429, errors.TooManyRequests),
+        (500, errors.ServerError),
+        (502, errors.ServerError),
+    ],
+)
+def test_each_meaning_has_its_class(server, api, code, kind):
+    server.answer = Answer({"ok": False, "error_code": code, "description": "Bad Request: chat not found"}, code)
+    error = refused(api, chat_id=7)
+    assert type(error) is kind
+    assert str(error) == "sendMessage to chat 7: Bad Request: chat not found"
+    assert (error.method, error.chat, error.description, error.code) == (
+        "sendMessage",
+        7,
+        "Bad Request: chat not found",
+        code,
+    )
+    assert error.uncertain is (code >= 500)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "wait"),
+    [({"retry_after": 17}, 17.0), ({"retry_after": 1.5}, 1.5), ({"retry_after": "x"}, 1.0), ({}, 1.0), (None, 1.0)],
+)
+def test_a_flood_names_the_wait_in_seconds(server, api, parameters, wait):
+    server.answer = Answer({"ok": False, "error_code": 429, "description": "x", "parameters": parameters}, 429)
+    assert refused(api).retry_after == wait
+
+
+def test_a_group_that_became_a_supergroup_is_named(server, api):
+    parameters = {"migrate_to_chat_id": -1001}
+    server.answer = Answer({"ok": False, "error_code": 400, "description": "x", "parameters": parameters}, 400)
+    error = refused(api, chat_id=-1)
+    assert isinstance(error, errors.ChatMigrated)
+    assert error.migrate_to_chat_id == -1001
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b'{"result": 1}', b"[" * 100_000, b"\xff"])
+@pytest.mark.parametrize(("status", "kind"), [(200, errors.ServerError), (502, errors.ServerError)])
+def test_the_answer_of_no_bot_api_is_a_server_error(server, api, body, status, kind):
+    server.answer = Answer(body, status)
+    error = refused(api)
+    assert type(error) is kind
+    assert re.search(f"^sendMessage: {status} .*, not the answer of a Bot API", str(error))
+
+
+def test_the_flood_control_of_a_proxy_counts_and_its_403_is_nobodys_block(server, api):
+    server.answer = Answer(b"slow down", 429)
+    assert isinstance(refused(api), errors.TooManyRequests)
+    server.answer = Answer(b"no", 403)
+    assert isinstance(refused(api), errors.ServerError)
+
+
+def test_errors_survive_pickling():
+    parameters = {"migrate_to_chat_id": -2, "retry_after": 9}
+    made = [errors.refusal("m", 7, code, "d", parameters) for code in (400, 401, 403, 404, 409, 418, 429, 500)]
+    for error in [*made, errors.NetworkError("m", 7, "d", uncertain=False)]:
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301  our own
+        assert (type(copy), vars(copy), str(copy)) == (type(error), vars(error), str(error))
+
+
+def test_a_server_that_is_not_there_certainly_did_nothing():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    error = refused(BotApi(f"http://127.0.0.1:{port}", TOKEN))
+    assert (type(error), error.uncertain) == (errors.NetworkError, False)
+    assert str(error) == "sendMessage: no answer (Connection refused)"
+
+
+def test_a_name_that_is_not_known_certainly_did_nothing():
+    assert refused(BotApi("http://nowhere.invalid", TOKEN)).uncertain is False
+
+
+def test_an_answer_that_does_not_come_in_time_is_uncertain(server):
+    done = Event()
+    server.answering = lambda asked: done.wait(30) and None
+    api = BotApi(server.url, TOKEN, read_timeout_s=0.05)
+    error = refused(api)
+    done.set()
+    api.close()
+    assert (type(error), error.uncertain, error.description) == (errors.NetworkError, True, "no answer within 0.05 s")
+
+
+def test_a_connection_that_closes_without_an_answer_is_uncertain(server, api):
+    server.answering = lambda asked: None
+    error = refused(api)
+    assert (type(error), error.uncertain) == (errors.NetworkError, True)
+
+
+def test_a_failure_being_handled_by_the_bot_says_nothing_about_the_call(server, api):
+    # The bot calls from inside an except block: what happened there must not pass for what happened here.
+    server.answering = lambda asked: None
+    try:
+        BotApi("http://nowhere.invalid", TOKEN).call("getMe")
+    except errors.NetworkError:
+        error = refused(api)
+    assert error.uncertain is True
+
+
+def test_certificates_are_checked(server, monkeypatch, tmp_path):
+    ca = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(tls)
+    server.http.socket = tls.wrap_socket(server.http.socket, server_side=True, do_handshake_on_connect=False)
+    url = server.url.replace("http:", "https:")
+    api = BotApi(url, TOKEN)
+    assert "certificate verify failed" in str(refused(api))
+    assert server.asked == []
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    trusting = BotApi(url, TOKEN)
+    assert trusting.call("getMe") is True
+    trusting.close()
+
+
+TROUBLES = {
+    "refused": Answer({"ok": False, "error_code": 400, "description": f"what is /bot{TOKEN}/x or {TOKEN}?"}, 400),
+    "garbage": Answer(b"<html>", 502),
+    "redirected": Answer(b"", 302, {"Location": f"http://127.0.0.1:9/bot{TOKEN}/x"}),
+    "closed": None,
+}
+
+
+@pytest.mark.parametrize("trouble", [*TROUBLES, "unreachable", "unknown", "malformed"])
+def test_the_token_is_told_to_no_one(server, caplog, trouble):
+    caplog.set_level(logging.DEBUG)
+    server.answering = lambda asked: TROUBLES[trouble]
+    urls = {
+        "unreachable": "http://127.0.0.1:9",
+        "unknown": "http://nowhere.invalid",
+        "malformed": "http://" + "a" * 70 + ".é",
+    }
+    api = BotApi(urls.get(trouble, server.url), TOKEN)
+    error = refused(api, chat_id=7)
+    api.close()
+    told = "".join(traceback.format_exception(error)) + repr(error) + str(vars(error)) + repr(api) + str(error.args)
+    secret = TOKEN.partition(":")[2]
+    assert secret not in told
+    assert error.__context__ is None  # where error trackers look
+    assert error.__cause__ is None
+    assert caplog.records or trouble == "malformed"  # urllib3 does talk
+    assert secret not in caplog.text
+    assert all(secret not in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("POST /bot12:AA-_bb/getMe HTTP/1.1", "POST /bot<token>/getMe HTTP/1.1"),
+        ("https://x/bot12%3AAAbb?x", "https://x/bot<token>?x"),
+        ("(url='/bot1:TEST')", "(url='/bot<token>')"),
+        ("the token 12:AAbb itself", "the token <token> itself"),
+        ("/bottom/12:AAbc", "/bottom/12:AAbc"),
+    ],
+)
+def test_tokens_are_found_in_urls_and_by_name(text, hidden):
+    assert without_token(text, "12:AAbb") == hidden
+
+
+def test_a_proxy_for_the_outside_has_no_say_on_this_machine(server, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    api = BotApi(server.url, TOKEN)
+    assert api.call("getMe") is True
+    api.close()
+
+
+def test_a_proxy_is_used_for_the_outside(server, monkeypatch):
+    monkeypatch.setenv("http_proxy", server.url)
+    api = BotApi("http://bot-api.invalid", TOKEN)
+    assert api.call("getMe") is True
+    api.close()
+    assert server.asked[0].path == f"http://bot-api.invalid/bot{TOKEN}/getMe"
+
+
+def test_calls_share_a_connection_and_a_closed_client_opens_another(server, api):
+    api.call("getMe")
+    api.call("getMe")
+    api.close()
+    api.close()
+    api.call("getMe")
+    connections = [asked.connection for asked in server.asked]
+    assert connections[0] == connections[1] != connections[2]
+
+
+def test_threads_call_at_once(server, api):
+    together = Barrier(16)
+    server.answering = lambda asked: together.wait(30) is not None and Answer({"ok": True, "result": asked.json["n"]})
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(lambda n: api.call("x", n=n), range(16))) == list(range(16))
+
+
+def run(code: str, url: str) -> str:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "URL": url, "TOKEN": TOKEN}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_greenlets_call_at_once(server):
+    together = Barrier(16)
+    server.answering = lambda asked: together.wait(30) is not None and Answer({"ok": True, "result": asked.json["n"]})
+    code = """
+from gevent import monkey
+monkey.patch_all()
+import os
+from gevent.pool import Pool
+from tasks.bot.client import BotApi
+api = BotApi(os.environ["URL"], os.environ["TOKEN"])
+print(Pool(16).map(lambda n: api.call("x", n=n), range(16)))
+"""
+    assert run(code, server.url) == f"{list(range(16))}\n"
+
+
+def test_a_forked_child_opens_its_own_connection(server):
+    code = """
+import os
+from tasks.bot.client import BotApi
+api = BotApi(os.environ["URL"], os.environ["TOKEN"])
+api.call("x", who="parent")
+if (child := os.fork()) == 0:
+    api.call("x", who="child")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+api.call("x", who="parent")
+"""
+    run(code, server.url)
+    who = [(asked.json["who"], asked.connection) for asked in server.asked]
+    assert [name for name, _ in who] == ["parent", "child", "parent"]
+    assert who[0][1] == who[2][1] != who[1][1]

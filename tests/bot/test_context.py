@@ -1,0 +1,103 @@
+"""What a handler gets, and where its replies go."""
+
+from typing import Any
+
+import pytest
+
+from tasks.bot.context import Context
+from tasks.bot.reply import NoChatError
+
+ANN = {"id": 7}
+PRIVATE = {"chat": {"id": 7}, "from": ANN, "text": "hello"}
+GROUP = {"chat": {"id": -100}, "from": ANN}
+
+
+def context(kind: str, body: Any, api: Any = None, attempt: int = 1) -> Context:
+    return Context({"update_id": 12, kind: body}, api, attempt)
+
+
+def test_it_tells_what_the_update_is():
+    ctx = context("message", PRIVATE, attempt=3)
+    assert (ctx.update_id, ctx.kind, ctx.chat_id, ctx.attempt) == (12, "message", 7, 3)
+    assert ctx.update == {"update_id": 12, "message": PRIVATE}
+
+
+def test_its_repr_tells_no_text():
+    assert repr(context("message", PRIVATE)) == "Context(message 12, chat 7, attempt 1)"
+
+
+def test_call_passes_on_any_method(server, api):
+    ctx = context("message", PRIVATE, api)
+    assert ctx.call("sendDice", chat_id=ctx.chat_id, emoji="🎲") is True
+    [asked] = server.asked
+    assert asked.path.endswith("/sendDice")
+    assert asked.json == {"chat_id": 7, "emoji": "🎲"}
+
+
+WHERE = [
+    ("message", PRIVATE, {"chat_id": 7}),
+    ("message", GROUP, {"chat_id": -100}),
+    ("message", {**GROUP, "message_thread_id": 5}, {"chat_id": -100}),
+    ("message", {**GROUP, "message_thread_id": 5, "is_topic_message": True}, {"chat_id": -100, "message_thread_id": 5}),
+    ("message", {**GROUP, "direct_messages_topic": {"topic_id": 9}}, {"chat_id": -100, "direct_messages_topic_id": 9}),
+    ("business_message", {**PRIVATE, "business_connection_id": "b"}, {"chat_id": 7, "business_connection_id": "b"}),
+    ("business_connection", {"id": "b", "user": ANN, "user_chat_id": 7}, {"chat_id": 7}),
+    ("channel_post", {"chat": {"id": -300}}, {"chat_id": -300}),
+    ("callback_query", {"from": ANN, "message": GROUP}, {"chat_id": -100}),
+    (
+        "callback_query",
+        {"from": ANN, "message": {**GROUP, "message_thread_id": 5, "is_topic_message": True}},
+        {"chat_id": -100, "message_thread_id": 5},
+    ),
+    (
+        "callback_query",
+        {"from": ANN, "message": {**PRIVATE, "business_connection_id": "b"}},
+        {"chat_id": 7, "business_connection_id": "b"},
+    ),
+    ("callback_query", {"from": ANN, "inline_message_id": "i"}, {"chat_id": 7}),
+    ("inline_query", {"id": "1", "from": ANN}, {"chat_id": 7}),
+    ("pre_checkout_query", {"id": "1", "from": ANN}, {"chat_id": 7}),
+    ("new_kind", GROUP, {"chat_id": -100}),
+]
+
+
+@pytest.mark.parametrize(("kind", "body", "where"), WHERE)
+def test_a_reply_goes_where_the_update_came_from(server, api, kind, body, where):
+    assert context(kind, body, api).reply("hi", protect_content=True) is True
+    [asked] = server.asked
+    assert asked.path.endswith("/sendMessage")
+    assert asked.json == {**where, "text": "hi", "protect_content": True}
+
+
+def test_what_the_handler_says_of_the_place_wins(server, api):
+    context("message", PRIVATE, api).reply("hi", chat_id=8)
+    assert server.asked[0].json == {"chat_id": 8, "text": "hi"}
+
+
+def test_a_guest_is_answered_by_the_query(server, api):
+    ctx = context("guest_message", {**GROUP, "guest_query_id": "g"}, api)
+    ctx.reply("hi" * 50, parse_mode="HTML", reply_markup={"inline_keyboard": []})
+    [asked] = server.asked
+    assert asked.path.endswith("/answerGuestQuery")
+    assert asked.json == {
+        "guest_query_id": "g",
+        "result": {
+            "type": "article",
+            "id": "reply",
+            "title": "hi" * 32,
+            "reply_markup": {"inline_keyboard": []},
+            "input_message_content": {"message_text": "hi" * 50, "parse_mode": "HTML"},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "complaint"),
+    [
+        ("poll", {"id": "5"}, "an update of kind poll has no chat to reply to; name one with ctx.call"),
+        ("guest_message", GROUP, "this guest_message has no guest_query_id"),
+    ],
+)
+def test_without_a_chat_a_reply_says_so(kind, body, complaint):
+    with pytest.raises(NoChatError, match=complaint):
+        context(kind, body).reply("hi")

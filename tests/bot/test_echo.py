@@ -1,0 +1,53 @@
+"""The default bot, as BOT names it, against the simulated Bot API."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sandbox.simulator import Simulator, start
+from settings import load
+from tasks.bot.client import BotApi
+from tasks.bot.context import Context
+from tasks.bot.loader import load_bot
+
+CHAT = {"chat": {"id": 7, "type": "private"}, "from": {"id": 7, "is_bot": False, "first_name": "Ann"}, "message_id": 1}
+POLITE = "I can only repeat text. Send me some!"
+
+
+@pytest.fixture(scope="module")
+def telegram() -> Iterator[Simulator]:
+    with start() as telegram:
+        yield telegram
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "calls"),
+    [
+        ("message", {**CHAT, "text": "hello"}, [("sendMessage", {"chat_id": 7, "text": "hello"})]),
+        ("message", {**CHAT, "sticker": {}}, [("sendMessage", {"chat_id": 7, "text": POLITE})]),
+        ("message", {**CHAT, "new_chat_title": "x"}, []),
+        ("my_chat_member", CHAT, []),
+        ("poll", {"id": "1"}, []),
+        (
+            "callback_query",
+            {"id": "99", "from": CHAT["from"], "message": CHAT, "data": "x"},
+            [("answerCallbackQuery", {"callback_query_id": "99", "text": "Thank you."})],
+        ),
+        (
+            "inline_query",
+            {"id": "98", "from": CHAT["from"], "query": "x", "offset": ""},
+            [("answerInlineQuery", {"inline_query_id": "98", "results": []})],
+        ),
+    ],
+)
+def test_it_answers_what_can_be_answered(telegram: Simulator, kind: str, body: Any, calls: list[Any]):
+    telegram.reset()
+    api = BotApi(telegram.url, telegram.token)
+    handle = load_bot(load(env={}, env_file=None).bot)
+    handle(Context({"update_id": 1, kind: body}, api))
+    api.close()
+    assert [(call["method"].lower(), call["params"]) for call in telegram.calls()] == [
+        (method.lower(), params) for method, params in calls
+    ]
+    assert all(call["ok"] for call in telegram.calls())

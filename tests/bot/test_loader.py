@@ -1,0 +1,117 @@
+"""Finding the bot: what is taken, and what is said when there is none."""
+
+import os
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+
+from tasks.bot.context import Context
+from tasks.bot.loader import BotImportError, load_bot
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Writes a bot into the current directory, which nothing has put on the path yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+
+    def write(name: str, source: str) -> None:
+        (tmp_path / f"{name}.py").write_text(source)
+
+    return write
+
+
+def handled(path: str) -> object:
+    return load_bot(path)(Context({"update_id": 5}, None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute", "source"),
+    [
+        ("bot_plain", "handle", "def handle(ctx): return ctx.update_id"),
+        (
+            "bot_async",
+            "handle",
+            "async def handle(ctx): return ctx.update_id",
+        ),
+        ("bot_method", "bot.handle", "class Bot:\n def handle(self, ctx): return ctx.update_id\nbot = Bot()"),
+        ("bot_object", "bot", "class Bot:\n def __call__(self, ctx): return ctx.update_id\nbot = Bot()"),
+        (
+            "bot_async_object",
+            "bot",
+            "class Bot:\n async def __call__(self, ctx, extra=1): return ctx.update_id\nbot = Bot()",
+        ),
+        ("bot_optional", "handle", "def handle(ctx, *more, option=None): return ctx.update_id"),
+    ],
+)
+def test_a_bot_is_found_in_the_current_directory(write, name, attribute, source):
+    write(name, source)
+    assert handled(f"{name}:{attribute}") == 5
+
+
+def test_a_bot_may_be_written_in_c():
+    assert load_bot("builtins:repr") is repr
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "attribute", "complaint"),
+    [
+        ("bot_none", "", "handle", "bot_none has no handle; write a name that it defines"),
+        ("bot_number", "handle = 7", "handle", "names a value of type int, which cannot be called; name a function"),
+        ("bot_bare", "def handle(): pass", "handle", "cannot be called with one argument; write it as `def handle"),
+        ("bot_many", "def handle(a, b): pass", "handle", "cannot be called with one argument"),
+    ],
+)
+def test_what_cannot_handle_updates_is_refused(write, name, source, attribute, complaint):
+    write(name, source)
+    with pytest.raises(BotImportError, match=complaint):
+        load_bot(f"{name}:{attribute}")
+
+
+@pytest.mark.parametrize("module", ["no_such_bot", "no.such.bot", "tasks.no_such_bot"])
+def test_a_module_that_is_not_there_is_named_with_where_it_was_sought(write, module):
+    with pytest.raises(BotImportError) as caught:
+        load_bot(f"{module}:handle")
+    assert str(caught.value).startswith(f"BOT={module}:handle: there is no module {module} in {os.getcwd()}")
+
+
+@pytest.mark.parametrize("path", ["examples.echo", "examples.echo:", ":handle", ""])
+def test_what_is_no_import_path_is_refused(path):
+    with pytest.raises(BotImportError, match="is not an import path: write module:attribute"):
+        load_bot(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "sentence", "line"),
+    [
+        ("bot_broken", "x = 1\ny = x / 0", "failed with ZeroDivisionError; mend the module", "y = x / 0"),
+        ("bot_needy", "import missing_thing", "it needs the module missing_thing", "import missing_thing"),
+        ("bot_typo", "def handle(ctx:", "failed with SyntaxError", "def handle(ctx:"),
+    ],
+)
+def test_an_error_inside_the_module_keeps_its_traceback(write, name, source, sentence, line):
+    write(name, source)
+    with pytest.raises(BotImportError, match=sentence) as caught:
+        load_bot(f"{name}:handle")
+    assert line in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_async_bot_is_refused_under_gevent(write):
+    write("bot_green", "async def handle(ctx): pass")
+    code = """
+from gevent import monkey
+monkey.patch_all()
+from tasks.bot.loader import BotImportError, load_bot
+try:
+    load_bot("bot_green:handle")
+except BotImportError as error:
+    print(error)
+"""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert "start the worker with -P prefork or -P threads" in done.stdout
