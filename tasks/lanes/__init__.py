@@ -20,8 +20,8 @@ from tasks.lanes.task import LaneTask
 __all__ = [
     "QUEUE_ARGUMENTS",
     "Delivery",
-    "Lanes",
     "LaneTask",
+    "Lanes",
     "LanesError",
     "LeaseLost",
     "Misconfigured",

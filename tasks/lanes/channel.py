@@ -7,8 +7,9 @@ lane queue buries. Taking messages is the business of turns.py.
 from __future__ import annotations
 
 from queue import Empty
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kombu.transport import redis as stock
 from kombu.utils.objects import cached_property
 
 from tasks.lanes import clock, publish
@@ -24,7 +25,10 @@ LANES_ARGUMENT = "x-lanes"
 QUEUE_ARGUMENTS = {LANES_ARGUMENT: True}
 
 
-class LaneChannelMixin:
+_StockChannel: Any = stock.Channel if TYPE_CHECKING else object
+
+
+class LaneChannelMixin(_StockChannel):
     """In front of one of kombu's Redis channels."""
 
     connection: Any

@@ -1,8 +1,8 @@
 """One message in the hands of whoever runs it, in the worker's main process or in a forked child.
 
-Promises that `start` lets a handler begin only while the lease holds with this fence, and that `retry` and `bury` change
-nothing after that. A lease that was given `lease_s` ago or less needs no look at Redis: nobody else can have it, and the
-clock is the machine's (clock.py).
+Promises that `start` lets a handler begin only while the lease holds with this fence, and that `retry` and `bury`
+change nothing after that. A lease that was given less than its length ago needs no look at Redis: nobody else can have
+it, and the clock is the machine's (clock.py).
 """
 
 from __future__ import annotations

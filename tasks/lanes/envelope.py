@@ -1,7 +1,8 @@
-"""A Celery message as it is stored: what every Celery message says alike is left out, and put back when it is handed out.
+"""A Celery message as it is stored: without what every Celery message says alike.
 
-Promises that `unpack(pack(m))` is `m` but for its delivery tag, its priority (a lane has its own order) and the
-headers that only concern the lanes. A stored message is one line of JSON and then the body, as text.
+Promises that `unpack(pack(m))` is `m` but for its delivery tag, its priority (a lane has its own order) and the headers
+that only concern the lanes; what was left out is put back when it is handed out. A stored message is one line of JSON
+and then the body, as text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Puts lanes into a Celery app: `lanes.install(app)`, before the app is used.
 
-Promises that the app's worker, its publishers and Flower use the lanes transport under the usual URLs, and that a worker
-which could not keep the order of lanes does not start.
+Promises that the app's worker, its publishers and Flower use the lanes transport under the usual URLs, and that a
+worker which could not keep the order of lanes does not start.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def check_transport(app: Celery) -> None:
         if not issubclass(cls, Transport):
             raise Misconfigured(
                 f"the broker {connection.as_uri()} is used through {cls.__module__}.{cls.__name__}, not through lanes: "
-                "call tasks.lanes.install(app) before anything connects, and use a redis://, rediss:// or sentinel:// URL"
+                "call tasks.lanes.install(app) before anything connects, and use a redis://, rediss:// or sentinel:// "
+                "URL"
             )
 
 
@@ -113,13 +114,13 @@ class LanesStep(bootsteps.StartStopStep):
                 "worker_prefetch_multiplier must be at least 1: unlimited prefetch would hold every lane"
             )
         pool = worker.pool
-        # A full gevent pool blocks the loop that hands it work, so it gets no reserve.
+        # A full gevent pool blocks the loop that hands it work, so it gets nothing to spare.
         spare = 0 if getattr(pool, "is_green", False) else worker.prefetch_multiplier - 1
         settler = worker.app.lanes.settler
         settler.pool = Pool(
             slots=lambda: pool.num_processes or 1,
             forks=pool.uses_semaphore,
-            reserve=spare * (pool.num_processes or 1),
+            spare=spare,
         )
         return None
 

@@ -1,7 +1,7 @@
 """The lease keeper: a thread of the worker's main process that renews leases, sweeps, and says what no turn says.
 
-Promises that a lease is renewed for as long as its message is held, whatever the main loop does, and that what could not
-be told to Redis is told again until it can. Does not promise so while C code holds the GIL for longer than a lease:
+Promises that a lease is renewed for as long as its message is held, whatever the main loop does, and that what could
+not be told to Redis is told again until it can. Does not promise so while C code holds the GIL for longer than a lease:
 with such handlers use prefork.
 """
 

@@ -35,7 +35,7 @@ def check_ordinary(queue: str, message: dict[str, Any]) -> None:
 
 
 def row(queue: str, message: dict[str, Any]) -> NewMessage:
-    """What to append for a message. Raises PublishRefused for what a lane cannot keep: no lane keys, an eta or countdown."""
+    """What to append for a message. Raises PublishRefused for no lane keys, and for an eta or countdown."""
     said = message.get("headers") or {}
     if envelope.LANE_KEYS not in said:
         raise PublishRefused(

@@ -1,7 +1,7 @@
 """How many messages a worker may hold beyond its free slots.
 
-Promises that a reserved message is expected to start within EXPECTED_WAIT_S: quick handlers get a reserve that hides the
-round trip to Redis, slow ones get none, so that a message never waits behind a slow one while another worker is idle.
+Promises that a reserved message is expected to start within EXPECTED_WAIT_S: quick handlers get a reserve that hides
+the round trip to Redis, slow ones get none, so that no message waits behind a slow one while another worker is idle.
 What waits longer than GIVE_BACK_AFTER_S all the same is given back by the lease keeper.
 """
 

@@ -32,12 +32,12 @@ class Pool:
     """What the settler must know of the pool that runs the messages.
 
     `slots` gives how many run at once; `forks` says that they run in other processes, which cannot ask the settler;
-    `reserve` is the most to hold beyond the free slots.
+    `spare` is the most to hold beyond the free slots, for each slot.
     """
 
     slots: Callable[[], int]
     forks: bool
-    reserve: int
+    spare: int
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class Settler:
                 return 0
             if self._suspects_wait:
                 return 1
-            return max(0, slots + self._reserve.size(slots, self.pool.reserve) - held - occupied)
+            return max(0, slots + self._reserve.size(slots, slots * self.pool.spare) - held - occupied)
 
     def holding(self) -> int:
         return len(self._held)

@@ -74,7 +74,7 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """What a turn brought: lost settles, messages, whether ready ones are left, and suspects that want a worker alone."""
+    """What a turn brought. `more`: ready ones are left; `suspects`: some of them want a worker for themselves."""
 
     lost: list[str]
     more: bool
@@ -99,10 +99,7 @@ class Store:
 
     def append(self, messages: Iterable[NewMessage]) -> Appended:
         """Append a whole batch, all or nothing. Raises ValueError for a lane key with control characters."""
-        answer = self._run(
-            "append", group=map(_append_row, messages), seen_ttl_s=keys.SEEN_TTL_S, seen_block=keys.SEEN_BLOCK
-        )
-        return Appended(*answer)
+        return Appended(*script("append").run(self.client, append_command(messages)))
 
     def turn(
         self,
@@ -185,6 +182,12 @@ class Store:
         return verb.run(self.client, verb.command(keys, group, **fixed))
 
 
+def append_command(messages: Iterable[NewMessage]) -> list[Argument]:
+    """The append as a command, for whoever sends more along with it."""
+    rows = map(_append_row, messages)
+    return script("append").command((), rows, seen_ttl_s=keys.SEEN_TTL_S, seen_block=keys.SEEN_BLOCK)
+
+
 def turn_command(
     queues: Sequence[str],
     *,
@@ -195,7 +198,7 @@ def turn_command(
     settles: Sequence[tuple[str, str]],
     max_deaths: int,
 ) -> list[Argument]:
-    """The turn as a command, for whoever sends it and reads the answer later. Looks at 64 ids more than it has room for."""
+    """The turn as a command, for whoever reads the answer later. It looks at 64 ids more than there is room for."""
     return script("turn").command(
         queues,
         settles,

@@ -10,10 +10,11 @@ from time import monotonic
 from typing import Any
 
 from celery import Task, signals, states
-from celery.exceptions import Ignore, Retry
+from celery.exceptions import Ignore, Reject, Retry
 from celery.utils.log import get_task_logger
 from celery.worker import state
 from celery.worker.request import Request
+from redis.exceptions import RedisError
 
 from tasks.lanes import envelope
 from tasks.lanes.delivery import Delivery, delivery_of
@@ -59,6 +60,8 @@ class LaneTask(Task):
     #: The message is settled when the task has ended, and given back when its process died.
     acks_late = True
     reject_on_worker_lost = True
+    #: A hard time limit kills the process: to be counted as a death, not to be taken for the end of the run.
+    acks_on_timeout = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         delivery = self.delivery
@@ -68,6 +71,8 @@ class LaneTask(Task):
             except LeaseLost as lost:
                 logger.warning("lanes: not run: %s", lost)
                 raise Ignore(str(lost)) from None
+            except RedisError as away:
+                raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
         return super().__call__(*args, **kwargs) if self.request.called_directly else self.run(*args, **kwargs)
 
     @property
@@ -76,7 +81,7 @@ class LaneTask(Task):
         return delivery_of(self.request, self.app.lanes)
 
     def retry(self, *args: Any, exc: BaseException | None = None, countdown: float | None = None, **kw: Any) -> Any:
-        """As Celery's, but in its lane: it stays first, its lanes wait for `countdown` seconds, nothing is published."""
+        """As Celery's, but in its place: it stays first, its lanes wait `countdown` seconds, nothing is published."""
         delivery = self.delivery
         if delivery is None:
             return super().retry(*args, exc=exc, countdown=countdown, **kw)

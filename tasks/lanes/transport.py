@@ -45,7 +45,7 @@ class Poller(stock.MultiChannelPoller):
 
 
 class QoS(stock.QoS):
-    """Acknowledgements of lane messages go to the settler; it knows them by their tag, whatever became of the channel."""
+    """Acknowledgements of lane messages go to the settler, which outlives the channel and knows them by their tag."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
         if not is_lane_tag(delivery_tag):  # a lane message is leased by the turn that brought it: nothing to save

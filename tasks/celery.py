@@ -1,0 +1,71 @@
+"""The Celery app: every option that is not Celery's default, with its reason.
+
+Promises that importing it reads no setting and connects to nothing; a wrong setting ends the command with a sentence.
+"""
+
+import sys
+from functools import cache
+from typing import Any
+
+from celery import Celery, signals
+from kombu import Exchange, Queue
+
+from settings import Settings, SettingsError, load
+from tasks import lanes
+from tasks.connection import ssl_options
+
+#: For tasks of your own that need no order.
+ORDINARY_QUEUE = "celery"
+
+app = Celery("chatlanes", set_as_current=True)
+lanes.install(app)
+
+
+@cache
+def settings() -> Settings:
+    """The settings of this worker or Flower. A wrong one ends it here: no traceback says more than the sentence."""
+    try:
+        return load()
+    except SettingsError as error:
+        sys.exit(str(error))
+
+
+@app.add_defaults
+def configuration() -> dict[str, Any]:
+    now = settings()
+    return {
+        "imports": ("tasks.update",),
+        "broker_url": now.redis_url,
+        "broker_use_ssl": ssl_options(now),
+        "broker_transport_options": {
+            "lease_seconds": now.lease_seconds,
+            "max_deaths": now.max_attempts,
+            "master_name": now.sentinel_master,
+            # A server that is away must be noticed within seconds, also by a publisher that waits for its answer.
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+        },
+        "task_queues": [
+            *(Queue(name, Exchange(""), name, queue_arguments=lanes.QUEUE_ARGUMENTS) for name in now.queue_names),
+            Queue(ORDINARY_QUEUE, Exchange(""), ORDINARY_QUEUE),
+        ],
+        # A misspelt queue would be made, and nobody would read it.
+        "task_create_missing_queues": False,
+        # Pickle runs whatever code a message holds.
+        "accept_content": ["json"],
+        # Nobody asks for the result of an update, and each would stay in Redis for a day.
+        "task_ignore_result": True,
+        # Flower shows what these events tell.
+        "worker_send_task_events": True,
+        # What a handler may take; the hard limit ends what does not listen to the soft one.
+        "task_soft_time_limit": now.update_timeout,
+        "task_time_limit": now.update_timeout + 10 if now.update_timeout else None,
+    }
+
+
+@signals.worker_init.connect(weak=False)
+def find_bot(**_: Any) -> None:
+    """A worker whose bot does not import stops here, before it takes any update."""
+    from tasks.update import bot
+
+    bot()

@@ -1,0 +1,126 @@
+"""The way in: a batch of updates becomes messages in their lanes, in one durable step.
+
+Promises that when `append` returns, Redis holds the whole batch as durably as `durability` says, each update once.
+When it raises, nobody knows: the batch may be appended again, and what was seen is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+from redis import Redis
+from redis.exceptions import NoScriptError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from settings import Settings
+from tasks.anatomy import chat_of, kind_of
+from tasks.connection import connect_to
+from tasks.lanes.envelope import pack_task
+from tasks.lanes.scripts import script
+from tasks.lanes.server import Durability, Durable, check_server, durability
+from tasks.lanes.store import Appended, NewMessage, Store, append_command
+from tasks.routing import KeysError, keys_of, queue_of
+
+#: The name of the task in tasks/update.py; importing that would build the Celery app.
+TASK = "tasks.update"
+#: Celery's body: args, kwargs, and what may follow a task (celery.app.amqp.AMQP.as_task_v2).
+_BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
+#: How long an fsync may take before the batch counts as not appended. `everysec` takes up to 2 s under load.
+WAITAOF_MS = 5_000
+TIMEOUT_S = 10.0
+#: Numbers above it lose digits in Lua. Telegram's ids have 32 bits.
+_MOST_ID = 2**53
+
+
+class Intake:
+    """Appends updates of one bot."""
+
+    def __init__(self, client: Redis, settings: Settings) -> None:
+        """Raises ServerUnfit for a server that cannot carry lanes, RedisError when it does not answer."""
+        check_server(client)
+        self.durability: Durability = durability(client)
+        self._store = Store(client)
+        self._bot_id = settings.bot_id
+        self._order_by = settings.order_by
+        self._queues = settings.queues
+
+    @classmethod
+    def connect(cls, settings: Settings) -> Intake:
+        return cls(connect_to(settings, TIMEOUT_S), settings)
+
+    def append(self, updates: Sequence[Any]) -> Appended:
+        """Append a batch, in its order. What is no update is buried as it is. Raises RedisError."""
+        messages = [self._message(update) for update in updates]
+        if self.durability.how is Durable.WAITAOF:
+            return self._append_and_wait(messages)
+        return self._store.append(messages)
+
+    def pending(self) -> int:
+        """The backlog: updates that are neither settled nor buried. Raises RedisError."""
+        return self._store.pending()
+
+    def close(self) -> None:
+        self._store.client.close()
+
+    def _append_and_wait(self, messages: Iterable[NewMessage]) -> Appended:
+        """WAITAOF counts its own connection's writes: it goes with the append, which writes also when all was seen."""
+        command = append_command(messages)
+        for _ in range(2):
+            with self._store.client.pipeline(transaction=False) as pipe:
+                pipe.execute_command(*command)
+                pipe.execute_command("WAITAOF", 1, 0, WAITAOF_MS)
+                answer, waited = pipe.execute(raise_on_error=False)
+            if not isinstance(answer, NoScriptError):
+                break
+            self._store.client.script_load(script("append").source)
+        for reply in (answer, waited):
+            if isinstance(reply, Exception):
+                raise reply
+        if not waited[0]:
+            raise RedisTimeoutError(f"Redis did not write to disk within {WAITAOF_MS / 1000:g} s")
+        return Appended(*answer)
+
+    def _message(self, update: Any) -> NewMessage:
+        number = update.get("update_id") if isinstance(update, dict) else None
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_ID:
+            return self._malformed(update)
+        problem, lanes = None, []
+        try:
+            lanes = keys_of(update, self._order_by)
+        except KeysError as error:
+            problem = {"type": "KeysError", "message": str(error)}
+        return NewMessage(
+            id=f"{self._bot_id}:{number}",
+            queue=queue_of(lanes, number, self._queues),
+            stored=pack_task(TASK, _told(update, number), _BODY % _json(update)),
+            # One Redis may serve several bots; the same chat id is another chat for each.
+            lanes=[f"{self._bot_id}/{key}" for key in lanes],
+            once=(str(self._bot_id), number),
+            problem=problem,
+        )
+
+    def _malformed(self, update: Any) -> NewMessage:
+        raw = _json(update)
+        return NewMessage(
+            id=f"{self._bot_id}:malformed:{hashlib.sha256(raw).hexdigest()[:16]}",
+            queue=queue_of([], 0, self._queues),
+            stored=pack_task(TASK, "(malformed)", _BODY % raw),
+            lanes=[],
+            problem={"type": "MalformedUpdate", "message": "it has no update_id that is a number"},
+        )
+
+
+def _told(update: dict[str, Any], number: int) -> str:
+    """What Flower and the worker's log show of it: never its text."""
+    return f"({kind_of(update)}, chat {chat_of(update)}, update {number})"
+
+
+def _json(update: Any) -> bytes:
+    try:
+        return orjson.dumps(update)
+    except TypeError:  # half a surrogate pair, or a number beyond 64 bits: slower, and takes anything
+        return json.dumps(update).encode()

@@ -1,0 +1,39 @@
+"""What becomes of an update whose handler failed. Pure."""
+
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from settings import Settings
+
+#: The longest wait between two attempts, seconds: a service that came back is noticed within a minute.
+LONGEST_BACKOFF_S = 60.0
+
+
+@dataclass(frozen=True)
+class RetryIn:
+    """Again, in its place, after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Bury:
+    """Not again: to the dead letters."""
+
+
+def decide(attempt: int, settings: Settings) -> RetryIn | Bury:
+    """After the `attempt`th failure (1, 2, …)."""
+    if attempt >= settings.max_attempts:
+        return Bury()
+    return RetryIn(min(settings.retry_backoff * 2 ** (attempt - 1), LONGEST_BACKOFF_S))
+
+
+def problem_of(error: BaseException, attempt: int) -> dict[str, Any]:
+    """What the dead letters say about a failure."""
+    return {
+        "type": type(error).__name__,
+        "message": str(error),
+        "attempt": attempt,
+        "traceback": "".join(traceback.format_exception(error)),
+    }
