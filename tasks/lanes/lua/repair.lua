@@ -22,10 +22,10 @@ local function in_lanes(id, lanes, seq)
   return mended == before
 end
 
-local function listed(id, queue)
-  local length = redis.call('LLEN', queue)
-  if length > SEARCHED then return true end
-  return length > 0 and redis.call('LPOS', queue, id)
+local function stands_in(zset, score)
+  return function(id)
+    if not redis.call('ZSCORE', zset, id) then mend('ZADD', zset, score, id) end
+  end
 end
 
 local check = {
@@ -38,18 +38,12 @@ local check = {
     end
   end,
   ready = function(id, queue)
-    if not listed(id, queue) then mend('RPUSH', queue, id) end
+    if redis.call('LLEN', queue) <= SEARCHED and not redis.call('LPOS', queue, id) then mend('RPUSH', queue, id) end
     touched[queue] = true
   end,
-  leased = function(id)
-    if not redis.call('ZSCORE', LEASES, id) then mend('ZADD', LEASES, now_ms + lease_ms, id) end
-  end,
-  delayed = function(id)
-    if not redis.call('ZSCORE', DELAYED, id) then mend('ZADD', DELAYED, now_ms, id) end
-  end,
-  buried = function(id)
-    if not redis.call('ZSCORE', DEAD, id) then mend('ZADD', DEAD, now_ms, id) end
-  end,
+  leased = stands_in(LEASES, now_ms + lease_ms),
+  delayed = stands_in(DELAYED, now_ms),
+  buried = stands_in(DEAD, now_ms),
 }
 
 local look_at = {}

@@ -1,0 +1,186 @@
+"""Holds the header of each script against what the script binds, and against what the store sends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tasks.lanes
+from tasks.lanes import keys
+from tasks.lanes.scripts import Argument, Script, script
+from tasks.lanes.store import NewMessage, Store
+
+LUA = Path(tasks.lanes.__file__).parent / "lua"
+VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem != "prelude")
+PRELUDE = (LUA / "prelude.lua").read_text()
+SOURCES = {verb: (LUA / f"{verb}.lua").read_text() for verb in VERBS}
+
+#: A file is readable in one sitting.
+MOST_LINES = 85
+
+verbs = pytest.mark.parametrize("verb", VERBS)
+
+
+def header(verb: str) -> list[str]:
+    lines = SOURCES[verb].splitlines()
+    return lines[: next(number for number, line in enumerate(lines) if not line.startswith("--"))]
+
+
+def code(verb: str) -> str:
+    """The script without its comments."""
+    return re.sub(r"--.*", "", SOURCES[verb])
+
+
+@verbs
+def test_a_header_says_in_order_what_it_does_takes_and_returns(verb: str) -> None:
+    opening = [line for line in header(verb) if re.match(rf"-- ({verb}:|KEYS |ARGV |Returns )", line)]
+    assert [line.split()[1] for line in opening] == [f"{verb}:", "KEYS", "ARGV", "Returns"]
+    assert header(verb)[0] == opening[0]
+
+
+@verbs
+def test_the_arguments_are_bound_on_top_by_their_names_in_their_order(verb: str) -> None:
+    fixed = script(verb).fixed
+    bound = re.findall(r"^local ([\w, ]+) = unpack\(ARGV, 1, (\d+)\)$", SOURCES[verb], re.MULTILINE)
+    if fixed:
+        assert bound == [(", ".join(fixed), str(len(fixed)))]
+        assert SOURCES[verb].splitlines()[len(header(verb))].startswith("local " + fixed[0])
+    else:
+        assert bound == []
+    assert set(re.findall(r"ARGV\[(\d+)\]", code(verb))) == set()  # none is known by its number alone
+
+
+@verbs
+def test_the_group_is_bound_by_its_names_and_its_size(verb: str) -> None:
+    fixed, group = script(verb).fixed, script(verb).group
+    loops = re.findall(r"for i = (\d+), (#ARGV|\d+ \+ \d+ \* settles)(?:, (\d+))? do", code(verb))
+    if not group:
+        assert loops == []
+        return
+    [(first, _, step)] = loops
+    assert (int(first), int(step or 1)) == (len(fixed) + 1, len(group))
+    named = f"local {', '.join(group)} = unpack(ARGV, i, i + {len(group) - 1})"
+    used = {f"ARGV[{place}]" for place in re.findall(r"ARGV\[([^\]]+)\]", code(verb))}
+    if named not in code(verb):
+        assert used == {"ARGV[i]" if place == 0 else f"ARGV[i + {place}]" for place in range(len(group))}
+
+
+@verbs
+def test_keys_are_used_as_the_header_says(verb: str) -> None:
+    [line] = [line for line in header(verb) if line.startswith("-- KEYS")]
+    assert ("KEYS" in code(verb)) == (line != "-- KEYS  none")
+
+
+@verbs
+def test_a_script_is_readable_in_one_sitting(verb: str) -> None:
+    assert len(SOURCES[verb].splitlines()) <= MOST_LINES
+
+
+@verbs
+def test_no_script_spells_a_key_itself(verb: str) -> None:
+    spelled = re.findall(r"'(lanes:[^']*)'", code(verb))
+    assert set(spelled) <= {"lanes:*"}
+
+
+def test_the_prelude_and_python_name_the_same_keys() -> None:
+    ours = {name: value for name, value in vars(keys).items() if isinstance(value, str) and value.startswith("lanes:")}
+    theirs: dict[str, str] = {}
+    for names, values in re.findall(r"^local ([A-Z, ]+) = ('lanes:.*)$", PRELUDE, re.MULTILINE):
+        theirs |= zip(names.split(", "), re.findall(r"'([^']+)'", values), strict=True)
+    assert theirs == ours
+
+
+def test_counts_are_those_of_the_catalogue() -> None:
+    written = {name for source in (PRELUDE, *SOURCES.values()) for name in re.findall(r"\bcount\('(\w+)'", source)}
+    catalogue = re.search(r"#: hash: pending \(now\), (.*?)\nCOUNTS", Path(keys.__file__).read_text(), re.DOTALL)
+    assert catalogue
+    named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)*\b", catalogue[1].partition("totals")[2])) | {"pending"}
+    assert written == named
+
+
+def test_the_fields_of_a_message_are_those_of_the_catalogue() -> None:
+    catalogue = re.search(r"#: hash: (state.*)\nMESSAGE", Path(keys.__file__).read_text())
+    assert catalogue
+    named = set(re.sub(r"\([^)]*\)", "", catalogue[1]).replace(" ", "").split(","))
+    written: set[str] = set()
+    for source in (PRELUDE, *SOURCES.values()):
+        for arguments in re.findall(r"'HSET', MESSAGE \.\. id, (.*)\)$", source, re.MULTILINE):
+            written |= set(re.findall(r"(?:^|, )'(\w+)', ", arguments))
+        written |= set(re.findall(r"'HINCRBY', MESSAGE \.\. id, '(\w+)'", source))
+    assert written == named
+
+
+class Recorder:
+    """Stands where the client stands, and takes down what the store sends."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.sent: tuple[Argument, ...] = ()
+
+    def execute_command(self, *command: Argument) -> Any:
+        self.sent = command
+        return self.answer
+
+
+CALLS: list[tuple[str, Any, Any, int, int]] = [
+    # verb, how the store is called, the answer it gets, KEYS sent, groups sent
+    (
+        "append",
+        lambda s: s.append([NewMessage("1", "q", "x", ["a"]), NewMessage("2", "q", "x", [])]),
+        [2, 0, 0, 2],
+        0,
+        2,
+    ),
+    ("turn", lambda s: s.turn(["q", "r"], holder="h", lease_ms=1, room=1, settles=[("1", "5")]), [[], 0, 0], 2, 1),
+    ("renew", lambda s: s.renew([("1", "5"), ("2", "6")], 1), [], 0, 2),
+    ("release", lambda s: s.release([("1", "5")], died=True), [], 0, 1),
+    ("retry", lambda s: s.retry("1", "5", delay_ms=1, problem={}), 1, 0, 0),
+    ("bury", lambda s: s.bury("1", "5", {}), 1, 0, 0),
+    ("replay", lambda s: s.replay("1"), 1, 0, 0),
+    ("purge", lambda s: s.purge("q"), 0, 1, 0),
+    ("sweep", lambda s: s.sweep(1), [0, 0, -1], 0, 0),
+    ("repair", lambda s: s.repair("0", 1), [b"0", 0], 0, 0),
+    ("reconcile", lambda s: s.reconcile("h", ["1", "2"]), 0, 0, 2),
+]
+
+
+def test_every_verb_has_a_call_here() -> None:
+    assert sorted(call[0] for call in CALLS) == VERBS
+
+
+@pytest.mark.parametrize(("verb", "call", "answer", "sent_keys", "groups"), CALLS, ids=[call[0] for call in CALLS])
+def test_the_store_sends_what_the_header_says(verb: str, call: Any, answer: Any, sent_keys: int, groups: int) -> None:
+    recorder = Recorder(answer)
+    call(Store(recorder))  # type: ignore[arg-type]
+    evalsha, sha, numkeys, *rest = recorder.sent
+    assert (evalsha, sha, numkeys) == ("EVALSHA", script(verb).sha, sent_keys)
+    assert len(rest) == sent_keys + len(script(verb).fixed) + groups * len(script(verb).group)
+
+
+@pytest.mark.parametrize(
+    ("verb", "fixed", "group"),
+    [
+        ("renew", {}, []),
+        ("renew", {"lease_ms": 1, "more": 2}, []),
+        ("renew", {"lease": 1}, []),
+        ("retry", {"fence": "1", "id": "1", "delay_ms": 1, "problem": ""}, []),  # the order is part of it
+        ("renew", {"lease_ms": 1}, [("id",)]),
+        ("renew", {"lease_ms": 1}, [("id", "fence"), ("id", "fence", "died")]),
+        ("bury", {"id": "1", "fence": "1", "problem": ""}, [("id",)]),
+    ],
+)
+def test_a_call_that_does_not_fit_is_refused_before_it_is_sent(
+    verb: str, fixed: dict[str, Argument], group: Sequence[Sequence[Argument]]
+) -> None:
+    with pytest.raises(TypeError, match=rf"{verb}\.lua"):
+        script(verb).command(group=group, **fixed)
+
+
+def test_a_script_that_the_server_forgot_is_loaded_again(store: Store) -> None:
+    store.client.script_flush()
+    assert store.sweep(1).next_ms is None
+    assert Script("sweep").sha == script("sweep").sha
