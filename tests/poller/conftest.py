@@ -1,13 +1,15 @@
-"""A simulated Bot API for the poller's tests: one process, as new for each test."""
+"""A simulated Bot API for the poller's tests, one process, as new for each test; and the poller itself."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
 
 import pytest
-import requests
 
+from sandbox.server import Server, start_server
 from sandbox.simulator import Simulator, start
-
-TOKEN = "123456:SECRET-part-of_the-TOKEN"
+from tests.poller.bot_api import TOKEN
+from tests.poller.running import RunningPoller
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +24,43 @@ def simulator(simulated: Simulator) -> Simulator:
     return simulated
 
 
-def set_webhook(simulator: Simulator, url: str) -> None:
-    """As another program would; an empty url ends it."""
-    answer = requests.post(f"{simulator.url}/bot{TOKEN}/setWebhook", json={"url": url}, timeout=30)
-    assert answer.ok
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[Server]:
+    """To be frozen, stopped or killed."""
+    with start_server(tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.fixture
+def unsafe_redis(tmp_path: Path) -> Iterator[Server]:
+    """Nothing it holds is on disk."""
+    with start_server(tmp_path / "redis", extra=["--appendonly", "no"]) as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Server]:
+    """A server that cannot carry lanes."""
+    with start_server(tmp_path / "redis", extra=["--cluster-enabled", "yes"]) as server:
+        yield server
+
+
+class StartPoller(Protocol):
+    """Starts `python -m poller` with these settings; ended after the test."""
+
+    def __call__(self, **settings: object) -> RunningPoller: ...
+
+
+@pytest.fixture
+def start_poller(simulator: Simulator, redis_url: str, tmp_path: Path) -> Iterator[StartPoller]:
+    """By default for the simulator and the embedded Redis."""
+    running: list[RunningPoller] = []
+    usual = {"BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url}
+
+    def begin(**settings: object) -> RunningPoller:
+        running.append(RunningPoller(tmp_path, **{**usual, **settings}))
+        return running[-1]
+
+    yield begin
+    for poller in running:
+        poller.end()

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from poller.log import TokenFreeFormatter
-from tests.poller.conftest import TOKEN
+from tests.poller.bot_api import TOKEN
 
 SECRET = TOKEN.partition(":")[2]
 

@@ -10,7 +10,7 @@ from poller.answer import ConflictError, FloodedError, TelegramTroubleError, Tok
 from poller.telegram import Telegram
 from sandbox.ports import free_port
 from sandbox.simulator import Simulator
-from tests.poller.conftest import TOKEN, set_webhook
+from tests.poller.bot_api import TOKEN, set_webhook
 
 SECRET = TOKEN.partition(":")[2]
 

@@ -1,0 +1,114 @@
+"""Fetch, append, confirm: the poller's main path.
+
+Promises that no offset is sent before Redis holds everything below it durably, and that it ends only when asked to
+or when Telegram refuses the token: all other trouble is waited out with the batch in hand.
+Does not promise that a batch is fetched once: what was not confirmed comes again, and append drops what it has seen.
+"""
+
+import logging
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from poller.answer import ConflictError, TelegramTroubleError, TokenRefusedError
+from poller.batch import Position, admitted, newest_id
+from poller.patience import Patience
+from poller.room import Room
+from poller.stop import Stop, Stopping
+from poller.tally import Tally
+from poller.telegram import Telegram
+from tasks.intake import Intake
+
+log = logging.getLogger("poller")
+
+#: A server without real long polling answers at once when it has nothing; the public one gives a single update to a
+#: poll with the same offset within 0.5 s of the last. So two polls with the same offset are this far apart.
+SAME_OFFSET_EVERY_S = 0.6
+
+#: How long after it was asked to stop the poller still waits for the answer to its last word.
+CONFIRM_GRACE_S = 1.6
+
+
+@dataclass
+class Poller:
+    """One bot's updates, from one Bot API server into one Redis. `kinds` empty: all that come."""
+
+    telegram: Telegram
+    intake: Intake
+    room: Room
+    tally: Tally
+    stop: Stop
+    with_telegram: Patience
+    with_redis: Patience
+    kinds: frozenset[str]
+    poll_timeout_s: int
+
+    _polled: tuple[int | None, float] = (None, float("-inf"))  # the offset of the last poll, and when it began
+    _confirmed: int | None = None  # the offset of the last poll that was answered
+
+    def run(self) -> None:
+        """Until asked to stop. Raises TokenRefusedError."""
+        position = Position()
+        with suppress(Stopping):
+            while not self.stop.is_asked:
+                self.room.wait()
+                updates = self._fetch(position.offset_at(time.time()))
+                # Dying here, Telegram still has the batch and sends it again.
+                self._append(updates)
+                # Dying here, it sends the batch again too: append drops what it has seen.
+                position = position.after(updates, time.time())
+                # Only now may Telegram forget the batch: the next poll says so.
+        self._confirm(position.offset_at(time.time()))
+        self.tally.tell()
+
+    def _fetch(self, offset: int | None) -> list[Any]:
+        """The next batch, empty when none came. Raises Stopping in the middle of a long poll and leaves it behind.
+
+        A batch that arrives on the connection left behind is not lost: only a higher offset would confirm it.
+        """
+        self._pace(offset)
+        updates = self.with_telegram.until_it_works(lambda: self._poll(offset))
+        self._confirmed = offset
+        return updates
+
+    def _pace(self, offset: int | None) -> None:
+        last_offset, began_at_s = self._polled
+        if offset == last_offset:
+            self.stop.sleep(began_at_s + SAME_OFFSET_EVERY_S - time.monotonic())
+
+    def _poll(self, offset: int | None) -> list[Any]:
+        self._polled = (offset, time.monotonic())
+        updates = self.telegram.updates(offset, self._timeout_s())
+        if updates and newest_id(updates) is None:
+            # Appended, they would be buried again with every poll.
+            raise TelegramTroubleError("no update of the batch has an id, so that no offset gets past it")
+        return updates
+
+    def _timeout_s(self) -> int:
+        """Short in trouble, to learn soon that it is over. After a 409 only a long poll that nobody ends shows that."""
+        trouble = self.with_telegram.trouble
+        return self.poll_timeout_s if trouble is None or isinstance(trouble, ConflictError) else 0
+
+    def _append(self, updates: list[Any]) -> None:
+        """Returns when Redis holds the batch durably, however long that takes. Raises Stopping before it does.
+
+        An append that was left behind may have taken effect or not; the batch is not confirmed and comes again.
+        """
+        wanted = admitted(updates, self.kinds)
+        appended = self.with_redis.until_it_works(lambda: self.intake.append(wanted)) if wanted else None
+        if appended:
+            self.room.pending = appended.pending
+        self.tally.count(len(updates), len(updates) - len(wanted), appended)
+
+    def _confirm(self, offset: int | None) -> None:
+        """The last word to Telegram, when the answer to the last poll did not already stand for it.
+
+        Dying before it arrives, or when it does not: the last batch comes again, and append drops what it has seen.
+        """
+        if offset in (None, self._confirmed):
+            return
+        try:
+            self.stop.run(lambda: self.telegram.confirm(offset), CONFIRM_GRACE_S)
+        except (TelegramTroubleError, TokenRefusedError, Stopping) as error:
+            log.info("the last batch may come again and would be dropped as seen: %s", error or "Telegram is slow")

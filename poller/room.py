@@ -1,0 +1,48 @@
+"""Room for more: above a backlog limit nothing is fetched, and Telegram holds the rest.
+
+Promises that at most one batch more than `max_pending` updates waits in Redis because of this poller.
+Does not spare Telegram's own limits: beyond 100,000 waiting updates, or their time to live, it drops some itself.
+"""
+
+import logging
+import time
+
+from poller.patience import Patience
+from poller.stop import Stop
+from tasks.intake import Intake
+
+log = logging.getLogger("poller")
+
+LOOK_EVERY_S = 0.5
+#: Under constant overload the backlog crosses the limit every other second: told once, then only every so often.
+TELL_EVERY_S = 30.0
+
+
+class Room:
+    """`pending` is the backlog as last heard of; the poller sets it after each append."""
+
+    def __init__(self, intake: Intake, max_pending: int, with_redis: Patience, stop: Stop) -> None:
+        self._intake = intake
+        self._max_pending = max_pending
+        self._with_redis = with_redis
+        self._stop = stop
+        self._told_at_s = float("-inf")
+        self.pending = with_redis.until_it_works(intake.pending)
+
+    def wait(self) -> None:
+        """Returns when there is room. Raises Stopping."""
+        if self.pending <= self._max_pending:
+            return
+        level = self._level()
+        log.log(level, "backlog %d is over MAX_PENDING %d: fetching stops", self.pending, self._max_pending)
+        while self.pending > self._max_pending:
+            self._stop.sleep(LOOK_EVERY_S)
+            self.pending = self._with_redis.until_it_works(self._intake.pending)
+        log.log(level, "backlog %d: fetching goes on", self.pending)
+
+    def _level(self) -> int:
+        now_s = time.monotonic()
+        if now_s - self._told_at_s < TELL_EVERY_S:
+            return logging.DEBUG
+        self._told_at_s = now_s
+        return logging.WARNING

@@ -1,0 +1,38 @@
+"""What the poller has put into the lanes, read without the code that put it there; and a Redis that holds it up."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sandbox.server import Server
+from tasks.lanes import keys
+from tasks.lanes.connect import connect
+from tests.poller.bot_api import BOT_ID
+
+
+def lane(redis_url: str, chat: int = 7) -> list[int]:
+    """The update ids that stand in a chat's lane, oldest first."""
+    with connect(redis_url) as client:
+        ids = client.zrange(keys.lane(f"{BOT_ID}/chat:{chat}"), 0, -1)
+    return [int(message_id.decode().rpartition(":")[2]) for message_id in ids]
+
+
+def buried(redis_url: str) -> int:
+    with connect(redis_url) as client:
+        return int(client.zcard(keys.DEAD))
+
+
+def drain(redis_url: str) -> None:
+    """As if workers had run everything."""
+    with connect(redis_url) as client:
+        client.flushall()
+
+
+@contextmanager
+def writes_held_up(server: Server) -> Iterator[Callable[[], bool]]:
+    """Redis answers no write; gives whether one waits."""
+    with connect(server.url) as client:
+        client.client_pause(600_000, all=False)
+        try:
+            yield lambda: any("b" in each["flags"] for each in client.client_list())
+        finally:
+            client.client_unpause()
