@@ -14,6 +14,7 @@ from kombu import transport as kombu_transport
 
 from tasks.lanes.connect import connect_like
 from tasks.lanes.errors import Misconfigured
+from tasks.lanes.prefork import keep_written_jobs
 from tasks.lanes.registry import settler_of, stop_keepers
 from tasks.lanes.server import check_server
 from tasks.lanes.settler import Pool, Settler
@@ -126,6 +127,7 @@ class LanesStep(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         """Celery starts it after the pool and before the consumer."""
+        keep_written_jobs(worker.pool)
 
     @staticmethod
     def _check_tasks(app: Celery) -> None:
