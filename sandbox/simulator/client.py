@@ -63,6 +63,9 @@ class Simulator:
         """Per chat, the numbers (`#<n>`) of the updates it was answered, in order."""
         return {int(chat): numbers for chat, numbers in self._get("answers").items()}
 
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
     def stop(self) -> None:
         """Twice is harmless."""
         self._session.close()

@@ -77,8 +77,8 @@ def durability(client: Redis) -> Durability:
         )
     return Durability(
         Durable.NOT,
-        f"Redis may LOSE the last second of updates if it dies (appendfsync {fsync or 'unknown'}, and it is too old for "
-        "WAITAOF): set `appendfsync always`",
+        f"Redis may LOSE the last second of updates if it dies (appendfsync {fsync or 'unknown'}, and it is too old "
+        "for WAITAOF): set `appendfsync always`",
     )
 
 

@@ -174,14 +174,8 @@ class Settler:
 
     def done(self, tag: str) -> None:
         """Settle it with the next turn. Does nothing for a message that is no longer held."""
-        with self._lock:
-            held = self._forget(tag)
-            if held is None or held.is_lost:
-                return
-            if held.claimed_s is not None:
-                self._reserve.ran(clock.now_s() - held.claimed_s)
-            self._outbox.settles.append((held.id, held.fence))
-        self._notify()
+        if self._enter_done(tag):
+            self._notify()
 
     def gone(self, tag: str) -> None:
         """Whoever ran it has already retried or buried it."""
@@ -236,9 +230,18 @@ class Settler:
             self.give_back(tag)
 
     def read_handoff(self) -> None:
-        """Take in what tasks reported. One thread at a time: the consumer's, or without one the keeper's."""
+        """Take in what tasks reported. One thread at a time: the consumer's, or without one the keeper's.
+
+        Wakes nobody: whoever reads goes on to send.
+        """
         for what, tag in self.handoff.read():
-            {STARTED: self.started, DONE: self.done, GONE: self.gone}[what](tag)
+            if what == DONE:
+                self._enter_done(tag)
+            elif what == STARTED:
+                self.started(tag)
+            else:
+                with self._lock:
+                    self._forget(tag)
 
     # -- for the lease keeper
 
@@ -292,6 +295,16 @@ class Settler:
         return bool(self._outbox.releases or self._outbox.burials)
 
     # -- inside
+
+    def _enter_done(self, tag: str) -> bool:
+        with self._lock:
+            held = self._forget(tag)
+            if held is None or held.is_lost:
+                return held is not None
+            if held.claimed_s is not None:
+                self._reserve.ran(clock.now_s() - held.claimed_s)
+            self._outbox.settles.append((held.id, held.fence))
+            return True
 
     def _forget(self, tag: str) -> Held | None:
         held = self._held.pop(tag, None)

@@ -1,8 +1,11 @@
-"""A bot as Telegram sees it: someone who calls methods over HTTP."""
+"""How the tests of this folder talk to what they started: as a bot over HTTP, and as one who reads its output."""
 
+import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import requests
@@ -51,6 +54,17 @@ def wait_until(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < give_up_at, "it did not come true"
         time.sleep(0.005)
+
+
+@contextmanager
+def killed_when_silent(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Reading what a process says ends, even when it hangs."""
+    late = threading.Timer(PATIENCE_S * 2, process.kill)
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 def text_update(text: str = "hello", chat: int = 7, **fields: Any) -> dict[str, Any]:
