@@ -1,0 +1,142 @@
+"""python -m sandbox: everything on this machine, until Ctrl-C.
+
+Promises an order: Redis, then the Bot API, then what needs them; and the other way round at the end, so that whoever
+still finishes an update can still write it down.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from redis.exceptions import RedisError
+
+from sandbox.parts import PYTHON, environment_of, parts_of
+from sandbox.plan import Plan, PlanError, plan_from
+from sandbox.ports import HOST
+from sandbox.report import Report
+from sandbox.server import Server, ServerFailedError, start_server
+from sandbox.simulator import Simulator, SimulatorFailedError, start
+from sandbox.supervisor import Supervisor
+from settings import Settings, SettingsError, load
+from tasks.intake import Intake
+from tasks.lanes.errors import LanesError
+
+SIMULATED_TOKEN = "1:SIMULATED"  # noqa: S105 - opens nothing
+#: Each run begins elsewhere in the update ids and chats: the lanes remember those of earlier runs.
+FIRST_UPDATE_IDS = range(1_000_000, 1_000_000_000)
+
+
+@dataclass(frozen=True)
+class Foundations:
+    """What the parts stand on, where it is ours; None where the settings name another."""
+
+    redis: Server | None
+    simulator: Simulator | None
+
+    def watched(self) -> dict[str, Callable[[], bool]]:
+        named = {"redis": self.redis, "simulator": self.simulator}
+        return {name: foundation.is_running for name, foundation in named.items() if foundation}
+
+
+class StartError(RuntimeError):
+    """Something cannot start; one sentence for the one who runs it."""
+
+
+def main() -> None:
+    # Until the supervisor takes over, SIGTERM ends like Ctrl-C: by unwinding what was started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sys.exit(run(plan_from()))
+    except KeyboardInterrupt:
+        sys.exit(0)
+    except (PlanError, SettingsError, ServerFailedError, SimulatorFailedError, StartError) as error:
+        sys.exit(str(error))
+
+
+def run(plan: Plan) -> str | None:
+    """Start everything, wait for its end, stop everything. Returns what went wrong."""
+    settings = load(environment_of(os.environ, bot=plan.bot))
+    check_bot(settings.bot)
+    with ExitStack() as started:
+        foundations = Foundations(start_redis(plan, settings, started), start_simulator(plan, settings, started))
+        environment = environment_of(
+            os.environ,
+            bot=plan.bot,
+            redis_url=foundations.redis.url if foundations.redis else None,
+            simulator=(foundations.simulator.token, foundations.simulator.url) if foundations.simulator else None,
+        )
+        say(places(plan, settings, foundations))
+        return supervise(plan, environment, foundations)
+
+
+def check_bot(bot: str) -> None:
+    """In a process of its own: the bot's module may start threads, and this one is going to fork. Raises StartError."""
+    checked = subprocess.run([*PYTHON, "sandbox.check_bot", bot], capture_output=True, text=True)
+    if checked.returncode:
+        said = checked.stderr.strip().splitlines() or [f"BOT={bot} cannot be imported."]
+        raise StartError(said[-1])
+
+
+def start_redis(plan: Plan, settings: Settings, started: ExitStack) -> Server | None:
+    """None when the settings name one."""
+    if "redis_url" in settings.model_fields_set:
+        return None
+    return started.enter_context(start_server(plan.data, port=plan.redis_port))
+
+
+def start_simulator(plan: Plan, settings: Settings, started: ExitStack) -> Simulator | None:
+    """None when there is a real bot to serve."""
+    if settings.bot_token is not None:
+        return None
+    first = random.choice(FIRST_UPDATE_IDS)  # noqa: S311 - no secret
+    simulator = started.enter_context(start(SIMULATED_TOKEN, plan.simulator_port, first_update_id=first))
+    if plan.rate:
+        simulator.stream(chats=plan.chats, rate=plan.rate, seed=first, first_chat=first)
+    return simulator
+
+
+def places(plan: Plan, settings: Settings, foundations: Foundations) -> str:
+    """What to open."""
+    redis, simulator = foundations.redis, foundations.simulator
+    return f"""
+  Flower   http://{HOST}:{plan.flower_port}
+  Bot API  {f"{simulator.url} (simulated, because BOT_TOKEN is not set)" if simulator else settings.bot_api_url}
+  Redis    {f"{redis.url} (embedded, its data in {plan.data})" if redis else "the one of REDIS_URL"}
+  Bot      {settings.bot}
+
+  Ctrl-C stops everything.
+"""
+
+
+def connect_intake(settings: Settings) -> Intake:
+    """Raises StartError: the parts would wait for a Redis that does not come up."""
+    try:
+        return Intake.connect(settings)
+    except (RedisError, LanesError) as error:
+        raise StartError(f"The Redis of REDIS_URL cannot be used: {error}") from error
+
+
+def supervise(plan: Plan, environment: dict[str, str], foundations: Foundations) -> str | None:
+    """Run the parts until their end. Returns what went wrong."""
+    intake = connect_intake(load(environment))
+    report = Report(foundations.simulator, intake, left_over=intake.pending()) if foundations.simulator else None
+    supervisor = Supervisor(foundations.watched())
+    for part in parts_of(plan, report.arguments() if report else None):
+        supervisor.add(part, environment)
+    ended = supervisor.run()
+    if report:
+        say(report.line())
+    return f"{ended} ended by itself, so everything was stopped; what it said last stands above." if ended else None
+
+
+def say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - the supervisor's own voice
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The processes that work on top of Redis and the Bot API."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandbox.plan import Plan
+from sandbox.ports import HOST
+
+PYTHON = (sys.executable, "-m")
+CELERY = (*PYTHON, "celery", "-A", "tasks")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process that never ends by itself."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+def parts_of(plan: Plan, report: tuple[str, ...] | None) -> list[Part]:
+    """`report` are the arguments of sandbox.report; None: nothing to report on."""
+    parts = [Part("poller", (*PYTHON, "poller")), Part("worker", _worker(plan)), Part("flower", _flower(plan))]
+    if report is not None:
+        parts.append(Part("report", (*PYTHON, "sandbox.report", *report)))
+    return parts
+
+
+def _worker(plan: Plan) -> tuple[str, ...]:
+    command = [*CELERY, "worker", "-n", "sandbox@%h", "-E", "-l", plan.log_level]
+    if plan.pool:
+        command += ["-P", plan.pool]
+    if plan.concurrency:
+        command += ["-c", str(plan.concurrency)]
+    return tuple(command)
+
+
+def _flower(plan: Plan) -> tuple[str, ...]:
+    # Its warnings are about workers that have not come up yet.
+    return (*CELERY, "flower", f"--address={HOST}", f"--port={plan.flower_port}", "--logging=error")
+
+
+def environment_of(
+    surroundings: Mapping[str, str],
+    *,
+    bot: str | None = None,
+    redis_url: str | None = None,
+    simulator: tuple[str, str] | None = None,
+) -> dict[str, str]:
+    """The environment of every part; what is None stays as the settings have it. `simulator` is (token, url)."""
+    environment = dict(surroundings)
+    environment["PYTHONUNBUFFERED"] = "1"  # else their lines come in lumps
+    environment["FLOWER_UNAUTHENTICATED_API"] = "true"  # it listens on this machine only
+    if bot is not None:
+        environment["BOT"] = bot
+    if redis_url is not None:
+        environment["REDIS_URL"] = redis_url
+    if simulator is not None:
+        environment["BOT_TOKEN"], environment["BOT_API_URL"] = simulator
+    return environment

@@ -1,0 +1,91 @@
+"""What `python -m sandbox` shall start, from its command line and the settings.
+
+Promises that every port in the plan was free a moment ago; one that was asked for and is taken is an error.
+"""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.ports import HOST, is_free, next_free_port
+
+REDIS_PORT = 6379
+SIMULATOR_PORT = 8081
+FLOWER_PORT = 5555
+
+
+class PlanError(ValueError):
+    """One sentence that says what to change."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`rate` is updates per second, over all chats; 0: no stream."""
+
+    bot: str | None
+    chats: int
+    rate: float
+    pool: str | None
+    concurrency: int | None
+    data: Path
+    log_level: str
+    redis_port: int
+    simulator_port: int
+    flower_port: int
+
+
+def plan_from(arguments: list[str] | None = None) -> Plan:
+    """Raises PlanError; ends the process for --help and for what argparse refuses."""
+    options = _parser().parse_args(arguments)
+    if options.chats < 1 or options.rate < 0:
+        raise PlanError("--chats must be at least 1 and --rate at least 0.")
+    return Plan(
+        bot=options.bot,
+        chats=options.chats,
+        rate=0 if options.no_stream else options.rate,
+        pool=options.pool,
+        concurrency=options.concurrency,
+        data=options.data,
+        log_level=options.log_level,
+        redis_port=_port("--port-redis", options.port_redis, REDIS_PORT),
+        simulator_port=_port("--port-simulator", options.port_simulator, SIMULATOR_PORT),
+        flower_port=_port("--port-flower", options.port_flower, FLOWER_PORT),
+    )
+
+
+def _port(option: str, wanted: int | None, usual: int) -> int:
+    """The one asked for, or the usual one, or the next that is free."""
+    if wanted is None:
+        return next_free_port(usual)
+    if not is_free(wanted):
+        raise PlanError(f"Port {wanted} on {HOST} is in use; choose another with {option}, or leave it out.")
+    return wanted
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sandbox",
+        description="Everything on this machine: Redis, poller, worker and Flower, stopped together by Ctrl-C. "
+        "With BOT_TOKEN set (environment or .env) it serves that bot; without one, a simulator of the Bot API.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        argument_default=None,
+    )
+    parser.add_argument("--bot", metavar="MODULE:ATTR", help="the bot, in place of BOT")
+    stream = parser.add_argument_group("simulated chats, without BOT_TOKEN")
+    stream.add_argument("--chats", type=int, default=10, help="how many")
+    stream.add_argument("--rate", type=float, default=50.0, help="updates per second, over all chats")
+    stream.add_argument("--no-stream", action="store_true", help="no updates but those posted to /control/updates")
+    worker = parser.add_argument_group("worker")
+    worker.add_argument(
+        "--pool", choices=["prefork", "threads", "gevent", "solo"], help="Celery's own default is prefork"
+    )
+    worker.add_argument("--concurrency", type=int, help="processes, threads or greenlets; by default one per processor")
+    worker.add_argument("--log-level", default="WARNING", help="INFO shows every update")
+    places = parser.add_argument_group("places")
+    places.add_argument(
+        "--data", type=Path, default=Path(".data/redis"), help="where the embedded Redis keeps its data"
+    )
+    places.add_argument("--port-redis", type=int, metavar="PORT", help=f"by default {REDIS_PORT} or the next free one")
+    places.add_argument("--port-simulator", type=int, metavar="PORT", help=f"by default {SIMULATOR_PORT} or the next")
+    places.add_argument("--port-flower", type=int, metavar="PORT", help=f"by default {FLOWER_PORT} or the next")
+    return parser

@@ -1,0 +1,94 @@
+"""What `python -m sandbox` starts, from its command line."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.parts import environment_of, parts_of
+from sandbox.plan import Plan, PlanError, plan_from
+from sandbox.report import line
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def commands(plan: Plan) -> dict[str, str]:
+    return {part.name: " ".join(part.command[2:]) for part in parts_of(plan, report=("http://simulator",))}
+
+
+def test_without_arguments_everything_has_a_default() -> None:
+    plan = plan_from([])
+    assert (plan.bot, plan.chats, plan.rate, plan.data) == (None, 10, 50.0, Path(".data/redis"))
+    assert commands(plan) == {
+        "poller": "poller",
+        "worker": "celery -A tasks worker -n sandbox@%h -E -l WARNING",
+        "flower": f"celery -A tasks flower --address=127.0.0.1 --port={plan.flower_port} --logging=error",
+        "report": "sandbox.report http://simulator",
+    }
+
+
+def test_options_reach_the_parts(taken_port: int) -> None:
+    plan = plan_from(["--pool", "threads", "--concurrency", "7", "--log-level", "INFO", "--no-stream"])
+    assert commands(plan)["worker"] == "celery -A tasks worker -n sandbox@%h -E -l INFO -P threads -c 7"
+    assert plan.rate == 0
+
+
+def test_a_real_bot_is_not_reported_on() -> None:
+    assert [part.name for part in parts_of(plan_from([]), report=None)] == ["poller", "worker", "flower"]
+
+
+def test_a_port_asked_for_and_in_use_is_one_sentence(taken_port: int) -> None:
+    with pytest.raises(PlanError, match=f"Port {taken_port} on 127.0.0.1 is in use; choose another with --port-flower"):
+        plan_from(["--port-flower", str(taken_port)])
+
+
+@pytest.mark.parametrize("arguments", [["--chats", "0"], ["--rate", "-1"]])
+def test_a_stream_that_cannot_be_is_one_sentence(arguments: list[str]) -> None:
+    with pytest.raises(PlanError, match="--chats must be at least 1 and --rate at least 0"):
+        plan_from(arguments)
+
+
+def test_the_parts_are_told_what_was_started_and_otherwise_what_the_settings_say() -> None:
+    told = environment_of({"BOT": "a:b"}, bot="c:d", redis_url="redis://here", simulator=("1:X", "http://there"))
+    assert told["BOT"] == "c:d"
+    assert told["REDIS_URL"] == "redis://here"
+    assert (told["BOT_TOKEN"], told["BOT_API_URL"]) == ("1:X", "http://there")
+    assert environment_of({"BOT": "a:b"})["BOT"] == "a:b"
+
+
+ANSWERS = {"total": 1200, "chats": 3, "in_order": True, "out_of_order": 0, "duplicates": 0}
+
+
+@pytest.mark.parametrize(
+    ("answers", "backlog", "left_over", "expected"),
+    [
+        (
+            {},
+            34,
+            0,
+            "received 1,234 · handled 1,200 · 1,200 answers in 3 chats: each in order · duplicates 0 · waiting 39",
+        ),
+        (
+            {},
+            34,
+            10,
+            "received 1,234 · handled 1,210 · 1,200 answers in 3 chats: each in order · duplicates 0 · waiting 39",
+        ),
+        (
+            {"in_order": False, "out_of_order": 2, "duplicates": 4},
+            1_300,
+            0,
+            "received 1,234 · handled 0 · 1,200 answers in 3 chats: 2 NOT IN ORDER · duplicates 4 · waiting 1,305",
+        ),
+    ],
+)
+def test_the_report(answers: dict[str, object], backlog: int, left_over: int, expected: str) -> None:
+    stats = {"confirmed": 1234, "pending": 5, "answers": {**ANSWERS, **answers}}
+    assert line(stats, backlog, left_over) == expected

@@ -1,0 +1,186 @@
+"""`python -m sandbox`, which is what `make run` runs: real processes, from start to Ctrl-C."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+import requests
+from calling import PATIENCE_S, killed_when_silent, text_update, wait_until
+
+from sandbox.ports import free_port
+from sandbox.server import start_server
+from sandbox.simulator import Simulator, start
+
+
+class Sandbox:
+    """A sandbox in a directory of its own, with ports of its own."""
+
+    def __init__(self, directory: Path, *options: str, **variables: str) -> None:
+        self.ports = {name: free_port() for name in ("redis", "simulator", "flower")}
+        ports = [argument for name, port in self.ports.items() for argument in (f"--port-{name}", str(port))]
+        # The settings of whoever runs the tests must not reach in; a .env would be looked for in `directory`.
+        mine = {name: value for name, value in os.environ.items() if name not in ("BOT_TOKEN", "REDIS_URL", "BOT")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sandbox", *ports, *options],
+            cwd=directory,
+            env={**mine, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.said = ""
+
+    def url(self, part: str) -> str:
+        return f"http://127.0.0.1:{self.ports[part]}"
+
+    def simulator(self) -> Simulator:
+        return Simulator(self.url("simulator"), token="")
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """The first line that matches, said already or still to come."""
+        assert self.process.stdout
+        with killed_when_silent(self.process):
+            while not (found := re.search(pattern, self.said)):
+                line = self.process.stdout.readline()
+                assert line, f"it ended without {pattern!r}:\n{self.said}"
+                self.said += line
+        return found
+
+    def pid(self, part: str) -> int:
+        return int(self.wait_for(rf"{part} started \(pid=(\d+)\)")[1])
+
+    def ctrl_c(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self) -> int:
+        """Its exit code."""
+        rest, _ = self.process.communicate(timeout=PATIENCE_S * 2)
+        self.said += rest
+        return self.process.returncode
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[Callable[..., Sandbox]]:
+    started: list[Sandbox] = []
+
+    def run(*options: str, **variables: str) -> Sandbox:
+        started.append(Sandbox(tmp_path, *options, **variables))
+        return started[-1]
+
+    yield run
+    for one in started:
+        if one.process.poll() is None:
+            one.process.terminate()
+        one.end()
+
+
+def test_without_a_token_it_answers_simulated_chats_in_order(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
+    running = sandbox("--rate", "100", "--chats", "8")
+    # Given a sandbox that says where to look
+    running.wait_for(rf"Flower +{running.url('flower')}\n")
+    running.wait_for(rf"Bot API +{running.url('simulator')} \(simulated")
+    # When it has run for a while
+    answers = running.wait_for(r"report .* handled [1-9].* ([\d,]+) answers in 8 chats: each in order · duplicates 0")
+    assert int(answers[1].replace(",", "")) > 0
+    # Then Flower knows its worker and its tasks
+    wait_until(lambda: requests.get(f"{running.url('flower')}/api/tasks", timeout=10).json())
+    # And Ctrl-C ends it in order, nothing left behind
+    running.ctrl_c()
+    assert running.end() == 0
+    assert re.search(r"^received .* each in order · duplicates 0", running.said, re.MULTILINE)
+    assert "Traceback" not in running.said
+    # And the data is there for the next run, which answers its own chats in order
+    assert (tmp_path / ".data/redis/appendonlydir").is_dir()
+    again = sandbox("--rate", "100", "--chats", "8")
+    again.wait_for(r"report .* handled [1-9].* answers in \d chats: each in order · duplicates 0")
+    again.ctrl_c()
+    assert again.end() == 0
+
+
+SLOW_BOT = """
+import time
+def handle(ctx):
+    ctx.call("sendChatAction", chat_id=ctx.chat_id, action="typing")
+    time.sleep(1)
+    ctx.reply(ctx.update["message"]["text"])
+"""
+
+
+def test_at_the_end_the_worker_finishes_what_it_has_begun(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
+    # Given a handler in the middle of its work
+    (tmp_path / "slow_bot.py").write_text(SLOW_BOT)
+    running = sandbox("--no-stream", "--bot", "slow_bot:handle")
+    running.pid("worker")
+    simulator = running.simulator()
+    simulator.push(text_update("hello #1"))
+    wait_until(lambda: simulator.calls("sendChatAction"))
+    # When everything is told to stop
+    running.ctrl_c()
+    # Then it still answers: the Bot API and Redis outlive it
+    assert running.end() == 0
+    assert "received 1 · handled 1 · 1 answers in 1 chats: each in order · duplicates 0 · waiting 0" in running.said
+    simulator.stop()
+
+
+@pytest.mark.parametrize("part", ["poller", "worker", "flower"])
+def test_a_part_that_dies_is_named_and_the_rest_is_stopped(sandbox: Callable[..., Sandbox], part: str) -> None:
+    running = sandbox("--no-stream")
+    os.kill(running.pid(part), signal.SIGKILL)
+    assert running.end() == 1
+    assert f"{part} ended by itself, so everything was stopped" in running.said
+
+
+def test_a_redis_that_dies_is_named_too(sandbox: Callable[..., Sandbox]) -> None:
+    running = sandbox("--no-stream")
+    running.pid("report")
+    with redis.Redis(port=running.ports["redis"]) as client:
+        os.kill(client.info("server")["process_id"], signal.SIGKILL)
+    assert running.end() == 1
+    assert "redis ended by itself, so everything was stopped" in running.said
+
+
+def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
+    sandbox: Callable[..., Sandbox], tmp_path: Path
+) -> None:
+    with start("9:REAL") as telegram, start_server(tmp_path / "elsewhere") as lanes:
+        running = sandbox(BOT_TOKEN="9:REAL", BOT_API_URL=telegram.url, REDIS_URL=lanes.url)
+        telegram.push(text_update("hello #1", chat=5))
+        wait_until(lambda: telegram.answers() == {5: [1]})
+        running.ctrl_c()
+        assert running.end() == 0
+    assert "9:REAL" not in running.said
+    assert "report" not in running.said
+    assert not (tmp_path / ".data").exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"QUEUES": "none"}, "QUEUES=none: allowed is a whole number from 1 to 1,024"),
+        ({"BOT": "nowhere:handle"}, "nowhere"),
+        ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "The Redis of REDIS_URL cannot be used: Error 111 connecting"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    sandbox: Callable[..., Sandbox], variables: dict[str, str], sentence: str
+) -> None:
+    running = sandbox("--no-stream", **variables)
+    assert running.end() == 1
+    last = running.said.strip().splitlines()[-1]
+    assert sentence in last
+    assert "Traceback" not in running.said
+
+
+def test_a_second_one_in_the_same_directory_is_refused(sandbox: Callable[..., Sandbox]) -> None:
+    first = sandbox("--no-stream")
+    first.wait_for("Ctrl-C stops everything")
+    second = sandbox("--no-stream")
+    assert second.end() == 1
+    assert "another Redis server is using" in second.said
+    assert first.process.poll() is None

@@ -1,0 +1,110 @@
+"""The supervisor runs several processes as one. Each test runs one with made-up parts, in a process of its own."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from calling import PATIENCE_S, killed_when_silent
+
+#: A part with a child, as a worker has: says when the child is there, and finishes its work when told to stop.
+WORKING = """
+import os, signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+def finish(*_):
+    print("the child lives" if child.poll() is None else "the child died", flush=True)
+    child.kill()
+    child.wait()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, finish)
+print("working", os.getpid(), flush=True)
+while True:
+    time.sleep(600)
+"""
+FAILING = "import sys; print('no luck'); sys.exit(3)"
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("working", flush=True)
+time.sleep(600)
+"""
+
+SUPERVISE = """
+import os, sys
+import honcho.manager
+from sandbox import supervisor
+from sandbox.parts import Part
+honcho.manager.KILL_WAIT = 0
+supervisor.STOP_WITHIN_S = float(sys.argv[1])
+fallen = sys.argv[2]
+running = supervisor.Supervisor({fallen: lambda: False} if fallen else {})
+for number, code in enumerate(sys.argv[3:]):
+    running.add(Part(f"part{number}", (sys.executable, "-c", code)), dict(os.environ, PYTHONUNBUFFERED="1"))
+print("ended first:", running.run(), flush=True)
+"""
+
+
+class Supervised:
+    def __init__(self, *codes: str, stop_within_s: float = PATIENCE_S, fallen: str = "") -> None:
+        command = [sys.executable, "-c", SUPERVISE, str(stop_within_s), fallen, *codes]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._seen = ""
+
+    def wait_for(self, text: str, times: int = 1) -> None:
+        assert self.process.stdout
+        with killed_when_silent(self.process):
+            while self._seen.count(text) < times:
+                line = self.process.stdout.readline()
+                assert line, f"no {text!r} in:\n{self._seen}"
+                self._seen += line
+
+    def rest(self) -> str:
+        """All it said, once it has ended."""
+        output, _ = self.process.communicate(timeout=PATIENCE_S)
+        return self._seen + str(output)
+
+
+@pytest.fixture
+def supervise() -> Iterator[Any]:
+    started: list[Supervised] = []
+
+    def start(*codes: str, **options: Any) -> Supervised:
+        started.append(Supervised(*codes, **options))
+        return started[-1]
+
+    yield start
+    for supervised in started:
+        if supervised.process.poll() is None:
+            supervised.process.terminate()
+        supervised.rest()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_all_parts_and_lets_them_finish(supervise: Any, how: signal.Signals) -> None:
+    running = supervise(WORKING, WORKING)
+    running.wait_for("| working", times=2)
+    running.process.send_signal(how)
+    said = running.rest()
+    assert said.count("| the child lives") == 2
+    assert "ended first: None" in said
+
+
+def test_when_one_part_ends_the_others_are_stopped(supervise: Any) -> None:
+    said = supervise(WORKING, FAILING).rest()
+    assert "part1" in said
+    assert "no luck" in said
+    assert "part0 stopped (rc=" in said
+    assert "ended first: part1" in said
+
+
+def test_when_what_the_parts_stand_on_is_gone_they_are_stopped(supervise: Any) -> None:
+    assert "ended first: redis" in supervise(WORKING, fallen="redis").rest()
+
+
+def test_a_part_that_does_not_stop_in_time_is_killed(supervise: Any) -> None:
+    running = supervise(STUBBORN, stop_within_s=0.1)
+    running.wait_for("| working")
+    running.process.send_signal(signal.SIGINT)
+    assert "part0 stopped (rc=-9)" in running.rest()
