@@ -36,14 +36,16 @@ APPEND_GRACE_S = 1.2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the poller until it is asked to stop; gives the exit code."""
-    _read(arguments)
+    given = _read(arguments)
     try:
         settings = load()
     except SettingsError as error:
         return _give_up(str(error), 2)
     if settings.bot_token is None:
         return _give_up("BOT_TOKEN is not set: give it the token that @BotFather gave you", 1)
-    return _poll(settings, settings.bot_token.get_secret_value())
+    token = settings.bot_token.get_secret_value()
+    start_logging(token, verbose=given.verbose)
+    return _poll(settings, token)
 
 
 def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -52,6 +54,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Takes updates from Telegram into the lanes. Its settings come from the environment and .env.",
     )
     parser.add_argument("command", nargs="?", choices=["poll"], default="poll", help="poll: by long polling (default)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="a log line for every batch")
     return parser.parse_args(arguments)
 
 
@@ -63,7 +66,6 @@ def _give_up(why: str, code: int) -> int:
 def _poll(settings: Settings, token: str) -> int:
     stop = Stop()
     stop.ask_on_signals()
-    start_logging(token)
     try:
         _poller(settings, token, stop).run()
     except OrderByError as error:

@@ -9,10 +9,12 @@ from urllib.parse import quote
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def start_logging(token: str) -> None:
+def start_logging(token: str, *, verbose: bool = False) -> None:
+    """`verbose`: the poller's own debug lines too."""
     handler = logging.StreamHandler()
     handler.setFormatter(TokenFreeFormatter(token))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("poller").setLevel(logging.DEBUG if verbose else logging.INFO)
 
 
 class TokenFreeFormatter(logging.Formatter):

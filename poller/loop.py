@@ -51,6 +51,7 @@ class Poller:
         """Until asked to stop. Raises TokenRefusedError."""
         position = Position()
         with suppress(Stopping):
+            self.room.look()
             while not self.stop.is_asked:
                 self.room.wait()
                 updates = self._fetch(position.offset_at(time.time()))

@@ -18,8 +18,10 @@ log = logging.getLogger("poller")
 
 
 class Patience:
-    """With one other side: Telegram, or Redis. A call that goes on for `grace_s` after the poller's end was asked
-    for is left behind."""
+    """With one other side, Telegram or Redis. A call still busy `grace_s` after the poller was asked to stop is left.
+
+    `trouble` is the last error while there is any.
+    """
 
     def __init__(
         self, name: str, worth_another_try: type[Exception], stop: Stop, *, longest_s: float, grace_s: float
@@ -49,8 +51,8 @@ class Patience:
             self._failures, self._since_s = 0, time.monotonic()
         self._failures += 1
         wait_s = delay_s(self._failures, self._longest_s, random.random(), getattr(error, "retry_after_s", None))  # noqa: S311
-        if str(error) != str(self.trouble):
-            log.warning("%s: %s; trying again until it works, next in %.1f s", self._name, error, wait_s)
+        if self.trouble is None or _told(error) != _told(self.trouble):
+            log.warning("%s: %s; trying again until it works, next in %.1f s", self._name, _told(error), wait_s)
         self.trouble = error
         self._stop.sleep(wait_s)
 
@@ -58,3 +60,8 @@ class Patience:
         if self.trouble is not None:
             log.info("%s: works again, after %.1f s", self._name, time.monotonic() - self._since_s)
             self.trouble = None
+
+
+def _told(error: Exception) -> str:
+    """Without what follows in redis-py when no Sentinel answers: a page about each client, memory addresses included."""
+    return str(error).partition(" : <")[0]

@@ -19,7 +19,7 @@ TELL_EVERY_S = 30.0
 
 
 class Room:
-    """`pending` is the backlog as last heard of; the poller sets it after each append."""
+    """`pending` is the backlog as last heard of: by `look`, or with an append."""
 
     def __init__(self, intake: Intake, max_pending: int, with_redis: Patience, stop: Stop) -> None:
         self._intake = intake
@@ -27,7 +27,11 @@ class Room:
         self._with_redis = with_redis
         self._stop = stop
         self._told_at_s = float("-inf")
-        self.pending = with_redis.until_it_works(intake.pending)
+        self.pending = 0
+
+    def look(self) -> None:
+        """How much is waiting now, left by another poller maybe. Raises Stopping."""
+        self.pending = self._with_redis.until_it_works(self._intake.pending)
 
     def wait(self) -> None:
         """Returns when there is room. Raises Stopping."""
@@ -37,7 +41,7 @@ class Room:
         log.log(level, "backlog %d is over MAX_PENDING %d: fetching stops", self.pending, self._max_pending)
         while self.pending > self._max_pending:
             self._stop.sleep(LOOK_EVERY_S)
-            self.pending = self._with_redis.until_it_works(self._intake.pending)
+            self.look()
         log.log(level, "backlog %d: fetching goes on", self.pending)
 
     def _level(self) -> int:

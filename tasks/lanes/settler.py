@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.lanes import clock, native
-from tasks.lanes.handoff import DONE, GONE, STARTED, Handoff
+from tasks.lanes.handoff import DONE, STARTED, Handoff
 from tasks.lanes.reserve import Reserve
 from tasks.lanes.store import MAX_DEATHS, Leased
 

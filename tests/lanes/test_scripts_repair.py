@@ -98,9 +98,11 @@ def test_a_lost_delay_is_due_at_once(client: Redis, store: Store) -> None:
 def test_a_lost_lane_lets_nobody_pass_the_one_that_runs(
     client: Redis, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Given a lane of which one message runs and many wait
+    # Given a lane of which one message runs and many wait, each with another one behind it
     monkeypatch.setattr(stores, "REPAIR_LIMIT", 1)
-    given = [leased(A, "a"), *(waiting(f"1:{n}", "a") for n in range(100, 130))]
+    given = [leased(A, "a")]
+    for number in range(100, 130):
+        given += [waiting(f"1:{number}", "a", f"b:{number}"), waiting(f"2:{number}", f"b:{number}")]
     seed(client, standing(*given))
     client.delete(keys.lane("a"))
     # When it is repaired step by step, and each step is followed by a worker's turn

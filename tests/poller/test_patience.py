@@ -57,6 +57,13 @@ def test_the_same_trouble_later_is_told_again(patience: Patience, told: pytest.L
     assert len(told.messages) == 4
 
 
+def test_the_clients_that_redis_py_lists_make_no_difference(patience: Patience, told: pytest.LogCaptureFixture) -> None:
+    of_one, of_another = (ConnectionError(f"No master found for 'm' : <Redis at {n}>") for n in (1, 2))
+    patience.until_it_works(outcomes(of_one, of_another, "done"))
+    assert len(told.messages) == 2
+    assert told.messages[0].startswith("Redis: No master found for 'm'; trying")
+
+
 def test_other_errors_go_up(patience: Patience) -> None:
     with pytest.raises(ZeroDivisionError):
         patience.until_it_works(lambda: 1 // 0)

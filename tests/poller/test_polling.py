@@ -133,6 +133,15 @@ def test_malformed_updates_are_buried_and_the_others_of_their_batch_go_on(
     assert buried(redis_url) == 3
 
 
+def test_half_a_surrogate_pair_reaches_its_lane_like_any_other_text(
+    simulator: Simulator, start_poller: StartPoller, redis_url: str
+) -> None:
+    update = r'{"update_id":5,"message":{"chat":{"id":7,"type":"private"},"text":"\ud83d"}}'
+    simulator.fault(method="getUpdates", body=f'{{"ok":true,"result":[{update}]}}')
+    start_poller()
+    until(lambda: lane(redis_url) == [5])
+
+
 def test_a_batch_without_any_id_is_told_once_and_not_buried_over_and_over(
     simulator: Simulator, start_poller: StartPoller, redis_url: str
 ) -> None:

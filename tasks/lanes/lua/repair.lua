@@ -33,8 +33,6 @@ local check = {
     if first_everywhere(id, lanes) then
       to_ready(id, queue, true)
       mended = mended + 1
-    else
-      advance(lanes) -- drops ids without a message that stood before it
     end
   end,
   ready = function(id, queue)
