@@ -1,0 +1,177 @@
+"""What the lanes promise, in plain Python: the model that test_state_machine.py holds the scripts against.
+
+A message stands in its lanes, or is leased, delayed or buried; which of those that stand are ready is not recorded
+but follows from their order. Does not know in which order queues are served, nor which fences the clock gives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.lanes.state import LEASE_MINUTES, Message, State, standing
+
+GRACE_MINUTES = LEASE_MINUTES // 3
+SUSPECT_AFTER = 2
+
+
+@dataclass
+class Item:
+    """A message. `place` grows with every append and replay; `minutes` are those of its lease or delay."""
+
+    id: str
+    queue: str
+    lanes: tuple[str, ...]
+    place: int
+    state: str = "standing"
+    fence: int | None = None
+    holder: str | None = None
+    minutes: int | None = None
+    graced: bool = False
+    died: int = 0
+    failed: int = 0
+    replayed: int | None = None
+    errors: tuple[str, ...] = ()
+
+
+@dataclass
+class Model:
+    items: dict[str, Item] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)
+    swept: int | None = None
+    places: int = 0
+    #: whose fence has to be a newer one after the verb; all others keep theirs
+    refenced: set[str] = field(default_factory=set)
+
+    def in_order(self) -> list[Item]:
+        return sorted(self.items.values(), key=lambda item: item.place)
+
+    def ready(self, queues: Iterable[str] | None = None) -> list[Item]:
+        """Those that stand, with none in any of their lanes before them."""
+        taken: set[str] = set()
+        found = []
+        for item in self.in_order():
+            if item.state == "buried":
+                continue
+            if item.state == "standing" and not taken & set(item.lanes):
+                found.append(item)
+            taken |= set(item.lanes)
+        return [item for item in found if queues is None or item.queue in queues]
+
+    def in_state(self, state: str, holder: str | None = None) -> list[Item]:
+        return [item for item in self.in_order() if item.state == state and holder in (None, item.holder)]
+
+    def pending(self) -> int:
+        return sum(item.state != "buried" for item in self.items.values())
+
+    # The verbs.
+
+    def append(self, number: int, queue: str, lanes: Iterable[str], problem: str | None) -> bool:
+        """Whether it was added."""
+        if number in self.seen:
+            self.counts["seen"] += 1
+            return False
+        self.seen.add(number)
+        self.counts["appended"] += 1
+        item = Item(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), self._next_place())
+        self.items[item.id] = item
+        if problem:
+            self.bury(item, problem)
+        return True
+
+    def settle(self, item: Item) -> None:
+        del self.items[item.id]
+        self.counts["settled"] += 1
+
+    def hand_out(self, item: Item, holder: str) -> None:
+        item.state, item.holder, item.minutes, item.graced = "leased", holder, LEASE_MINUTES, False
+        self.refenced.add(item.id)
+        self.counts["handed_out"] += 1
+
+    def renew(self, item: Item) -> None:
+        item.minutes, item.graced = LEASE_MINUTES, False
+
+    def release(self, item: Item, *, died: bool = False) -> None:
+        self._take_back(item, "standing")
+        item.died += died
+        self.counts["released"] += 1
+
+    def retry(self, item: Item, minutes: int, problem: str) -> None:
+        self._take_back(item, "delayed")
+        item.minutes = minutes
+        item.failed += 1
+        item.errors += (problem,)
+        self.counts["retried"] += 1
+
+    def bury(self, item: Item, problem: str) -> None:
+        self._take_back(item, "buried")
+        item.errors += (problem,)
+        self.counts["buried"] += 1
+
+    def replay(self, item: Item) -> None:
+        item.state, item.place, item.replayed = "standing", self._next_place(), 0
+        item.died, item.failed, item.errors = 0, 0, ()
+        self.counts["replayed"] += 1
+
+    def purge(self, queue: str) -> int:
+        """How many were buried: what is ready, and what becomes ready by that."""
+        purged = 0
+        while found := self.ready([queue]):
+            self.bury(found[0], "Purged")
+            purged += 1
+        return purged
+
+    def sweep(self) -> tuple[int, int]:
+        """How many leases expired and how many retries were due."""
+        if self.swept is not None and self.swept > GRACE_MINUTES:
+            for item in self.in_state("leased"):
+                if item.minutes is not None and item.minutes <= GRACE_MINUTES and not item.graced:
+                    item.minutes, item.graced = GRACE_MINUTES, True
+        self.swept = 0
+        expired = self._take_back_overdue("leased")
+        for item in expired:
+            item.died += 1
+        self.counts["expired"] += len(expired)
+        return len(expired), len(self._take_back_overdue("delayed"))
+
+    def _take_back_overdue(self, state: str) -> list[Item]:
+        overdue = [item for item in self.in_state(state) if item.minutes is not None and item.minutes <= 0]
+        for item in overdue:
+            self._take_back(item, "standing")
+        return overdue
+
+    def _take_back(self, item: Item, state: str) -> None:
+        item.state, item.holder, item.minutes, item.graced = state, None, None, False
+        self.refenced.add(item.id)
+
+    def _next_place(self) -> int:
+        self.places += 1
+        return self.places
+
+    # What Redis should hold.
+
+    def expected(self, bells: Iterable[str]) -> State:
+        """All keys; `ready` and `dead` in the order of the lanes."""
+        ready = {item.id for item in self.ready()}
+        messages = []
+        for item in self.in_order():
+            state = item.state if item.state != "standing" else "ready" if item.id in ready else "waiting"
+            messages.append(
+                Message(
+                    item.id,
+                    state,
+                    item.lanes,
+                    queue=item.queue,
+                    fence=item.fence,
+                    holder=item.holder,
+                    minutes=item.minutes,
+                    died=item.died,
+                    failed=item.failed,
+                    replayed=item.replayed,
+                    errors=item.errors,
+                )
+            )
+        seen = {"1:0": self.seen} if self.seen else {}
+        return standing(*messages, bells=bells, counts=self.counts, seen=seen, swept=self.swept)
