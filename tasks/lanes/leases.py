@@ -146,9 +146,9 @@ class LeaseKeeper:
             return
         asked_s = clock.now_s()
         lost = self._store.renew(leases, self._settler.lease_ms)
-        self._settler.renewed(leases, lost, asked_s)
-        if lost:
-            logger.warning("lanes: lost the lease of %s; what still runs here can change nothing", ", ".join(lost))
+        running = self._settler.renewed(leases, lost, asked_s)
+        if running:
+            logger.warning("lanes: lost the lease of %s; what still runs here can change nothing", ", ".join(running))
 
     def _sweep(self) -> None:
         swept = self._store.sweep(self._settler.lease_ms)

@@ -254,8 +254,10 @@ class Settler:
             held = [(held.id, held.fence) for held in self._held.values() if not self._lapses(held)]
             return [*held, *self._outbox.settles, *self._in_flight]
 
-    def renewed(self, leases: list[Lease], lost: list[str], asked_s: float) -> None:
+    def renewed(self, leases: list[Lease], lost: list[str], asked_s: float) -> list[str]:
+        """Enter the answer to a renewal; returns those lost while they run here. Most others were settled meanwhile."""
         gone = set(lost)
+        running = []
         with self._lock:
             for message_id, fence in leases:
                 held = self._held.get(tag_of(message_id, fence))
@@ -265,8 +267,10 @@ class Settler:
                     held.deadline_s = asked_s + self.lease_s
                 elif held.is_started:
                     held.is_lost = True
+                    running.append(message_id)
                 else:
                     self._forget(held.tag)
+        return running
 
     def take_outbox(self) -> Outbox:
         """All that Redis has not been told; with `put_back` if telling failed."""
