@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from redis.exceptions import RedisError
@@ -50,6 +50,8 @@ class StartError(RuntimeError):
 def main() -> None:
     # Until the supervisor takes over, SIGTERM ends like Ctrl-C: by unwinding what was started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Everything runs in sessions of its own: a terminal that is closed takes only us, and would leave the rest running.
+    signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     try:
         sys.exit(run(plan_from()))
     except KeyboardInterrupt:
@@ -135,7 +137,8 @@ def supervise(plan: Plan, environment: dict[str, str], foundations: Foundations)
 
 
 def say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - the supervisor's own voice
+    with suppress(OSError):  # the terminal may be closed by now
+        print(text, flush=True)  # noqa: T201 - the supervisor's own voice
 
 
 if __name__ == "__main__":

@@ -128,6 +128,8 @@ def _launch(program: str, directory: Path, port: int, appendfsync: str, extra: t
             # The lock is the server's from here on: it ends with its process, whatever becomes of us.
             pass_fds=[lock],
         )
+        os.truncate(lock, 0)
+        os.write(lock, str(process.pid).encode())
     scheme = "rediss" if tls else "redis"
     return Server(url=f"{scheme}://{HOST}:{port}/0", port=port, process=process, log=log)
 
@@ -140,7 +142,8 @@ def _lock_of(directory: Path) -> Iterator[int]:
         give_up_at = time.monotonic() + LOCK_WITHIN_S
         while not _locked(lock):
             if time.monotonic() > give_up_at:
-                raise ServerFailedError(f"another Redis server is using {directory}")
+                pid = os.read(lock, 20).decode()
+                raise ServerFailedError(f"another Redis server (pid {pid}) is using {directory}")
             time.sleep(0.01)
         yield lock
     finally:

@@ -14,6 +14,7 @@ from typing import Any
 
 from honcho.compat import ProcessManager
 from honcho.manager import Manager
+from honcho.printer import Printer
 
 from sandbox.parts import Part
 
@@ -29,11 +30,19 @@ class _MainProcess(ProcessManager):  # type: ignore[misc]
             os.kill(pid, signal.SIGTERM)
 
 
+class _Printer(Printer):  # type: ignore[misc]
+    """A terminal that was closed must not keep us from stopping what it showed."""
+
+    def write(self, message: Any) -> None:
+        with suppress(OSError):
+            super().write(message)
+
+
 class Supervisor(Manager):  # type: ignore[misc]
     """`foundations` are processes that others start and stop: the parts stop when one of them is gone."""
 
-    def __init__(self, foundations: Mapping[str, Callable[[], bool]], printer: Any = None) -> None:
-        super().__init__(printer)
+    def __init__(self, foundations: Mapping[str, Callable[[], bool]]) -> None:
+        super().__init__(_Printer())
         self._procmgr = _MainProcess()
         self._foundations = foundations
         self._stop_asked = False

@@ -57,9 +57,9 @@ def wait_until(holds: Callable[[], object]) -> None:
 
 
 @contextmanager
-def killed_when_silent(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Reading what a process says ends, even when it hangs."""
-    late = threading.Timer(PATIENCE_S * 2, process.kill)
+def ended_when_late(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Reading what a process says ends, even when it does not say what is waited for."""
+    late = threading.Timer(PATIENCE_S * 2, process.terminate)
     late.start()
     try:
         yield

@@ -34,7 +34,7 @@ def test_without_arguments_everything_has_a_default() -> None:
     }
 
 
-def test_options_reach_the_parts(taken_port: int) -> None:
+def test_options_reach_the_parts() -> None:
     plan = plan_from(["--pool", "threads", "--concurrency", "7", "--log-level", "INFO", "--no-stream"])
     assert commands(plan)["worker"] == "celery -A tasks worker -n sandbox@%h -E -l INFO -P threads -c 7"
     assert plan.rate == 0

@@ -64,7 +64,7 @@ def test_a_port_in_use_is_told_from_the_servers_own_log(server: Server, tmp_path
 
 
 def test_two_servers_do_not_share_a_directory(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(ServerFailedError, match="another Redis server is using"):
+    with pytest.raises(ServerFailedError, match=rf"another Redis server \(pid {server.pid}\) is using"):
         start_server(tmp_path)
     with redis.Redis.from_url(server.url) as client:
         assert client.ping()

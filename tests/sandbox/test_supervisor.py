@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from calling import PATIENCE_S, killed_when_silent
+from calling import PATIENCE_S, ended_when_late
 
 #: A part with a child, as a worker has: says when the child is there, and finishes its work when told to stop.
 WORKING = """
@@ -54,7 +54,7 @@ class Supervised:
 
     def wait_for(self, text: str, times: int = 1) -> None:
         assert self.process.stdout
-        with killed_when_silent(self.process):
+        with ended_when_late(self.process):
             while self._seen.count(text) < times:
                 line = self.process.stdout.readline()
                 assert line, f"no {text!r} in:\n{self._seen}"
