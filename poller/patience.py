@@ -63,5 +63,5 @@ class Patience:
 
 
 def _told(error: Exception) -> str:
-    """Without what follows in redis-py when no Sentinel answers: a page about each client, memory addresses included."""
+    """Without what redis-py adds when no Sentinel answers: a page about each client, memory addresses included."""
     return str(error).partition(" : <")[0]
