@@ -1,0 +1,142 @@
+"""A Celery app with lane queues and an ordinary queue, whose tasks write down when they start and end.
+
+Promises a history in the order in which things happened, over all processes: each line is one write at the end of one
+file. `celery -A tests.lanes.app` makes the app that `LANES_TEST` (JSON, worker.py) describes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from celery import Celery
+from celery.exceptions import Reject
+from kombu import Queue
+
+from tasks import lanes
+
+LANE_QUEUES = tuple(f"orders.{n}" for n in range(4))
+ORDINARY_QUEUE = "celery"
+
+#: Set by `build`: where the history is written, and where the gates are.
+HISTORY, GATES = "LANES_HISTORY", "LANES_GATES"
+
+
+def build(url: str, *, ca: str | None = None, options: dict[str, Any] | None = None, **conf: Any) -> Celery:
+    """The app. `ca` is the certificate that `rediss://` trusts, `options` are transport options."""
+    app = Celery("lanes-test", broker=url, set_as_current=False)
+    lanes.install(app)
+    app.conf.update(
+        task_queues=[
+            *(Queue(name, routing_key=name, queue_arguments=lanes.QUEUE_ARGUMENTS) for name in LANE_QUEUES),
+            Queue(ORDINARY_QUEUE, routing_key=ORDINARY_QUEUE),
+        ],
+        task_ignore_result=True,
+        accept_content=["json"],
+        broker_transport_options=options or {},
+        broker_use_ssl=ssl_options(ca) if ca else None,
+        # A worker that is stopped while it starts would have to be waited for.
+        worker_detect_quorum_queues=False,
+        **conf,
+    )
+    for each in TASKS:
+        app.task(name=each.__name__, bind=True, max_retries=None)(each)
+    return app
+
+
+def ssl_options(ca: str) -> dict[str, Any]:
+    return {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_ca_certs": ca}
+
+
+def record(what: str, name: str) -> None:
+    """One line of history."""
+    line = f"{what} {name} {os.getpid()} {os.environ.get('LANES_WORKER', '-')}\n"
+    descriptor = os.open(os.environ[HISTORY], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def wait_at(gate: str | None) -> None:
+    """Until the test opens the gate."""
+    while gate and not Path(os.environ[GATES], gate).exists():
+        time.sleep(0.005)
+
+
+def run(self: Any, gate: str | None = None) -> None:
+    """Starts, waits at the gate, and ends."""
+    record("start", self.request.id)
+    wait_at(gate)
+    record("end", self.request.id)
+
+
+def plain(self: Any, gate: str | None = None) -> None:
+    """For the ordinary queue: says what Celery tells a task about itself."""
+    record("start", self.request.id)
+    wait_at(gate)
+    record("end", self.request.id)
+
+
+def die(self: Any, how: str, times: int) -> None:
+    """Ends its process, so many times (a process that dies leaves `start` without `end`)."""
+    record("start", self.request.id)
+    if self.delivery.died < times:
+        _die(how)
+    record("end", self.request.id)
+
+
+def _die(how: str) -> NoReturn:
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(3)
+
+
+def fail(self: Any, times: int, countdown: float) -> None:
+    """Retries with Celery's own `self.retry()`, so many times."""
+    record("start", self.request.id)
+    if self.delivery.failed < times:
+        record("retry", self.request.id)
+        raise self.retry(countdown=countdown, exc=RuntimeError("not yet"))
+    record("end", self.request.id)
+
+
+def fail_plainly(self: Any, times: int) -> None:
+    """As `fail`, on an ordinary queue."""
+    record("start", self.request.id)
+    if self.request.retries < times:
+        raise self.retry(countdown=0.01, exc=RuntimeError("not yet"))
+    record("end", self.request.id)
+
+
+def reject(self: Any, requeue: bool) -> None:
+    """Celery's Reject."""
+    record("start", self.request.id)
+    raise Reject("as told", requeue=requeue and self.delivery.died == 0)
+
+
+def forget(self: Any) -> None:
+    """Finds that its lease is over, as after a pause of its process."""
+    record("start", self.request.id)
+    self.delivery.check()
+    record("end", self.request.id)
+
+
+TASKS = (run, plain, die, fail, fail_plainly, reject, forget)
+
+
+@cache
+def _described() -> Celery:
+    return build(**json.loads(os.environ["LANES_TEST"]))
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        return _described()
+    raise AttributeError(name)

@@ -1,0 +1,154 @@
+"""One experiment: an app on an empty server, its workers, gates to hold tasks at, and their history."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from celery import Celery
+from redis import Redis
+
+from tasks import lanes
+from tasks.lanes import keys
+from tasks.lanes.connect import connect_like
+from tasks.lanes.store import Store
+from tests.lanes import app as described
+from tests.lanes.history import Event, check_once_each, ids, read
+from tests.lanes.worker import Worker
+from tests.poller.waiting import until
+
+
+class Lab:
+    """`settings` are the arguments of app.build besides the url."""
+
+    def __init__(self, url: str, directory: Path, **settings: Any) -> None:
+        self.directory = directory
+        self.settings = {"url": url, **settings}
+        self.app: Celery = described.build(**self.settings)
+        self.client: Redis = connect_like(self.app.connection_for_write())
+        self.store = Store(self.client)
+        self.lanes: dict[str, Sequence[str]] = {}  # of every message published with `publish`
+        self._workers: list[Worker] = []
+        self._names = (f"w{n}" for n in itertools.count(1))
+
+    # -- workers
+
+    def worker(
+        self, pool: str = "solo", slots: int = 1, *arguments: str, is_awaited: bool = True, **settings: Any
+    ) -> Worker:
+        """A running worker; `settings` on top of the app's."""
+        worker = Worker(
+            next(self._names),
+            self.directory,
+            {**self.settings, **settings},
+            pool=pool,
+            slots=slots,
+            arguments=arguments,
+            env={described.HISTORY: str(self.history_file), described.GATES: str(self.directory)},
+            is_awaited=is_awaited,
+        )
+        self._workers.append(worker)
+        return worker
+
+    # -- messages
+
+    def publish(
+        self,
+        message_id: str,
+        lane_keys: Sequence[str],
+        *,
+        task: str = "run",
+        queue: str = described.LANE_QUEUES[0],
+        **kwargs: Any,
+    ) -> str:
+        """One message, which app.py's `task` runs with these arguments."""
+        self.lanes[message_id] = lane_keys
+        self._send(task, message_id, lane_keys, queue, kwargs)
+        return message_id
+
+    def publish_many(self, messages: Mapping[str, Sequence[str]], **kwargs: Any) -> None:
+        """Many at once: id -> lane keys; each goes to the queue of its first key."""
+        self.lanes.update(messages)
+        with self.app.producer_pool.acquire(block=True) as producer, producer.batch(500):
+            for message_id, lane_keys in messages.items():
+                queue = described.LANE_QUEUES[sum(lane_keys[0].encode()) % len(described.LANE_QUEUES)]
+                self._send("run", message_id, lane_keys, queue, kwargs, producer=producer)
+
+    def _send(
+        self, task: str, message_id: str, lane_keys: Sequence[str], queue: str, kwargs: dict[str, Any], **more: Any
+    ) -> None:
+        self.app.tasks[task].apply_async(
+            kwargs=kwargs, task_id=message_id, queue=queue, headers=lanes.headers(list(lane_keys)), **more
+        )
+
+    def publish_plainly(self, task: str, task_id: str, *, kwargs: dict[str, Any] | None = None, **options: Any) -> None:
+        """One task without lanes, on the ordinary queue."""
+        self.app.tasks[task].apply_async(
+            kwargs=kwargs or {}, task_id=task_id, queue=described.ORDINARY_QUEUE, **options
+        )
+
+    # -- gates, and what happened
+
+    def open(self, gate: str) -> None:
+        (self.directory / gate).touch()
+
+    @property
+    def history_file(self) -> Path:
+        return self.directory / "history"
+
+    @property
+    def history(self) -> list[Event]:
+        return read(self.history_file)
+
+    def started(self, *message_ids: str) -> None:
+        """Waits until each of these has started."""
+        until(lambda: set(message_ids) <= set(ids(self.history, "start")))
+
+    def ended(self, *message_ids: str) -> None:
+        """Waits until each of these has ended."""
+        until(lambda: set(message_ids) <= set(ids(self.history, "end")))
+
+    def drained(self) -> None:
+        """Waits until Redis has heard that everything is settled or buried."""
+        until(lambda: self.count("pending") == 0)
+
+    def check_once_each(self) -> None:
+        check_once_each(self.history, self.lanes)
+
+    # -- what Redis holds
+
+    def count(self, name: str) -> int:
+        return int(self.client.hget(keys.COUNTS, name) or 0)
+
+    def state_of(self, message_id: str) -> str | None:
+        """None: it is settled."""
+        state = self.client.hget(keys.message(message_id), "state")
+        return state.decode() if state else None
+
+    def leases(self) -> list[str]:
+        return [each.decode() for each in self.client.zrange(keys.LEASES, 0, -1)]
+
+    def dead(self) -> list[str]:
+        return [each.decode() for each in self.client.zrange(keys.DEAD, 0, -1)]
+
+    def problem(self, message_id: str) -> str:
+        """The last one that was written down for a message."""
+        return (self.client.lindex(keys.errors(message_id), -1) or b"").decode()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.end()
+        with suppress(OSError):
+            self.app.close()
+        self.client.close()
+
+
+LabMaker = Callable[..., Lab]
+
+
+def numbered(count: int, lane_keys: Callable[[int], Iterable[str]]) -> dict[str, Sequence[str]]:
+    """Messages m0, m1, …, each with the keys that this function gives its number."""
+    return {f"m{n}": tuple(lane_keys(n)) for n in range(count)}
