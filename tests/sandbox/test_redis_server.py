@@ -10,6 +10,7 @@ import pytest
 import redis
 import trustme
 
+from sandbox.lock import DirectoryTakenError
 from sandbox.ports import free_port, is_free
 from sandbox.server import Server, ServerFailedError, start_server
 
@@ -64,7 +65,7 @@ def test_a_port_in_use_is_told_from_the_servers_own_log(server: Server, tmp_path
 
 
 def test_two_servers_do_not_share_a_directory(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(ServerFailedError, match=rf"another Redis server \(pid {server.pid}\) is using"):
+    with pytest.raises(DirectoryTakenError, match=rf"another Redis server \(pid {server.pid}\) is using"):
         start_server(tmp_path)
     with redis.Redis.from_url(server.url) as client:
         assert client.ping()
