@@ -49,7 +49,7 @@ def check_order(events: Sequence[Event], lanes: Mapping[str, Sequence[str]]) -> 
     for message_id, keys in lanes.items():
         for key in keys:
             lines.setdefault(key, []).append(message_id)
-    place = {key: 0 for key in lines}
+    place = dict.fromkeys(lines, 0)
     holder: dict[str, str] = {}
     for event in events:
         for key in lanes.get(event.id, ()):
