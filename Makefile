@@ -27,5 +27,9 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Kills everything but you, for a minute; ARGS="--seconds 3600 --seed 7" for longer.
+chaos: install
+	$(BIN)/python -m chaos $(ARGS)
+
 bench: install
 	$(BIN)/python -m bench $(ARGS)

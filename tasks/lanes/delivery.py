@@ -66,14 +66,22 @@ class Delivery:
     def retry(self, *, delay_s: float, problem: dict[str, Any]) -> Outcome:
         """Give it back after a failure: first in its lanes, ready after `delay_s`. Its lanes wait."""
         outcome = self.lanes.store.retry(self.id, self.fence, delay_ms=round(delay_s * 1000), problem=problem)
-        self.lanes.settler.handoff.report(GONE, self.tag)
+        self._gone()
         return outcome
 
     def bury(self, problem: dict[str, Any]) -> Outcome:
         """Move it to the dead letters; its lanes go on."""
         outcome = self.lanes.store.bury(self.id, self.fence, problem)
-        self.lanes.settler.handoff.report(GONE, self.tag)
+        self._gone()
         return outcome
+
+    def _gone(self) -> None:
+        """Celery's acknowledgement follows; nobody need settle what is no longer ours."""
+        settler = self.lanes.settler
+        if settler.pid == os.getpid():
+            settler.gone(self.tag)
+        else:
+            settler.handoff.report(GONE, self.tag)
 
 
 def delivery_of(request: Any, lanes: Lanes) -> Delivery | None:

@@ -69,7 +69,7 @@ class LaneTask(Task):
             try:
                 delivery.start()
             except LeaseLost as lost:
-                logger.warning("lanes: not run: %s", lost)
+                logger.info("lanes: not run: %s", lost)
                 raise Ignore(str(lost)) from None
             except RedisError as away:
                 raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
