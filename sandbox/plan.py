@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     stream.add_argument("--no-stream", action="store_true", help="no updates but those posted to /control/updates")
     worker = parser.add_argument_group("worker")
     worker.add_argument("--pool", choices=["prefork", "threads", "gevent", "solo"], help="(default: prefork)")
-    worker.add_argument("--concurrency", type=int, help="processes, threads or greenlets; (default: one per processor)")
+    worker.add_argument("--concurrency", type=int, help="processes, threads or greenlets (default: one per processor)")
     worker.add_argument("--log-level", default="WARNING", help="INFO shows every update (default: %(default)s)")
     places = parser.add_argument_group("places")
     places.add_argument(

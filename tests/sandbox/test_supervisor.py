@@ -1,5 +1,7 @@
 """The supervisor runs several processes as one. Each test runs one with made-up parts, in a process of its own."""
 
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +25,8 @@ print("working", os.getpid(), flush=True)
 while True:
     time.sleep(600)
 """
-FAILING = "import sys; print('no luck'); sys.exit(3)"
+#: A part that ends as it is told to, without a word.
+IDLE = "import time; print('idle', flush=True); time.sleep(600)"
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -60,6 +63,11 @@ class Supervised:
                 assert line, f"no {text!r} in:\n{self._seen}"
                 self._seen += line
 
+    def pid(self, part: str) -> int:
+        found = re.search(rf"{part} started \(pid=(\d+)\)", self._seen)
+        assert found
+        return int(found[1])
+
     def rest(self) -> str:
         """All it said, once it has ended."""
         output, _ = self.process.communicate(timeout=PATIENCE_S)
@@ -92,15 +100,20 @@ def test_a_signal_stops_all_parts_and_lets_them_finish(supervise: Any, how: sign
 
 
 def test_when_one_part_ends_the_others_are_stopped(supervise: Any) -> None:
-    said = supervise(WORKING, FAILING).rest()
-    assert "part1" in said
-    assert "no luck" in said
-    assert "part0 stopped (rc=" in said
+    running = supervise(WORKING, IDLE)
+    running.wait_for("| working")
+    running.wait_for("part1  | idle")
+    os.kill(running.pid("part1"), signal.SIGKILL)
+    said = running.rest()
+    assert "part1 stopped (rc=-9)" in said
+    assert "part0  | the child lives" in said
     assert "ended first: part1" in said
 
 
 def test_when_what_the_parts_stand_on_is_gone_they_are_stopped(supervise: Any) -> None:
-    assert "ended first: redis" in supervise(WORKING, fallen="redis").rest()
+    said = supervise(IDLE, fallen="redis").rest()
+    assert "part0 stopped" in said
+    assert "ended first: redis" in said
 
 
 def test_a_part_that_does_not_stop_in_time_is_killed(supervise: Any) -> None:
