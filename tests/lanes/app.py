@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+from billiard import pool as billiard_pool
 from celery import Celery
 from celery.exceptions import Reject
 from kombu import Queue
@@ -26,6 +27,10 @@ ORDINARY_QUEUE = "celery"
 
 #: Set by `build`: where the history is written, and where the gates are.
 HISTORY, GATES = "LANES_HISTORY", "LANES_GATES"
+
+#: A prefork child that ends waits for half a minute until its results are taken (billiard). Here it waits for ever, so
+#: that a worker that forgets a child is one that does not end, and not one that is slow.
+billiard_pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = 1_000_000
 
 
 def build(url: str, *, ca: str | None = None, options: dict[str, Any] | None = None, **conf: Any) -> Celery:
