@@ -8,7 +8,7 @@ Does not promise that a batch is fetched once: what was not confirmed comes agai
 import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from poller.answer import ConflictError, TelegramTroubleError, TokenRefusedError
@@ -44,8 +44,10 @@ class Poller:
     kinds: frozenset[str]
     poll_timeout_s: int
 
-    _polled: tuple[int | None, float] = (None, float("-inf"))  # the offset of the last poll, and when it began
-    _confirmed: int | None = None  # the offset of the last poll that was answered
+    #: The offset of the last poll, and when it began.
+    _polled: tuple[int | None, float] = field(default=(None, float("-inf")), init=False)
+    #: The offset of the last poll that was answered.
+    _confirmed: int | None = field(default=None, init=False)
 
     def run(self) -> None:
         """Until asked to stop. Raises TokenRefusedError."""

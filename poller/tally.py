@@ -5,7 +5,7 @@ Promises a line with the first batch after a quiet time, and one at the end. Doe
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tasks.lanes.store import Appended
 
@@ -25,8 +25,9 @@ class Tally:
     dropped: int = 0
     pending: int = 0
 
-    _told: int = 0  # how many had been received then
-    _told_at_s: float = float("-inf")
+    #: How many had been received when it was last told, and when that was.
+    _told: int = field(default=0, init=False)
+    _told_at_s: float = field(default=float("-inf"), init=False)
 
     def count(self, received: int, dropped: int, appended: Appended | None) -> None:
         """A batch that is durable now; `dropped` of its updates are of kinds not asked for, None is left of it then."""
