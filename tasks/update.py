@@ -10,7 +10,8 @@ import traceback
 from functools import cache
 from typing import Any, NoReturn
 
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown, WorkerTerminate
+from greenlet import GreenletExit  # type: ignore[import-untyped]
 from redis.exceptions import RedisError
 
 from tasks import lanes
@@ -22,6 +23,13 @@ from tasks.lanes.store import Outcome
 from tasks.outcome import Bury, decide, problem_of
 
 TASK = "tasks.update"
+
+#: Raised inside of a handler, but no failure of its own: the worker is told to end.
+ENDS_THE_WORKER = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, GreenletExit)
+
+
+class HandlerEndedError(Exception):
+    """The handler raised what is no Exception: sys.exit(), a cancelled future, a greenlet's timeout."""
 
 
 @cache
@@ -49,11 +57,24 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     delivery = self.delivery
     attempt = 1 if delivery is None else delivery.attempt
     try:
-        bot()(Context(content, api(), attempt))
+        run_bot(Context(content, api(), attempt))
     except Exception as error:
         if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
             raise
         fail(delivery, error)
+
+
+def run_bot(ctx: Context) -> None:
+    """Raises what the handler raises, as an Exception.
+
+    Celery's pools lose what is none: the update would keep its lease and its thread for ever, and solo would end.
+    """
+    try:
+        bot()(ctx)
+    except (Exception, *ENDS_THE_WORKER):
+        raise
+    except BaseException as error:
+        raise HandlerEndedError(f"the handler ended with {type(error).__name__}: {error}") from error
 
 
 def fail(delivery: lanes.Delivery, error: Exception) -> NoReturn:
