@@ -65,7 +65,8 @@ def configuration() -> dict[str, Any]:
 
 @signals.worker_init.connect(weak=False)
 def find_bot(**_: Any) -> None:
-    """A worker whose bot does not import stops here, before it takes any update."""
-    from tasks.update import bot
+    """A worker whose bot does not import, or that has no token, stops here, before it takes any update."""
+    from tasks.update import api, bot
 
     bot()
+    api()

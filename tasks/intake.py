@@ -23,7 +23,7 @@ from tasks.lanes.envelope import pack_task
 from tasks.lanes.scripts import script
 from tasks.lanes.server import Durability, Durable, check_server, durability
 from tasks.lanes.store import Appended, NewMessage, Store, append_command
-from tasks.routing import KeysError, keys_of, queue_of
+from tasks.routing import KeysError, keys_of, order_of, queue_of
 
 #: The name of the task in tasks/update.py; importing that would build the Celery app.
 TASK = "tasks.update"
@@ -40,7 +40,10 @@ class Intake:
     """Appends updates of one bot."""
 
     def __init__(self, client: Redis, settings: Settings) -> None:
-        """Raises ServerUnfit for a server that cannot carry lanes, RedisError when it does not answer."""
+        """Raises OrderByError for an ORDER_BY that cannot be had, ServerUnfit for a server that cannot carry lanes,
+        RedisError when it does not answer.
+        """
+        order_of(settings.order_by)
         check_server(client)
         self.durability: Durability = durability(client)
         self._store = Store(client)
