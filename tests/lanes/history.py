@@ -46,6 +46,7 @@ def check_once_each(events: Sequence[Event], lanes: Mapping[str, Sequence[str]])
 def check_order(events: Sequence[Event], lanes: Mapping[str, Sequence[str]]) -> None:
     """Nothing overlapped in a lane, and none started before the ones in front of it had ended."""
     lines: dict[str, list[str]] = {}
+    lanes = {message_id: list(dict.fromkeys(keys)) for message_id, keys in lanes.items()}
     for message_id, keys in lanes.items():
         for key in keys:
             lines.setdefault(key, []).append(message_id)

@@ -37,7 +37,13 @@ class Lab:
     # -- workers
 
     def worker(
-        self, pool: str = "solo", slots: int = 1, *arguments: str, is_awaited: bool = True, **settings: Any
+        self,
+        pool: str = "solo",
+        slots: int = 1,
+        *arguments: str,
+        is_awaited: bool = True,
+        asks_neighbours: bool = False,
+        **settings: Any,
     ) -> Worker:
         """A running worker; `settings` on top of the app's."""
         worker = Worker(
@@ -49,6 +55,7 @@ class Lab:
             arguments=arguments,
             env={described.HISTORY: str(self.history_file), described.GATES: str(self.directory)},
             is_awaited=is_awaited,
+            asks_neighbours=asks_neighbours,
         )
         self._workers.append(worker)
         return worker

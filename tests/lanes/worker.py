@@ -36,11 +36,14 @@ class Worker:
         arguments: Sequence[str] = (),
         env: dict[str, str] | None = None,
         is_awaited: bool = True,
+        asks_neighbours: bool = False,
     ) -> None:
         self.name = name
         self.log_file = directory / f"{name}.log"
         command = [sys.executable, "-m", "celery", "-A", "tests.lanes.app", "worker", "--loglevel", "INFO"]
         command += ["--pool", pool, "--concurrency", str(slots), "--hostname", f"{name}@test", *arguments]
+        if not asks_neighbours:  # saves each worker a second
+            command.append("--without-mingle")
         with self.log_file.open("wb") as log:
             self.process = subprocess.Popen(
                 command,

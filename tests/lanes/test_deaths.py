@@ -1,0 +1,148 @@
+"""What dies or freezes gives its messages back, in order, and can change nothing afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.lanes.history import check_order, ids
+from tests.lanes.lab import Lab, LabMaker
+from tests.poller.waiting import until
+
+#: Soon over, so that a test need not wait; and never over while a test runs.
+SHORT, ENDLESS = {"lease_seconds": 1}, {"lease_seconds": 3600}
+
+
+def died(lab: Lab, message_id: str) -> int:
+    return int(lab.client.hget(f"lanes:message:{message_id}", "died") or 0)
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
+def test_the_messages_of_a_killed_worker_run_elsewhere_in_order(make_lab: LabMaker, pool: str, slots: int) -> None:
+    # Given a worker that runs a message in each slot, with another behind each
+    lab = make_lab(options=SHORT)
+    running = [f"slow:{n}" for n in range(slots)]
+    lab.publish_many({name: [name] for name in running}, gate="open")
+    lab.publish_many({f"{name}/next": [name] for name in running})
+    first = lab.worker(pool, slots)
+    lab.started(*running)
+    # When all its processes are killed, and somebody else is there
+    first.kill_all()
+    lab.worker("threads", 8)
+    # Then what it ran is handed out again when its lease is over, and its death is counted
+    lab.started(running[0])
+    until(lambda: len(ids(lab.history, "start")) >= slots + min(slots, 8))
+    again = ids(lab.history, "start")[slots:]
+    assert {died(lab, message_id) for message_id in again} == {1}
+    # And everything ends, each lane in its order
+    lab.open("open")
+    lab.drained()
+    second = [event for event in lab.history if event.worker == "w2"]
+    check_order(second, lab.lanes)
+    assert set(ids(second, "end")) == set(lab.lanes)
+
+
+def test_the_children_of_a_killed_main_process_stop_with_it(lab: Lab) -> None:
+    # Given a prefork worker whose children run messages
+    lab.publish_many({"a": ["a"], "b": ["b"]}, gate="open")
+    worker = lab.worker("prefork", 2)
+    lab.started("a", "b")
+    children = worker.children()
+    assert {event.pid for event in lab.history} <= set(children)
+    # When only its main process is killed
+    worker.kill()
+    # Then nobody goes on without a renewed lease
+    until(lambda: not any(map(_is_alive, children)))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize("how", ["killed", "exited"])
+def test_a_dead_child_gives_its_message_back_at_once_and_counted(make_lab: LabMaker, how: str) -> None:
+    # Given leases that nobody waits for, a message that ends its process once, one behind it, and one beside it
+    lab = make_lab(options=ENDLESS)
+    lab.publish("beside", ["beside"], gate="open")
+    lab.publish("deadly", ["lane"], task="die", how=how, times=1)
+    lab.publish("behind", ["lane"])
+    # When a prefork worker runs them
+    lab.worker("prefork", 2)
+    lab.ended("deadly", "behind")
+    # Then the deadly one ran again, before the one behind it, and the one beside it never noticed
+    lab.open("open")
+    lab.drained()
+    assert [name for name in ids(lab.history, "start") if name != "beside"] == ["deadly", "deadly", "behind"]
+    assert ids(lab.history, "start").count("beside") == 1
+    check_order([event for event in lab.history if event.id == "beside"], lab.lanes)
+
+
+def test_a_message_that_always_kills_its_process_is_buried(make_lab: LabMaker) -> None:
+    lab = make_lab(options=ENDLESS | {"max_deaths": 3})
+    lab.publish("deadly", ["lane"], task="die", how="exited", times=99)
+    lab.publish("behind", ["lane"])
+    lab.worker("prefork", 2)
+    lab.ended("behind")
+    lab.drained()
+    assert ids(lab.history, "start") == ["deadly"] * 3 + ["behind"]
+    assert lab.dead() == ["deadly"]
+    assert "its worker died 3 times" in lab.problem("deadly")
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
+def test_a_frozen_worker_changes_nothing_when_it_wakes_up_after_its_lease(
+    make_lab: LabMaker, pool: str, slots: int
+) -> None:
+    # Given a worker that is frozen while it runs a message, and others who have run it again meanwhile
+    lab = make_lab(options=SHORT)
+    lab.publish("slow", ["lane"], gate="open")
+    lab.publish("behind", ["lane"], gate="open behind")
+    frozen = lab.worker(pool, slots)
+    lab.started("slow")
+    frozen.freeze()
+    lab.worker("threads", 8)
+    until(lambda: ids(lab.history, "start") == ["slow", "slow"])
+    lab.open("open")
+    lab.started("behind")
+    refused = lab.count("refused")
+    # When it goes on, ends its run, and stops
+    frozen.thaw()
+    until(lambda: ids(lab.history, "end") == ["slow", "slow"])
+    frozen.stop()
+    # Then its settle was refused, or it had learned by then that there is nothing to settle
+    assert lab.count("refused") > refused or "lost the lease of slow" in frozen.log
+    # And the one behind is still the first of its lane, leased to the other
+    assert lab.leases() == ["behind"]
+    assert lab.client.zrange("lanes:lane:lane", 0, -1) == [b"behind"]
+    assert lab.count("pending") == 1
+    # And it works on as if nothing had been
+    lab.open("open behind")
+    lab.drained()
+    assert lab.count("settled") == 2
+
+
+def test_a_child_that_was_frozen_before_it_began_does_not_begin_when_its_lease_is_over(make_lab: LabMaker) -> None:
+    # Given a prefork worker whose only child is frozen when it is given a message
+    lab = make_lab(options=SHORT)
+    lab.publish("first", ["lane"])
+    worker = lab.worker("prefork", 1)
+    lab.drained()
+    [child] = worker.children()
+    os.kill(child, signal.SIGSTOP)
+    lab.publish("late", ["lane"])
+    until(lambda: lab.leases() == ["late"])
+    # When the lease was let run out, because the message never began, and another worker has run it
+    lab.worker("solo")
+    lab.ended("late")
+    # Then the child, when it goes on, does not
+    os.kill(child, signal.SIGCONT)
+    worker.tells("not run: the lease of late is over")
+    worker.stop()
+    assert ids(lab.history, "start") == ["first", "late"]
+    assert died(lab, "late") == 0
