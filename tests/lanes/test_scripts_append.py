@@ -100,6 +100,12 @@ def test_what_was_seen_is_dropped_in_the_batch_and_across_batches(client: Redis,
     assert read(client) == standing(ready(B, "a"), seen={"1:0": {10, 11}}, counts={"appended": 1, "seen": 2})
 
 
+def test_the_number_counts_not_the_id(client: Redis, store: Store) -> None:
+    batch = [new(A, "a", once=("1", 10)), new(B, "a", once=("1", 10))]
+    assert store.append(batch) == Appended(added=1, seen=1, buried=0, pending=1)
+    assert read(client).lanes == {"a": [A]}
+
+
 def test_a_buried_one_is_remembered_too(client: Redis, store: Store) -> None:
     problem = {"type": "Malformed"}
     assert store.append([update(10, problem=problem)]).added == 1

@@ -108,21 +108,26 @@ class Lanes(RuleBasedStateMachine):
         for item in done:
             self.model.settle(item)
             self.settled.append(item.id)
-        self.bury_the_dead(queues)
+        buried = self.bury_the_dead(queues)
         for message in turned.leased:
             self.handed_out(message, queues, holder)
-        self.as_much_as_it_could(queues, room, holding, turned)
+        assert turned.more == bool(self.model.ready(queues))
+        if not buried:  # what becomes ready by that, in a queue that was empty before, is left for the next turn
+            self.as_much_as_it_could(queues, room, holding, turned)
         self.compare()
         assert all((queue in self.bells) == bool(self.model.ready([queue])) for queue in queues)
 
-    def bury_the_dead(self, queues: list[str]) -> None:
+    def bury_the_dead(self, queues: list[str]) -> int:
         """Which of those that died too often a turn comes across depends on the order of its queues: ask it."""
+        buried = 0
         while found := [
             item
             for item in self.model.ready(queues)
             if item.died >= MAX_DEATHS and self.client.hget(keys.message(item.id), "state") == b"buried"
         ]:
             self.model.bury(found[0], "Buried")
+            buried += 1
+        return buried
 
     def handed_out(self, message: Leased, queues: list[str], holder: str) -> None:
         item = self.model.items[message.id]
@@ -141,7 +146,6 @@ class Lanes(RuleBasedStateMachine):
         alone = [message for message in turned.leased if message.died >= SUSPECT_AFTER]
         left = self.model.ready(queues)
         suspects = [item for item in left if SUSPECT_AFTER <= item.died < MAX_DEATHS]
-        assert turned.more == bool(left)
         assert not turned.suspects or suspects
         assert len(turned.leased) <= room
         if alone:
@@ -362,11 +366,12 @@ class Lanes(RuleBasedStateMachine):
 def test_any_sequence_of_verbs(client: Redis, request: pytest.FixtureRequest) -> None:
     number = int(os.environ.get("STATE_MACHINE_SEED", random.randrange(2**32)))
     print(f"STATE_MACHINE_SEED={number}")  # pytest shows it when the test fails
+    embedded = request.node.callspec.params["any_server"] == "valkey"
     machine = seed(number)(type("Lanes", (Lanes,), {"client": client}))
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=EXAMPLES,
+            max_examples=EXAMPLES if embedded else EXAMPLES // 2,
             stateful_step_count=STEPS,
             deadline=None,
             derandomize=False,
