@@ -1,0 +1,68 @@
+"""python -m bench: measure, print a table, write JSON.
+
+Exit code 0 whether goals are met or missed, anything else when something that was measured did not do its work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import orjson
+
+from bench import machine, report
+from bench.figures import Result
+from bench.rows import ROWS
+from bench.scale import FULL, QUICK
+from bench.stage import BenchFailedError, Stage
+
+DATA = Path(".data/bench")
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    # By unwinding, so that every server and worker is ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    DATA.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="run-", dir=DATA.resolve()) as directory:
+            _run(options, Stage(Path(directory), QUICK if options.quick else FULL))
+    except BenchFailedError as error:
+        sys.exit(f"bench: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run(options: argparse.Namespace, stage: Stage) -> None:
+    began_s = time.monotonic()
+    command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
+    here = machine.describe(stage)
+    results: list[Result] = []
+    for name in options.only or ROWS:
+        stage.tell(name)
+        results += ROWS[name](stage)
+    took_s = round(time.monotonic() - began_s)
+    about = {"command": command, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "seconds": took_s}
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_bytes(
+        orjson.dumps(report.document(results, **about, machine=here), option=orjson.OPT_INDENT_2) + b"\n"
+    )
+    rounds = f"medians of {stage.scale.rounds} rounds (least – most), the sides taking turns; fsync always"
+    print(report.table(results), "", rounds, f"$ {command}   # {took_s} s", machine.line(here), sep="\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Lanes beside stock Celery, side by side.")
+    parser.add_argument("--only", action="append", choices=ROWS, help="a row; may be given several times")
+    parser.add_argument("--quick", action="store_true", help="a few hundred messages: to see that everything runs")
+    parser.add_argument("--json", type=Path, default=DATA / "latest.json", metavar="FILE", help="default: %(default)s")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""The arithmetic of a comparison: medians, ratios with their spread, goals. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median, and how far the rounds lie apart."""
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Raises ValueError for no values."""
+        if not values:
+            raise ValueError("a spread needs at least one value")
+        return cls(median(values), min(values), max(values))
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the median is held against: that of our side, or of the ratio to the other."""
+
+    of: Literal["value", "ratio"]
+    sense: Literal["at least", "at most"]
+    limit: float
+
+    def is_met(self, measured: float) -> bool:
+        return measured >= self.limit if self.sense == "at least" else measured <= self.limit
+
+    def __str__(self) -> str:
+        sign = "≥" if self.sense == "at least" else "≤"
+        return f"{sign} {self.limit:,g}{' ×' if self.of == 'ratio' else ''}"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One measured value for each round. `how` says what is particular about this side."""
+
+    name: str
+    rounds: list[float]
+    how: str = ""
+
+    @property
+    def spread(self) -> Spread:
+        return Spread.of(self.rounds)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the table: our side, and what stands beside it (None: nothing can)."""
+
+    row: str
+    case: str
+    unit: str
+    ours: Side
+    beside: Side | None = None
+    goal: Goal | None = None
+
+    @property
+    def ratio(self) -> Spread | None:
+        return Spread.of(ratios(self.ours.rounds, self.beside.rounds)) if self.beside else None
+
+    @property
+    def verdict(self) -> str:
+        """`met`, `missed`, or nothing without a goal."""
+        if self.goal is None:
+            return ""
+        judged = self.ours.spread if self.goal.of == "value" else self.ratio
+        if judged is None:
+            raise ValueError(f"{self.row}, {self.case}: a goal for a ratio needs something beside it")
+        return "met" if self.goal.is_met(judged.median) else "missed"
+
+
+def ratios(ours: Sequence[float], beside: Sequence[float]) -> list[float]:
+    """Round by round: what slows the machine for a while slows both sides of a round. Raises ValueError."""
+    if len(ours) != len(beside):
+        raise ValueError(f"{len(ours)} rounds cannot be held against {len(beside)}")
+    return [mine / other if other else math.inf for mine, other in zip(ours, beside, strict=True)]
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that `percent` of all values do not exceed (nearest rank). Raises ValueError for none."""
+    if not values:
+        raise ValueError("a percentile needs at least one value")
+    rank = math.ceil(len(values) * percent / 100)
+    return sorted(values)[max(rank, 1) - 1]
+
+
+#: The pool starts up before the first of these shares of a backlog is done; after the second its end is in sight.
+STEADY_FROM, STEADY_TO = 0.10, 0.95
+
+
+def steady_rate(samples: Sequence[tuple[float, int]], total: int) -> float | None:
+    """Messages per second from the first sample with 10 % done to the first with 95 % done.
+
+    A sample is (seconds, how many are left). None while the second has not come.
+    """
+    first = _first(samples, total * (1 - STEADY_FROM))
+    last = _first(samples, total * (1 - STEADY_TO))
+    if first is None or last is None:
+        return None
+    (from_s, before), (to_s, after) = first, last
+    if to_s <= from_s:
+        raise ValueError(f"all of {total} were done between two looks: too few to measure")
+    return (before - after) / (to_s - from_s)
+
+
+def _first(samples: Sequence[tuple[float, int]], at_most: float) -> tuple[float, int] | None:
+    return next((sample for sample in samples if sample[1] <= at_most), None)

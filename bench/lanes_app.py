@@ -1,0 +1,35 @@
+"""The same no-op task as in stock_app, in lanes; all options as lanes.install sets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+from celery.signals import worker_ready
+from kombu import Exchange, Queue
+
+from tasks import lanes
+
+#: As many as the updates have (QUEUES).
+QUEUES = 8
+READY = "bench: ready"
+
+app = Celery("bench")
+lanes.install(app)
+app.conf.update(
+    task_ignore_result=True,
+    task_queues=[
+        Queue(f"updates.{n}", Exchange(""), f"updates.{n}", queue_arguments=lanes.QUEUE_ARGUMENTS)
+        for n in range(QUEUES)
+    ],
+)
+
+
+@app.task(name="bench.noop")
+def noop(update: dict[str, Any]) -> None:
+    """What is left is the cost of getting it here."""
+
+
+@worker_ready.connect
+def say_ready(**_: Any) -> None:
+    print(READY, flush=True)

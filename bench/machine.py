@@ -1,0 +1,63 @@
+"""What the bench ran on: figures mean nothing without it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from redis import Redis
+
+from bench.stage import Stage
+
+PACKAGES = ("celery", "kombu", "redis")
+FSYNCS = 50
+
+
+def describe(stage: Stage) -> dict[str, Any]:
+    """`load` is the machine's load average of the last minute as the bench begins: what others are doing."""
+    with stage.server("machine") as url, Redis.from_url(url) as client:
+        server = client.info("server")
+    return {
+        "processor": _processor(),
+        "processors": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "server": f"{server.get('server_name', 'redis')} {server.get('valkey_version', server['redis_version'])}",
+        "fsync_ms": round(_fsync_ms(stage.directory), 3),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def line(machine: dict[str, Any]) -> str:
+    packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+    return (
+        f"{machine['processors']} × {machine['processor']}, {machine['system']}, Python {machine['python']}, "
+        f"{packages}, {machine['server']}; begun at load {machine['load']:g}, an fsync took {machine['fsync_ms']:g} ms"
+    )
+
+
+def _processor() -> str:
+    try:
+        known = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        known = []
+    names = [text.partition(":")[2].strip() for text in known if text.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _fsync_ms(directory: Path) -> float:
+    """What the disk under the servers takes for a small write to be safe."""
+    times_ms = []
+    with (directory / "fsync").open("wb", buffering=0) as file:
+        for _ in range(FSYNCS):
+            file.write(b"x" * 500)
+            began_s = time.perf_counter()
+            os.fsync(file.fileno())
+            times_ms.append((time.perf_counter() - began_s) * 1000)
+    return median(times_ms)

@@ -1,0 +1,46 @@
+"""Waiting for a backlog to shrink, and how fast it does.
+
+Promises to look seldom, so that looking costs what is measured next to nothing, and not to wait for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from bench.figures import steady_rate
+from bench.stage import BenchFailedError, Child
+
+LOOK_EVERY_S = 0.02
+#: Longer than a worker of a busy machine takes to start.
+STALLED_AFTER_S = 90.0
+
+Count = Callable[[], int]
+
+
+def until(condition: Callable[[], bool], children: Sequence[Child], what: str) -> None:
+    """Returns when the condition holds. Raises BenchFailedError when it does not come to that."""
+    give_up_at_s = time.monotonic() + STALLED_AFTER_S
+    while not condition():
+        for child in children:
+            child.check()
+        if time.monotonic() > give_up_at_s:
+            raise BenchFailedError(f"waited in vain: {what}")
+        time.sleep(LOOK_EVERY_S)
+
+
+def measure(left: Count, total: int, children: Sequence[Child]) -> float:
+    """Messages per second while a backlog of `total` is worked off; returns when none is left."""
+    samples: list[tuple[float, int]] = []
+
+    def has_moved_on() -> bool:
+        before = samples[-1][1] if samples else total + 1
+        samples.append((time.monotonic(), left()))
+        return samples[-1][1] == 0 or samples[-1][1] < before
+
+    while not samples or samples[-1][1]:
+        until(has_moved_on, children, f"{samples[-1][1] if samples else total} of {total} are left")
+        time.sleep(LOOK_EVERY_S)
+    rate = steady_rate(samples, total)
+    assert rate is not None
+    return rate

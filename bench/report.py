@@ -1,0 +1,68 @@
+"""The results as a table for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.figures import Result, Side, Spread
+
+HEAD = ("what", "lanes", "stock", "lanes ÷ stock", "goal", "")
+
+
+def table(results: list[Result]) -> str:
+    """Markdown, padded so that it reads as plain text too."""
+    rows = [HEAD, *(_cells(result) for result in results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    ratio = result.ratio
+    return (
+        f"{result.row}: {result.case}",
+        _shown(result.ours, result.unit),
+        _shown(result.beside, result.unit) if result.beside else "–",
+        _spread(ratio, "×") if ratio else "–",
+        str(result.goal or ""),
+        result.verdict,
+    )
+
+
+def _shown(side: Side, unit: str) -> str:
+    return _spread(side.spread, unit) + (f", {side.how}" if side.how else "")
+
+
+def _spread(spread: Spread, unit: str) -> str:
+    return f"{number(spread.median)} {unit} ({number(spread.least)} – {number(spread.most)})"
+
+
+def number(value: float) -> str:
+    """Three digits or more: what lies below them is noise."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def document(results: list[Result], **about: Any) -> dict[str, Any]:
+    """What the JSON file holds; every round of every side is in it."""
+    return {**about, "results": [_entry(result) for result in results]}
+
+
+def _entry(result: Result) -> dict[str, Any]:
+    ratio, goal = result.ratio, result.goal
+    return {
+        "row": result.row,
+        "case": result.case,
+        "unit": result.unit,
+        "lanes": _side(result.ours),
+        "stock": _side(result.beside) if result.beside else None,
+        "ratio": vars(ratio) if ratio else None,
+        "goal": {**vars(goal), "text": str(goal), "verdict": result.verdict} if goal else None,
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {"how": side.how, "rounds": side.rounds, **vars(side.spread)}

@@ -1,0 +1,15 @@
+"""The rows of the table, one module each: `run(stage)` measures one and gives its lines."""
+
+from collections.abc import Callable
+
+from bench.figures import Result
+from bench.rows import hot_lane, intake, latency, memory, throughput
+from bench.stage import Stage
+
+ROWS: dict[str, Callable[[Stage], list[Result]]] = {
+    "throughput": throughput.run,
+    "intake": intake.run,
+    "latency": latency.run,
+    "hot-lane": hot_lane.run,
+    "memory": memory.run,
+}

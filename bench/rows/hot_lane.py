@@ -1,0 +1,41 @@
+"""One hot lane: every update is of one chat, so each needs a turn, a run and a settle before the next; two workers."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from redis import Redis
+
+from bench.figures import Goal, Result, Side
+from bench.lanes_app import READY
+from bench.pace import measure, until
+from bench.sides import Lanes, worker
+from bench.stage import Child, Stage, emptied
+from bench.updates import make_updates
+
+#: updates/s
+GOAL = Goal("value", "at least", 400)
+POOL = ("-P", "prefork", "-c", "1")
+
+
+def run(stage: Stage) -> list[Result]:
+    side = Lanes()
+    with stage.server("hot-lane") as url, emptied(url) as client, ExitStack() as stack:
+        children = [
+            stack.enter_context(stage.child(f"worker-{n}", *worker(side.app, url, *POOL, "-n", f"bench{n}@%h")))
+            for n in (1, 2)
+        ]
+        for child in children:
+            until(lambda child=child: child.said(READY), children, f"{child.name} is ready")  # type: ignore[misc]
+        rounds = [_measure(stage, client, url, children, number) for number in range(stage.scale.rounds)]
+    case = f"all updates in one lane, two workers {' '.join(POOL)}"
+    return [Result("hot lane", case, "updates/s", Side("lanes", rounds), goal=GOAL)]
+
+
+def _measure(stage: Stage, client: Redis, url: str, children: list[Child], number: int) -> float:
+    """The workers begin while the backlog is still loaded, which takes a moment of the first tenth."""
+    side, total = Lanes(), stage.scale.hot
+    side.load(client, url, make_updates(total, chats=1, first=1 + number * total))
+    rate = measure(lambda: side.left(client), total, children)
+    stage.tell(f"hot lane, {total}: {rate:,.0f}/s")
+    return rate

@@ -1,0 +1,83 @@
+"""Intake: how fast updates get from getUpdates into Redis, durably, by the real poller and by two loops of its kind.
+
+All updates wait at the simulator before the poller starts; the time is taken from 10 % to 95 % of them, by what has
+arrived in Redis. The simulator and Redis run on the same processors and take their share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from redis import Redis
+
+from bench import simulator
+from bench.figures import Goal, Result, Side
+from bench.pace import measure
+from bench.rounds import alternate
+from bench.scale import CHATS
+from bench.sides import Lanes, Stock
+from bench.stage import Stage, emptied
+from bench.updates import make_updates
+from sandbox.simulator import Simulator, start
+
+#: updates/s
+GOAL = Goal("value", "at least", 3_000)
+PUSH = 1_000
+
+
+def run(stage: Stage) -> list[Result]:
+    with stage.server("intake") as url, start(simulator.TOKEN) as telegram:
+        loop = ("bench.stock_poller", "--api", f"{telegram.url}/bot{telegram.token}", "--broker", url)
+        ways = (
+            Way(stage, url, telegram, "lanes", ("poller",), Lanes().left),
+            Way(stage, url, telegram, "stock", loop, Stock().left),
+            Way(stage, url, telegram, "batched", (*loop, "--batched"), Stock().left),
+        )
+        measured = alternate(stage.scale.rounds, {way.name: way.measure for way in ways})
+    ours = Side("lanes", measured["lanes"], "python -m poller")
+    single = Side("stock", measured["stock"], "one apply_async per update")
+    batched = Side("stock", measured["batched"], "apply_async in kombu's batch")
+    return [
+        Result("intake", "beside one apply_async per update", "updates/s", ours, single, GOAL),
+        Result("intake", "beside batched apply_async", "updates/s", ours, batched),
+    ]
+
+
+@dataclass(frozen=True)
+class Way:
+    """From the simulator into Redis: `command` are arguments of `python -m`, `arrived` counts what is there."""
+
+    stage: Stage
+    url: str
+    telegram: Simulator
+    name: str
+    command: tuple[str, ...]
+    arrived: Callable[[Redis], int]
+
+    def measure(self) -> float:
+        """Updates per second."""
+        total = self.stage.scale.intake[self.name]
+        self._fill(total)
+        settings = poller_settings(self.telegram, self.url)
+        with emptied(self.url) as client, self.stage.child(f"{self.name}-poller", *self.command, **settings) as child:
+            rate = measure(lambda: total - self.arrived(client), total, [child])
+        self.stage.tell(f"intake {self.name}, {total}: {rate:,.0f}/s")
+        return rate
+
+    def _fill(self, total: int) -> None:
+        """The ids begin anew each time; Redis has been emptied and remembers none."""
+        self.telegram.reset()
+        waiting = list(make_updates(total, CHATS))
+        for at in range(0, total, PUSH):
+            self.telegram.push(*waiting[at : at + PUSH])
+
+
+def poller_settings(telegram: Simulator, url: str) -> dict[str, str]:
+    """Of the real poller and worker; nothing but the places, and no limit to the backlog."""
+    return {
+        "BOT_TOKEN": telegram.token,
+        "BOT_API_URL": telegram.url,
+        "REDIS_URL": url,
+        "MAX_PENDING": "1000000",
+    }

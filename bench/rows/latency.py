@@ -1,0 +1,109 @@
+"""Latency: an idle system, updates arriving at random moments; from the answer to getUpdates to the handler's start.
+
+The clock starts when the simulator gives the update out, so the way of the HTTP answer is in it, on both sides. Lanes:
+simulator, python -m poller, celery -A tasks worker with the bench's bot. Stock: simulator, a loop of getUpdates and
+apply_async, a Celery worker whose task does what the bot does. Both workers send events, as chatlanes' does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bench import simulator
+from bench.bot import STARTS
+from bench.figures import Goal, Result, Side, percentile
+from bench.pace import until
+from bench.rows.intake import poller_settings
+from bench.scale import CHATS
+from bench.sides import worker
+from bench.stage import Child, Stage
+from sandbox.simulator import Simulator
+
+POOLS = {
+    "prefork": ("-P", "prefork", "-c", "2"),
+    "threads": ("-P", "threads", "-c", "8"),
+    "gevent": ("-P", "gevent", "-c", "100"),
+    "solo": ("-P", "solo"),
+}
+#: ms, the median
+GOAL = Goal("value", "at most", 10)
+#: A worker's first tasks open connections and import; they come before the first round.
+FIRST = 20
+
+
+def run(stage: Stage) -> list[Result]:
+    with chain(stage, "lanes", "poller") as lanes, chain(stage, "stock", "bench.stock_poller") as stock:
+        return [line for pool in POOLS for line in _measure_pool(stage, pool, lanes, stock)]
+
+
+@dataclass
+class Chain:
+    """All of one side but its worker. `starts` is where its handlers write."""
+
+    name: str
+    url: str
+    telegram: Simulator
+    starts: Path
+    children: list[Child]
+
+    def waits_ms(self, rate: float, count: int, seed: int) -> list[float]:
+        """So many updates arrive; what each waited for its handler."""
+        before = self._started()
+        self.telegram.stream(chats=CHATS, rate=rate, total=count, seed=seed)
+        until(lambda: self._started() >= before + count, self.children, f"{self.name}: {count} handlers have started")
+        return [float(line) for line in self.starts.read_text().splitlines()[before:]]
+
+    def _started(self) -> int:
+        return self.starts.read_bytes().count(b"\n")
+
+
+@contextmanager
+def chain(stage: Stage, name: str, poller: str) -> Iterator[Chain]:
+    starts = stage.directory / f"{name}.starts"
+    starts.touch()
+    with ExitStack() as stack:
+        url = stack.enter_context(stage.server(name))
+        telegram = stack.enter_context(simulator.start())
+        own = ("--api", f"{telegram.url}/bot{telegram.token}", "--broker", url, "--task", "bench.start")
+        command = (poller, *(own if name == "stock" else ()))
+        child = stack.enter_context(stage.child(f"{name}-poller", *command, **poller_settings(telegram, url)))
+        yield Chain(name, url, telegram, starts, [child])
+
+
+def _measure_pool(stage: Stage, pool: str, *chains: Chain) -> list[Result]:
+    apps = {"lanes": "tasks", "stock": "bench.stock_app"}
+    with ExitStack() as stack:
+        for side in chains:
+            command = worker(apps[side.name], side.url, *POOLS[pool], "-E")
+            settings = {**poller_settings(side.telegram, side.url), "BOT": "bench.bot:handle", STARTS: str(side.starts)}
+            child = stack.enter_context(stage.child(f"{side.name}-worker", *command, **settings))
+            side.children = [side.children[0], child]
+            side.waits_ms(200, FIRST, seed=0)
+        return [line for rate in stage.scale.arrivals for line in _measure_rate(stage, pool, rate, *chains)]
+
+
+def _measure_rate(stage: Stage, pool: str, rate: int, *chains: Chain) -> list[Result]:
+    count = stage.scale.arrivals[rate]
+    medians: dict[str, list[float]] = {side.name: [] for side in chains}
+    slowest: dict[str, list[float]] = {side.name: [] for side in chains}
+    for seed in range(stage.scale.rounds):
+        for side in chains:
+            waits_ms = side.waits_ms(rate, count, seed)
+            medians[side.name].append(median(waits_ms))
+            slowest[side.name].append(percentile(waits_ms, 99))
+            stage.tell(
+                f"{pool}, {rate}/s, {side.name}: {medians[side.name][-1]:.1f} ms, p99 {slowest[side.name][-1]:.1f}"
+            )
+    case = f"{' '.join(POOLS[pool])}, {rate}/s"
+    return [
+        Result("latency", f"{case}, median", "ms", *_sides(medians), GOAL),
+        Result("latency", f"{case}, p99", "ms", *_sides(slowest)),
+    ]
+
+
+def _sides(measured: dict[str, list[float]]) -> tuple[Side, Side]:
+    return Side("lanes", measured["lanes"]), Side("stock", measured["stock"])

@@ -1,0 +1,46 @@
+"""How much is measured: enough for a figure, or just enough to see that the machinery runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Updates of the throughput rows come from so many chats, and are about so long as JSON.
+CHATS = 500
+UPDATE_BYTES = 400
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes are numbers of messages. `multipliers` are the prefetch multipliers that each side is tried with."""
+
+    rounds: int
+    multipliers: tuple[int, ...]
+    warm_up: dict[str, int]  # for each side
+    steady_s: float  # how long a measured run of a throughput row shall take
+    intake: dict[str, int]  # for each way in
+    arrivals: dict[int, int]  # updates/s -> how many in a round
+    hot: int
+    stored: int
+
+
+FULL = Scale(
+    rounds=5,
+    multipliers=(1, 4, 16),
+    warm_up={"stock": 1_500, "lanes": 4_000},
+    steady_s=3.0,
+    intake={"lanes": 15_000, "stock": 3_000, "batched": 10_000},
+    arrivals={50: 120, 200: 300},
+    hot=1_000,
+    stored=10_000,
+)
+
+QUICK = Scale(
+    rounds=1,
+    multipliers=(4,),
+    warm_up={"stock": 400, "lanes": 400},
+    steady_s=0.2,
+    intake={"lanes": 2_000, "stock": 400, "batched": 1_000},
+    arrivals={200: 40},
+    hot=100,
+    stored=500,
+)

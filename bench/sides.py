@@ -1,0 +1,83 @@
+"""The two sides of a comparison: how each gets a backlog, how much of it is left, and which worker works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Protocol
+
+import orjson
+from redis import Redis
+
+from bench.updates import Update
+from tasks.lanes.envelope import pack_task
+from tasks.lanes.store import NewMessage, Store
+from tasks.routing import keys_of, queue_of
+
+#: As Telegram's batches.
+BATCH = 100
+
+
+class BacklogSide(Protocol):
+    """`app` is what `celery -A` takes."""
+
+    name: str
+    app: str
+
+    def load(self, client: Redis, url: str, updates: Iterable[Update]) -> None: ...
+
+    def left(self, client: Redis) -> int: ...
+
+
+class Stock:
+    """One queue, as Celery has it by default: fewer queues are fewer keys for BRPOP to look at."""
+
+    name = "stock"
+    app = "bench.stock_app"
+
+    def load(self, client: Redis, url: str, updates: Iterable[Update]) -> None:
+        from bench.stock_app import app, noop
+
+        with app.connection_for_write(url) as connection, app.amqp.Producer(connection) as one, one.batch(BATCH):
+            for update in updates:
+                noop.apply_async((update,), producer=one)
+
+    def left(self, client: Redis) -> int:
+        """Waiting, or reserved and not acknowledged."""
+        with client.pipeline(transaction=False) as pipe:
+            pipe.llen("celery")
+            pipe.hlen("unacked")
+            waiting, unacked = pipe.execute()
+        return int(waiting) + int(unacked)
+
+
+class Lanes:
+    """Appended as tasks.intake does it, but for the no-op task."""
+
+    name = "lanes"
+    app = "bench.lanes_app"
+
+    def load(self, client: Redis, url: str, updates: Iterable[Update]) -> None:
+        store, rest = Store(client), iter(updates)
+        while batch := [lane_message(update) for update in islice(rest, BATCH)]:
+            store.append(batch)
+
+    def left(self, client: Redis) -> int:
+        return Store(client).pending()
+
+
+def lane_message(update: Update, queues: int = 8) -> NewMessage:
+    number, keys = update["update_id"], keys_of(update)
+    body = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]' % orjson.dumps(update)
+    return NewMessage(
+        id=f"1:{number}",
+        queue=queue_of(keys, number, queues),
+        stored=pack_task("bench.noop", f"(update {number})", body),
+        lanes=keys,
+        once=("1", number),
+    )
+
+
+def worker(app: str, url: str, *options: Any) -> list[str]:
+    """Arguments of `python -m`. Log level and events are Celery's defaults: WARNING, no events."""
+    return ["celery", "-A", app, "-b", url, "worker", "-l", "WARNING", *map(str, options)]

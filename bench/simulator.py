@@ -1,0 +1,58 @@
+"""The sandbox's Bot API simulator, which also says when it gave each update out, and whose users are independent.
+
+Promises that an update's `answered_at` is the monotonic clock of this machine just before the answer to getUpdates is
+written: what comes after it, from the HTTP answer to the handler, is all in the latency.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+
+from bench.updates import make_updates, stamp
+from sandbox.simulator.bot import SimulatedBot
+from sandbox.simulator.chats import Params
+from sandbox.simulator.client import READY, Simulator
+from sandbox.simulator.polls import Gone
+from sandbox.simulator.serve import serve
+from sandbox.simulator.stream import StreamPlan
+
+TOKEN = "1:BENCH"
+
+
+class StampingBot(SimulatedBot):
+    async def get_updates(self, params: Params, gone: Gone) -> list[bytes]:
+        bodies = await super().get_updates(params, gone)
+        now_s = time.monotonic()
+        return [stamp(body, now_s) for body in bodies]
+
+    def start_stream(self, plan: StreamPlan) -> None:
+        self.stop_stream()
+        self._streaming = asyncio.get_running_loop().create_task(self._arrive(plan))
+
+    async def _arrive(self, plan: StreamPlan) -> None:
+        """One at a time at random moments (a Poisson process): people do not wait for each other."""
+        chance, due_s = random.Random(plan.seed), time.monotonic()
+        for update in make_updates(plan.total, plan.chats, numbered=False):
+            due_s += chance.expovariate(plan.rate)
+            await asyncio.sleep(due_s - time.monotonic())
+            self.deliver([update])
+
+
+def start() -> Simulator:
+    """One of its own process, on any free port."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.simulator"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line.startswith(READY):
+        raise RuntimeError(f"the simulator ended with code {process.wait()}")
+    return Simulator(line.removeprefix(READY).strip(), TOKEN, process)
+
+
+if __name__ == "__main__":
+    serve(StampingBot(TOKEN), 0)

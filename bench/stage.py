@@ -1,0 +1,123 @@
+"""What a row stands on: a directory of its own, Redis servers that fsync always, and child processes.
+
+Promises that everything that was started is ended, in order when the row went well and at once when it did not; a
+child that ends by itself, or not with code 0 when asked to, fails the bench with the end of its log.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from redis import Redis
+
+from bench.scale import Scale
+from sandbox.server import start_server
+from settings import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+#: A warm shutdown waits for running tasks; ours take no time.
+STOP_WITHIN_S = 60.0
+#: A rewrite of the append-only file in the middle of a round would slow down one side only.
+SERVER_OPTIONS = ("--auto-aof-rewrite-percentage", "0")
+
+
+class BenchFailedError(RuntimeError):
+    """What was measured did not do its work."""
+
+
+class Stage:
+    """Of one run of the bench. `scale` says how much to measure."""
+
+    def __init__(self, directory: Path, scale: Scale) -> None:
+        self.directory = directory
+        self.scale = scale
+
+    @contextmanager
+    def server(self, name: str) -> Iterator[str]:
+        """The URL of an empty server."""
+        data = tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory)
+        with start_server(data, extra=SERVER_OPTIONS) as server:
+            yield server.url
+
+    @contextmanager
+    def child(self, name: str, *arguments: str, **environment: str) -> Iterator[Child]:
+        """`python -m <arguments>`, until the block ends."""
+        child = Child(name, [sys.executable, "-m", *arguments], self.directory, _environment(environment))
+        try:
+            yield child
+        except BaseException:
+            child.kill()
+            raise
+        child.stop()
+
+    def tell(self, text: str) -> None:
+        """Progress, for whoever waits; the table goes to stdout."""
+        print(f"  {text}", file=sys.stderr, flush=True)
+
+
+class Child:
+    """A process that works until it is told to stop."""
+
+    def __init__(self, name: str, command: list[str], directory: Path, environment: dict[str, str]) -> None:
+        self.name = name
+        self.log = directory / f"{name}.log"
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=directory,  # no .env is here
+                env=environment,
+                # Ctrl-C is ours to handle: who is measured is ended in order, or killed with all its children.
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        """Raises BenchFailedError when it has ended."""
+        if (code := self._process.poll()) is not None:
+            raise BenchFailedError(f"{self.name} ended by itself with code {code}: {self._last_words()}")
+
+    def said(self, text: str) -> bool:
+        return text in self.log.read_text(errors="replace")
+
+    def stop(self) -> None:
+        """SIGTERM. Raises BenchFailedError when that is not followed by a clean exit."""
+        self.check()
+        self._process.terminate()
+        try:
+            code = self._process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BenchFailedError(f"{self.name} did not stop: {self._last_words()}") from None
+        if code != 0:
+            raise BenchFailedError(f"{self.name} stopped with code {code}: {self._last_words()}")
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _last_words(self) -> str:
+        return " / ".join(self.log.read_text(errors="replace").strip().splitlines()[-5:]) or "it said nothing"
+
+
+def _environment(given: dict[str, str]) -> dict[str, str]:
+    """Ours, without the developer's own settings; programs find the bench wherever they run."""
+    own = {field.upper() for field in Settings.model_fields}
+    outside = {name: value for name, value in os.environ.items() if name not in own and not name.startswith("CELERY_")}
+    return {**outside, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_PROXY": "127.0.0.1", **given}
+
+
+@contextmanager
+def emptied(url: str) -> Iterator[Redis]:
+    """A client of a server that has just been emptied."""
+    with Redis.from_url(url) as client:
+        client.flushall()
+        yield client

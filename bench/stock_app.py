@@ -1,0 +1,33 @@
+"""Stock Celery on Redis as people set it up when no task may get lost: kombu's own transport, late acknowledgement.
+
+Knows nothing of lanes, and one process must not use both: lanes take the place of kombu's transport.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+from celery.signals import worker_ready
+
+from bench.bot import record
+
+READY = "bench: ready"
+
+app = Celery("bench")
+app.conf.update(task_acks_late=True, task_ignore_result=True, broker_connection_retry_on_startup=True)
+
+
+@app.task(name="bench.noop")
+def noop(update: dict[str, Any]) -> None:
+    """What is left is the cost of getting it here."""
+
+
+@app.task(name="bench.start")
+def start(update: dict[str, Any]) -> None:
+    record(update)
+
+
+@worker_ready.connect
+def say_ready(**_: Any) -> None:
+    print(READY, flush=True)

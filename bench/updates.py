@@ -1,0 +1,42 @@
+"""Made-up updates, all of nearly the same length as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from bench.scale import UPDATE_BYTES
+
+Update = dict[str, Any]
+
+#: Where the simulator of the bench writes when it gave the update out: twelve digits, so that lengths stay the same.
+UNSTAMPED = b'"answered_at":"0000000000.000000"'
+
+
+def make_update(number: int, chat: int, *, numbered: bool = True) -> Update:
+    """A private message. Without `numbered` Telegram's side gives the id."""
+    person = {"id": chat, "is_bot": False, "first_name": f"User {chat}", "language_code": "en"}
+    message: Update = {
+        "message_id": number,
+        "from": person,
+        "chat": {"id": chat, "type": "private", "first_name": f"User {chat}"},
+        "date": 1_700_000_000,
+        "text": f"#{number} ",
+    }
+    update: Update = {"message": message, "answered_at": "0000000000.000000"}
+    if numbered:
+        update = {"update_id": number, **update}
+    message["text"] += "x" * max(0, UPDATE_BYTES - len(orjson.dumps(update)))
+    return update
+
+
+def make_updates(count: int, chats: int, *, first: int = 1, numbered: bool = True) -> Iterator[Update]:
+    """Of all chats in turn, so that any stretch of them has as many different chats as it can."""
+    return (make_update(first + i, 1001 + i % chats, numbered=numbered) for i in range(count))
+
+
+def stamp(body: bytes, now_s: float) -> bytes:
+    """The update as given out now."""
+    return body.replace(UNSTAMPED, b'"answered_at":"%017.6f"' % now_s, 1)

@@ -1,0 +1,178 @@
+"""The bench: its arithmetic as tables, and each row once with a few hundred messages.
+
+Says nothing about speed: a test that asks how fast something is fails on a busy machine.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from bench.figures import Goal, Result, Side, Spread, percentile, ratios, steady_rate
+from bench.report import document, number, table
+from bench.scale import UPDATE_BYTES
+from bench.sides import lane_message
+from bench.updates import make_update, make_updates, stamp
+
+#: row -> its cases in a quick run
+CASES = {"throughput": 2, "intake": 2, "latency": 8, "hot-lane": 1, "memory": 1}
+
+
+@pytest.mark.parametrize(
+    ("values", "spread"),
+    [
+        ([3.0], Spread(3, 3, 3)),
+        ([1.0, 9.0, 2.0], Spread(2, 1, 9)),
+        ([4.0, 1.0, 2.0, 3.0], Spread(2.5, 1, 4)),
+    ],
+)
+def test_a_spread_is_a_median_and_its_ends(values: list[float], spread: Spread) -> None:
+    assert Spread.of(values) == spread
+
+
+@pytest.mark.parametrize(
+    ("ours", "beside", "expected"),
+    [
+        ([10.0, 20.0], [5.0, 5.0], [2.0, 4.0]),
+        ([1.0], [4.0], [0.25]),
+        ([1.0], [0.0], [math.inf]),
+    ],
+)
+def test_rounds_are_held_against_each_other_one_by_one(
+    ours: list[float], beside: list[float], expected: list[float]
+) -> None:
+    assert ratios(ours, beside) == expected
+
+
+def test_a_machine_that_is_slow_for_one_round_does_not_change_the_ratio() -> None:
+    result = Result("row", "case", "tasks/s", Side("lanes", [400, 40, 400]), Side("stock", [100, 10, 100]))
+    assert result.ratio == Spread(4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "expected"),
+    [
+        ([5.0], 99, 5.0),
+        ([3.0, 1.0, 2.0], 50, 2.0),
+        ([float(value) for value in range(1, 101)], 99, 99.0),
+        ([float(value) for value in range(1, 1001)], 99, 990.0),
+        ([1.0, 2.0], 0, 1.0),
+    ],
+)
+def test_a_percentile_is_the_nearest_rank(values: list[float], percent: float, expected: float) -> None:
+    assert percentile(values, percent) == expected
+
+
+@pytest.mark.parametrize(
+    ("samples", "rate"),
+    [
+        ([], None),
+        ([(0, 100), (1, 90)], None),  # the end has not come
+        ([(0, 100), (1, 90), (2, 48), (3, 5)], 85 / 2),  # the start-up does not count
+        ([(0, 100), (5, 80), (6, 0)], 80 / 1),  # from the first look past 10 %, to the first past 95 %
+        ([(0, 60), (1, 4)], 56 / 1),  # work began before the first look
+    ],
+)
+def test_a_steady_rate_is_taken_from_10_to_95_percent(samples: list[tuple[float, int]], rate: float | None) -> None:
+    assert steady_rate(samples, total=100) == rate
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda: Spread.of([]), "at least one value"),
+        (lambda: percentile([], 50), "at least one value"),
+        (lambda: ratios([1.0], [1.0, 2.0]), "1 rounds"),
+        (lambda: steady_rate([(0, 100), (1, 0)], total=100), "too few"),
+        (lambda: Result("r", "c", "u", Side("s", [1.0]), goal=Goal("ratio", "at least", 1)).verdict, "beside"),
+    ],
+)
+def test_what_has_no_answer_is_an_error(wrong: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        wrong()
+
+
+@pytest.mark.parametrize(
+    ("goal", "text", "verdict"),
+    [
+        (Goal("value", "at least", 3_000), "≥ 3,000", "met"),
+        (Goal("value", "at least", 3_001), "≥ 3,001", "missed"),
+        (Goal("value", "at most", 3_000), "≤ 3,000", "met"),
+        (Goal("ratio", "at least", 2), "≥ 2 ×", "met"),
+        (Goal("ratio", "at most", 1.5), "≤ 1.5 ×", "missed"),
+        (None, "", ""),
+    ],
+)
+def test_a_goal_is_met_or_missed(goal: Goal | None, text: str, verdict: str) -> None:
+    result = Result("row", "case", "updates/s", Side("lanes", [3_000.0]), Side("stock", [1_500.0]), goal)
+    assert (str(goal or ""), result.verdict) == (text, verdict)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.123, "0.12"), (9.876, "9.88"), (12.34, "12.3"), (123.4, "123"), (12345.6, "12,346")]
+)
+def test_numbers_are_shown_with_three_digits_or_more(value: float, shown: str) -> None:
+    assert number(value) == shown
+
+
+def test_the_table_has_a_line_for_each_result_and_says_what_nothing_stands_beside() -> None:
+    alone = Result("hot lane", "one", "updates/s", Side("lanes", [500.0]), goal=Goal("value", "at least", 400))
+    head, rule, line = table([alone]).splitlines()
+    assert len(head) == len(rule) == len(line)
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == ["hot lane: one", "500 updates/s (500 – 500)", "–", "–", "≥ 400", "met"]
+
+
+def test_the_document_holds_every_round() -> None:
+    result = Result("row", "case", "ms", Side("lanes", [1.0, 2.0, 3.0], "so"), Side("stock", [2.0, 2.0, 2.0]))
+    [entry] = document([result])["results"]
+    assert entry["lanes"] == {"how": "so", "rounds": [1, 2, 3], "median": 2, "least": 1, "most": 3}
+    assert entry["ratio"] == {"median": 1, "least": 0.5, "most": 1.5}
+    assert entry["goal"] is None
+
+
+def test_updates_are_as_long_as_the_rows_say_and_of_all_chats_in_turn() -> None:
+    updates = list(make_updates(1_000, chats=500))
+    assert {len(orjson.dumps(update)) for update in updates} == {UPDATE_BYTES}
+    assert len({update["message"]["chat"]["id"] for update in updates[100:600]}) == 500
+    assert [update["update_id"] for update in updates] == list(range(1, 1_001))
+
+
+def test_a_stamp_tells_the_time_and_changes_nothing_else() -> None:
+    body = orjson.dumps(make_update(7, 1001))
+    stamped = orjson.loads(stamp(body, 12.5))
+    assert float(stamped["answered_at"]) == 12.5
+    assert len(stamp(body, 12.5)) == len(body)
+    assert {**stamped, "answered_at": None} == {**make_update(7, 1001), "answered_at": None}
+
+
+def test_a_lane_message_stands_in_its_chats_lane() -> None:
+    message = lane_message(make_update(7, 1001))
+    assert (message.id, list(message.lanes), message.once) == ("1:7", ["chat:1001"], ("1", 7))
+
+
+@pytest.mark.parametrize("row", CASES)
+def test_a_quick_run_of_a_row_is_complete(row: str, tmp_path: Path) -> None:
+    # When the bench runs with a few hundred messages
+    written = tmp_path / "bench.json"
+    command = [sys.executable, "-m", "bench", "--quick", "--only", row, "--json", str(written)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    # Then every case of the row is in its table and in its JSON, with a figure for each side
+    told = orjson.loads(written.read_bytes())
+    assert len(told["results"]) == CASES[row]
+    for result in told["results"]:
+        assert f"{result['row']}: {result['case']}" in ran.stdout
+        for side in filter(None, (result["lanes"], result["stock"])):
+            assert len(side["rounds"]) == 1
+            assert side["median"] > 0
+        assert (result["ratio"] is None) == (result["stock"] is None)
+    # And they say where they come from
+    assert told["command"] in ran.stdout
+    assert {"processor", "python", "packages", "server", "fsync_ms", "load"} <= told["machine"].keys()
