@@ -173,13 +173,12 @@ def time_passes(client: Redis, minutes: int) -> None:
 def test_reconcile_releases_what_its_holder_does_not_hold(client: Redis, store: Store) -> None:
     # Given a holder whose last reply never arrived: it has B in hand and knows nothing of A
     others = [leased(B, "b"), leased(C, "c", holder="another"), buried(D, "d")]
-    seed(client, standing(leased(A, "a", fence=4, died=1), *others, waiting("1:14", "a")))
+    behind = [waiting("1:14", "a"), ready("1:15")]
+    seed(client, standing(leased(A, "a", fence=4, died=1), *others, *behind))
     # When it reconciles
     assert store.reconcile("me", [B, D, "gone"]) == 1
-    # Then A is ready again, uncounted, and nobody else is concerned
-    assert read(client) == standing(
-        ready(A, "a", fence=5, died=1), *others, waiting("1:14", "a"), counts={"released": 1}
-    )
+    # Then A is ready again before a newcomer, uncounted, and nobody else is concerned
+    assert read(client) == standing(ready(A, "a", fence=5, died=1), *others, *behind, counts={"released": 1})
     assert store.reconcile("me", [B]) == 0
 
 
