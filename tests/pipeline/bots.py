@@ -1,0 +1,66 @@
+"""The bot of these tests: writes down when it starts and ends each update, answers it, and does what its text says.
+
+Promises a history in the order in which things happened, over all processes: each line is one write at the end of one
+file. A text holds `#<n>`, which is answered, and orders such as `gate:a` (wait until the test opens a) or `fails:2`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+from tasks.bot.context import Context
+
+#: Where the history is written, where the gates are, and what this worker is called in the history.
+HISTORY, GATES, WORKER = "PIPELINE_HISTORY", "PIPELINE_GATES", "PIPELINE_WORKER"
+
+not_callable = "a text"
+
+
+def handle(ctx: Context) -> None:
+    """Start, do as told, answer, end."""
+    record("start", ctx)
+    message = ctx.update.get("message", {})
+    try:
+        for order, value in re.findall(r"(\w+):(\w+)", message.get("text", "")):
+            ORDERS[order](ctx, value)
+        answer(ctx, message.get("text", ""))
+    except BaseException:
+        record("raise", ctx)
+        raise
+    record("end", ctx)
+
+
+def answer(ctx: Context, text: str) -> None:
+    if number := re.search(r"#\d+", text):
+        ctx.reply(number[0])
+
+
+def wait_at(ctx: Context, gate: str) -> None:
+    while not Path(os.environ[GATES], gate).exists():
+        time.sleep(0.005)
+
+
+def fail_until(ctx: Context, attempt: str) -> None:
+    if ctx.attempt <= int(attempt):
+        raise RuntimeError(f"attempt {ctx.attempt} of {ctx.update_id}")
+
+
+def leave(ctx: Context, attempt: str) -> None:
+    if ctx.attempt <= int(attempt):
+        sys.exit(f"attempt {ctx.attempt}")
+
+
+ORDERS = {"gate": wait_at, "fails": fail_until, "exits": leave}
+
+
+def record(what: str, ctx: Context) -> None:
+    line = f"{what} {ctx.update_id} {ctx.attempt} {os.getpid()} {os.environ[WORKER]}\n"
+    file = os.open(os.environ[HISTORY], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(file, line.encode())
+    finally:
+        os.close(file)

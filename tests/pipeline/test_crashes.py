@@ -1,0 +1,71 @@
+"""Whatever is killed at whatever moment: every update runs to its end, in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.server import start_server
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.pipeline import Pipeline, conversations
+from tests.poller.waiting import until
+
+
+def test_a_poller_killed_at_any_moment_loses_nothing_and_repeats_nothing(pipeline: Pipeline) -> None:
+    # Given a worker, and 3,000 updates that wait at Telegram
+    pipeline.worker("threads", 8)
+    pipeline.push(*conversations(chats=60, each=50))
+    # When one poller after the other is killed at work
+    for confirmed in (100, 700, 1500, 2200):
+        poller = pipeline.poller()
+        until(lambda: pipeline.simulator.stats()["confirmed"] >= confirmed)  # noqa: B023 - waited for here
+        poller.kill()
+    # Then the last one brings the rest, and each update has run once
+    pipeline.poller()
+    pipeline.drained()
+    pipeline.check_once_each()
+    assert pipeline.count("settled") == 3000
+
+
+@pytest.mark.parametrize(("name", "slots"), [("prefork", 2), ("threads", 8)])
+def test_what_a_killed_worker_held_runs_elsewhere_in_order(make_pipeline: MakePipeline, name: str, slots: int) -> None:
+    # Given two workers in the middle of 1,000 updates
+    pipeline = make_pipeline(LEASE_SECONDS=2)
+    pipeline.push(*conversations(chats=50, each=20))
+    pipeline.poller()
+    survivor = pipeline.worker(name, slots)
+    victim = pipeline.worker(name, slots)
+    pipeline.some_ended(300)
+    until(lambda: any(event.worker == victim.name for event in pipeline.history))
+    # When one is killed with all its children, as its machine might be
+    victim.kill()
+    # Then everything runs, in order; only what the dead one had in hand may run again
+    pipeline.drained()
+    pipeline.check_order(victim)
+    again = len(pipeline.happened("start")) - len(pipeline.lanes)
+    assert again <= 16 * slots
+    # And the survivor did it
+    assert survivor.is_running()
+    assert pipeline.leftovers() == []
+
+
+@pytest.mark.parametrize(("name", "slots"), [("prefork", 2), ("threads", 8), ("gevent", 50)])
+def test_redis_is_killed_and_started_again_under_load(
+    make_pipeline: MakePipeline, tmp_path: Path, name: str, slots: int
+) -> None:
+    # Given a poller and a worker in the middle of 1,000 updates
+    redis = start_server(tmp_path / "redis")
+    pipeline = make_pipeline(redis_url=redis.url, LEASE_SECONDS=2)
+    pipeline.push(*conversations(chats=50, each=20))
+    pipeline.poller()
+    worker = pipeline.worker(name, slots)
+    pipeline.some_ended(200)
+    # When Redis is killed, and comes back with what it had on disk
+    redis.kill()
+    worker.tells("lanes: Redis does not answer the lease keeper")
+    with start_server(tmp_path / "redis", port=redis.port):
+        # Then poller and worker go on by themselves, and everything has run, in order
+        pipeline.drained()
+        pipeline.check_order()
+        assert pipeline.leftovers() == []

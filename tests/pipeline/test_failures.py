@@ -1,0 +1,114 @@
+"""A handler that fails, and updates that are none: their chats go on, and other chats never wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.pipeline import BOT_ID, message
+from tests.poller.waiting import until
+
+
+def test_a_failed_update_is_tried_again_in_its_place(make_pipeline: MakePipeline, pool: tuple[str, int]) -> None:
+    # Given an update that fails twice, and the next one of its chat
+    pipeline = make_pipeline(RETRY_BACKOFF=0.01)
+    failing, following = pipeline.push(message(1, 7, do="fails:2"), message(2, 7))
+    # When they run
+    pipeline.poller()
+    pipeline.worker(*pool)
+    pipeline.drained()
+    # Then the first one ran until it ended, knowing its attempts, and only then the second one
+    assert [(event.what, event.update, event.attempt) for event in pipeline.history] == [
+        ("start", failing, 1),
+        ("raise", failing, 1),
+        ("start", failing, 2),
+        ("raise", failing, 2),
+        ("start", failing, 3),
+        ("end", failing, 3),
+        ("start", following, 1),
+        ("end", following, 1),
+    ]
+    assert pipeline.simulator.answers() == {7: [1, 2]}
+    assert pipeline.dead() == []
+    assert pipeline.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("do", "kind", "text"),
+    [
+        ("fails:9", "RuntimeError", "attempt {attempt} of {update}"),
+        ("exits:9", "HandlerEndedError", "the handler ended with SystemExit: attempt {attempt}"),
+    ],
+)
+def test_an_update_that_always_fails_is_buried_and_its_chat_goes_on(
+    make_pipeline: MakePipeline, pool: tuple[str, int], do: str, kind: str, text: str
+) -> None:
+    # Given an update that always fails, and the next one of its chat
+    pipeline = make_pipeline(RETRY_BACKOFF=0.01, MAX_ATTEMPTS=2)
+    failing, following = pipeline.push(message(1, 7, do=do), message(2, 7))
+    # When they run
+    pipeline.poller()
+    pipeline.worker(*pool)
+    pipeline.drained()
+    # Then the first one was tried so often and then buried, with every failure
+    happened = [(event.what, event.update) for event in pipeline.history]
+    assert happened == [*[("start", failing), ("raise", failing)] * 2, ("start", following), ("end", following)]
+    buried = f"{BOT_ID}:{failing}"
+    assert pipeline.dead() == [buried]
+    problems = pipeline.problems(buried)
+    assert [problem["attempt"] for problem in problems] == [1, 2]
+    for problem in problems:
+        assert problem["type"] == kind
+        assert problem["message"] == text.format(attempt=problem["attempt"], update=failing)
+        assert "in handle" in problem["traceback"]
+
+
+def test_while_an_update_waits_for_its_next_attempt_only_its_chat_waits(make_pipeline: MakePipeline) -> None:
+    # Given an update whose next attempt is a minute away
+    pipeline = make_pipeline(RETRY_BACKOFF=60)
+    failing, following = pipeline.push(message(1, 7, do="fails:9"), message(2, 7))
+    pipeline.poller()
+    pipeline.worker("threads", 4)
+    until(lambda: pipeline.state_of(failing) == "delayed")
+    # When other chats talk
+    others = pipeline.push(*(message(1, chat) for chat in range(8, 28)))
+    pipeline.ended(*others)
+    # Then they were answered, and its own chat waits
+    assert pipeline.state_of(failing) == "delayed"
+    assert pipeline.state_of(following) == "waiting"
+    assert following not in pipeline.happened("start")
+
+
+def test_what_is_no_update_is_buried_and_its_batch_goes_on(make_pipeline: MakePipeline) -> None:
+    # Given a batch with updates, and among them what is none
+    pipeline = make_pipeline()
+    good = [{"update_id": 10 * n, **message(n, 7)} for n in range(1, 4)]
+    bad = ["a text", None, {"message": {"text": "without an id"}}, {"update_id": True}]
+    pipeline.simulator.push_raw(good[0], bad[0], bad[1], good[1], bad[2], bad[3], good[2])
+    # When it is polled
+    pipeline.poller()
+    pipeline.worker("threads", 4)
+    until(lambda: pipeline.simulator.stats()["confirmed"])
+    # Then the updates run, and what is none is buried as it came
+    pipeline.ended(10, 20, 30)
+    until(lambda: pipeline.count("pending") == 0)
+    assert pipeline.happened("start") == [10, 20, 30]
+    assert len(pipeline.dead()) == len(bad)
+    assert sorted(str(pipeline.stored(buried)) for buried in pipeline.dead()) == sorted(map(str, bad))
+    assert {pipeline.problems(buried)[0]["type"] for buried in pipeline.dead()} == {"MalformedUpdate"}
+
+
+def test_an_update_that_the_users_order_cannot_read_is_buried_and_the_others_go_on(make_pipeline: MakePipeline) -> None:
+    # Given an ORDER_BY that raises for one update
+    pipeline = make_pipeline(ORDER_BY="tests.pipeline.orders:by_thread")
+    first, unreadable, last = pipeline.push(message(1, 7), message(2, 666), message(3, 7))
+    # When they are polled
+    pipeline.poller()
+    pipeline.worker("threads", 4)
+    pipeline.drained()
+    # Then that one is buried with the error, and the others have run
+    assert pipeline.happened("start") == [first, last]
+    assert pipeline.dead() == [f"{BOT_ID}:{unreadable}"]
+    [problem] = pipeline.problems(f"{BOT_ID}:{unreadable}")
+    assert problem["type"] == "KeysError"
+    assert "LookupError: no thread for 666" in problem["message"]

@@ -1,0 +1,92 @@
+"""Every update once, in order, alone in its lanes: from the Bot API to the bot and back."""
+
+from __future__ import annotations
+
+import random
+
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.pipeline import Pipeline, conversations, message
+from tests.pipeline.process import Process
+from tests.poller.waiting import until
+
+
+def test_thousands_of_updates_run_once_each_in_the_order_of_their_chats(
+    pipeline: Pipeline, pool: tuple[str, int]
+) -> None:
+    # Given 2,000 updates of 100 chats
+    pipeline.push(*conversations(chats=100, each=20))
+    # When a poller and one worker run
+    pipeline.poller()
+    worker = pipeline.worker(*pool)
+    pipeline.drained()
+    worker.stop()
+    # Then each ran once, in order, alone in its chat
+    pipeline.check_once_each()
+    # And Telegram was called in that order
+    assert pipeline.simulator.answers() == {chat: list(range(1, 21)) for chat in range(1, 101)}
+    # And Redis holds nothing of them
+    assert pipeline.count("settled") == 2000
+    assert pipeline.leftovers() == []
+
+
+def test_updates_ordered_by_chat_and_user_are_alone_in_both(make_pipeline: MakePipeline) -> None:
+    # Given 1,500 updates of 40 users in 40 groups
+    pipeline = make_pipeline(ORDER_BY="chat+user")
+    chance = random.Random(7)
+    talk = [message(n, -chance.randint(1, 40), chance.randint(101, 140)) for n in range(1, 1501)]
+    # When two workers run them
+    workers = [pipeline.worker("threads", 8), pipeline.worker("prefork", 2)]
+    pipeline.push(*talk)
+    pipeline.poller()
+    pipeline.drained()
+    # Then each ran once, after those before it of its group and of its user
+    pipeline.check_once_each()
+    assert {event.worker for event in pipeline.history} == {worker.name for worker in workers}
+
+
+def test_an_update_waits_for_its_chat_and_for_its_user(make_pipeline: MakePipeline) -> None:
+    # Given one update that runs in group -1, one of user 102 that runs elsewhere, and one of user 102 in group -1
+    pipeline = make_pipeline(ORDER_BY="chat+user")
+    in_group, of_user, of_both, of_others = pipeline.push(
+        message(1, -1, 101, do="gate:group"),
+        message(2, -2, 102, do="gate:user"),
+        message(3, -1, 102),
+        message(4, -3, 103),
+    )
+    pipeline.poller()
+    pipeline.worker("threads", 4)
+    pipeline.started(in_group, of_user, of_others)
+    # When only one of the two it waits for has ended
+    pipeline.open("group")
+    pipeline.ended(in_group, of_others)
+    [later] = pipeline.push(message(5, -3, 103))
+    pipeline.ended(later)
+    # Then it has not started, though there is room
+    assert of_both not in pipeline.happened("start")
+    # And when the other has ended too, it runs
+    pipeline.open("user")
+    pipeline.ended(of_both)
+    pipeline.check_once_each()
+
+
+def test_a_worker_joins_and_leaves_under_load(pipeline: Pipeline) -> None:
+    # Given a worker in the middle of 2,000 updates: every chat comes to wait at the gate
+    pipeline.push(*(message(n, chat, do="gate:joined" if n == 10 else "") for n in range(1, 41) for chat in range(50)))
+    pipeline.poller()
+    first = pipeline.worker("prefork", 2)
+    pipeline.some_ended(100)
+    # When a second one joins, works, and is stopped
+    second = pipeline.worker("threads", 4)
+    pipeline.open("joined")
+    until(lambda: len(of_worker(pipeline, second, "end")) >= 100)
+    second.stop()
+    # Then all that it had started has ended
+    assert sorted(of_worker(pipeline, second, "start")) == sorted(of_worker(pipeline, second, "end"))
+    # And the first one does the rest, each update once
+    pipeline.drained()
+    pipeline.check_once_each()
+    assert first.is_running()
+
+
+def of_worker(pipeline: Pipeline, worker: Process, what: str) -> list[int]:
+    return [event.update for event in pipeline.history if (event.what, event.worker) == (what, worker.name)]

@@ -1,0 +1,49 @@
+"""Chats are divided into queues, and workers may take only some of them."""
+
+from __future__ import annotations
+
+from tasks.routing import keys_of, queue_of
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.pipeline import Pipeline, conversations
+from tests.poller.waiting import until
+
+
+def test_a_worker_takes_only_the_queues_it_is_given(make_pipeline: MakePipeline) -> None:
+    # Given the updates of 40 chats in four queues
+    pipeline = make_pipeline(QUEUES=4)
+    updates = conversations(chats=40, each=5)
+    ids = pipeline.push(*updates)
+    queues = dict(zip(ids, [queue_of(keys_of(update), 0, 4) for update in updates], strict=True))
+    pipeline.poller()
+    # When a worker takes two of them
+    taken = {update for update, queue in queues.items() if queue in ("updates.0", "updates.1")}
+    assert 0 < len(taken) < len(ids)
+    first = pipeline.worker("threads", 4, "-Q", "updates.0,updates.1")
+    pipeline.ended(*taken)
+    until(lambda: pipeline.count("pending") == len(ids) - len(taken))
+    # Then the rest waits for one that takes the others
+    assert set(pipeline.happened("start")) == taken
+    second = pipeline.worker("threads", 4, "-Q", "updates.2,updates.3")
+    pipeline.drained()
+    pipeline.check_once_each()
+    # And each took its own
+    assert {queues[event.update] for event in pipeline.history if event.worker == first.name} == {
+        "updates.0",
+        "updates.1",
+    }
+    assert {event.worker for event in pipeline.history} == {first.name, second.name}
+
+
+def test_the_number_of_queues_is_changed_between_two_updates_of_a_chat(pipeline: Pipeline) -> None:
+    # Given updates that were appended into two queues
+    pipeline.push(*conversations(chats=40, each=3))
+    poller = pipeline.poller(QUEUES=2)
+    until(lambda: pipeline.count("appended") == 120)
+    poller.stop()
+    # When more of the same chats come into sixteen
+    pipeline.push(*conversations(chats=40, each=3))
+    pipeline.poller(QUEUES=16)
+    # Then a worker of all sixteen runs each chat in order
+    pipeline.worker("threads", 4, QUEUES=16)
+    pipeline.drained()
+    pipeline.check_once_each()
