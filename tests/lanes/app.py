@@ -21,11 +21,15 @@ from celery.exceptions import Reject
 from kombu import Queue
 
 from tasks import lanes
+from tasks.lanes import turns
+from tasks.lanes.transport import Poller
 
 LANE_QUEUES = tuple(f"orders.{n}" for n in range(4))
 ORDINARY_QUEUE = "celery"
 
-#: Set by `build`: where the history is written, and where the gates are.
+ENDLESS_S = 3600
+
+#: Set by lab.py: where the history is written, and where the gates are.
 HISTORY, GATES = "LANES_HISTORY", "LANES_GATES"
 
 #: A prefork child that ends waits for half a minute until its results are taken (billiard). Here it waits for ever, so
@@ -33,8 +37,15 @@ HISTORY, GATES = "LANES_HISTORY", "LANES_GATES"
 billiard_pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = 1_000_000
 
 
-def build(url: str, *, ca: str | None = None, options: dict[str, Any] | None = None, **conf: Any) -> Celery:
-    """The app. `ca` is the certificate that `rediss://` trusts, `options` are transport options."""
+def build(
+    url: str, *, ca: str | None = None, options: dict[str, Any] | None = None, is_deaf: bool = False, **conf: Any
+) -> Celery:
+    """The app. `ca` is the certificate that `rediss://` trusts, `options` are transport options.
+
+    A worker that is deaf never looks by itself whether something is ready: it has to be woken.
+    """
+    if is_deaf:
+        _never_look()
     app = Celery("lanes-test", broker=url, set_as_current=False)
     lanes.install(app)
     app.conf.update(
@@ -53,6 +64,13 @@ def build(url: str, *, ca: str | None = None, options: dict[str, Any] | None = N
     for each in TASKS:
         app.task(name=each.__name__, bind=True, max_retries=None)(each)
     return app
+
+
+def _never_look() -> None:
+    """Wait for ever where a worker waits for a second or two, in case that nobody wakes it."""
+    stock_get = Poller.get
+    turns.BELL_TIMEOUT_S = turns.OVERDUE_S = ENDLESS_S
+    Poller.get = lambda self, callback, timeout=None: stock_get(self, callback, ENDLESS_S)
 
 
 def ssl_options(ca: str) -> dict[str, Any]:
