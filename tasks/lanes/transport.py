@@ -35,6 +35,12 @@ class Poller(stock.MultiChannelPoller):
         if not self._client_registered(channel, client, kind):
             self._register(channel, client, kind)
 
+    def unwatch(self, channel: Any, client: Any, kind: str) -> None:
+        """Forget a client, before its connection is closed."""
+        sock = self._chan_to_sock.pop((channel, client, kind), None)
+        if sock is not None and sock.fileno() >= 0:
+            self.unwatch_pipe(sock.fileno())
+
     def watch_pipe(self, channel: Any, fileno: int) -> None:
         self._fd_to_chan[fileno] = (channel, WAKE)
         self.poller.register(fileno, READ)

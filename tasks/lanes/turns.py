@@ -67,11 +67,13 @@ class Line:
     def has_answer(self, within_s: float) -> bool:
         return bool(self.client.connection.can_read(timeout=within_s))
 
-    def drop(self) -> None:
+    def drop(self, channel: Any) -> None:
         self.sent_s = None
         client, self.client = self.client, None
         connection = getattr(client, "connection", None)
         if connection is not None:
+            if channel.connection is not None:  # a loop that went on polling a closed socket would break
+                channel.connection.cycle.unwatch(channel, client, self.kind)
             client.connection = None
             connection.disconnect()
 
@@ -140,8 +142,8 @@ class Turns:
             self._channel.connection.cycle.unwatch_pipe(self._settler.handoff.reader)
         self._settler.consumers -= 1
         self._settler.outbox_signal.set()
-        self._turn.drop()
-        self._bell.drop()
+        self._turn.drop(self._channel)
+        self._bell.drop(self._channel)
 
     def on_disconnect(self, connection: Any) -> None:
         """A connection of the channel was closed, by us or by an error."""
@@ -203,7 +205,7 @@ class Turns:
             return None
         except BaseException:
             self._settler.turn_failed()
-            self._turn.drop()
+            self._turn.drop(self._channel)
             raise
         self._is_rung = turned.more
         if turned.lost:
@@ -248,7 +250,7 @@ class Turns:
             return
         if turned is None:
             self._settler.turn_failed()
-            self._turn.drop()
+            self._turn.drop(self._channel)
             return
         self._settler.turn_ended(turned.leased, self._asked_s, suspects_wait=turned.suspects)
         for leased in turned.leased:
@@ -260,7 +262,7 @@ class Turns:
         try:
             self._bell.read()
         except BaseException:
-            self._bell.drop()
+            self._bell.drop(self._channel)
             raise
         # Also without a bell: now and then one gets lost, and a look is cheap.
         self._is_rung = True
@@ -275,7 +277,7 @@ class Turns:
                 logger.warning("lanes: no answer from Redis for %.0f s; connecting anew", OVERDUE_S)
                 if line is self._turn:
                     self._settler.turn_failed()
-                line.drop()
+                line.drop(self._channel)
 
 
 def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
