@@ -81,6 +81,19 @@ def test_a_replayed_one_stands_behind_a_newcomer_and_before_the_next(client: Red
     assert read(client).lanes == {"a": [B, A, C]}
 
 
+def test_a_replayed_one_goes_to_the_end_though_the_clock_went_back(client: Redis, store: Store) -> None:
+    # Given the last place was given when the clock stood in the future
+    seed(client, standing(leased(B, "a"), buried(A, "a")))
+    for key in (keys.COUNTS, keys.message(B)):
+        client.hset(key, "seq", 8 * 10**15)
+    client.zadd(keys.lane("a"), {B: 8 * 10**15})
+    # When one is replayed and a newcomer arrives, both with ids that sort before
+    store.replay(A)
+    store.append([stores.NewMessage("1:09", "q", "body", ["a"])])
+    # Then they stand behind, in this order
+    assert read(client).lanes == {"a": [B, A, "1:09"]}
+
+
 def test_purge_buries_what_is_ready_and_what_becomes_ready_by_that(client: Redis, store: Store) -> None:
     # Given a queue with a ready message and its successors, one of which belongs to another queue
     others = [leased(D, "d"), waiting("1:14", "d")]
