@@ -17,7 +17,7 @@ LANE = "lanes:lane:"
 BELL = "lanes:bell:"
 #: string: bitmap of SEEN_BLOCK consecutive numbers, named <scope>:<block>
 SEEN = "lanes:seen:"
-#: zset: message id -> expiry, ms
+#: zset: message id -> expiry, ms; and a half where a sweep extended it
 LEASES = "lanes:leases"
 #: zset: message id -> due, ms
 DELAYED = "lanes:delayed"
