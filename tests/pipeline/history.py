@@ -75,6 +75,7 @@ def _check_lane(key: str, line: Sequence[int], events: Sequence[Event], killed: 
             assert here >= front, f"{event} in {key} after {line[front]} had started"
             front, running = here, event
             continue
-        assert running and (running.update, running.pid) == (event.update, event.pid), f"{event} in {key}: {running}"
+        assert running is not None, f"{event} in {key}, where nothing ran"
+        assert (running.update, running.pid) == (event.update, event.pid), f"{event} in {key} of {running}"
         running = None
         ended = place[event.update] if event.what == "end" else ended

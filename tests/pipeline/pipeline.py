@@ -44,6 +44,8 @@ def conversations(chats: int, each: int) -> list[dict[str, Any]]:
 class Pipeline:
     """`settings` are those of all its processes, by their names in the environment."""
 
+    secret = SECRET
+
     def __init__(self, directory: Path, simulator: Simulator, redis_url: str, **settings: object) -> None:
         self.directory = directory
         self.simulator = simulator

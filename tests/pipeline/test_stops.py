@@ -29,7 +29,7 @@ def test_the_next_worker_continues_with_exactly_the_next_updates(pipeline: Pipel
 
 def test_what_runs_ends_before_the_worker_does(pipeline: Pipeline, pool: tuple[str, int]) -> None:
     # Given an update that runs, another of its chat behind it, and nothing to spare in the pool
-    name, slots = pool
+    _, slots = pool
     running = pipeline.push(*(message(1, chat, do="gate:a") for chat in range(1, slots + 1)))
     behind = pipeline.push(*(message(2, chat) for chat in range(1, slots + 1)))
     pipeline.poller()

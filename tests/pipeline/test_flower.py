@@ -1,0 +1,123 @@
+"""Flower shows each update with its kind, chat and id, and never its text; and how long the queues are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import requests
+
+from sandbox.ports import free_port
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.pipeline import BOT_ID, Pipeline, message
+from tests.poller.waiting import until
+
+HIDDEN = "nobody-else-may-read-this"
+
+
+class Flower:
+    """Its HTTP interface."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._url = f"http://127.0.0.1:{(port := free_port())}"
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self.process = pipeline.flower(port)
+        until(self._is_up)
+
+    def _is_up(self) -> bool:
+        assert self.process.is_running(), self.process.log
+        try:
+            return self._session.get(f"{self._url}/healthcheck", timeout=30).ok
+        except requests.ConnectionError:
+            return False
+
+    def page(self, path: str) -> str:
+        response = self._session.get(f"{self._url}/{path}", timeout=30)
+        return response.text if response.ok else ""
+
+    def api(self, path: str) -> Any:
+        response = self._session.get(f"{self._url}/api/{path}", timeout=30)
+        return response.json() if response.ok else {}
+
+    def knows(self, worker: str) -> bool:
+        """Whether it has heard of this worker: from then on it hears everything."""
+        return worker in self.api("workers?status=true")
+
+    def task(self, update: int) -> dict[str, Any]:
+        return dict(self.api("tasks").get(f"{BOT_ID}:{update}", {}))
+
+    def lengths(self) -> dict[str, int]:
+        return {queue["name"]: queue["messages"] for queue in self.api("queues/length").get("active_queues", [])}
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def test_flower_shows_updates_without_their_text(make_pipeline: MakePipeline) -> None:
+    # Given Flower and a worker that it knows
+    pipeline = make_pipeline(MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
+    flower = Flower(pipeline)
+    worker = pipeline.worker("prefork", 1)
+    until(lambda: flower.knows("w1@test"))
+    # When an update succeeds, one succeeds the second time, and one fails for good
+    good, again, failing = pipeline.push(
+        message(1, 5, do=HIDDEN), message(2, -6, 9, do=f"fails:1 {HIDDEN}"), message(3, 7, do=f"fails:9 {HIDDEN}")
+    )
+    pipeline.poller()
+    pipeline.drained()
+    # Then each is shown under its own id, with kind, chat and update
+    for update, chat, state in [(good, 5, "SUCCESS"), (again, -6, "SUCCESS"), (failing, 7, "FAILURE")]:
+        until(lambda: flower.task(update).get("state") == state)  # noqa: B023 - waited for here
+        task = flower.task(update)
+        assert task["name"] == "tasks.update"
+        assert task["args"] == f"(message, chat {chat}, update {update})"
+        assert task["kwargs"] == "{}"
+    # And failures with their traceback
+    assert flower.task(good)["retried"] is None
+    assert flower.task(again)["retried"]
+    assert "RuntimeError: attempt 1 of" in flower.task(again)["traceback"]
+    assert flower.task(failing)["exception"] == f"RuntimeError('attempt 2 of {failing}')"
+    assert "in handle" in flower.task(failing)["traceback"]
+    # And nowhere the text, nor in the worker's log
+    pages = [flower.page(f"task/{BOT_ID}:{update}") for update in (good, again, failing)]
+    assert all("tasks.update" in page for page in pages)
+    assert HIDDEN not in "".join([*pages, str(flower.api("tasks")), flower.page("tasks"), worker.log])
+    flower.close()
+
+
+def test_flower_shows_an_update_that_waits_for_its_next_attempt(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(RETRY_BACKOFF=60)
+    flower = Flower(pipeline)
+    pipeline.worker("threads", 1)
+    until(lambda: flower.knows("w1@test"))
+    [failing] = pipeline.push(message(1, 5, do="fails:9"))
+    pipeline.poller()
+    until(lambda: flower.task(failing).get("state") == "RETRY")
+    assert "RuntimeError: attempt 1 of" in flower.task(failing)["traceback"]
+    flower.close()
+
+
+def test_flower_shows_how_many_updates_are_ready_in_each_queue(make_pipeline: MakePipeline) -> None:
+    # Given a worker that is busy, and the updates of eight other chats
+    pipeline = make_pipeline(QUEUES=2)
+    flower = Flower(pipeline)
+    pipeline.worker("prefork", 1)
+    until(lambda: flower.knows("w1@test"))
+    [busy] = pipeline.push(message(1, 100, do="gate:a"))
+    pipeline.poller()
+    pipeline.started(busy)
+    pipeline.push(*(message(n, chat) for n in (1, 2) for chat in range(1, 9)))
+    # Then the first update of each is counted in its queue, when nothing is held in reserve any more
+    until(lambda: sum(flower.lengths().values()) == 8)
+    lengths = flower.lengths()
+    assert set(lengths) == {"celery", "updates.0", "updates.1"}
+    assert lengths["updates.0"] == pipeline.redis.llen("updates.0") > 0
+    assert lengths["updates.1"] == pipeline.redis.llen("updates.1") > 0
+    # And its page of the broker shows the queues
+    page = flower.page("broker")
+    assert "updates.0" in page
+    assert "updates.1" in page
+    pipeline.open("a")
+    pipeline.drained()
+    until(lambda: sum(flower.lengths().values()) == 0)
+    flower.close()
