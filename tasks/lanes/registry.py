@@ -11,6 +11,7 @@ from kombu import Connection
 
 from tasks.lanes.connect import connect_like
 from tasks.lanes.leases import LeaseKeeper
+from tasks.lanes.server import check_server
 from tasks.lanes.settler import Settler
 from tasks.lanes.store import MAX_DEATHS
 
@@ -35,10 +36,12 @@ def settler_of(connection: Connection) -> Settler:
 
 
 def keeper_of(settler: Settler, connection: Connection) -> LeaseKeeper:
-    """The lease keeper of a settler, running."""
+    """The lease keeper of a settler, running. Raises ServerUnfit, before anything is taken from such a server."""
     if settler not in _keepers:
         # Its steps must fail soon enough to be tried again within the lease.
         timeout_s = min(5.0, settler.lease_s / 3)
+        with connect_like(connection, timeout_s) as client:
+            check_server(client)
         _keepers[settler] = LeaseKeeper(settler, lambda: connect_like(connection, timeout_s))
     keeper = _keepers[settler]
     keeper.start()
