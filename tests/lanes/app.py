@@ -62,7 +62,7 @@ def build(
         **conf,
     )
     for each in TASKS:
-        app.task(name=each.__name__, bind=True, max_retries=None)(each)
+        app.task(name=each.__name__, bind=True, max_retries=None, shared=False)(each)
     return app
 
 

@@ -1,0 +1,109 @@
+"""What lanes cannot keep is refused with a sentence, before anything is lost by it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery import Celery, Task
+
+from tasks import lanes
+from tasks.lanes.install import LanesStep, check_transport
+from tests.lanes.app import LANE_QUEUES, ORDINARY_QUEUE
+from tests.lanes.lab import Lab, LabMaker
+from tests.lanes.old_server import old_server
+
+
+def test_a_lane_queue_takes_no_message_without_lane_keys(lab: Lab) -> None:
+    with pytest.raises(lanes.PublishRefused, match="say what the message is ordered by"):
+        lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0])
+    assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
+
+
+def test_an_ordinary_queue_takes_no_message_with_lane_keys(lab: Lab) -> None:
+    with pytest.raises(lanes.PublishRefused, match="Declare the queue as a lane queue"):
+        lab.app.tasks["run"].apply_async(queue=ORDINARY_QUEUE, headers=lanes.headers(["lane"]))
+    assert lab.client.llen(ORDINARY_QUEUE) == 0
+
+
+def test_no_keys_at_all_is_an_order_too(lab: Lab) -> None:
+    for name in ("a", "b"):
+        lab.publish(name, [])
+    lab.worker("solo")
+    lab.drained()
+    lab.check_once_each()
+
+
+@pytest.mark.parametrize("when", [{"countdown": 5}, {"eta": "2126-01-01T00:00:00+00:00"}])
+def test_a_lane_queue_takes_no_message_for_later(lab: Lab, when: dict[str, Any]) -> None:
+    with pytest.raises(lanes.PublishRefused, match="eta and countdown are refused"):
+        lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0], headers=lanes.headers(["lane"]), **when)
+    assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
+
+
+def test_a_batch_with_a_refused_message_sends_none_of_it(lab: Lab) -> None:
+    with (
+        pytest.raises(lanes.PublishRefused),
+        lab.app.producer_pool.acquire(block=True) as producer,
+        producer.batch(),
+    ):
+        for headers in (lanes.headers(["lane"]), None):
+            lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0], headers=headers, producer=producer)
+    assert lab.count("appended") == 0
+
+
+def test_a_lane_key_with_a_control_character_is_refused(lab: Lab) -> None:
+    with pytest.raises(ValueError, match="is no lane key"):
+        lab.publish("m", ["two\nlines"])
+    assert lab.client.keys("lanes:*") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"task_annotations": {"run": {"rate_limit": "10/m"}}}, "task run has a rate_limit"),
+        ({"worker_prefetch_multiplier": 0}, "worker_prefetch_multiplier must be at least 1"),
+        ({"options": {"global_keyprefix": "mine:"}}, "lanes do not work with the transport option global_keyprefix"),
+    ],
+)
+def test_a_worker_that_could_not_keep_order_does_not_start(
+    lab: Lab, settings: dict[str, Any], sentence: str
+) -> None:
+    lab.publish("m", ["lane"])
+    worker = lab.worker("solo", is_awaited=False, **settings)
+    assert worker.exit_code() != 0
+    assert sentence in worker.log
+    assert lab.state_of("m") == "ready"
+
+
+def test_a_publisher_with_a_global_keyprefix_is_refused(make_lab: LabMaker) -> None:
+    lab = make_lab(options={"global_keyprefix": "mine:"})
+    with pytest.raises(lanes.Misconfigured, match="global_keyprefix"):
+        lab.publish("m", ["lane"])
+
+
+def test_a_worker_stops_at_a_server_that_is_too_old(make_lab: LabMaker) -> None:
+    with old_server() as url:
+        worker = make_lab(url).worker("solo", is_awaited=False)
+        assert worker.exit_code() != 0
+    assert "Redis 6.0.16 is too old for lanes: use 6.2 or newer, or Valkey" in worker.log
+
+
+def test_a_task_class_that_does_not_know_lanes_is_refused(redis_url: str) -> None:
+    app = Celery("other", broker=redis_url, set_as_current=False)
+    lanes.install(app)
+
+    @app.task(base=Task, shared=False)
+    def stock() -> None:
+        """Would run without asking for its lease."""
+
+    with pytest.raises(lanes.Misconfigured, match=r"task .*stock has a base that is no LaneTask"):
+        LanesStep(SimpleNamespace(app=app))
+
+
+def test_an_app_that_connects_past_the_lanes_is_refused() -> None:
+    app = Celery("other", broker="memory://", set_as_current=False)
+    lanes.install(app)
+    with pytest.raises(lanes.Misconfigured, match="not through lanes"):
+        check_transport(app)
