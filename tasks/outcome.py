@@ -8,6 +8,8 @@ from settings import Settings
 
 #: The longest wait between two attempts, seconds: a service that came back is noticed within a minute.
 LONGEST_BACKOFF_S = 60.0
+#: Characters kept of a message, and of the end of a traceback: a handler may put a whole answer into its error.
+LONGEST_MESSAGE, LONGEST_TRACEBACK = 2_000, 20_000
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,17 @@ def decide(attempt: int, settings: Settings) -> RetryIn | Bury:
 
 
 def problem_of(error: BaseException, attempt: int) -> dict[str, Any]:
-    """What the dead letters say about a failure."""
+    """What the dead letters say about a failure. Raises nothing, whatever the error does when it is asked."""
     return {
         "type": type(error).__name__,
-        "message": str(error),
+        "message": _message_of(error)[:LONGEST_MESSAGE],
         "attempt": attempt,
-        "traceback": "".join(traceback.format_exception(error)),
+        "traceback": "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:],
     }
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as trouble:
+        return f"(no message: its __str__ raised {type(trouble).__name__})"

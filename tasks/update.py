@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown, WorkerTerminate
 from greenlet import GreenletExit  # type: ignore[import-untyped]
-from redis.exceptions import RedisError
 
 from tasks import lanes
 from tasks.bot.client import BotApi
@@ -86,9 +85,10 @@ def fail(delivery: lanes.Delivery, error: Exception) -> NoReturn:
             outcome = delivery.bury(problem)
         else:
             outcome = delivery.retry(delay_s=decision.seconds, problem=problem)
-    except RedisError as away:
-        # Nobody knows of the failure. It is given back as if this process had died.
-        raise Reject(f"could not tell Redis that {delivery.id} failed: {away}", requeue=True) from error
+    except Exception as trouble:
+        # Nobody knows of the failure, and to Celery an update that raised is done: it would be lost, whatever this
+        # trouble is. It is given back as if this process had died.
+        raise Reject(f"could not tell Redis that {delivery.id} failed: {trouble}", requeue=True) from error
     if outcome is Outcome.LOST:
         raise Ignore(f"the lease of {delivery.id} was over when it failed") from error
     if isinstance(decision, Bury):

@@ -38,6 +38,7 @@ def test_a_failed_update_is_tried_again_in_its_place(make_pipeline: MakePipeline
     [
         ("fails:9", "RuntimeError", "attempt {attempt} of {update}"),
         ("exits:9", "HandlerEndedError", "the handler ended with SystemExit: attempt {attempt}"),
+        ("oddly:9", "OddError", "(no message: its __str__ raised LookupError)"),
     ],
 )
 def test_an_update_that_always_fails_is_buried_and_its_chat_goes_on(
