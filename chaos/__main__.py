@@ -19,11 +19,11 @@ from redis.exceptions import RedisError
 
 from chaos import bot
 from chaos.checker import Verdict, check
-from chaos.fleet import WORKERS, Fleet
+from chaos.fleet import Fleet
 from chaos.plan import Blow, blows
+from chaos.systems import LANES, RECIPE, System
 from sandbox import simulator
 from sandbox.server import Server, start_server
-from tasks.lanes.store import Store
 
 LEASE_S = 3.0
 CHATS = 60
@@ -35,29 +35,30 @@ SHOWN = 10
 class Chaos:
     """One run in a folder of its own."""
 
-    def __init__(self, folder: Path, seed: int, rate: float) -> None:
+    def __init__(self, system: System, folder: Path, seed: int, rate: float) -> None:
+        self._system = system
         self._folder = folder
         self._rate = rate
         self._seed = seed
         self._history = folder / "history.jsonl"
         self.redis: Server = start_server(folder / "redis")
         self.telegram = simulator.start("1:CHAOS")
-        self.fleet = Fleet(self._environment(), folder)
+        self.fleet = Fleet(system.parts, self._environment(), folder)
         self.blows = 0
 
     def run(self, seconds: float) -> Verdict:
-        for name in ("poller", *WORKERS):
+        for name in self._system.parts:
             self.fleet.start(name)
         self.telegram.stream(chats=CHATS, rate=self._rate, total=0, seed=self._seed)
         ends_s = time.monotonic() + seconds
-        for blow in blows(self._seed):
+        for blow in blows(self._seed, self._system):
             time.sleep(blow.pause_s)
             if time.monotonic() > ends_s:
                 break
             self._strike(blow)
         self.telegram.stop_stream()
         self._wait_until_calm()
-        for name in ("poller", *WORKERS):
+        for name in self._system.parts:
             self.fleet.stop(name)
         return self._judge()
 
@@ -99,12 +100,12 @@ class Chaos:
     def _wait_until_calm(self) -> None:
         """Until Telegram holds nothing and no lane does either."""
         ends_s = time.monotonic() + CALM_WITHIN_S
-        store = Store(self._client())
+        client = self._client()
         while time.monotonic() < ends_s:
-            for name in ("poller", *WORKERS):
+            for name in self._system.parts:
                 self.fleet.ensure_running(name)
             try:
-                if not self.telegram.stats()["pending"] and not store.pending():
+                if not self.telegram.stats()["pending"] and not self._system.pending(client):
                     return
             except RedisError:
                 pass
@@ -132,7 +133,7 @@ class Chaos:
             "BOT_API_URL": self.telegram.url,
             "BOT": "chaos.bot:handle",
             "REDIS_URL": self.redis.url,
-            "ORDER_BY": "chat+user",
+            "ORDER_BY": self._system.order_by,
             "LEASE_SECONDS": str(LEASE_S),
             "RETRY_BACKOFF": "0.2",
             bot.HISTORY: str(self._history),
@@ -145,12 +146,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to kill for (default: 60)")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000, help="of the plan (default: the clock)")
     parser.add_argument("--rate", type=float, default=100.0, help="updates per second (default: 100)")
+    parser.add_argument("--recipe", action="store_true", help="not lanes, but hash-routed queues on stock Celery")
     parser.add_argument("--keep", type=Path, help="a folder for the history and the logs (default: none is kept)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chaos-") as scratch:
         folder = arguments.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        chaos = Chaos(folder, arguments.seed, arguments.rate)
+        chaos = Chaos(RECIPE if arguments.recipe else LANES, folder, arguments.seed, arguments.rate)
         try:
             verdict = chaos.run(arguments.seconds)
         finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,15 +15,15 @@ from typing import IO
 
 from chaos.checker import Freeze
 
-WORKERS = {"prefork": ("prefork", "4"), "threads": ("threads", "8"), "gevent": ("gevent", "20")}
 #: A warm shutdown waits for running handlers; one that takes longer than this hangs.
 STOP_WITHIN_S = 60.0
 
 
 @dataclass
 class Fleet:
-    """`environment` is what every part gets; logs go to files in `folder`."""
+    """`commands` are those of the parts, by name, `environment` is what each gets; logs go to files in `folder`."""
 
+    commands: dict[str, list[str]]
     environment: dict[str, str]
     folder: Path
     killed: dict[int, float] = field(default_factory=dict)
@@ -32,10 +31,9 @@ class Fleet:
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, name: str) -> None:
-        command = [sys.executable, "-m", "poller"] if name == "poller" else _worker(name)
         with self._log(name) as log:
             self._processes[name] = subprocess.Popen(
-                command, env=self.environment, stdout=log, stderr=log, start_new_session=True
+                self.commands[name], env=self.environment, stdout=log, stderr=log, start_new_session=True
             )
 
     def ensure_running(self, name: str) -> None:
@@ -99,14 +97,6 @@ class Fleet:
 
     def _log(self, name: str) -> IO[bytes]:
         return (self.folder / f"{name}.log").open("ab")
-
-
-def _worker(pool: str) -> list[str]:
-    kind, concurrency = WORKERS[pool]
-    return [
-        *(sys.executable, "-m", "celery", "-A", "tasks", "worker", "-l", "INFO"),
-        *("-n", f"{pool}@chaos", "-P", kind, "-c", concurrency),
-    ]
 
 
 def _children(parent: int) -> list[int]:
