@@ -237,7 +237,14 @@ class Turns:
             return
         if self._settler.pool is None:
             self._settler.claim(tag, starts=True)
-        callback(message)
+            callback(message)
+            return
+        try:
+            callback(message)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            # Celery fell over its content: so would every other worker that is handed it.
+            logger.error("lanes: buried %s, which Celery cannot take: %s", leased.id, error, exc_info=True)
+            self._settler.bury(tag, {"type": type(error).__name__, "message": f"Celery cannot take it: {error}"})
 
     def _give_back_turn_under_way(self) -> None:
         """Its answer is on its way; read it, so that what it brings is released and not left to its lease."""
