@@ -70,6 +70,12 @@ def durability(client: Redis) -> Durability:
     fsync = _config(client, "appendfsync")
     if fsync == "always":
         return Durability(Durable.ALWAYS, "Redis is durable: every write is on disk before it answers (fsync always)")
+    if fsync == "no":  # nobody asks the disk, so that WAITAOF would wait for nothing
+        return Durability(
+            Durable.NOT,
+            "Redis leaves it to the operating system when to write to disk (appendfsync no): if the machine dies, the "
+            "last updates are LOST. Set `appendfsync always`",
+        )
     if _version(info) >= HAS_WAITAOF:
         return Durability(
             Durable.WAITAOF,
