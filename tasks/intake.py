@@ -22,7 +22,7 @@ from tasks.connection import connect_to
 from tasks.lanes.envelope import pack_task
 from tasks.lanes.scripts import script
 from tasks.lanes.server import Durability, Durable, check_server, durability
-from tasks.lanes.store import Appended, NewMessage, Store, append_command
+from tasks.lanes.store import Appended, Guard, NewMessage, Store, append_answer, append_command
 from tasks.routing import KeysError, keys_of, order_of, queue_of
 
 #: The name of the task in tasks/update.py; importing that would build the Celery app.
@@ -34,6 +34,12 @@ WAITAOF_MS = 5_000
 TIMEOUT_S = 10.0
 #: Numbers above it lose digits in Lua. Telegram's ids have 32 bits.
 _MOST_ID = 2**53
+#: In place of what cannot be stored.
+_NOT_KEPT = b'"(nested too deeply)"'
+
+
+class TooDeepError(Exception):
+    """An update with about a thousand levels: nobody could read it back."""
 
 
 class Intake:
@@ -55,12 +61,15 @@ class Intake:
     def connect(cls, settings: Settings) -> Intake:
         return cls(connect_to(settings, TIMEOUT_S), settings)
 
-    def append(self, updates: Sequence[Any]) -> Appended:
-        """Append a batch, in its order. What is no update is buried as it is. Raises RedisError."""
+    def append(self, updates: Sequence[Any], guard: Guard | None = None) -> Appended:
+        """Append a batch, in its order. What is no update is buried as it is.
+
+        Raises RedisError, and LeaseLost when the guard has another fence by now: then nothing was appended.
+        """
         messages = [self._message(update) for update in updates]
         if self.durability.how is Durable.WAITAOF:
-            return self._append_and_wait(messages)
-        return self._store.append(messages)
+            return self._append_and_wait(messages, guard)
+        return self._store.append(messages, guard)
 
     def pending(self) -> int:
         """The backlog: updates that are neither settled nor buried. Raises RedisError."""
@@ -69,9 +78,9 @@ class Intake:
     def close(self) -> None:
         self._store.client.close()
 
-    def _append_and_wait(self, messages: Iterable[NewMessage]) -> Appended:
+    def _append_and_wait(self, messages: Iterable[NewMessage], guard: Guard | None) -> Appended:
         """WAITAOF counts its own connection's writes: it goes with the append, which writes also when all was seen."""
-        command = append_command(messages)
+        command = append_command(messages, guard)
         for _ in range(2):
             with self._store.client.pipeline(transaction=False) as pipe:
                 pipe.execute_command(*command)
@@ -83,23 +92,25 @@ class Intake:
         for reply in (answer, waited):
             if isinstance(reply, Exception):
                 raise reply
+        appended = append_answer(answer)
         if not waited[0]:
             raise RedisTimeoutError(f"Redis did not write to disk within {WAITAOF_MS / 1000:g} s")
-        return Appended(*answer)
+        return appended
 
     def _message(self, update: Any) -> NewMessage:
         number = update.get("update_id") if isinstance(update, dict) else None
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_ID:
             return self._malformed(update)
-        problem, lanes = None, []
+        problem, lanes, body = None, [], _NOT_KEPT
         try:
+            body = _json(update)
             lanes = keys_of(update, self._order_by)
-        except KeysError as error:
-            problem = {"type": "KeysError", "message": str(error)}
+        except (KeysError, TooDeepError) as error:
+            problem = {"type": type(error).__name__, "message": str(error)}
         return NewMessage(
             id=f"{self._bot_id}:{number}",
             queue=queue_of(lanes, number, self._queues),
-            stored=pack_task(TASK, _told(update, number), _BODY % _json(update)),
+            stored=pack_task(TASK, _told(update, number), _BODY % body),
             # One Redis may serve several bots; the same chat id is another chat for each.
             lanes=[f"{self._bot_id}/{key}" for key in lanes],
             once=(str(self._bot_id), number),
@@ -107,7 +118,10 @@ class Intake:
         )
 
     def _malformed(self, update: Any) -> NewMessage:
-        raw = _json(update)
+        try:
+            raw = _json(update)
+        except TooDeepError:
+            raw = _NOT_KEPT
         return NewMessage(
             id=f"{self._bot_id}:malformed:{hashlib.sha256(raw).hexdigest()[:16]}",
             queue=queue_of([], 0, self._queues),
@@ -123,7 +137,12 @@ def _told(update: dict[str, Any], number: int) -> str:
 
 
 def _json(update: Any) -> bytes:
+    """Raises TooDeepError."""
     try:
         return orjson.dumps(update)
-    except TypeError:  # half a surrogate pair, or a number beyond 64 bits: slower, and takes anything
+    except TypeError:  # half a surrogate pair, a number beyond 64 bits, 250 levels: slower, and takes almost anything
+        pass
+    try:
         return json.dumps(update).encode()
+    except RecursionError:
+        raise TooDeepError("it is nested too deeply to be stored") from None
