@@ -174,7 +174,5 @@ def test_a_batch_for_both_kinds_of_queues_reaches_both(lab: Lab) -> None:
 
 def test_a_message_published_twice_under_one_name_is_there_once(lab: Lab) -> None:
     for name in ("m", "m2"):
-        lab.app.tasks["run"].apply_async(
-            task_id=name, queue=QUEUE, headers=lanes.headers(["lane"], once=("shop", 7))
-        )
+        lab.app.tasks["run"].apply_async(task_id=name, queue=QUEUE, headers=lanes.headers(["lane"], once=("shop", 7)))
     assert (lab.count("appended"), lab.count("seen"), lab.count("pending")) == (1, 1, 1)

@@ -67,9 +67,7 @@ def test_a_lane_key_with_a_control_character_is_refused(lab: Lab) -> None:
         ({"options": {"global_keyprefix": "mine:"}}, "lanes do not work with the transport option global_keyprefix"),
     ],
 )
-def test_a_worker_that_could_not_keep_order_does_not_start(
-    lab: Lab, settings: dict[str, Any], sentence: str
-) -> None:
+def test_a_worker_that_could_not_keep_order_does_not_start(lab: Lab, settings: dict[str, Any], sentence: str) -> None:
     lab.publish("m", ["lane"])
     worker = lab.worker("solo", is_awaited=False, **settings)
     assert worker.exit_code() != 0

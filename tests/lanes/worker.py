@@ -22,6 +22,11 @@ ROOT = Path(__file__).parents[2]
 READY = " ready."
 
 
+def environment(settings: dict[str, Any], more: dict[str, str]) -> dict[str, str]:
+    """For `celery -A tests.lanes.app`: `settings` are the arguments of app.build."""
+    return {**os.environ, "LANES_TEST": json.dumps(settings), **more}
+
+
 class Worker:
     """`settings` are the arguments of app.build; `name` is what it is called in the history."""
 
@@ -48,7 +53,7 @@ class Worker:
             self.process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**os.environ, "LANES_TEST": json.dumps(settings), "LANES_WORKER": name, **(env or {})},
+                env=environment(settings, {"LANES_WORKER": name, **(env or {})}),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
