@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -48,19 +49,30 @@ def _run(options: argparse.Namespace, stage: Stage) -> None:
         results += ROWS[name](stage)
     took_s = round(time.monotonic() - began_s)
     about = {"command": command, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "seconds": took_s}
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_bytes(
-        orjson.dumps(report.document(results, **about, machine=here), option=orjson.OPT_INDENT_2) + b"\n"
-    )
+    _write(_file(options), report.document(results, **about, machine=here))
     rounds = f"medians of {stage.scale.rounds} rounds (least – most), the sides taking turns; fsync always"
     print(report.table(results), "", rounds, f"$ {command}   # {took_s} s", machine.line(here), sep="\n")
+
+
+def _file(options: argparse.Namespace) -> Path:
+    """A part of the rows must not take the place of a whole run."""
+    if options.json is not None:
+        return Path(options.json)
+    return DATA / ("partial.json" if options.only or options.quick else "latest.json")
+
+
+def _write(file: Path, document: dict[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Lanes beside stock Celery, side by side.")
     parser.add_argument("--only", action="append", choices=ROWS, help="a row; may be given several times")
     parser.add_argument("--quick", action="store_true", help="a few hundred messages: to see that everything runs")
-    parser.add_argument("--json", type=Path, default=DATA / "latest.json", metavar="FILE", help="default: %(default)s")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help=f"default: {DATA}/latest.json, {DATA}/partial.json for less than all"
+    )
     return parser
 
 
