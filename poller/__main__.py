@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from redis.exceptions import RedisError
 
 from poller.answer import TelegramTroubleError, TokenRefusedError
+from poller.lead import ANSWER_WITHIN_S, Lead
 from poller.log import start_logging
 from poller.loop import Poller
 from poller.patience import Patience
@@ -20,6 +21,7 @@ from poller.stop import Stop, Stopping
 from poller.tally import Tally
 from poller.telegram import Telegram
 from settings import Settings, SettingsError, load
+from tasks.connection import connect_to
 from tasks.intake import Intake
 from tasks.lanes.errors import ServerUnfit
 from tasks.routing import OrderByError, order_of
@@ -98,6 +100,7 @@ def _poller(settings: Settings, token: str, stop: Stop) -> Poller:
     return Poller(
         telegram=telegram,
         intake=intake,
+        lead=Lead(connect_to(settings, ANSWER_WITHIN_S), settings.bot_id, with_redis, stop),
         room=Room(intake, settings.max_pending, with_redis, stop),
         tally=Tally(),
         stop=stop,

@@ -1,7 +1,8 @@
-"""Fetch, append, confirm: the poller's main path.
+"""Fetch, append, confirm: the poller's main path, for as long as this poller leads.
 
 Promises that no offset is sent before Redis holds everything below it durably, and that it ends only when asked to
-or when Telegram refuses the token: all other trouble is waited out with the batch in hand.
+or when Telegram refuses the token: all other trouble is waited out with the batch in hand. Only a batch that was
+fetched under a lead that is lost since is dropped: Telegram gives it to the new leader (lead.py has the argument).
 Does not promise that a batch is fetched once: what was not confirmed comes again, and append drops what it has seen.
 """
 
@@ -13,12 +14,15 @@ from typing import Any
 
 from poller.answer import ConflictError, TelegramTroubleError, TokenRefusedError
 from poller.batch import Position, admitted, newest_id
+from poller.lead import Lead
 from poller.patience import Patience
 from poller.room import Room
 from poller.stop import Stop, Stopping
 from poller.tally import Tally
 from poller.telegram import Telegram
 from tasks.intake import Intake
+from tasks.lanes.errors import LeaseLost
+from tasks.lanes.store import Guard
 
 log = logging.getLogger("poller")
 
@@ -36,6 +40,7 @@ class Poller:
 
     telegram: Telegram
     intake: Intake
+    lead: Lead
     room: Room
     tally: Tally
     stop: Stop
@@ -44,6 +49,9 @@ class Poller:
     kinds: frozenset[str]
     poll_timeout_s: int
 
+    #: Of the lead that was taken last.
+    _guard: Guard | None = field(default=None, init=False)
+    _position: Position = field(default_factory=Position, init=False)
     #: The offset of the last poll, and when it began.
     _polled: tuple[int | None, float] = field(default=(None, float("-inf")), init=False)
     #: The offset of the last poll that was answered.
@@ -51,19 +59,34 @@ class Poller:
 
     def run(self) -> None:
         """Until asked to stop. Raises TokenRefusedError."""
-        position = Position()
         with suppress(Stopping):
-            self.room.look()
             while not self.stop.is_asked:
-                self.room.wait()
-                updates = self._fetch(position.offset_at(time.time()))
-                # Dying here, Telegram still has the batch and sends it again.
-                self._append(updates)
-                # Dying here, it sends the batch again too: append drops what it has seen.
-                position = position.after(updates, time.time())
-                # Only now may Telegram forget the batch: the next poll says so.
-        self._confirm(position.offset_at(time.time()))
+                self._begin(self.lead.take())
+                with suppress(LeaseLost):
+                    self._poll_on()
+        self._confirm(self._position.offset_at(time.time()))
+        # Dying before this, the next poller has to wait until the lease is over.
+        self.lead.resign()
         self.tally.tell()
+
+    def _begin(self, guard: Guard) -> None:
+        """A new lead knows no offset: another poller may have led in between. Raises Stopping."""
+        if guard != self._guard:
+            self._guard, self._position = guard, Position()
+            self.room.look()
+
+    def _poll_on(self) -> None:
+        """Raises LeaseLost, with nothing in hand that Telegram has been told to forget; Stopping; TokenRefusedError."""
+        while not self.stop.is_asked:
+            self.room.wait()
+            updates = self._fetch(self._position.offset_at(time.time()))
+            # Dying here, Telegram still has the batch and sends it again. Losing the lead here, it goes to the new
+            # leader, and the append changes nothing.
+            self._append(updates)
+            # Dying here, or losing the lead, Telegram sends the batch again too: append drops what it has seen.
+            self._position = self._position.after(updates, time.time())
+            # Only now may Telegram forget the batch: the next poll says so. By whomever and however late it is said,
+            # all that is below this offset is in the lanes.
 
     def _fetch(self, offset: int | None) -> list[Any]:
         """The next batch, empty when none came. Raises Stopping in the middle of a long poll and leaves it behind.
@@ -81,8 +104,14 @@ class Poller:
             self.stop.sleep(began_at_s + SAME_OFFSET_EVERY_S - time.monotonic())
 
     def _poll(self, offset: int | None) -> list[Any]:
+        self.lead.check()
+        # Frozen here, this poll is sent under a lost lead: it names what is appended, and the new leader polls again.
         self._polled = (offset, time.monotonic())
-        updates = self.telegram.updates(offset, self._timeout_s())
+        try:
+            updates = self.telegram.updates(offset, self._timeout_s())
+        except ConflictError:
+            self.lead.check()  # the other one may be the new leader; else it knows nothing of our Redis: waited out
+            raise
         if updates and newest_id(updates) is None:
             # Appended, they would be buried again with every poll.
             raise TelegramTroubleError("no update of the batch has an id, so that no offset gets past it")
@@ -97,9 +126,10 @@ class Poller:
         """Returns when Redis holds the batch durably, however long that takes. Raises Stopping before it does.
 
         An append that was left behind may have taken effect or not; the batch is not confirmed and comes again.
+        Raises LeaseLost when another poller leads by now; nothing was appended.
         """
         wanted = admitted(updates, self.kinds)
-        appended = self.with_redis.until_it_works(lambda: self.intake.append(wanted)) if wanted else None
+        appended = self.with_redis.until_it_works(lambda: self.intake.append(wanted, self._guard)) if wanted else None
         if appended:
             self.room.pending = appended.pending
         self.tally.count(len(updates), len(updates) - len(wanted), appended)

@@ -6,7 +6,7 @@ class LanesError(Exception):
 
 
 class LeaseLost(LanesError):  # noqa: N818 - a state of affairs, and the word of the documentation
-    """Somebody else may have this message by now: the one who asks must stop and change nothing."""
+    """Somebody else may have this message, or the lead, by now: the one who asks must stop and change nothing."""
 
 
 class ServerUnfit(LanesError):  # noqa: N818 - see above

@@ -1,4 +1,4 @@
-"""Loads the Lua verbs and binds their arguments by the names their headers give.
+"""Loads Lua verbs and binds their arguments by the names their headers give.
 
 A header is the contract: `-- ARGV  holder lease_ms` are the fixed arguments, `--       then id fence, …` the group
 that repeats. A call that does not fit it raises TypeError before anything is sent.
@@ -16,20 +16,22 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import NoScriptError
 
-_LUA = files("tasks.lanes") / "lua"
 _FIXED = re.compile(r"^-- ARGV  (.*)$", re.MULTILINE)
 _GROUP = re.compile(r"^--       then ([\w ]+?)(?:,.*)?$", re.MULTILINE)
+
+LANES = "tasks.lanes"
 
 Argument = str | bytes | int | float
 
 
 class Script:
-    """One verb. `group` is empty where nothing repeats."""
+    """One verb of a package, from its folder `lua`. `group` is empty where nothing repeats."""
 
-    def __init__(self, name: str) -> None:
-        verb = (_LUA / f"{name}.lua").read_text()
+    def __init__(self, name: str, package: str = LANES) -> None:
+        lua = files(package) / "lua"
+        verb = (lua / f"{name}.lua").read_text()
         self.name = name
-        self.source = (_LUA / "prelude.lua").read_text() + verb
+        self.source = (lua / "prelude.lua").read_text() + verb
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self.fixed, self.group = _contract(name, verb)
 
@@ -67,5 +69,5 @@ def _contract(name: str, verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 @cache
-def script(name: str) -> Script:
-    return Script(name)
+def script(name: str, package: str = LANES) -> Script:
+    return Script(name, package)

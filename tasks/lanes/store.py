@@ -17,6 +17,7 @@ from typing import Any
 from redis import Redis
 
 from tasks.lanes import keys
+from tasks.lanes.errors import LeaseLost
 from tasks.lanes.scripts import Argument, script
 
 #: A script that looks at more in one step would hold up everybody else's.
@@ -47,6 +48,14 @@ class NewMessage:
     lanes: Sequence[str]
     once: tuple[str, int] | None = None
     problem: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Who may append, for appenders that take turns: the hash `key` has the field `fence`, and the others' are old."""
+
+    key: str
+    fence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +106,11 @@ class Store:
     def __init__(self, client: Redis) -> None:
         self.client = client
 
-    def append(self, messages: Iterable[NewMessage]) -> Appended:
-        """Append a whole batch, all or nothing. Raises ValueError for a lane key with control characters."""
-        return Appended(*script("append").run(self.client, append_command(messages)))
+    def append(self, messages: Iterable[NewMessage], guard: Guard | None = None) -> Appended:
+        """Append a whole batch, all or nothing. Raises LeaseLost when the guard has another fence by now, and
+        ValueError for a lane key with control characters.
+        """
+        return append_answer(script("append").run(self.client, append_command(messages, guard)))
 
     def turn(
         self,
@@ -182,10 +193,17 @@ class Store:
         return verb.run(self.client, verb.command(keys, group, **fixed))
 
 
-def append_command(messages: Iterable[NewMessage]) -> list[Argument]:
+def append_command(messages: Iterable[NewMessage], guard: Guard | None = None) -> list[Argument]:
     """The append as a command, for whoever sends more along with it."""
+    guards, fence = ([guard.key], guard.fence) if guard else ([], "")
     rows = map(_append_row, messages)
-    return script("append").command((), rows, seen_ttl_s=keys.SEEN_TTL_S, seen_block=keys.SEEN_BLOCK)
+    return script("append").command(guards, rows, seen_ttl_s=keys.SEEN_TTL_S, seen_block=keys.SEEN_BLOCK, fence=fence)
+
+
+def append_answer(answer: list[int] | None) -> Appended:
+    if answer is None:
+        raise LeaseLost("somebody else appends by now; nothing was appended")
+    return Appended(*answer)
 
 
 def turn_command(

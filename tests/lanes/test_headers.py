@@ -12,7 +12,7 @@ import pytest
 import tasks.lanes
 from tasks.lanes import keys
 from tasks.lanes.scripts import Argument, Script, script
-from tasks.lanes.store import NewMessage, Store
+from tasks.lanes.store import Guard, NewMessage, Store
 
 LUA = Path(tasks.lanes.__file__).parent / "lua"
 VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem != "prelude")
@@ -130,9 +130,9 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     # verb, how the store is called, the answer it gets, KEYS sent, groups sent
     (
         "append",
-        lambda s: s.append([NewMessage("1", "q", "x", ["a"]), NewMessage("2", "q", "x", [])]),
+        lambda s: s.append([NewMessage("1", "q", "x", ["a"]), NewMessage("2", "q", "x", [])], Guard("g", "5")),
         [2, 0, 0, 2],
-        0,
+        1,
         2,
     ),
     ("turn", lambda s: s.turn(["q", "r"], holder="h", lease_ms=1, room=1, settles=[("1", "5")]), [[], 0, 0], 2, 1),

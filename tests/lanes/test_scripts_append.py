@@ -9,7 +9,8 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from tasks.lanes import keys
-from tasks.lanes.store import Appended, NewMessage, Store
+from tasks.lanes.errors import LeaseLost
+from tasks.lanes.store import Appended, Guard, NewMessage, Store
 from tests.lanes.reading import read
 from tests.lanes.state import CLOCK, State, buried, leased, ready, seed, standing, waiting
 
@@ -213,3 +214,22 @@ def test_a_full_server_takes_all_of_a_batch_or_nothing(client: Redis, store: Sto
     # Then nothing of it is stored, and nothing remembered
     assert read(client) == State()
     assert store.append([update(n, f"chat:{n}") for n in range(100)]).added == 100
+
+
+def test_an_appender_whose_guard_has_another_fence_changes_nothing(client: Redis, store: Store) -> None:
+    # Given a guard that somebody else has taken, and one that is gone
+    client.hset("guard", mapping={"fence": "5"})
+    # When the one before appends a batch late
+    for late in (Guard("guard", "4"), Guard("gone", "5")):
+        with pytest.raises(LeaseLost):
+            store.append([update(10, "a")], late)
+    client.delete("guard")
+    # Then nothing has changed
+    assert read(client) == State()
+
+
+def test_an_appender_whose_fence_is_the_guards_appends(client: Redis, store: Store) -> None:
+    client.hset("guard", mapping={"fence": "5"})
+    store.append([new(A, "a")], Guard("guard", "5"))
+    client.delete("guard")
+    assert read(client) == standing(ready(A, "a"), counts={"appended": 1})

@@ -115,7 +115,9 @@ def test_above_the_backlog_limit_it_stops_fetching_says_so_and_goes_on(
 
 def test_a_backlog_left_by_the_last_poller_counts(simulator: Simulator, start_poller: StartPoller) -> None:
     simulator.push(*(message() for _ in range(5)))
-    start_poller(MAX_PENDING=4).tells("fetching stops")
+    killed = start_poller(MAX_PENDING=4)
+    killed.tells("fetching stops")
+    killed.kill()
     polls = simulator.stats()["polls"]
     start_poller(MAX_PENDING=4).tells("backlog 5 is over MAX_PENDING 4: fetching stops")
     assert simulator.stats()["polls"] == polls

@@ -1,10 +1,12 @@
 -- append: put a whole batch at the end of its lanes, all or nothing; what was seen before is dropped.
--- KEYS  none
--- ARGV  seen_ttl_s seen_block
+-- KEYS  1 guard  hash, may be left out: nothing is appended unless its field `fence` is ARGV's
+-- ARGV  seen_ttl_s seen_block fence
 --       then id queue stored scope number problem lanes, once for each message: `scope` and `number` (may be empty)
 --       are what it is remembered by, a `problem` buries it at once, `lanes` are keys joined by \n
--- Returns {added, seen, buried, pending}
-local seen_ttl_s, seen_block = unpack(ARGV, 1, 2)
+-- Returns {added, seen, buried, pending}, or nil when the guard has another fence
+local seen_ttl_s, seen_block, fence = unpack(ARGV, 1, 3)
+
+if KEYS[1] and redis.call('HGET', KEYS[1], 'fence') ~= fence then return false end
 
 local added, seen, buried = 0, 0, 0
 local remember = {}
@@ -43,7 +45,7 @@ local function add(id, queue, stored, problem, lanes)
   if first_everywhere(id, lanes) then to_ready(id, queue) end
 end
 
-for i = 3, #ARGV, 7 do
+for i = 4, #ARGV, 7 do
   local id, queue, stored, scope, number, problem, lanes = unpack(ARGV, i, i + 6)
   if was_seen(id, scope, tonumber(number)) then
     seen = seen + 1

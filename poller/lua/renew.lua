@@ -1,0 +1,9 @@
+-- renew: extend the lead, also when its lease was over and nobody has taken it yet.
+-- KEYS  1 leader  hash
+-- ARGV  fence lease_ms
+-- Returns 1, or 0 when the lead was lost
+local fence, lease_ms = unpack(ARGV, 1, 2)
+
+if last_fence() ~= fence then return 0 end
+redis.call('HSET', leader, 'until_ms', now_ms + lease_ms)
+return 1
