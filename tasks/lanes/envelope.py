@@ -45,13 +45,12 @@ def pack(message: dict[str, Any]) -> bytes:
     """A message as kombu's `Channel._put` gets it, without its lane headers."""
     headers, properties = message["headers"], message["properties"]
     message_id = headers.get("id")
-    known = {**_TASK_HEADERS, "root_id": message_id} if "task" in headers else {}
-    known["id"] = message_id
+    known = {**_TASK_HEADERS, "root_id": message_id, "id": message_id} if "task" in headers and message_id else {}
     envelope: dict[str, Any] = {
         "headers": {k: v for k, v in headers.items() if k not in (LANE_KEYS, ONCE) and not _same(known, k, v)}
     }
     kept = {k: v for k, v in properties.items() if k not in _NOT_STORED and not _same(_PROPERTIES, k, v)}
-    if properties.get("correlation_id") != message_id:
+    if not message_id or properties.get("correlation_id") != message_id:
         kept["correlation_id"] = properties.get("correlation_id")
     if kept:
         envelope["properties"] = kept
