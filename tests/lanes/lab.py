@@ -70,11 +70,10 @@ class Lab:
         task: str = "run",
         queue: str = described.LANE_QUEUES[0],
         **kwargs: Any,
-    ) -> str:
+    ) -> None:
         """One message, which app.py's `task` runs with these arguments."""
         self.lanes[message_id] = lane_keys
-        self._send(task, message_id, lane_keys, queue, kwargs)
-        return message_id
+        self.send(message_id, lane_keys, task=task, queue=queue, kwargs=kwargs)
 
     def publish_many(self, messages: Mapping[str, Sequence[str]], **kwargs: Any) -> None:
         """Many at once: id -> lane keys; each goes to the queue of its first key."""
@@ -82,13 +81,20 @@ class Lab:
         with self.app.producer_pool.acquire(block=True) as producer, producer.batch(500):
             for message_id, lane_keys in messages.items():
                 queue = described.LANE_QUEUES[sum(lane_keys[0].encode()) % len(described.LANE_QUEUES)]
-                self._send("run", message_id, lane_keys, queue, kwargs, producer=producer)
+                self.send(message_id, lane_keys, queue=queue, kwargs=kwargs, producer=producer)
 
-    def _send(
-        self, task: str, message_id: str, lane_keys: Sequence[str], queue: str, kwargs: dict[str, Any], **more: Any
+    def send(
+        self,
+        message_id: str,
+        lane_keys: Sequence[str],
+        *,
+        task: str = "run",
+        queue: str = described.LANE_QUEUES[0],
+        **options: Any,
     ) -> None:
+        """One message that `check_once_each` does not ask for, with options of apply_async."""
         self.app.tasks[task].apply_async(
-            kwargs=kwargs, task_id=message_id, queue=queue, headers=lanes.headers(list(lane_keys)), **more
+            task_id=message_id, queue=queue, headers=lanes.headers(list(lane_keys)), **options
         )
 
     def publish_plainly(self, task: str, task_id: str, *, kwargs: dict[str, Any] | None = None, **options: Any) -> None:

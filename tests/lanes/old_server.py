@@ -14,7 +14,7 @@ class _Client(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         queued: list[bytes] | None = None
         while line := self.rfile.readline():
-            command = [self._word().upper() for _ in range(int(line[1:]))][0]
+            command, *_ = [self._word().upper() for _ in range(int(line[1:]))]
             if command == b"EXEC":
                 self.wfile.write(b"*%d\r\n%s" % (len(queued or ()), b"".join(queued or ())))
                 queued = None

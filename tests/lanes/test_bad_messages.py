@@ -153,7 +153,7 @@ def test_a_batch_is_one_append_whatever_happens_to_the_scripts(lab: Lab) -> None
     lab.client.config_resetstat()
     with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():
         for n in range(50):
-            lab._send("run", f"m{n}", ["lane"], QUEUE, {}, producer=producer)
+            lab.send(f"m{n}", ["lane"], producer=producer)
         lab.client.script_flush()
     # Then all of it is in its lane, in order, by one step (which was sent twice)
     stats = lab.client.info("commandstats")["cmdstat_evalsha"]
@@ -166,7 +166,7 @@ def test_a_batch_is_one_append_whatever_happens_to_the_scripts(lab: Lab) -> None
 
 def test_a_batch_for_both_kinds_of_queues_reaches_both(lab: Lab) -> None:
     with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():
-        lab._send("run", "m", ["lane"], QUEUE, {}, producer=producer)
+        lab.send("m", ["lane"], producer=producer)
         lab.publish_plainly("plain", "p", producer=producer)
     lab.worker("solo")
     lab.ended("m", "p")

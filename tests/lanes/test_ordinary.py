@@ -75,7 +75,7 @@ def test_celery_inspect_and_control_see_and_steer_lanes(lab: Lab, pool: str, slo
     # When it is told to leave a queue alone, messages of that queue wait, and others do not
     assert "ok" in tell(lab, worker, lab.app.control.cancel_consumer, "orders.1")
     until(lambda: "orders.1" not in {queue["name"] for queue in ask(lab, worker, "active_queues")})
-    lab.publish("left alone", ["other"], queue="orders.1") if False else lab.publish("alone", ["x"], queue="orders.1")
+    lab.publish("alone", ["x"], queue="orders.1")
     lab.publish("not:alone", ["y"], queue="orders.2")
     lab.ended("not:alone")
     assert lab.state_of("alone") == "ready"
@@ -124,8 +124,7 @@ def test_a_message_that_is_revoked_while_it_runs_is_dropped_too(lab: Lab) -> Non
 
 
 def test_a_message_that_has_expired_is_dropped_and_its_lane_goes_on(lab: Lab) -> None:
-    lab.lanes["old"] = lab.lanes["behind"] = ["lane"]
-    lab._send("run", "old", ["lane"], LANE_QUEUES[0], {}, expires=-10)
+    lab.send("old", ["lane"], expires=-10)
     lab.publish("behind", ["lane"])
     lab.worker("threads", 2)
     lab.drained()

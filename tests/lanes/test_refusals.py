@@ -43,13 +43,13 @@ def test_a_lane_queue_takes_no_message_for_later(lab: Lab, when: dict[str, Any])
 
 
 def test_a_batch_with_a_refused_message_sends_none_of_it(lab: Lab) -> None:
-    with (
-        pytest.raises(lanes.PublishRefused),
-        lab.app.producer_pool.acquire(block=True) as producer,
-        producer.batch(),
-    ):
-        for headers in (lanes.headers(["lane"]), None):
-            lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0], headers=headers, producer=producer)
+    def publish_both() -> None:
+        with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():
+            for headers in (lanes.headers(["lane"]), None):
+                lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0], headers=headers, producer=producer)
+
+    with pytest.raises(lanes.PublishRefused):
+        publish_both()
     assert lab.count("appended") == 0
 
 

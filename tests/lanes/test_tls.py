@@ -79,6 +79,6 @@ def test_redis_ca_is_what_our_own_connections_trust(
         assert client.ping()
     _, other = _authority(tmp_path)
     for trusted in ({"REDIS_CA": str(other)}, {}):
-        with connect_to(load(env={"REDIS_URL": tls_server.url, **trusted}, env_file=None)) as client:
-            with pytest.raises(redis.ConnectionError, match="certificate verify failed"):
-                client.ping()
+        client = connect_to(load(env={"REDIS_URL": tls_server.url, **trusted}, env_file=None))
+        with client, pytest.raises(redis.ConnectionError, match="certificate verify failed"):
+            client.ping()

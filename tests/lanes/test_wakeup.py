@@ -46,7 +46,7 @@ def test_an_idle_worker_is_woken_by_whatever_makes_a_message_ready(make_lab: Lab
     wait_until_idle(lab)
     # When one is appended, it runs; and so do many of one lane, each after the other
     for n in range(20):
-        lab.publish(f"appended {n}".replace(" ", ":"), ["lane"])
+        lab.publish(f"appended:{n}", ["lane"])
     lab.drained()
     # Then each ran once
     del lab.lanes["settled"]

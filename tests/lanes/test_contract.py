@@ -1,0 +1,222 @@
+"""What lanes take from the inside of kombu, Celery, billiard and redis-py: says what moved when one of them did.
+
+Each row is a name that tasks/lanes uses although nobody promised it, and what it uses it for. A row that fails names
+the file of ours to look at. The behaviour behind the names is tested by the other files of this folder.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+from billiard.pool import ApplyResult, Pool
+from celery import Celery, bootsteps, signals
+from celery.app.task import Context, Task
+from celery.concurrency import asynpool
+from celery.concurrency.asynpool import AsynPool
+from celery.concurrency.base import BasePool
+from celery.concurrency.gevent import TaskPool as GeventPool
+from celery.concurrency.prefork import TaskPool as PreforkPool
+from celery.concurrency.thread import TaskPool as ThreadPool
+from celery.exceptions import TaskRevokedError
+from celery.utils.collections import LimitedSet
+from celery.worker import state
+from celery.worker.components import Pool as PoolStep
+from celery.worker.consumer import Consumer
+from celery.worker.request import Request, create_request_cls
+from kombu import Connection, Producer
+from kombu import transport as kombu_transport
+from kombu.message import Message
+from kombu.transport import redis as stock
+from kombu.transport import virtual
+
+from tasks.lanes.task import LaneRequest, LaneTask
+
+#: The versions that all of this was read in. A new minor version wants to be read again: then change it here and in
+#: pyproject.toml.
+READ = {"celery": "5.7", "kombu": "5.7", "billiard": "4.3", "redis": "8.1"}
+
+
+@pytest.mark.parametrize("package", READ)
+def test_the_versions_are_those_whose_source_was_read(package: str) -> None:
+    installed = version(package)
+    assert installed.startswith(READ[package] + "."), (
+        f"{package} {installed} is installed, lanes were written for {READ[package]}: read what changed, see README.md"
+    )
+
+
+NAMES = [
+    (stock.MultiChannelPoller, "on_poll_start on_readable get _register _client_registered", "transport.py: Poller"),
+    (stock.MultiChannelPoller, "_unregister_from_poll _on_connection_disconnect", "transport.py: Poller.unwatch"),
+    (stock.QoS, "append ack reject can_consume_max_estimate", "transport.py: QoS"),
+    (virtual.QoS, "can_consume", "transport.py: kombu asks it before it reads a channel"),
+    (stock.Channel, "QoS _new_queue _put _get _purge _delete", "channel.py: queues"),
+    (stock.Channel, "basic_consume _basic_cancel active_queues", "channel.py: consumers"),
+    (stock.Channel, "_on_connection_disconnect _close_clients _create_client", "channel.py, turns.py: connections"),
+    (stock.Channel, "create_publish_batch global_keyprefix", "channel.py: publishing"),
+    (stock.PublishBatch, "publish flush discard _check_usable", "publish.py: LanesBatch"),
+    (stock.Transport, "Channel register_with_event_loop", "transport.py: Transport"),
+    (stock, "SentinelChannel SentinelTransport", "transport.py: sentinel"),
+    (Connection, "get_transport_cls as_uri transport_options", "install.py, connect.py"),
+    (Producer, "batch", "publish.py: kombu's producer.batch()"),
+    (Message, "delivery_tag", "task.py: the tag of a message"),
+    (Task, "Request retry run", "task.py: LaneTask"),
+    (Context, "called_directly delivery_info get", "delivery.py: delivery_of"),
+    (Request, "revoked execute_using_pool", "task.py: LaneRequest"),
+    (Consumer, "on_decode_error on_close create_task_handler", "install.py: BuryUndecodable"),
+    (BasePool, "is_green uses_semaphore num_processes", "install.py: LanesStep"),
+    (PreforkPool, "flush", "prefork.py"),
+    (AsynPool, "flush maintain_pool _flush_writer", "prefork.py"),
+    (Pool, "maintain_pool", "prefork.py"),
+    (ApplyResult, "discard", "prefork.py"),
+    (LimitedSet, "discard add", "task.py: forgetting a revoke"),
+    (state, "revoked task_ready", "task.py"),
+    (signals, "task_postrun worker_shutdown", "task.py, install.py"),
+    (bootsteps, "StartStopStep", "install.py"),
+    (redis.Redis, "parse_response", "turns.py: Line.read"),
+    (redis.Connection, "send_command can_read disconnect", "turns.py: Line"),
+]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "user"), [(owner, name, user) for owner, names, user in NAMES for name in names.split()]
+)
+def test_a_name_is_where_it_was(owner: Any, name: str, user: str) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name} any more; tasks/lanes/{user} uses it"
+
+
+SIGNATURES = [
+    (stock.MultiChannelPoller._register, "self channel client type"),
+    (stock.MultiChannelPoller._client_registered, "self channel client cmd"),
+    (stock.MultiChannelPoller._unregister_from_poll, "self fileno"),
+    (stock.MultiChannelPoller.get, "self callback timeout"),
+    (stock.QoS.append, "self message delivery_tag"),
+    (stock.QoS.ack, "self delivery_tag"),
+    (stock.QoS.reject, "self delivery_tag requeue"),
+    (stock.Channel._put, "self queue message kwargs"),
+    (stock.Channel._new_queue, "self queue auto_delete kwargs"),
+    (stock.Channel._get, "self queue"),
+    (stock.Channel._purge, "self queue"),
+    (stock.Channel._basic_cancel, "self consumer_tag"),
+    (stock.Channel._on_connection_disconnect, "self connection"),
+    (stock.Channel._create_client, "self asynchronous"),
+    (stock.Channel.create_publish_batch, "self max_size"),
+    (stock.PublishBatch.__init__, "self channel max_size"),
+    (AsynPool._flush_writer, "self proc writer"),
+    (redis.Connection.can_read, "self timeout"),
+]
+
+
+@pytest.mark.parametrize(("function", "parameters"), SIGNATURES, ids=[each[0].__qualname__ for each in SIGNATURES])
+def test_a_function_takes_what_it_took(function: Any, parameters: str) -> None:
+    now = [name for name in inspect.signature(function).parameters if name not in ("kwargs", "options")]
+    expected = [name for name in parameters.split() if name != "kwargs"]
+    assert now[: len(expected)] == expected, f"{function.__qualname__} takes {now} now, and took {expected}"
+
+
+def test_the_poller_keeps_its_books_in_the_same_shape() -> None:
+    poller = stock.MultiChannelPoller()
+    assert isinstance(poller._fd_to_chan, dict), (
+        "transport.py enters its sockets into _fd_to_chan: fd -> (channel, kind)"
+    )
+    assert isinstance(poller._chan_to_sock, dict), "transport.py removes its sockets from _chan_to_sock"
+    assert isinstance(poller._channels, set), "transport.py lets each of _channels take its turn"
+    source = inspect.getsource(stock.MultiChannelPoller._register)
+    assert "self._fd_to_chan[sock.fileno()] = (channel, type)" in source, "the value of _fd_to_chan has changed"
+    assert "self._chan_to_sock[(channel, client, type)] = sock" in source, "the key of _chan_to_sock has changed"
+
+
+def test_a_channel_holds_what_turns_look_at() -> None:
+    source = inspect.getsource(virtual.Channel) + inspect.getsource(virtual.Transport)
+    assert "self._active_queues" in source, "channel.py: active_lane_queues reads _active_queues"
+    assert "self.connection._callbacks[queue] = " in source, "turns.py calls connection._callbacks[queue]"
+    assert "self._delivered" in (qos := inspect.getsource(virtual.QoS)), "turns.py counts qos._delivered"
+    assert "self._dirty" in qos, "turns.py counts qos._dirty"
+    assert "cycle" in inspect.getsource(stock.Transport.__init__), "transport.py replaces Transport.cycle"
+    assert "arguments" in inspect.getsource(virtual.Channel.queue_declare) or "**kwargs" in inspect.getsource(
+        virtual.Channel.queue_declare
+    ), "channel.py: _new_queue gets the arguments of the declaration"
+
+
+def test_a_batch_hands_itself_to_put() -> None:
+    assert "_publish_batch=self" in inspect.getsource(stock.PublishBatch.publish), (
+        "channel.py: _put finds its batch as _publish_batch"
+    )
+
+
+def test_celery_asks_revoked_right_before_it_gives_a_request_to_the_pool() -> None:
+    class Refused(LaneRequest):
+        def revoked(self) -> bool:
+            return True
+
+    app = Celery("contract", set_as_current=False)
+    task = app.tasks["celery.backend_cleanup"]
+    given: list[Any] = []
+    pool = SimpleNamespace(apply_async=lambda *args, **kwargs: given.append(args))
+    for made in (Refused, create_request_cls(Refused, task, pool, "host", None, app=app)):
+        request = made.__new__(made)
+        request.id, request._task = "an id", task
+        with pytest.raises(TaskRevokedError):
+            request.execute_using_pool(pool)
+    assert given == [], "task.py: LaneRequest.revoked() is what keeps a message that was given back from running"
+
+
+def test_a_request_knows_its_message_and_its_headers() -> None:
+    source = inspect.getsource(Request.__init__)
+    assert "self._message = message" in source, "task.py: revoked() reads the tag of _message"
+    assert "self._request_dict = " in source, "task.py: revoked() reads the lane header from _request_dict"
+    assert "'properties': properties" in source, "delivery.py: the child finds the tag in request.properties"
+    assert "self._app = app" in source, "task.py: revoked() finds the lanes through _app"
+
+
+def test_a_revoke_remembers_when_it_came() -> None:
+    revokes = LimitedSet()
+    revokes.add("an id", now=12.5)
+    assert revokes._data["an id"][0] == 12.5, "task.py: _forget_old_revoke compares state.revoked._data[id][0]"
+    assert isinstance(state.revoked, LimitedSet)
+
+
+def test_a_stopping_consumer_flushes_the_pool() -> None:
+    assert "self.pool.flush()" in inspect.getsource(Consumer.on_close), (
+        "prefork.py replaces pool.flush, which the consumer's on_close called"
+    )
+    stock_flush = inspect.getsource(AsynPool.flush)
+    for part in ("outbound_buffer", "_active_writers", "_cache", "maintain_pool", "_write_to", "_flush_writer"):
+        assert part in stock_flush, f"prefork.py does what AsynPool.flush does, which knows no {part} any more"
+    assert "'_write_job'" in stock_flush
+    assert hasattr(ApplyResult, "_write_to"), "prefork.py writes on to job._write_to"
+    assert "job._writer" in inspect.getsource(asynpool), "prefork.py finds a job's half-written pipe by job._writer"
+
+
+def test_the_pools_are_of_the_kinds_they_were() -> None:
+    assert PreforkPool.uses_semaphore, "install.py: a pool that uses a semaphore is one that forks"
+    assert not ThreadPool.uses_semaphore
+    assert not GeventPool.uses_semaphore
+    assert GeventPool.is_green, "install.py: a green pool gets no reserve"
+
+
+def test_the_steps_stand_where_ours_are_hung_on() -> None:
+    assert f"{PoolStep.__module__}:{PoolStep.__name__}" == "celery.worker.components:Pool", (
+        "install.py: LanesStep.requires"
+    )
+    app = Celery("contract", set_as_current=False)
+    for part in ("worker", "consumer"):
+        assert isinstance(app.steps[part], set), f"install.py adds a step to app.steps[{part!r}]"
+    assert "on_decode_error" in inspect.getsource(Consumer.create_task_handler), (
+        "install.py: BuryUndecodable replaces consumer.on_decode_error"
+    )
+
+
+def test_the_aliases_lead_to_transports() -> None:
+    assert {"redis", "rediss", "sentinel"} <= set(kombu_transport.TRANSPORT_ALIASES), "install.py re-points them"
+
+
+def test_a_task_may_name_its_request_class() -> None:
+    assert LaneTask.Request == "tasks.lanes.task:LaneRequest"
+    assert "symbol_by_name(task.Request)" in inspect.getsource(
+        __import__("celery.worker.strategy", fromlist=["default"]).default
+    ), "task.py: Celery makes its requests from task.Request"

@@ -1,0 +1,49 @@
+"""How much a worker holds beyond its free slots."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.lanes.reserve import EXPECTED_WAIT_S, Reserve
+
+
+def learned(*runs_s: float) -> Reserve:
+    reserve = Reserve()
+    for run_s in runs_s:
+        reserve.ran(run_s)
+    return reserve
+
+
+def test_nobody_knows_yet_how_quick_they_are() -> None:
+    assert Reserve().size(slots=2, most=30) == 0
+
+
+def test_quick_ones_get_as_many_as_start_within_the_expected_wait() -> None:
+    assert learned(*[0.001] * 200).size(slots=2, most=1000) == pytest.approx(2 * 20, abs=1)
+    assert learned(*[0.001] * 200).size(slots=2, most=30) == 30
+
+
+def test_slow_ones_get_none() -> None:
+    assert learned(*[0.001] * 200, *[1.0] * 3).size(slots=8, most=120) == 0
+
+
+def test_what_was_given_back_was_too_much() -> None:
+    reserve = learned(*[0.001] * 200)
+    reserve.was_given_back()
+    assert reserve.size(slots=2, most=30) == 0
+    assert learned(*[10.0] * 200).size(slots=2, most=30) == 0
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1000)), st.integers(1, 100), st.integers(0, 1000))
+def test_it_is_never_negative_nor_more_than_the_most(runs_s: list[float], slots: int, most: int) -> None:
+    assert 0 <= learned(*runs_s).size(slots, most) <= most
+
+
+@settings(deadline=None)
+@given(st.floats(1e-4, 10), st.integers(1, 100))
+def test_all_of_it_is_expected_to_start_soon(run_s: float, slots: int) -> None:
+    size = learned(*[run_s] * 300).size(slots, 10**9)
+    assert size * run_s / slots <= EXPECTED_WAIT_S * 1.01

@@ -1,0 +1,266 @@
+"""The settler's books: what is held, what Redis has to hear, and how much room there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tasks.lanes import clock
+from tasks.lanes import settler as settler_module
+from tasks.lanes.handoff import DONE, GONE, STARTED
+from tasks.lanes.settler import Pool, Settler
+from tasks.lanes.store import Leased
+
+
+class Clock:
+    """Time that only passes when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(clock, "now_s", lambda: self.now)
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def settler(time: Clock) -> Iterator[Settler]:
+    made = Settler(lease_s=15)
+    made.pool = Pool(slots=lambda: 4, forks=True, spare=0)
+    yield made
+    made.handoff.close()
+
+
+def take(settler: Settler, *ids: str, died: int = 0, suspects_wait: bool = False) -> list[str]:
+    """A turn brings these; gives their tags."""
+    leased = [Leased(each, "1", "q", died, 0, None, b"") for each in ids]
+    return [held.tag for held in settler.turn_ended(leased, clock.now_s(), suspects_wait=suspects_wait)]
+
+
+# -- room
+
+
+def test_room_is_the_slots_that_nothing_takes(settler: Settler) -> None:
+    assert settler.room() == 4
+    take(settler, "a", "b")
+    assert settler.room() == 2
+    assert settler.room(occupied=1) == 1
+    take(settler, "c", "d", "e")
+    assert settler.room() == 0
+
+
+def test_room_comes_back_when_a_message_leaves_the_books(settler: Settler) -> None:
+    done, gone, back, buried = take(settler, "a", "b", "c", "d")
+    settler.done(done)
+    settler.gone(gone)
+    settler.give_back(back)
+    settler.bury(buried, {})
+    assert settler.room() == 4
+    assert settler.holding() == 0
+
+
+def test_without_a_pool_there_is_no_room(settler: Settler) -> None:
+    settler.pool = None
+    assert settler.room() == 0
+
+
+def test_a_suspect_is_held_alone(settler: Settler) -> None:
+    [tag] = take(settler, "suspect", died=2)
+    assert settler.room() == 0
+    settler.done(tag)
+    assert settler.room() == 4
+
+
+def test_a_suspect_that_waits_gets_an_empty_worker_and_one_place(settler: Settler) -> None:
+    [tag] = take(settler, "a", suspects_wait=True)
+    assert settler.room() == 0
+    settler.done(tag)
+    assert settler.room() == 1
+
+
+def test_quick_runs_make_room_for_a_reserve(settler: Settler, time: Clock) -> None:
+    settler.pool = Pool(slots=lambda: 4, forks=True, spare=15)
+    for n in range(200):
+        [tag] = take(settler, f"m{n}")
+        settler.claim(tag, starts=True)
+        time.now += 0.001
+        settler.done(tag)
+    assert settler.room() > 4
+
+
+# -- claims
+
+
+def test_what_was_given_back_cannot_be_claimed(settler: Settler) -> None:
+    [tag] = take(settler, "a")
+    assert settler.give_back_unclaimed() == 1
+    assert not settler.claim(tag, starts=True)
+    assert list(settler.take_outbox().releases) == [("a", "1", False)]
+
+
+def test_what_was_claimed_is_not_given_back_as_unclaimed(settler: Settler) -> None:
+    [tag] = take(settler, "a")
+    assert settler.claim(tag, starts=False)
+    assert settler.give_back_unclaimed() == 0
+    assert settler.holds(tag)
+
+
+def test_nothing_begins_after_its_lease(settler: Settler, time: Clock) -> None:
+    [tag] = take(settler, "a")
+    time.now += 15
+    assert not settler.claim(tag, starts=True)
+    assert settler.holding() == 0
+
+
+def test_a_renewed_lease_can_be_claimed_later(settler: Settler, time: Clock) -> None:
+    [tag] = take(settler, "a")
+    time.now += 10
+    settler.renewed([("a", "1")], [], clock.now_s())
+    time.now += 10
+    assert settler.claim(tag, starts=True)
+
+
+def test_only_what_waited_too_long_is_given_back(settler: Settler, time: Clock) -> None:
+    take(settler, "old")
+    time.now += 0.06
+    take(settler, "new")
+    assert settler.give_back_unclaimed(older_than_s=0.05) == 1
+    assert [each[0] for each in settler.take_outbox().releases] == ["old"]
+
+
+def test_only_one_queue_is_given_back(settler: Settler) -> None:
+    take(settler, "a")
+    assert settler.give_back_unclaimed(queue="another") == 0
+    assert settler.give_back_unclaimed(queue="q") == 1
+
+
+# -- deaths
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_a_death_counts_when_the_message_had_begun(settler: Settler, began: bool) -> None:
+    [tag] = take(settler, "a")
+    settler.claim(tag, starts=False)
+    if began:
+        settler.handoff.report(STARTED, tag)
+        settler.read_handoff()
+    settler.give_back(tag, died=True)
+    assert list(settler.take_outbox().releases) == [("a", "1", began)]
+
+
+# -- what Redis hears
+
+
+def test_a_settle_stays_in_the_books_until_its_turn_has_ended(settler: Settler) -> None:
+    [tag] = take(settler, "a")
+    settler.done(tag)
+    assert settler.plan_turn() == [("a", "1")]
+    assert not settler.has_settles()
+    assert settler.leases() == [("a", "1")]
+    settler.turn_failed()
+    assert settler.answer_lost
+    assert settler.plan_turn() == [("a", "1")]
+    settler.turn_ended([], 0, suspects_wait=False)
+    assert settler.leases() == []
+    assert settler.plan_turn() == []
+
+
+def test_a_turn_that_cannot_have_run_leaves_nothing_to_reconcile(settler: Settler) -> None:
+    settler.turn_failed(may_have_run=False)
+    assert not settler.answer_lost
+
+
+def test_done_twice_is_told_once(settler: Settler) -> None:
+    [tag] = take(settler, "a")
+    settler.handoff.report(DONE, tag)
+    settler.read_handoff()
+    settler.done(tag)
+    assert settler.plan_turn() == [("a", "1")]
+
+
+def test_what_was_retried_is_not_settled(settler: Settler) -> None:
+    [tag] = take(settler, "a")
+    settler.handoff.report(GONE, tag)
+    settler.read_handoff()
+    settler.done(tag)
+    assert settler.plan_turn() == []
+
+
+def test_what_could_not_be_told_is_told_first_the_next_time(settler: Settler) -> None:
+    first, second, third, fourth, fifth, sixth = take(settler, *"abcdef")
+    settler.done(first)
+    settler.give_back(second)
+    settler.bury(third, {})
+    outbox = settler.take_outbox()
+    settler.done(fourth)
+    settler.give_back(fifth)
+    settler.bury(sixth, {})
+    settler.put_back(outbox)
+    again = settler.take_outbox()
+    assert [each[0] for each in again.settles] == ["a", "d"]
+    assert [each[0] for each in again.releases] == ["b", "e"]
+    assert [each[0] for each in again.burials] == ["c", "f"]
+    assert not settler.has_outbox()
+
+
+def test_releases_and_burials_are_urgent_and_settles_wait_for_a_turn(settler: Settler) -> None:
+    done, back, buried = take(settler, "a", "b", "c")
+    settler.done(done)
+    assert settler.has_outbox()
+    assert not settler.has_urgent()
+    settler.give_back(back)
+    assert settler.has_urgent()
+    settler.take_outbox()
+    settler.bury(buried, {})
+    assert settler.has_urgent()
+
+
+# -- leases
+
+
+def test_a_lease_that_was_lost_while_it_ran_keeps_its_slot_and_is_not_settled(settler: Settler) -> None:
+    [tag] = take(settler, "a")
+    settler.claim(tag, starts=True)
+    assert settler.renewed([("a", "1")], ["a"], clock.now_s()) == ["a"]
+    assert not settler.holds(tag)
+    assert settler.leases() == []
+    assert settler.room() == 3
+    settler.done(tag)
+    assert settler.room() == 4
+    assert not settler.has_outbox()
+
+
+def test_a_lease_that_was_lost_before_it_began_is_forgotten(settler: Settler) -> None:
+    [tag] = take(settler, "a")
+    assert settler.renewed([("a", "1")], ["a"], clock.now_s()) == []
+    assert not settler.claim(tag, starts=True)
+    assert settler.room() == 4
+
+
+def test_what_a_pool_never_began_is_not_renewed_for_ever(settler: Settler, time: Clock) -> None:
+    dropped, running = take(settler, "dropped", "running")
+    settler.claim(dropped, starts=False)
+    settler.claim(running, starts=True)
+    time.now += 16
+    assert settler.leases() == [("running", "1")]
+
+
+def test_an_old_fence_does_not_touch_a_new_hand_out(settler: Settler) -> None:
+    take(settler, "a")
+    settler.done("a#0")
+    settler.give_back("a#0")
+    assert settler.holds("a#1")
+    assert not settler.has_outbox()
+
+
+def test_it_wakes_the_loop_that_takes_turns_or_else_the_keeper(settler: Settler) -> None:
+    tags = take(settler, "a", "b")
+    settler.done(tags[0])
+    assert settler.outbox_signal.wait(0), "nobody takes turns: the lease keeper settles"
+    settler.consumers = 1
+    settler.done(tags[1])
+    assert not settler.outbox_signal.wait(0)
+    assert settler_module.os.read(settler.handoff.reader, 10) == b"\n"
