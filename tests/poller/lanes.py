@@ -16,6 +16,14 @@ def lane(redis_url: str, chat: int = 7) -> list[int]:
     return [int(message_id.decode().rpartition(":")[2]) for message_id in ids]
 
 
+def lanes(redis_url: str) -> list[list[int]]:
+    """The same for every chat that has one."""
+    prefix = f"{keys.LANE}{BOT_ID}/chat:"
+    with connect(redis_url) as client:
+        chats = [int(name.decode().removeprefix(prefix)) for name in client.keys(prefix + "*")]
+    return [lane(redis_url, chat) for chat in chats]
+
+
 def buried(redis_url: str) -> int:
     with connect(redis_url) as client:
         return int(client.zcard(keys.DEAD))

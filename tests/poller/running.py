@@ -35,6 +35,10 @@ class RunningPoller:
         for line in self._process.stderr:
             self.lines.append(line.rstrip("\n"))
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def told(self, text: str) -> list[str]:
         """The lines so far that hold this text."""
         return [line for line in self.lines if text in line]
