@@ -17,7 +17,7 @@ def test_a_poller_killed_at_any_moment_loses_nothing_and_repeats_nothing(pipelin
     pipeline.worker("threads", 8)
     pipeline.push(*conversations(chats=60, each=50))
     # When one poller after the other is killed at work
-    for confirmed in (100, 700, 1500, 2200):
+    for confirmed in (250, 1500):
         poller = pipeline.poller()
         until(lambda: pipeline.simulator.stats()["confirmed"] >= confirmed)  # noqa: B023 - waited for here
         poller.kill()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, message
 from tests.poller.waiting import until
@@ -33,35 +31,37 @@ def test_a_failed_update_is_tried_again_in_its_place(make_pipeline: MakePipeline
     assert pipeline.leftovers() == []
 
 
-@pytest.mark.parametrize(
-    ("do", "kind", "text"),
-    [
-        ("fails:9", "RuntimeError", "attempt {attempt} of {update}"),
-        ("exits:9", "HandlerEndedError", "the handler ended with SystemExit: attempt {attempt}"),
-        ("oddly:9", "OddError", "(no message: its __str__ raised LookupError)"),
-    ],
-)
-def test_an_update_that_always_fails_is_buried_and_its_chat_goes_on(
-    make_pipeline: MakePipeline, pool: tuple[str, int], do: str, kind: str, text: str
+#: What a handler does to fail, and what the dead letters say of it: type and message.
+FAILURES = {
+    "fails:9": ("RuntimeError", "attempt {attempt} of {update}"),
+    "exits:9": ("HandlerEndedError", "the handler ended with SystemExit: attempt {attempt}"),
+    "oddly:9": ("OddError", "(no message: its __str__ raised LookupError)"),
+}
+
+
+def test_updates_that_always_fail_are_buried_and_their_chats_go_on(
+    make_pipeline: MakePipeline, pool: tuple[str, int]
 ) -> None:
-    # Given an update that always fails, and the next one of its chat
+    # Given three chats with an update that always fails, and another one
     pipeline = make_pipeline(RETRY_BACKOFF=0.01, MAX_ATTEMPTS=2)
-    failing, following = pipeline.push(message(1, 7, do=do), message(2, 7))
+    failing = pipeline.push(*(message(1, chat, do=do) for chat, do in enumerate(FAILURES, 1)))
+    following = pipeline.push(*(message(2, chat) for chat, _ in enumerate(FAILURES, 1)))
     # When they run
     pipeline.poller()
     pipeline.worker(*pool)
     pipeline.drained()
-    # Then the first one was tried so often and then buried, with every failure
-    happened = [(event.what, event.update) for event in pipeline.history]
-    assert happened == [*[("start", failing), ("raise", failing)] * 2, ("start", following), ("end", following)]
-    buried = f"{BOT_ID}:{failing}"
-    assert pipeline.dead() == [buried]
-    problems = pipeline.problems(buried)
-    assert [problem["attempt"] for problem in problems] == [1, 2]
-    for problem in problems:
-        assert problem["type"] == kind
-        assert problem["message"] == text.format(attempt=problem["attempt"], update=failing)
-        assert "in handle" in problem["traceback"]
+    # Then the failing ones were tried so often and then buried, and only then their chats went on
+    assert sorted(pipeline.dead()) == sorted(f"{BOT_ID}:{update}" for update in failing)
+    for bad, good, (kind, text) in zip(failing, following, FAILURES.values(), strict=True):
+        happened = [(event.what, event.update) for event in pipeline.history if event.update in (bad, good)]
+        assert happened == [*[("start", bad), ("raise", bad)] * 2, ("start", good), ("end", good)]
+        # And every failure is written down
+        problems = pipeline.problems(f"{BOT_ID}:{bad}")
+        assert [problem["attempt"] for problem in problems] == [1, 2]
+        for problem in problems:
+            told = text.format(attempt=problem["attempt"], update=bad)
+            assert (problem["type"], problem["message"]) == (kind, told)
+            assert "in handle" in problem["traceback"]
 
 
 def test_while_an_update_waits_for_its_next_attempt_only_its_chat_waits(make_pipeline: MakePipeline) -> None:
