@@ -45,6 +45,24 @@ def test_the_messages_of_a_killed_worker_run_elsewhere_in_order(make_lab: LabMak
     assert set(ids(second, "end")) == set(lab.lanes)
 
 
+@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
+def test_a_lease_is_renewed_while_its_handler_computes(make_lab: LabMaker, pool: str, slots: int) -> None:
+    # Given a handler that never waits for anything, and a worker that would run its message again
+    lab = make_lab(options=SHORT)
+    lab.publish("busy", ["lane"], task="compute", gate="open")
+    lab.worker(pool, slots)
+    lab.started("busy")
+    lab.worker("threads", 8)
+    # When it goes on for several leases
+    first_ms = lab.client.zscore("lanes:leases", "busy")
+    until(lambda: (lab.client.zscore("lanes:leases", "busy") or 0) > first_ms + 3000)
+    # Then it is still the only one
+    lab.open("open")
+    lab.drained()
+    lab.check_once_each()
+    assert lab.count("expired") == 0
+
+
 def test_the_children_of_a_killed_main_process_stop_with_it(lab: Lab) -> None:
     # Given a prefork worker whose children run messages
     lab.publish_many({"a": ["a"], "b": ["b"]}, gate="open")
