@@ -12,12 +12,13 @@ from typing import Any
 from celery import Celery, bootsteps, signals
 from kombu import transport as kombu_transport
 
+from tasks.lanes.books import Pool
 from tasks.lanes.connect import connect_like
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.prefork import keep_written_jobs
 from tasks.lanes.registry import settler_of, stop_keepers
 from tasks.lanes.server import check_server
-from tasks.lanes.settler import Pool, Settler
+from tasks.lanes.settler import Settler
 from tasks.lanes.store import Store
 from tasks.lanes.task import LaneTask, connect_signals
 

@@ -14,8 +14,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tasks.lanes import clock, native
+from tasks.lanes.books import Outbox
 from tasks.lanes.reserve import GIVE_BACK_AFTER_S
-from tasks.lanes.settler import Outbox, Settler
+from tasks.lanes.settler import Settler
 from tasks.lanes.store import Store
 
 logger = get_logger(__name__)
@@ -84,7 +85,7 @@ class LeaseKeeper:
         now_s = clock.now_s()
         if not self._settler.consumers:
             self._settler.read_handoff()
-        self._settler.give_back_unclaimed(older_than_s=GIVE_BACK_AFTER_S)
+        self._settler.give_back_waiting(longer_than_s=GIVE_BACK_AFTER_S)
         if self._must_tell(now_s):
             self._attempt(self._tell)
         if now_s >= self._next_renewal_s:

@@ -11,65 +11,13 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.lanes import clock, native
+from tasks.lanes.books import SUSPECT_AFTER, Held, Lease, Outbox, Pool, tag_of
 from tasks.lanes.handoff import DONE, STARTED, Handoff
 from tasks.lanes.reserve import Reserve
 from tasks.lanes.store import MAX_DEATHS, Leased
-
-Lease = tuple[str, str]  # (message id, fence)
-
-#: After so many deaths a message is handed out alone (turn.lua has the same number).
-SUSPECT_AFTER = 2
-
-
-@dataclass(frozen=True)
-class Pool:
-    """What the settler must know of the pool that runs the messages.
-
-    `slots` gives how many run at once; `forks` says that they run in other processes, which cannot ask the settler;
-    `spare` is the most to hold beyond the free slots, for each slot.
-    """
-
-    slots: Callable[[], int]
-    forks: bool
-    spare: int
-
-
-@dataclass(slots=True)
-class Held:
-    """A message in our hands. Until `deadline_s` (clock.now_s) nobody else can have it."""
-
-    id: str
-    fence: str
-    queue: str
-    died: int
-    deadline_s: float
-    taken_s: float
-    claimed_s: float | None = None  # given to the pool for good: from then on it may have started
-    is_started: bool = False
-    is_lost: bool = False  # somebody else may have it; its slot is taken until the handler ends
-
-    @property
-    def tag(self) -> str:
-        return tag_of(self.id, self.fence)
-
-
-@dataclass
-class Outbox:
-    """What Redis has not been told yet."""
-
-    settles: deque[Lease] = field(default_factory=deque)
-    releases: deque[tuple[str, str, bool]] = field(default_factory=deque)  # with: its process died
-    burials: deque[tuple[str, str, dict[str, Any]]] = field(default_factory=deque)
-
-
-def tag_of(message_id: str, fence: str) -> str:
-    return f"{message_id}#{fence}"
 
 
 class Settler:
@@ -86,6 +34,7 @@ class Settler:
         self.consumers = 0  # channels that take turns; without one the lease keeper settles
         self._lock = native.lock()
         self._held: dict[str, Held] = {}
+        self._occupied = 0  # slots that run something else
         self._suspects = 0
         self._suspects_wait = False
         self._outbox = Outbox()
@@ -109,6 +58,7 @@ class Settler:
             return 0
         slots = self.pool.slots()
         with self._lock:
+            self._occupied = occupied
             held = len(self._held)
             if self._suspects or (self._suspects_wait and held):
                 return 0
@@ -200,26 +150,28 @@ class Settler:
             self._outbox.burials.append((held.id, held.fence, problem))
         self.outbox_signal.set()
 
-    def give_back_unclaimed(self, *, queue: str | None = None, older_than_s: float | None = None) -> int:
-        """Release what no pool has been given, uncounted; returns how many that were."""
-        now_s = clock.now_s()
+    def give_back_unclaimed(self, queue: str | None = None) -> int:
+        """Release, uncounted, what no pool has been given; returns how many that were."""
         with self._lock:
-            back = [
-                tag
-                for tag, held in self._held.items()
-                if held.claimed_s is None
-                and not held.is_lost
-                and queue in (None, held.queue)
-                and (older_than_s is None or now_s - held.taken_s > older_than_s)
-            ]
-            for tag in back:
-                held = self._held[tag]
-                self._forget(tag)
-                self._outbox.releases.append((held.id, held.fence, False))
-            if back and older_than_s is not None:
+            back = [held for held in self._unclaimed() if queue in (None, held.queue)]
+            self._release_unstarted(back)
+        return len(back)
+
+    def give_back_waiting(self, longer_than_s: float) -> int:
+        """Release, uncounted, what waits behind others: as many as there are beyond the free slots, the newest first.
+
+        What has a slot and is only slow to start stays: on a busy machine it would come back and be late again.
+        """
+        if self.pool is None:
+            return 0
+        slots, now_s = self.pool.slots(), clock.now_s()
+        with self._lock:
+            unclaimed = self._unclaimed()
+            free = max(0, slots - self._occupied - (len(self._held) - len(unclaimed)))
+            back = [held for held in unclaimed[free:] if now_s - held.taken_s > longer_than_s]
+            self._release_unstarted(back)
+            if back:
                 self._reserve.was_given_back()
-        if back:
-            self.outbox_signal.set()
         return len(back)
 
     def give_back_all(self) -> None:
@@ -309,6 +261,16 @@ class Settler:
                 self._reserve.ran(clock.now_s() - held.claimed_s)
             self._outbox.settles.append((held.id, held.fence))
             return True
+
+    def _unclaimed(self) -> list[Held]:
+        return [held for held in self._held.values() if held.claimed_s is None and not held.is_lost]
+
+    def _release_unstarted(self, back: list[Held]) -> None:
+        for held in back:
+            self._forget(held.tag)
+            self._outbox.releases.append((held.id, held.fence, False))
+        if back:
+            self.outbox_signal.set()
 
     def _forget(self, tag: str) -> Held | None:
         held = self._held.pop(tag, None)

@@ -9,73 +9,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
 from kombu.log import get_logger
 from redis.exceptions import NoScriptError
 
 from tasks.lanes import clock, envelope, keys
+from tasks.lanes.books import tag_of
 from tasks.lanes.errors import Misconfigured
+from tasks.lanes.line import OVERDUE_S, Line
 from tasks.lanes.registry import keeper_of
 from tasks.lanes.scripts import script
-from tasks.lanes.settler import Settler, tag_of
+from tasks.lanes.settler import Settler
 from tasks.lanes.store import Leased, Turned, turn_answer, turn_command
 
 logger = get_logger(__name__)
 
 #: How long to block on the bells, seconds. A bell that got lost (its worker died) costs at most this.
 BELL_TIMEOUT_S = 1
-#: An answer that takes longer will not come: the connection is dropped, and what was asked is asked again.
-OVERDUE_S = 15.0
 #: More in one answer would keep Redis from its other clients.
 MOST_IN_A_TURN = 200
 
 TURN, BELL, WAKE = "TURN", "BELL", "WAKE"
-
-
-@dataclass
-class Line:
-    """One connection, on which at most one command is under way."""
-
-    kind: str
-    client: Any = None
-    sent_s: float | None = None  # monotonic
-
-    @property
-    def is_waiting(self) -> bool:
-        return self.sent_s is not None
-
-    def send(self, channel: Any, command: list[Any]) -> None:
-        if self.client is None:
-            self.client = channel._create_client(asynchronous=True)
-        channel.connection.cycle.watch(channel, self.client, self.kind)
-        self.sent_s = monotonic()
-        self.client.connection.send_command(*command)
-
-    def read(self) -> Any:
-        """The answer. Whatever is raised, the command is no longer under way."""
-        try:
-            return self.client.parse_response(self.client.connection, self.kind)
-        finally:
-            self.sent_s = None
-
-    def is_overdue(self) -> bool:
-        return self.sent_s is not None and monotonic() - self.sent_s > OVERDUE_S
-
-    def has_answer(self, within_s: float) -> bool:
-        return bool(self.client.connection.can_read(timeout=within_s))
-
-    def drop(self, channel: Any) -> None:
-        self.sent_s = None
-        client, self.client = self.client, None
-        connection = getattr(client, "connection", None)
-        if connection is not None:
-            if channel.connection is not None:  # a loop that went on polling a closed socket would break
-                channel.connection.cycle.unwatch(channel, client, self.kind)
-            client.connection = None
-            connection.disconnect()
 
 
 class Turns:

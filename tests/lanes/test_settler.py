@@ -8,8 +8,9 @@ import pytest
 
 from tasks.lanes import clock
 from tasks.lanes import settler as settler_module
+from tasks.lanes.books import Pool
 from tasks.lanes.handoff import DONE, GONE, STARTED
-from tasks.lanes.settler import Pool, Settler
+from tasks.lanes.settler import Settler
 from tasks.lanes.store import Leased
 
 
@@ -123,12 +124,31 @@ def test_a_renewed_lease_can_be_claimed_later(settler: Settler, time: Clock) -> 
     assert settler.claim(tag, starts=True)
 
 
-def test_only_what_waited_too_long_is_given_back(settler: Settler, time: Clock) -> None:
-    take(settler, "old")
+def test_what_waits_behind_a_slow_one_is_given_back_when_it_waited_too_long(settler: Settler, time: Clock) -> None:
+    settler.pool = Pool(slots=lambda: 1, forks=False, spare=15)
+    [slow, *_] = take(settler, "slow", "old")
+    settler.claim(slow, starts=True)
     time.now += 0.06
     take(settler, "new")
-    assert settler.give_back_unclaimed(older_than_s=0.05) == 1
+    assert settler.give_back_waiting(longer_than_s=0.05) == 1
     assert [each[0] for each in settler.take_outbox().releases] == ["old"]
+
+
+def test_what_has_a_slot_stays_however_late_it_starts(settler: Settler, time: Clock) -> None:
+    # A busy machine: given back, it would come again and be late again.
+    settler.pool = Pool(slots=lambda: 2, forks=False, spare=0)
+    take(settler, "a", "b")
+    time.now += 5
+    assert settler.give_back_waiting(longer_than_s=0.05) == 0
+
+
+def test_a_slot_that_runs_something_else_is_not_free(settler: Settler, time: Clock) -> None:
+    settler.pool = Pool(slots=lambda: 2, forks=False, spare=0)
+    take(settler, "a", "b")
+    settler.room(occupied=1)
+    time.now += 0.06
+    assert settler.give_back_waiting(longer_than_s=0.05) == 1
+    assert [each[0] for each in settler.take_outbox().releases] == ["b"]
 
 
 def test_only_one_queue_is_given_back(settler: Settler) -> None:
