@@ -51,12 +51,34 @@ def leads(poller: RunningPoller) -> None:
     until(lambda: poller.told("leading"), SOON_S)
 
 
+def wait_for_the_end_of_its_lease(redis_url: str) -> None:
+    """Of the one that Redis knows now."""
+    with connect(redis_url) as client:
+        until_ms = int(client.hget(LEADER % BOT_ID, "until_ms") or 0)
+        until(lambda: client.time()[0] * 1000 > until_ms)
+
+
 def all_arrived(simulator: Simulator, redis_url: str) -> None:
     """The stream is over, and every update of it stands in its lane once, in order."""
     until(lambda: simulator.stats()["confirmed"] == MANY)
     found = lanes(redis_url)
     assert all(each == sorted(each) for each in found)
     assert sorted(chain.from_iterable(found)) == list(range(1, MANY + 1))
+
+
+def test_a_long_poll_is_longer_than_a_lease_and_the_lead_stays(
+    simulator: Simulator, start_poller: StartPoller, redis_url: str
+) -> None:
+    # Given a leader in a long poll
+    leader, standby = start_pair(start_poller)
+    until(lambda: simulator.stats()["polls"])
+    # When the lease it has now would be over
+    wait_for_the_end_of_its_lease(redis_url)
+    # Then it still leads, by that one poll
+    pushed = simulator.push(message())
+    until(lambda: lane(redis_url) == pushed)
+    assert (standby.told("leading"), leader.told("lost the lead")) == ([], [])
+    assert not leader.told("Telegram: ")
 
 
 def test_the_leader_is_killed_under_load_and_the_other_goes_on(
@@ -165,12 +187,11 @@ def test_a_batch_in_hand_survives_an_outage_that_is_longer_than_a_lease(
     # Given a poller whose append waits for Redis
     poller = start_poller(REDIS_URL=own_redis.url)
     until(lambda: simulator.stats()["polls"])
-    with writes_held_up(own_redis) as append_waits, connect(own_redis.url) as client:
+    with writes_held_up(own_redis) as append_waits:
         pushed = simulator.push(message())
         until(append_waits)
         # When its lease is over
-        until_ms = int(client.hget(LEADER % BOT_ID, "until_ms") or 0)
-        until(lambda: client.time()[0] * 1000 > until_ms)
+        wait_for_the_end_of_its_lease(own_redis.url)
     # Then it goes on with what it has: nobody else has led
     until(lambda: simulator.stats()["confirmed"] == 1)
     assert lane(own_redis.url) == pushed
