@@ -9,7 +9,7 @@ from itertools import chain
 import pytest
 import requests
 
-from poller.lead import LEADER
+from poller.lead import LEADER, LEASE_MS
 from sandbox.server import Server, start_server
 from sandbox.simulator import Simulator
 from tasks.lanes.connect import connect
@@ -72,9 +72,12 @@ def test_a_long_poll_is_longer_than_a_lease_and_the_lead_stays(
     # Given a leader in a long poll
     leader, standby = start_pair(start_poller)
     until(lambda: simulator.stats()["polls"])
-    # When the lease it has now would be over
-    wait_for_the_end_of_its_lease(redis_url)
-    # Then it still leads, by that one poll
+    with connect(redis_url) as client:
+        fence, until_ms = client.hmget(LEADER % BOT_ID, "fence", "until_ms")
+        # When the lease it has now, and another one, would be over
+        until(lambda: int(client.hget(LEADER % BOT_ID, "until_ms") or 0) > int(until_ms or 0) + LEASE_MS)
+        # Then it still leads, by that one poll
+        assert client.hget(LEADER % BOT_ID, "fence") == fence
     pushed = simulator.push(message())
     until(lambda: lane(redis_url) == pushed)
     assert (standby.told("leading"), leader.told("lost the lead")) == ([], [])
