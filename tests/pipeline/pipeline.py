@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,8 +38,16 @@ def message(number: int, chat: int, user: int | None = None, do: str = "") -> di
 
 
 def conversations(chats: int, each: int) -> list[dict[str, Any]]:
-    """So many chats, each with its messages 1, 2, …; all talk at the same time."""
-    return [message(number, chat) for number in range(1, each + 1) for chat in range(1, chats + 1)]
+    """So many chats, each with its messages 1, 2, …; all talk at the same time, each up to five messages in a row."""
+    chance, said, updates = random.Random(7), dict.fromkeys(range(1, chats + 1), 0), []
+    while said:
+        chat = chance.choice(list(said))
+        for _ in range(min(chance.randint(1, 5), each - said[chat])):
+            said[chat] += 1
+            updates.append(message(said[chat], chat))
+        if said[chat] == each:
+            del said[chat]
+    return updates
 
 
 class Pipeline:
