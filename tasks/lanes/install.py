@@ -120,7 +120,7 @@ class LanesStep(bootsteps.StartStopStep):
         spare = 0 if getattr(pool, "is_green", False) else worker.prefetch_multiplier - 1
         settler = worker.app.lanes.settler
         settler.pool = Pool(
-            slots=lambda: pool.num_processes or 1,
+            slots=lambda: _slots(pool),
             forks=pool.uses_semaphore,
             spare=spare,
         )
@@ -137,6 +137,13 @@ class LanesStep(bootsteps.StartStopStep):
                 raise Misconfigured(f"task {name} has a base that is no LaneTask: derive it from tasks.lanes.LaneTask")
             if task.rate_limit:
                 raise Misconfigured(f"task {name} has a rate_limit: it would hold a lane inside the worker; remove it")
+
+
+def _slots(pool: Any) -> int:
+    try:
+        return pool.num_processes or 1
+    except (AttributeError, TypeError):  # it has stopped already, and the lease keeper has not
+        return 1
 
 
 class BuryUndecodable(bootsteps.StartStopStep):
