@@ -57,6 +57,7 @@ def test_ordinary_tasks_that_run_take_slots_that_lanes_do_not_ask_for(lab: Lab) 
     lab.ended("m")
     lab.open("open")
     assert [event.worker for event in lab.history if event.id == "m"] == ["w2", "w2"]
+    assert lab.count("handed_out") == 1
 
 
 @pytest.mark.parametrize(("pool", "slots"), [("prefork", 2), ("gevent", 5)])

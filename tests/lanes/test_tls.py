@@ -67,6 +67,8 @@ def test_a_server_that_somebody_else_vouches_for_is_refused(
     lab.client.flushall()
     lab.publish("m", ["lane"])
     _, other = _authority(tmp_path)
+    with pytest.raises(redis.ConnectionError, match="certificate verify failed"):
+        make_lab(tls_server.url, ca=str(other)).client.ping()
     worker = lab.worker("solo", is_awaited=False, ca=str(other))
     worker.tells("certificate verify failed")
     assert lab.state_of("m") == "ready"

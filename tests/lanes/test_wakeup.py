@@ -76,13 +76,29 @@ def test_what_one_worker_has_no_room_for_wakes_the_next(make_lab: LabMaker) -> N
     lab.worker("solo", 1)
     lab.worker("gevent", 1)
     wait_until_idle(lab, workers=2)
-    # When two messages come at once
-    lab.publish_many({"a": ["a"], "b": ["b"]}, gate="open")
+    # When two messages come at once, in one queue, which rings one bell
+    lab.publish_many({"a": ["a"], "e": ["e"]}, gate="open")
     # Then both run at once
-    lab.started("a", "b")
+    lab.started("a", "e")
     assert {event.worker for event in lab.history} == {"w1", "w2"}
     lab.open("open")
     lab.drained()
+
+
+def test_a_worker_that_cannot_answer_its_bell_passes_it_on(make_lab: LabMaker) -> None:
+    # Given a worker that has waited for its bell for longest, and whose only slot is taken by an ordinary task
+    lab = make_lab(is_deaf=True)
+    lab.worker("threads", 1)
+    wait_until_idle(lab)
+    lab.worker("threads", 1, "-Q", "orders.0")
+    wait_until_idle(lab, workers=2)
+    lab.publish_plainly("plain", "p", kwargs={"gate": "open"})
+    lab.started("p")
+    # When a message comes, the other one runs it
+    lab.publish("m", ["lane"])
+    lab.ended("m")
+    assert [event.worker for event in lab.history if event.id == "m"] == ["w2", "w2"]
+    lab.open("open")
 
 
 def test_an_idle_worker_asks_redis_hardly_ever(lab: Lab, pool: tuple[str, int]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.lanes.conftest import POOLS
 from tests.lanes.history import ids
-from tests.lanes.lab import Lab, numbered
+from tests.lanes.lab import Lab, LabMaker, numbered
 from tests.poller.waiting import until
 
 STOPPING = "Warm shutdown"
@@ -42,6 +44,23 @@ def test_running_messages_end_and_the_next_worker_continues_with_exactly_the_nex
     lab.worker(*pool)
     lab.drained()
     lab.check_once_each()
+
+
+def test_a_cold_shutdown_leaves_its_messages_to_their_leases(make_lab: LabMaker) -> None:
+    # Given a prefork worker that runs messages
+    lab = make_lab(options={"lease_seconds": 1})
+    lab.publish_many({name: [name] for name in ("a", "b")}, gate="open")
+    worker = lab.worker("prefork", 2)
+    lab.started("a", "b")
+    # When it is told to leave at once, it does, and its lease keeper lives as long as it
+    worker.process.send_signal(signal.SIGQUIT)
+    worker.exit_code()
+    assert "the lease keeper died" not in worker.log
+    # Then the next one runs them
+    lab.open("open")
+    lab.worker("solo")
+    lab.drained()
+    assert sorted(ids(lab.history, "end")) == ["a", "b"]
 
 
 @pytest.mark.parametrize(("pool", "deploys"), [("solo", 2), ("prefork", 5), ("threads", 2), ("gevent", 2)])
