@@ -58,7 +58,7 @@ def _left_in_queues(client: Redis) -> int:
 
 LANES = System(
     order_by="chat+user",
-    pollers={"poller": [PYTHON, "-m", "poller"]},
+    pollers={name: [PYTHON, "-m", "poller"] for name in ("poller", "standby")},
     workers={
         "prefork": _lane_worker("prefork", 4),
         "threads": _lane_worker("threads", 8),
