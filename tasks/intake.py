@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 from redis import Redis
-from redis.exceptions import NoScriptError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from settings import Settings
 from tasks.anatomy import chat_of, kind_of
 from tasks.connection import connect_to
+from tasks.lanes.durable import DurableAppends
 from tasks.lanes.envelope import pack_task
-from tasks.lanes.scripts import script
-from tasks.lanes.server import Durability, Durable, check_server, durability
-from tasks.lanes.store import Appended, Guard, NewMessage, Store, append_answer, append_command
+from tasks.lanes.server import Durability, advice
+from tasks.lanes.store import Appended, Guard, NewMessage, Store
 from tasks.routing import KeysError, keys_of, order_of, queue_of
 
 #: The name of the task in tasks/update.py; importing that would build the Celery app.
 TASK = "tasks.update"
 #: Celery's body: args, kwargs, and what may follow a task (celery.app.amqp.AMQP.as_task_v2).
 _BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
-#: How long an fsync may take before the batch counts as not appended. `everysec` takes up to 2 s under load.
-WAITAOF_MS = 5_000
+#: For each answer; longer than an append waits for the disk, or for replicas.
 TIMEOUT_S = 10.0
 #: Numbers above it lose digits in Lua. Telegram's ids have 32 bits.
 _MOST_ID = 2**53
@@ -50,9 +47,10 @@ class Intake:
         RedisError when it does not answer.
         """
         order_of(settings.order_by)
-        check_server(client)
-        self.durability: Durability = durability(client)
+        self._appends = DurableAppends(client, settings.durable_replicas)
         self._store = Store(client)
+        #: A sentence for each thing that should be otherwise, besides its durability.
+        self.advice: list[str] = advice(client, settings.durable_replicas)
         self._bot_id = settings.bot_id
         self._order_by = settings.order_by
         self._queues = settings.queues
@@ -61,15 +59,18 @@ class Intake:
     def connect(cls, settings: Settings) -> Intake:
         return cls(connect_to(settings, TIMEOUT_S), settings)
 
+    @property
+    def durability(self) -> Durability:
+        """Of the server as it was last seen: at the last connection, or after the last trouble."""
+        return self._appends.durability
+
     def append(self, updates: Sequence[Any], guard: Guard | None = None) -> Appended:
         """Append a batch, in its order. What is no update is buried as it is.
 
-        Raises RedisError, and LeaseLost when the guard has another fence by now: then nothing was appended.
+        Raises RedisError, and LeaseLost when the guard has another fence by now: then nothing was appended. Raises
+        ServerUnfit when another server is met, which cannot carry lanes.
         """
-        messages = [self._message(update) for update in updates]
-        if self.durability.how is Durable.WAITAOF:
-            return self._append_and_wait(messages, guard)
-        return self._store.append(messages, guard)
+        return self._appends.append([self._message(update) for update in updates], guard)
 
     def pending(self) -> int:
         """The backlog: updates that are neither settled nor buried. Raises RedisError."""
@@ -77,25 +78,6 @@ class Intake:
 
     def close(self) -> None:
         self._store.client.close()
-
-    def _append_and_wait(self, messages: Iterable[NewMessage], guard: Guard | None) -> Appended:
-        """WAITAOF counts its own connection's writes: it goes with the append, which writes also when all was seen."""
-        command = append_command(messages, guard)
-        for _ in range(2):
-            with self._store.client.pipeline(transaction=False) as pipe:
-                pipe.execute_command(*command)
-                pipe.execute_command("WAITAOF", 1, 0, WAITAOF_MS)
-                answer, waited = pipe.execute(raise_on_error=False)
-            if not isinstance(answer, NoScriptError):
-                break
-            self._store.client.script_load(script("append").source)
-        for reply in (answer, waited):
-            if isinstance(reply, Exception):
-                raise reply
-        appended = append_answer(answer)
-        if not waited[0]:
-            raise RedisTimeoutError(f"Redis did not write to disk within {WAITAOF_MS / 1000:g} s")
-        return appended
 
     def _message(self, update: Any) -> NewMessage:
         number = update.get("update_id") if isinstance(update, dict) else None

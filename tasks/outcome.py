@@ -24,9 +24,9 @@ class Bury:
     """Not again: to the dead letters."""
 
 
-def decide(attempt: int, settings: Settings) -> RetryIn | Bury:
-    """After the `attempt`th failure (1, 2, …)."""
-    if attempt >= settings.max_attempts:
+def decide(attempt: int, settings: Settings, *, is_final: bool = False) -> RetryIn | Bury:
+    """After the `attempt`th failure (1, 2, …). `is_final`: no other attempt would mend it."""
+    if is_final or attempt >= settings.max_attempts:
         return Bury()
     return RetryIn(min(settings.retry_backoff * 2 ** (attempt - 1), LONGEST_BACKOFF_S))
 

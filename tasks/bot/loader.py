@@ -1,6 +1,6 @@
 """Finds the bot that BOT names.
 
-Promises a function of one context, or one sentence that says what to do. Does not call it.
+Promises a Bot, or one sentence that says what to do. Does not call it.
 """
 
 import asyncio
@@ -10,53 +10,59 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from tasks.bot.context import Context
+from tasks.bot.bot import Bot, check_takes
 from tasks.imports import ImportPathError, import_callable
-
-Handler = Callable[[Context], Any]
 
 
 class BotImportError(ImportPathError):
     """BOT names nothing that can handle updates."""
 
 
-def load_bot(path: str) -> Handler:
-    """The handler at `module:attribute`; an `async def` comes wrapped. Raises BotImportError."""
-    handler = import_callable("BOT", path, BotImportError)
-    _check_takes_a_context(path, handler)
-    return _waited_for(path, handler) if _is_async(handler) else handler
+def load_bot(path: str) -> Bot:
+    """The bot at `module:attribute`, or one of the handler there; each `async def` comes wrapped.
+
+    Raises BotImportError.
+    """
+    found = import_callable("BOT", path, BotImportError)
+    bot = found if isinstance(found, Bot) else Bot(_handler(path, found))
+    return Bot(
+        _waited_for(path, bot.handle),
+        bot.never_retry,
+        on_error=bot.on_error and _waited_for(path, bot.on_error),
+        on_timeout=bot.on_timeout and _waited_for(path, bot.on_timeout),
+    )
 
 
-def _check_takes_a_context(path: str, handler: Handler) -> None:
+def in_greenlets() -> bool:
+    """Whether gevent has replaced threads by greenlets here."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+def _handler(path: str, found: Callable[..., Any]) -> Callable[..., Any]:
     try:
-        signature = inspect.signature(handler)
-    except (TypeError, ValueError):  # written in C: only calling it will tell
-        return
-    try:
-        signature.bind(object())
+        check_takes("handle", found, "ctx")
     except TypeError:
         raise BotImportError(f"BOT={path} cannot be called with one argument; write it as `def handle(ctx)`.") from None
+    return found
 
 
-def _is_async(handler: Handler) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
-
-
-def _waited_for(path: str, handler: Handler) -> Handler:
-    """Runs it to its end in an event loop of its own, so that its update is not settled before."""
-    if _in_greenlets():
+def _waited_for(path: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """An `async def` is run to its end in an event loop of its own, so that its update is not settled before."""
+    if not _is_async(function):
+        return function
+    if in_greenlets():
         raise BotImportError(
             f"BOT={path} is an `async def`, and greenlets cannot run two event loops at once; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
 
-    @wraps(handler)
-    def handle(ctx: Context) -> Any:
-        return asyncio.run(handler(ctx))
+    @wraps(function)
+    def run(*arguments: Any) -> Any:
+        return asyncio.run(function(*arguments))
 
-    return handle
+    return run
 
 
-def _in_greenlets() -> bool:
-    monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and bool(monkey.is_module_patched("threading"))
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -72,14 +72,20 @@ class LeaseKeeper:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._tick()
+                self._survive(self._tick)
                 self._settler.outbox_signal.wait(self._pause_s())
             self._settler.read_handoff()
             self._attempt(self._tell)
-        except Exception:
-            logger.critical("lanes: the lease keeper died; this worker's leases will run out", exc_info=True)
         finally:
             self._ended.release()
+
+    def _survive(self, step: Callable[[], None]) -> None:
+        """Without its keeper a worker would go on and lose every lease: whatever goes wrong, the next round comes."""
+        try:
+            step()
+        except Exception:
+            logger.exception("lanes: the lease keeper stumbled")
+            self._settler.outbox_signal.wait(_IDLE_TICK_S)
 
     def _tick(self) -> None:
         now_s = clock.now_s()

@@ -8,16 +8,20 @@ from __future__ import annotations
 import os
 
 from kombu import Connection
+from kombu.log import get_logger
+from redis import Redis
 
 from tasks.lanes.connect import connect_like
 from tasks.lanes.leases import LeaseKeeper
-from tasks.lanes.server import check_server
+from tasks.lanes.server import advice, check_server, durability
 from tasks.lanes.settler import Settler
 from tasks.lanes.store import MAX_DEATHS
 
 #: Transport options of ours (Celery: broker_transport_options).
 LEASE_SECONDS, MAX_DEATHS_OPTION = "lease_seconds", "max_deaths"
 DEFAULT_LEASE_S = 15.0
+
+logger = get_logger(__name__)
 
 _settlers: dict[tuple[int, str], Settler] = {}
 _keepers: dict[Settler, LeaseKeeper] = {}
@@ -42,10 +46,18 @@ def keeper_of(settler: Settler, connection: Connection) -> LeaseKeeper:
         timeout_s = min(5.0, settler.lease_s / 3)
         with connect_like(connection, timeout_s) as client:
             check_server(client)
+            _advise(client)
         _keepers[settler] = LeaseKeeper(settler, lambda: connect_like(connection, timeout_s))
     keeper = _keepers[settler]
     keeper.start()
     return keeper
+
+
+def _advise(client: Redis) -> None:
+    """In the worker's log, once: it may be all that its operator reads."""
+    kept = durability(client)
+    for sentence in [*([] if kept.safe else [str(kept)]), *advice(client)]:
+        logger.warning("lanes: %s", sentence)
 
 
 def stop_keepers() -> None:

@@ -21,6 +21,8 @@ OLDEST = (6, 2)
 #: WAITAOF (redis.io/commands/waitaof).
 HAS_WAITAOF = (7, 2)
 
+_HIDDEN = "unknown, because CONFIG is forbidden"
+
 
 class Durable(Enum):
     """How a write becomes durable before it is confirmed to anyone."""
@@ -46,16 +48,52 @@ class Durability:
 
 
 def check_server(client: Redis) -> tuple[int, ...]:
-    """The server's version. Raises ServerUnfit when it is too old, a cluster or a replica."""
+    """The server's version, empty when it hides that. Raises ServerUnfit when it is too old or a cluster."""
     info: dict[str, Any] = client.info()
     version = _version(info)
-    if version < OLDEST:
+    if version and version < OLDEST:
         raise ServerUnfit(f"Redis {info['redis_version']} is too old for lanes: use 6.2 or newer, or Valkey")
     if info.get("cluster_enabled"):
         raise ServerUnfit(
             "this Redis runs in cluster mode, which lanes do not support: use a single server or Sentinel"
         )
     return version
+
+
+def advice(client: Redis, replicas: int = 0) -> list[str]:
+    """A sentence for each thing that should be otherwise; of how durable it is, `durability` tells.
+
+    `replicas` is how many of them appends wait for.
+    """
+    info: dict[str, Any] = client.info()
+    told = []
+    if not _version(info):
+        told.append("Redis does not say its version: lanes need 6.2 or newer, or Valkey")
+    if info.get("role") == "slave":
+        told.append("this Redis is a replica, which takes no writes: connect to its master, or through Sentinel")
+    if info.get("connected_slaves", replicas) < replicas:
+        told.append(
+            f"Redis has {info['connected_slaves']} replicas, and DURABLE_REPLICAS asks for {replicas}: until it has as "
+            "many, no update is confirmed to Telegram"
+        )
+    policy = info.get("maxmemory_policy") or _config(client, "maxmemory-policy")
+    if policy is None:
+        told.append(
+            "Redis does not show what it does when it is full (CONFIG is forbidden): make sure that maxmemory-policy "
+            "is noeviction"
+        )
+    elif policy != "noeviction":
+        told.append(_eviction(policy, int(info.get("maxmemory") or 0)))
+    return told
+
+
+def _eviction(policy: str, maxmemory: int) -> str:
+    when = f"is full ({maxmemory:,} bytes)" if maxmemory else "has a maxmemory and is full"
+    # Only what was seen expires, all else is kept.
+    what = (
+        "forgets which updates it has seen" if policy.startswith("volatile-") else "throws updates away: they are LOST"
+    )
+    return f"Redis {what} when it {when}, because maxmemory-policy is {policy}. Set `maxmemory-policy noeviction`"
 
 
 def durability(client: Redis) -> Durability:
@@ -79,18 +117,18 @@ def durability(client: Redis) -> Durability:
     if _version(info) >= HAS_WAITAOF:
         return Durability(
             Durable.WAITAOF,
-            f"Redis is durable: each batch waits until it is on disk (WAITAOF; appendfsync {fsync or 'unknown'})",
+            f"Redis is durable: each batch waits until it is on disk (WAITAOF; appendfsync {fsync or _HIDDEN})",
         )
     return Durability(
         Durable.NOT,
-        f"Redis may LOSE the last second of updates if it dies (appendfsync {fsync or 'unknown'}, and it is too old "
+        f"Redis may LOSE the last second of updates if it dies (appendfsync {fsync or _HIDDEN}, and it is too old "
         "for WAITAOF): set `appendfsync always`",
     )
 
 
 def _version(info: dict[str, Any]) -> tuple[int, ...]:
     # Valkey says redis_version 7.2.4 for compatibility, and its own beside it.
-    text = str(info.get("valkey_version") or info["redis_version"])
+    text = str(info.get("valkey_version") or info.get("redis_version") or "")
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 

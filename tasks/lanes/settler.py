@@ -33,6 +33,7 @@ class Settler:
         self.outbox_signal = native.Signal()  # the lease keeper waits for it
         self.consumers = 0  # channels that take turns; without one the lease keeper settles
         self._lock = native.lock()
+        self._reading = native.lock()
         self._held: dict[str, Held] = {}
         self._occupied = 0  # slots that run something else
         self._suspects = 0
@@ -135,6 +136,8 @@ class Settler:
 
     def give_back(self, tag: str, *, died: bool = False) -> None:
         """Release it. `died`: its process ended, which counts when it had started."""
+        if died:
+            self.read_handoff()  # the last thing that its process said may be that it starts
         with self._lock:
             held = self._forget(tag)
             if held is None or held.is_lost:
@@ -182,11 +185,10 @@ class Settler:
             self.give_back(tag)
 
     def read_handoff(self) -> None:
-        """Take in what tasks reported. One thread at a time: the consumer's, or without one the keeper's.
-
-        Wakes nobody: whoever reads goes on to send.
-        """
-        for what, tag in self.handoff.read():
+        """Take in what tasks reported. Wakes nobody: whoever reads goes on to send."""
+        with self._reading:  # the consumer's thread and the keeper's may come together when the consumer stops
+            reports = self.handoff.read()
+        for what, tag in reports:
             if what == DONE:
                 self._enter_done(tag)
             elif what == STARTED:

@@ -160,6 +160,15 @@ def test_only_one_queue_is_given_back(settler: Settler) -> None:
 # -- deaths
 
 
+def test_a_start_that_was_reported_and_not_yet_read_counts(settler: Settler) -> None:
+    # The child said that it starts, and died: both may arrive together.
+    [tag] = take(settler, "a")
+    settler.claim(tag, starts=False)
+    settler.handoff.report(STARTED, tag)
+    settler.give_back(tag, died=True)
+    assert list(settler.take_outbox().releases) == [("a", "1", True)]
+
+
 @pytest.mark.parametrize("began", [True, False])
 def test_a_death_counts_when_the_message_had_begun(settler: Settler, began: bool) -> None:
     [tag] = take(settler, "a")

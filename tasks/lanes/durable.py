@@ -1,0 +1,110 @@
+"""Appends that count only when they are durable: on disk, and with as many replicas as asked for.
+
+Promises that what returned is as durable as `durability` says of the very connection that carried it: a server that
+was met anew (a restart, a failover) is looked at before anything that it holds counts.
+Does not promise that what raised was not appended; append it again, and what was seen is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from tasks.lanes.scripts import Argument, script
+from tasks.lanes.server import Durability, Durable, check_server, durability
+from tasks.lanes.store import Appended, Guard, NewMessage, append_answer, append_command
+
+log = logging.getLogger(__name__)
+
+#: How long an fsync may take before the batch counts as not appended. `everysec` takes up to 2 s under load.
+WAITAOF_MS = 5_000
+#: How long the replicas may take.
+WAIT_MS = 5_000
+#: So many servers may be met within one append; more is trouble, and told as such.
+_MEETINGS = 3
+
+
+class DurableAppends:
+    """`replicas`: how many of them must hold a batch too. The client must have no retries and one user."""
+
+    def __init__(self, client: Redis, replicas: int = 0) -> None:
+        """Raises ServerUnfit, and RedisError when the server does not answer."""
+        self._client = client
+        self._replicas = replicas
+        self._is_met = False  # a connection was made, to a server that nobody has looked at
+        client.connection_pool.connection_kwargs["redis_connect_func"] = self._meet
+        check_server(client)
+        self.durability: Durability = durability(client)
+        self._is_met = False
+
+    def append(self, messages: Iterable[NewMessage], guard: Guard | None = None) -> Appended:
+        """One step, all or nothing. Raises RedisError, ServerUnfit, and LeaseLost for a guard with another fence."""
+        command = append_command(messages, guard)
+        for _ in range(_MEETINGS):
+            if self._is_met:
+                self._look_again()
+            answer = self._send(command)
+            # A server met while this was sent may keep less than the one before: looked at, it gets the batch again.
+            if not self._is_met and not isinstance(answer, NoScriptError):
+                return append_answer(answer)
+            if isinstance(answer, NoScriptError):
+                self._client.script_load(script("append").source)
+        raise RedisConnectionError("the connection is made anew all the time")
+
+    def _meet(self, connection: Any) -> None:
+        """redis-py calls it for each new connection, instead of `on_connect`."""
+        self._is_met = True
+        connection.on_connect()
+
+    def _look_again(self) -> None:
+        check_server(self._client)
+        now = durability(self._client)
+        self._is_met = False
+        if now != self.durability:
+            log.log(logging.INFO if now.safe else logging.WARNING, "the server is another one or changed: %s", now)
+        self.durability = now
+
+    def _send(self, command: list[Argument]) -> Any:
+        """WAITAOF and WAIT count their own connection's writes: they go with the append, which writes also when all
+        was seen.
+        """
+        waits = self._waits()
+        try:
+            with self._client.pipeline(transaction=False) as pipe:
+                for each in (command, *waits):
+                    pipe.execute_command(*each)
+                answer, *kept = pipe.execute(raise_on_error=False)
+            if isinstance(answer, NoScriptError):
+                return answer
+            for reply in (answer, *kept):
+                if isinstance(reply, Exception):
+                    raise reply
+        except RedisError:
+            self._is_met = True  # a server in trouble may come back with other settings
+            raise
+        for wait, reply in zip(waits, kept, strict=True):
+            self._check(wait, reply)
+        return answer
+
+    def _waits(self) -> list[list[Argument]]:
+        waits: list[list[Argument]] = []
+        if self.durability.how is Durable.WAITAOF:
+            waits.append(["WAITAOF", 1, 0, WAITAOF_MS])
+        if self._replicas:
+            waits.append(["WAIT", self._replicas, WAIT_MS])
+        return waits
+
+    def _check(self, wait: list[Argument], reply: Any) -> None:
+        if wait[0] == "WAITAOF" and not reply[0]:
+            self._is_met = True
+            raise RedisTimeoutError(f"Redis did not write to disk within {WAITAOF_MS / 1000:g} s")
+        if wait[0] == "WAIT" and reply < self._replicas:
+            raise RedisTimeoutError(
+                f"{reply} of {self._replicas} replicas (DURABLE_REPLICAS) had the batch within {WAIT_MS / 1000:g} s"
+            )
