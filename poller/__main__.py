@@ -97,6 +97,8 @@ def _poller(settings: Settings, token: str, stop: Stop) -> Poller:
     _introduce(settings, with_telegram.until_it_works(telegram.username))
     intake = with_redis.until_it_works(lambda: Intake.connect(settings))
     log.log(logging.INFO if intake.durability.safe else logging.WARNING, "%s", intake.durability)
+    for sentence in intake.advice:
+        log.warning("%s", sentence)
     return Poller(
         telegram=telegram,
         intake=intake,

@@ -70,6 +70,13 @@ class Settings(BaseSettings):
     sentinel_master: Annotated[str | None, Field(validate_default=True)] = _text(
         None, "the name of the master, because REDIS_URL is sentinel://", "Name of the master, for `sentinel://` only."
     )
+    durable_replicas: int = _number(
+        0,
+        "replicas",
+        0,
+        100,
+        "How many replicas of Redis must have a batch too before Telegram may forget it (`WAIT`): for failovers.",
+    )
     order_by: Order = _text(
         "chat",
         "chat, chat+user, topic, user, or module:function",

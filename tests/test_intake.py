@@ -15,9 +15,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from sandbox.server import Server, start_server
 from settings import Settings, SettingsError, load
-from tasks import intake as intake_module
 from tasks.intake import TASK, Intake
-from tasks.lanes import keys
+from tasks.lanes import durable, keys
 from tasks.lanes.connect import connect
 from tasks.lanes.envelope import unpack
 from tasks.lanes.errors import ServerUnfit
@@ -338,7 +337,7 @@ def test_a_batch_that_does_not_reach_the_disk_counts_as_not_appended(
     everysec: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a server that does not sync within our patience: it never does, and says everysec
-    monkeypatch.setattr(intake_module, "WAITAOF_MS", 50)
+    monkeypatch.setattr(durable, "WAITAOF_MS", 50)
     with connected(everysec.url) as intake, connect(everysec.url) as client:
         client.config_set("appendfsync", "no")
         # When a batch is appended
@@ -346,7 +345,7 @@ def test_a_batch_that_does_not_reach_the_disk_counts_as_not_appended(
             intake.append([message(1)])
         # Then it comes again when it does, and is dropped as seen only when it is on disk
         client.config_set("appendfsync", "everysec")
-        monkeypatch.setattr(intake_module, "WAITAOF_MS", 10_000)
+        monkeypatch.setattr(durable, "WAITAOF_MS", 10_000)
         assert intake.append([message(1)]) == Appended(added=0, seen=1, buried=0, pending=1)
 
 

@@ -24,6 +24,7 @@ DEFAULTS = {
     "REDIS_URL": "redis://127.0.0.1:6379/0",
     "REDIS_CA": None,
     "SENTINEL_MASTER": None,
+    "DURABLE_REPLICAS": 0,
     "ORDER_BY": "chat",
     "QUEUES": 8,
     "ALLOWED_UPDATES": None,

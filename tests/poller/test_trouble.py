@@ -161,6 +161,13 @@ def test_a_redis_that_cannot_carry_lanes_ends_it_with_a_sentence(start_poller: S
     assert not poller.told("Traceback")
 
 
+def test_what_should_be_otherwise_with_redis_is_told_at_start(start_poller: StartPoller, tmp_path: Path) -> None:
+    with start_server(tmp_path / "redis", extra=["--maxmemory-policy", "allkeys-lru"]) as server:
+        poller = start_poller(REDIS_URL=server.url, DURABLE_REPLICAS=1)
+        assert " WARNING " in poller.tells("because maxmemory-policy is allkeys-lru")
+        assert " WARNING " in poller.tells("Redis has 0 replicas, and DURABLE_REPLICAS asks for 1")
+
+
 def test_redis_away_at_start_is_waited_for(simulator: Simulator, start_poller: StartPoller, tmp_path: Path) -> None:
     # Given no Redis
     port = free_port()
