@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kombu.log import get_logger
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from tasks.lanes import clock, envelope, keys
 from tasks.lanes.books import tag_of
@@ -30,6 +30,9 @@ BELL_TIMEOUT_S = 1
 #: More in one answer would keep Redis from its other clients.
 MOST_IN_A_TURN = 200
 
+#: A server that refused (a replica, a script that takes too long, no disk) is asked again after so long, seconds.
+REFUSED_PAUSE_S = 1.0
+
 TURN, BELL, WAKE = "TURN", "BELL", "WAKE"
 
 
@@ -44,9 +47,11 @@ class Turns:
         self._must_pass_on = False  # a bell woke us while there is no room: another worker must hear it
         self._rotation = 0
         self._is_started = False
+        self._is_refused = False
+        self._waits_until_s = 0.0
         self.handlers: dict[str, Callable[[], Any]] = {
-            TURN: self._read_turn,
-            BELL: self._read_bell,
+            TURN: lambda: self._unless_refused(self._read_turn),
+            BELL: lambda: self._unless_refused(self._read_bell),
             WAKE: self._read_handoff,
         }
 
@@ -67,8 +72,10 @@ class Turns:
 
     def step(self) -> None:
         """Send what there is to send. The loop calls this each time it goes round."""
-        if not self._is_started:
-            return
+        if self._is_started and clock.now_s() >= self._waits_until_s:
+            self._unless_refused(self._step)
+
+    def _step(self) -> None:
         self._drop_overdue()
         if self._turn.is_waiting:
             return
@@ -107,6 +114,16 @@ class Turns:
             self._settler.turn_failed()
         if connection is getattr(self._bell.client, "connection", None):
             self._bell.sent_s = None
+
+    def _unless_refused(self, step: Callable[[], None]) -> None:
+        """Raised from here, a refusal would make Celery start over again and again, for as long as it lasts."""
+        try:
+            step()
+        except ResponseError as error:
+            if not self._is_refused:
+                logger.error("lanes: Redis refuses to hand out: %s. Asking again until it does.", error)
+            self._is_refused = self._is_rung = True
+            self._waits_until_s = clock.now_s() + REFUSED_PAUSE_S
 
     # -- turns
 
@@ -162,7 +179,11 @@ class Turns:
             self._settler.turn_failed()
             self._turn.drop(self._channel)
             raise
-        self._is_rung = turned.more
+        if self._is_refused:
+            logger.info("lanes: Redis hands out again")
+        self._is_refused = False
+        # A bell that was read while the turn was under way may tell of what came after it.
+        self._is_rung = self._is_rung or turned.more
         if turned.lost:
             logger.warning("lanes: settled too late, others may have run them again: %s", ", ".join(turned.lost))
         return turned
