@@ -21,7 +21,7 @@ from celery.exceptions import Reject
 from kombu import Queue
 
 from tasks import lanes
-from tasks.lanes import leases, turns
+from tasks.lanes import leases, line, turns
 from tasks.lanes.transport import Poller
 
 LANE_QUEUES = tuple(f"orders.{n}" for n in range(4))
@@ -69,7 +69,7 @@ def build(
 def _never_look() -> None:
     """Wait for ever where a worker waits for a second or two, in case that nobody wakes it."""
     stock_get = Poller.get
-    turns.BELL_TIMEOUT_S = turns.OVERDUE_S = ENDLESS_S
+    turns.BELL_TIMEOUT_S = line.OVERDUE_S = ENDLESS_S
     leases.REPAIR_EVERY_S = ENDLESS_S
     Poller.get = lambda self, callback, timeout=None: stock_get(self, callback, ENDLESS_S)
 

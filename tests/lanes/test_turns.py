@@ -1,0 +1,32 @@
+"""What a turn must not forget, told without a worker: the order in which a loop reads two answers is its own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tasks.lanes.store import Turned
+from tasks.lanes.turns import Turns
+
+
+def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a turn under way, which found nothing left
+    settler = SimpleNamespace(room=lambda *_: 1, pool=object(), turn_ended=lambda *_, **__: None)
+    qos = SimpleNamespace(_delivered=(), _dirty=())
+    channel: Any = SimpleNamespace(settler=settler, qos=qos)
+    turns = Turns(channel)
+    turns._is_rung = False
+    monkeypatch.setattr("tasks.lanes.turns.turn_answer", lambda _: Turned([], False, False, []))
+    monkeypatch.setattr(turns._turn, "read", lambda: None)
+    monkeypatch.setattr(turns._bell, "read", lambda: None)
+    # When a bell, rung by what came after it, is read first
+    turns._read_bell()
+    turns._read_turn()
+    # Then it is followed by another turn
+    assert turns._is_rung
+    # And without a bell there is none
+    turns._is_rung = False
+    turns._read_turn()
+    assert not turns._is_rung
