@@ -13,6 +13,7 @@ from kombu import Exchange, Queue
 from settings import Settings, SettingsError, load
 from tasks import lanes
 from tasks.connection import ssl_options
+from tasks.limits import HARD_LIMIT_AFTER_S
 
 #: For tasks of your own that need no order.
 ORDINARY_QUEUE = "celery"
@@ -59,7 +60,7 @@ def configuration() -> dict[str, Any]:
         "worker_send_task_events": True,
         # What a handler may take; the hard limit ends what does not listen to the soft one.
         "task_soft_time_limit": now.update_timeout,
-        "task_time_limit": now.update_timeout + 10 if now.update_timeout else None,
+        "task_time_limit": now.update_timeout + HARD_LIMIT_AFTER_S if now.update_timeout else None,
     }
 
 

@@ -7,19 +7,27 @@ may die between any two of them.
 
 import sys
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
+from time import monotonic
 from typing import Any, NoReturn
 
-from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown, WorkerTerminate
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, WorkerShutdown, WorkerTerminate
+from celery.utils.log import get_task_logger
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 
 from tasks import lanes
+from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.client import BotApi
 from tasks.bot.context import Context
-from tasks.bot.loader import BotImportError, Handler, load_bot
+from tasks.bot.loader import BotImportError, load_bot
 from tasks.celery import app, settings
 from tasks.lanes.store import Outcome
-from tasks.outcome import Bury, decide, problem_of
+from tasks.limits import Run, means_here
+from tasks.outcome import Bury, RetryIn, decide, problem_of
+
+logger = get_task_logger(__name__)
 
 TASK = "tasks.update"
 
@@ -32,7 +40,7 @@ class HandlerEndedError(Exception):
 
 
 @cache
-def bot() -> Handler:
+def bot() -> Bot:
     """The bot. One that does not import ends the process with its traceback and one sentence."""
     try:
         return load_bot(settings().bot)
@@ -50,17 +58,61 @@ def api() -> BotApi:
     return BotApi(settings().bot_api_url, token.get_secret_value())
 
 
+@dataclass(frozen=True)
+class FencedApi:
+    """The Bot API for as long as the lease is not known to be over. Raises LeaseLost afterwards."""
+
+    api: BotApi
+    delivery: lanes.Delivery
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        if self.delivery.is_lost():
+            raise lanes.LeaseLost(f"the lease of {self.delivery.id} is over; {method} was not called")
+        return self.api.call(method, **params)
+
+
 @app.task(name=TASK, bind=True, max_retries=None)
 def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     """Run the bot on one update, as Telegram sent it."""
-    delivery = self.delivery
-    attempt = 1 if delivery is None else delivery.attempt
+    delivery, limit_s = self.delivery, settings().update_timeout
+    ctx = Context(
+        content,
+        api() if delivery is None else FencedApi(api(), delivery),
+        1 if delivery is None else delivery.attempt + delivery.died,
+        None if limit_s is None else monotonic() + limit_s,
+    )
     try:
-        run_bot(Context(content, api(), attempt))
-    except Exception as error:
-        if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
-            raise
-        fail(delivery, error)
+        attempt(self, ctx, delivery)
+    except SoftTimeLimitExceeded as late:
+        # Celery's signal came between two steps of ours; to Celery an update that raised is done.
+        raise Reject("interrupted while its outcome was being told", requeue=True) from late
+
+
+def attempt(task: lanes.LaneTask, ctx: Context, delivery: lanes.Delivery | None) -> None:
+    """Run the bot once; tell it, Redis and Celery when that fails or takes too long."""
+    request = task.request
+    run = Run(
+        settings().update_timeout,
+        means_here(forks=task.app.lanes.settler.forks),
+        tell=lambda: tell(bot().on_timeout, ctx),
+        evict=lambda: evict(run, request, ctx, delivery),
+    )
+    error: Exception | None = None
+    try:
+        with run.limited():
+            run_bot(ctx)
+    except Exception as raised:
+        error = raised
+    if delivery is not None and (run.is_evicted or delivery.is_lost()):
+        raise Ignore(f"the lease of {delivery.id} was over when it ended") from error
+    if not run.is_told and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
+        tell(bot().on_timeout, ctx)
+    if error is None:
+        return
+    tell(bot().on_error, ctx, error)
+    if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
+        raise error
+    fail(delivery, error)
 
 
 def run_bot(ctx: Context) -> None:
@@ -70,16 +122,34 @@ def run_bot(ctx: Context) -> None:
     """
     try:
         bot()(ctx)
+    except SoftTimeLimitExceeded as limit:
+        raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was interrupted") from limit
     except (Exception, *ENDS_THE_WORKER):
         raise
     except BaseException as error:
         raise HandlerEndedError(f"the handler ended with {type(error).__name__}: {error}") from error
 
 
+def tell(hook: Callable[..., Any] | None, *arguments: Any) -> None:
+    """One of the bot's own hooks. What it raises is logged and counts as nothing else."""
+    if hook is None:
+        return
+    try:
+        hook(*arguments)
+    except ENDS_THE_WORKER:
+        raise
+    except BaseException:
+        logger.exception("the bot's own %s failed", getattr(hook, "__name__", hook))
+
+
+def verdict(delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
+    return decide(delivery.attempt, settings(), is_final=isinstance(error, bot().never_retry))
+
+
 def fail(delivery: lanes.Delivery, error: Exception) -> NoReturn:
     """Retry or bury, and tell Celery, which tells Flower. Raises in any case."""
     problem = problem_of(error, delivery.attempt)
-    decision = decide(delivery.attempt, settings())
+    decision = verdict(delivery, error)
     try:
         if isinstance(decision, Bury):
             outcome = delivery.bury(problem)
@@ -94,3 +164,30 @@ def fail(delivery: lanes.Delivery, error: Exception) -> NoReturn:
     if isinstance(decision, Bury):
         raise error
     raise Retry(exc=error, when=decision.seconds) from error
+
+
+def evict(run: Run, request: Any, ctx: Context, delivery: lanes.Delivery | None) -> None:
+    """At the hard limit, beside a handler that cannot be ended: its update goes on without it."""
+    if delivery is None:
+        return
+    error = UpdateTimeoutError("the handler did not end at the hard limit and cannot be killed; it runs on, unheeded")
+    problem = problem_of(error, delivery.attempt)
+    problem["traceback"] = run.where() or problem["traceback"]
+    decision = verdict(delivery, error)
+    if not delivery.evict(delay_s=None if isinstance(decision, Bury) else decision.seconds, problem=problem):
+        return
+    logger.warning("%s: %s. Its slot is taken until it ends.", delivery.id, error)
+    tell(show_eviction, request, decision, problem)
+    tell(bot().on_error, replace(ctx, api=api()), error)
+
+
+def show_eviction(request: Any, decision: RetryIn | Bury, problem: dict[str, Any]) -> None:
+    """To Flower; the handler's own end will not be told."""
+    kind = "task-failed" if isinstance(decision, Bury) else "task-retried"
+    with app.events.default_dispatcher(hostname=request.hostname) as dispatcher:
+        dispatcher.send(
+            kind,
+            uuid=request.id,
+            exception=f"UpdateTimeoutError({problem['message']!r})",
+            traceback=problem["traceback"],
+        )

@@ -14,6 +14,7 @@ from redis import Redis
 
 from settings import Settings, load
 from tasks import update
+from tasks.bot.bot import Bot
 from tasks.bot.context import Context
 from tasks.lanes import Lanes, clock, install, keys
 from tasks.lanes.connect import connect
@@ -113,7 +114,7 @@ def handler(monkeypatch: pytest.MonkeyPatch) -> Any:
         def handle(_: Context) -> None:
             raise error
 
-        monkeypatch.setattr(update, "bot", lambda: handle)
+        monkeypatch.setattr(update, "bot", lambda: Bot(handle))
 
     return make
 

@@ -3,6 +3,7 @@
 Promises that the other updates of the same lanes wait while the handler runs. Its repr tells no one's text.
 """
 
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ class Context:
     update: dict[str, Any]  #: as Telegram sent it
     api: Api
     attempt: int = 1  #: 1 at the first time, 2 after a failure or a death, …
+    deadline_s: float | None = None  #: when UPDATE_TIMEOUT is over, as time.monotonic(); None: never
 
     @property
     def update_id(self) -> int:
@@ -38,6 +40,11 @@ class Context:
     def chat_id(self) -> int | None:
         """The chat it came from, else its user's private chat; None for the few updates with neither, such as polls."""
         return chat_of(self.update)
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether UPDATE_TIMEOUT is over. A thread cannot be interrupted: a long loop may ask this, and end itself."""
+        return self.deadline_s is not None and time.monotonic() >= self.deadline_s
 
     def call(self, method: str, /, **params: Any) -> Any:
         """The result of any Bot API method. Raises tasks.bot.errors.BotApiError."""

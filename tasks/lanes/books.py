@@ -52,6 +52,7 @@ class Outbox:
     settles: deque[Lease] = field(default_factory=deque)
     releases: deque[tuple[str, str, bool]] = field(default_factory=deque)  # with: its process died
     burials: deque[tuple[str, str, dict[str, Any]]] = field(default_factory=deque)
+    retries: deque[tuple[str, str, int, dict[str, Any]]] = field(default_factory=deque)  # with: delay, ms
 
 
 def tag_of(message_id: str, fence: str) -> str:

@@ -59,6 +59,11 @@ class Delivery:
         if not self.lanes.store.holds(self.id, self.fence):
             raise LeaseLost(f"the lease of {self.id} is over; somebody else may run it")
 
+    def is_lost(self) -> bool:
+        """Whether this process knows already that the lease is over. Asks nobody; a forked child knows nothing."""
+        settler = self.lanes.settler
+        return settler.pid == os.getpid() and not settler.holds(self.tag)
+
     def done(self) -> None:
         """Settle it, sooner than Celery's acknowledgement arrives."""
         self.lanes.settler.handoff.report(DONE, self.tag)
@@ -74,6 +79,15 @@ class Delivery:
         outcome = self.lanes.store.bury(self.id, self.fence, problem)
         self._gone()
         return outcome
+
+    def evict(self, *, delay_s: float | None, problem: dict[str, Any]) -> bool:
+        """Take it from a handler here that does not end: retry it after `delay_s`, bury it without one.
+
+        From now on the handler is refused, and its slot is taken until it ends. Redis is told by the lease keeper, for
+        as long as it takes. False: it was not held any more, and nothing has changed.
+        """
+        delay_ms = None if delay_s is None else round(delay_s * 1000)
+        return self.lanes.settler.evict(self.tag, delay_ms, problem)
 
     def _gone(self) -> None:
         """Celery's acknowledgement follows; nobody need settle what is no longer ours."""

@@ -146,6 +146,8 @@ class LeaseKeeper:
                 self._store.release(leases, died=died)
         for message_id, fence, problem in outbox.burials:
             self._store.bury(message_id, fence, problem)
+        for message_id, fence, delay_ms, problem in outbox.retries:
+            self._store.retry(message_id, fence, delay_ms=delay_ms, problem=problem)
 
     def _renew(self) -> None:
         leases = self._settler.leases()

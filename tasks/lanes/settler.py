@@ -153,6 +153,23 @@ class Settler:
             self._outbox.burials.append((held.id, held.fence, problem))
         self.outbox_signal.set()
 
+    def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any]) -> bool:
+        """Take a message from the handler that runs it: retry it after `delay_ms`, bury it without one.
+
+        The handler is refused from now on, whatever Redis knows; its slot stays taken until it ends.
+        """
+        with self._lock:
+            held = self._held.get(tag)
+            if held is None or held.is_lost:
+                return False
+            held.is_lost = True
+            if delay_ms is None:
+                self._outbox.burials.append((held.id, held.fence, problem))
+            else:
+                self._outbox.retries.append((held.id, held.fence, delay_ms, problem))
+        self.outbox_signal.set()
+        return True
+
     def give_back_unclaimed(self, queue: str | None = None) -> int:
         """Release, uncounted, what no pool has been given; returns how many that were."""
         with self._lock:
@@ -237,20 +254,21 @@ class Settler:
             self._outbox.settles.extendleft(reversed(outbox.settles))
             self._outbox.releases.extendleft(reversed(outbox.releases))
             self._outbox.burials.extendleft(reversed(outbox.burials))
+            self._outbox.retries.extendleft(reversed(outbox.retries))
 
     def has_unclaimed(self) -> bool:
         with self._lock:
             return any(held.claimed_s is None for held in self._held.values())
 
     def has_outbox(self) -> bool:
-        return bool(self._outbox.settles or self._outbox.releases or self._outbox.burials)
+        return self.has_settles() or self.has_urgent()
 
     def has_settles(self) -> bool:
         return bool(self._outbox.settles)
 
     def has_urgent(self) -> bool:
         """Whether there is something to tell that no turn takes along."""
-        return bool(self._outbox.releases or self._outbox.burials)
+        return bool(self._outbox.releases or self._outbox.burials or self._outbox.retries)
 
     # -- inside
 

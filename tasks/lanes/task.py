@@ -6,11 +6,14 @@ would have acknowledged it. Tasks on ordinary queues are Celery's own.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from time import monotonic
 from typing import Any
 
 from celery import Task, signals, states
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
 from celery.worker import state
 from celery.worker.request import Request
@@ -45,6 +48,20 @@ class LaneRequest(Request):
             state.task_ready(self)
         return not runs
 
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """A prefork pool calls this before it ends a child that went over its hard limit, which takes a while.
+
+        The message goes back now, so nothing of the child may go on.
+        """
+        if not soft and self.worker_pid is not None and self._request_dict.get(envelope.LANE) is not None:
+            self._kill_child(self.worker_pid)
+        super().on_timeout(soft, timeout)
+
+    def _kill_child(self, pid: int) -> None:
+        if self._app.lanes.settler.forks:  # the "pids" of other pools are threads and greenlets
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def _forget_old_revoke(self, replayed_s: float | None) -> None:
         """A revoke that came before the replay was meant for the run before it."""
         revoked_at = state.revoked._data.get(self.id, (None,))[0]
@@ -71,7 +88,7 @@ class LaneTask(Task):
             except LeaseLost as lost:
                 logger.info("lanes: not run: %s", lost)
                 raise Ignore(str(lost)) from None
-            except RedisError as away:
+            except (RedisError, SoftTimeLimitExceeded) as away:
                 raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
         return super().__call__(*args, **kwargs) if self.request.called_directly else self.run(*args, **kwargs)
 

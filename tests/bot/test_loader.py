@@ -55,7 +55,7 @@ def test_a_bot_is_found_in_the_current_directory(write, name, attribute, source)
 
 
 def test_a_bot_may_be_written_in_c():
-    assert load_bot("builtins:repr") is repr
+    assert load_bot("builtins:repr").handle is repr
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ import os
 import re
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
+from tasks.bot import Bot
 from tasks.bot.context import Context
 
 #: Where the history is written, where the gates are, and what this worker is called in the history.
@@ -74,7 +76,49 @@ def fail_oddly(ctx: Context, attempt: str) -> None:
         raise OddError("odd", ctx.attempt)
 
 
-ORDERS = {"gate": wait_at, "fails": fail_until, "exits": leave, "oddly": fail_oddly}
+class RefusedError(Exception):
+    """Is never retried."""
+
+
+def refuse(ctx: Context, why: str) -> None:
+    raise RefusedError(why)
+
+
+def sleep(ctx: Context, attempt: str) -> None:
+    """Until the gate `wake` is open, in the first attempts."""
+    while ctx.attempt <= int(attempt) and not Path(os.environ[GATES], "wake").exists():
+        time.sleep(0.005)
+
+
+def be_deaf(ctx: Context, attempt: str) -> None:
+    """As sleep, and no interruption helps."""
+    while ctx.attempt <= int(attempt) and not Path(os.environ[GATES], "wake").exists():
+        with suppress(BaseException):
+            sleep(ctx, attempt)
+
+
+ORDERS = {
+    "gate": wait_at,
+    "fails": fail_until,
+    "exits": leave,
+    "oddly": fail_oddly,
+    "refuses": refuse,
+    "sleeps": sleep,
+    "deaf": be_deaf,
+}
+
+
+def on_error(ctx: Context, error: Exception) -> None:
+    record(f"error:{type(error).__name__}", ctx)
+    raise LookupError("the hook itself fails")
+
+
+def on_timeout(ctx: Context) -> None:
+    record("timeout", ctx)
+    raise LookupError("the hook itself fails")
+
+
+bot = Bot(handle, never_retry=(RefusedError,), on_error=on_error, on_timeout=on_timeout)
 
 
 def record(what: str, ctx: Context) -> None:
