@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from celery import Celery
-from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, WorkerShutdown
 from greenlet import GreenletExit
 from redis import Redis
 
 from settings import Settings, load
 from tasks import update
-from tasks.bot.bot import Bot
+from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.context import Context
 from tasks.lanes import Lanes, clock, install, keys
 from tasks.lanes.connect import connect
 from tasks.lanes.delivery import Delivery
-from tasks.lanes.store import NewMessage
+from tasks.lanes.errors import LeaseLost
+from tasks.lanes.leases import LeaseKeeper
+from tasks.lanes.store import NewMessage, Outcome
+from tasks.limits import Means, Run
 from tasks.outcome import LONGEST_MESSAGE, LONGEST_TRACEBACK, Bury, RetryIn, decide, problem_of
 
 LEASE_MS = 60_000
+ENDS = [KeyboardInterrupt(), WorkerShutdown(0), GreenletExit()]
 
 
 def settings_of(**given: object) -> Settings:
@@ -54,6 +59,10 @@ def test_a_failure_is_tried_again_ever_later_and_then_buried(
     attempt: int, given: dict[str, object], decision: RetryIn | Bury
 ) -> None:
     assert decide(attempt, settings_of(**given)) == decision
+
+
+def test_a_final_failure_is_buried_at_once() -> None:
+    assert decide(1, settings_of(MAX_ATTEMPTS=1000), is_final=True) == Bury()
 
 
 def test_no_number_of_attempts_is_too_much_for_the_backoff() -> None:
@@ -126,11 +135,39 @@ def test_what_is_no_exception_is_a_failure_of_the_handler(handler: Any, error: B
         update.run_bot(Context({}, api=None))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("error", [ValueError(), KeyboardInterrupt(), WorkerShutdown(0), GreenletExit()])
+@pytest.mark.parametrize("error", [ValueError(), *ENDS])
 def test_an_exception_and_the_end_of_the_worker_stay_what_they_are(handler: Any, error: BaseException) -> None:
     handler(error)
     with pytest.raises(type(error)):
         update.run_bot(Context({}, api=None))  # type: ignore[arg-type]
+
+
+def test_an_interruption_is_a_timeout_whose_cause_tells_where(handler: Any) -> None:
+    handler(SoftTimeLimitExceeded())
+    with pytest.raises(UpdateTimeoutError) as told:
+        update.run_bot(Context({}, api=None))  # type: ignore[arg-type]
+    assert "in handle" in problem_of(told.value, attempt=1)["traceback"]
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), SoftTimeLimitExceeded(), UntellableError()])
+def test_what_a_hook_raises_is_logged_and_nothing_else(
+    error: BaseException, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hook(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(update, "logger", logging.getLogger("hooks"))
+    update.tell(hook, 1, 2)
+    assert "the bot's own hook failed" in caplog.text
+
+
+@pytest.mark.parametrize("error", ENDS)
+def test_the_end_of_the_worker_ends_a_hook_too(error: BaseException) -> None:
+    def hook(*_: object) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        update.tell(hook)
 
 
 # -- carried out on real lanes
@@ -176,6 +213,11 @@ def problems(redis: Redis) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "settings", lambda: settings_of(MAX_ATTEMPTS=3, RETRY_BACKOFF=60))
+
+
+@pytest.fixture(autouse=True)
+def bot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(update, "bot", lambda: Bot(lambda _: None, never_retry=(LookupError,)))
 
 
 ERROR = ValueError("not so")
@@ -232,3 +274,92 @@ def test_whatever_goes_wrong_with_telling_a_failure_the_update_does_not_count_as
     with pytest.raises(Reject) as told:
         update.fail(delivered(lanes), ERROR)
     assert told.value.requeue
+
+
+def test_an_error_that_is_never_retried_is_buried_at_once_and_its_lane_goes_on(lanes: Lanes, redis: Redis) -> None:
+    with pytest.raises(KeyError):
+        update.fail(delivered(lanes), KeyError("a LookupError too"))
+    assert (state_of(redis, 1), state_of(redis, 2)) == ("buried", "ready")
+    assert [problem["attempt"] for problem in problems(redis)] == [1]
+
+
+# -- evictions
+
+
+class Told(NamedTuple):
+    """What Celery and the bot were told of an eviction."""
+
+    celery: list[object]
+    bot: list[tuple[Context, Exception]]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    told = Told([], [])
+    monkeypatch.setattr(update, "show_eviction", lambda request, decision, problem: told.celery.append(decision))
+    monkeypatch.setattr(update, "api", lambda: "the api")
+    on_error = told.bot.append
+    monkeypatch.setattr(update, "bot", lambda: Bot(lambda _: None, on_error=lambda *both: on_error(both)))
+    return told
+
+
+def evict(delivery: Delivery, redis_url: str) -> Context:
+    """As the alarm of this thread would; gives what the handler holds."""
+    ctx = Context({"update_id": 1}, update.FencedApi(update.api(), delivery), delivery.attempt)
+    run = Run(1, Means.NOBODY, tell=lambda: None, evict=lambda: None)
+    update.evict(run, None, ctx, delivery)
+    LeaseKeeper(delivery.lanes.settler, lambda: connect(redis_url))._tell()
+    return ctx
+
+
+@pytest.mark.parametrize(
+    ("failed", "states", "decision"),
+    [(0, ("delayed", "waiting"), RetryIn(60)), (2, ("buried", "ready"), Bury())],
+)
+def test_an_evicted_update_is_retried_or_buried(
+    lanes: Lanes, redis: Redis, redis_url: str, told: Told, failed: int, states: tuple[str, str], decision: object
+) -> None:
+    ctx = evict(delivered(lanes, failed), redis_url)
+    assert (state_of(redis, 1), state_of(redis, 2)) == states
+    [problem] = problems(redis)
+    assert (problem["type"], problem["attempt"]) == ("UpdateTimeoutError", failed + 1)
+    assert "in evict" in problem["traceback"]
+    # And Celery and the bot are told, whose hook may still call
+    assert told.celery == [decision]
+    [(shown, error)] = told.bot
+    assert (shown.update, shown.api, type(error)) == (ctx.update, "the api", UpdateTimeoutError)
+
+
+@pytest.mark.parametrize("end", ["settle", "retry", "bury", "call"])
+def test_nothing_that_an_evicted_handler_does_later_changes_anything(
+    lanes: Lanes, redis: Redis, redis_url: str, told: Told, end: str
+) -> None:
+    # Given an update that was evicted, and runs again elsewhere
+    delivery = delivered(lanes)
+    ctx = evict(delivery, redis_url)
+    redis.zadd(keys.DELAYED, {"1:1": 0})
+    lanes.store.sweep(LEASE_MS)
+    [newer] = lanes.store.turn(["updates.0"], holder="other", lease_ms=LEASE_MS, room=1).leased
+    # When the old handler ends, or calls
+    if end == "settle":
+        delivery.done()
+        lanes.settler.read_handoff()
+        lanes.settler.done(delivery.tag)
+    elif end == "retry":
+        assert delivery.retry(delay_s=0, problem={}) is Outcome.LOST
+    elif end == "bury":
+        assert delivery.bury({}) is Outcome.LOST
+    else:
+        with pytest.raises(LeaseLost, match="sendMessage was not called"):
+            ctx.call("sendMessage")
+    # Then the newer run is untouched
+    assert not lanes.settler.has_outbox()
+    assert lanes.store.holds("1:1", newer.fence)
+    assert len(problems(redis)) == 1
+
+
+def test_what_has_ended_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: str, told: Told) -> None:
+    delivery = delivered(lanes)
+    lanes.settler.done(delivery.tag)
+    evict(delivery, redis_url)
+    assert (state_of(redis, 1), told.celery, told.bot) == ("", [], [])

@@ -38,6 +38,7 @@ class Settler:
         self._occupied = 0  # slots that run something else
         self._suspects = 0
         self._suspects_wait = False
+        self._lost = 0  # held, but nothing dies with them: each has a slot and no lease
         self._outbox = Outbox()
         self._in_flight: list[Lease] = []
         self.answer_lost = False  # what a turn brought may be leased in our name and not in our books
@@ -61,14 +62,18 @@ class Settler:
         with self._lock:
             self._occupied = occupied
             held = len(self._held)
-            if self._suspects or (self._suspects_wait and held):
+            if self._suspects or (self._suspects_wait and held > self._lost):
                 return 0
             if self._suspects_wait:
-                return 1
+                return 1 if held < slots else 0
             return max(0, slots + self._reserve.size(slots, slots * self.pool.spare) - held - occupied)
 
     def holding(self) -> int:
         return len(self._held)
+
+    def leased(self) -> int:
+        """As holding, without what was lost: what would count a death if this process died."""
+        return len(self._held) - self._lost
 
     def plan_turn(self) -> list[Lease]:
         """The settles to send along. They stay in the books until `turn_ended` or `turn_failed`."""
@@ -162,7 +167,7 @@ class Settler:
             held = self._held.get(tag)
             if held is None or held.is_lost:
                 return False
-            held.is_lost = True
+            self._lose(held)
             if delay_ms is None:
                 self._outbox.burials.append((held.id, held.fence, problem))
             else:
@@ -237,7 +242,7 @@ class Settler:
                 if message_id not in gone:
                     held.deadline_s = asked_s + self.lease_s
                 elif held.is_started:
-                    held.is_lost = True
+                    self._lose(held)
                     running.append(message_id)
                 else:
                     self._forget(held.tag)
@@ -294,9 +299,19 @@ class Settler:
 
     def _forget(self, tag: str) -> Held | None:
         held = self._held.pop(tag, None)
-        if held is not None and held.died >= SUSPECT_AFTER:
+        if held is not None and held.is_lost:
+            self._lost -= 1
+        elif held is not None and held.died >= SUSPECT_AFTER:
             self._suspects -= 1
         return held
+
+    def _lose(self, held: Held) -> None:
+        """Its handler goes on without a lease. It may never end: nobody may wait for it."""
+        if held.is_lost:
+            return
+        held.is_lost = True
+        self._lost += 1
+        self._suspects -= held.died >= SUSPECT_AFTER
 
     def _lapses(self, held: Held) -> bool:
         if held.is_lost:

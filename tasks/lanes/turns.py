@@ -149,7 +149,7 @@ class Turns:
             holder=settler.holder,
             lease_ms=settler.lease_ms,
             room=room,
-            holding=settler.holding(),
+            holding=settler.leased(),
             settles=settler.plan_turn(),
             max_deaths=settler.max_deaths,
         )

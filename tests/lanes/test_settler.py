@@ -293,3 +293,65 @@ def test_it_wakes_the_loop_that_takes_turns_or_else_the_keeper(settler: Settler)
     settler.done(tags[1])
     assert not settler.outbox_signal.wait(0)
     assert settler_module.os.read(settler.handoff.reader, 10) == b"\n"
+
+
+# -- evictions
+
+
+def test_what_is_evicted_is_refused_at_once_and_keeps_its_slot_until_it_ends(settler: Settler) -> None:
+    tag, other = take(settler, "a", "b")
+    settler.claim(tag, starts=True)
+    assert settler.evict(tag, 500, {"type": "late"})
+    assert (settler.holds(tag), settler.leases(), settler.room()) == (False, [("b", "1")], 2)
+    assert settler.has_urgent()
+    # What its handler says when it ends is not told to Redis
+    settler.done(tag)
+    assert settler.room() == 3
+    outbox = settler.take_outbox()
+    assert list(outbox.retries) == [("a", "1", 500, {"type": "late"})]
+    assert [*outbox.settles, *outbox.burials, *outbox.releases] == []
+    assert settler.holds(other)
+
+
+def test_an_eviction_without_a_delay_buries(settler: Settler) -> None:
+    [tag] = take(settler, "a")
+    assert settler.evict(tag, None, {"type": "late"})
+    assert list(settler.take_outbox().burials) == [("a", "1", {"type": "late"})]
+
+
+def test_what_is_no_longer_held_cannot_be_evicted(settler: Settler) -> None:
+    done, lost = take(settler, "a", "b")
+    for tag in (done, lost):
+        settler.claim(tag, starts=True)
+    settler.done(done)
+    settler.renewed([("b", "1")], ["b"], clock.now_s())
+    for tag in (done, lost, "unknown#1"):
+        assert not settler.evict(tag, 0, {})
+    assert not settler.has_urgent()
+
+
+def test_evictions_that_could_not_be_told_are_told_again(settler: Settler) -> None:
+    for tag in take(settler, "a", "b"):
+        settler.evict(tag, 0, {})
+    settler.put_back(settler.take_outbox())
+    assert [each[0] for each in settler.take_outbox().retries] == ["a", "b"]
+
+
+def test_no_suspect_waits_for_a_handler_that_may_never_end(settler: Settler) -> None:
+    # Given a handler that was evicted, and a suspect that wants to be alone
+    [endless] = take(settler, "endless", suspects_wait=True)
+    settler.claim(endless, starts=True)
+    assert (settler.room(), settler.leased()) == (0, 1)
+    settler.evict(endless, 0, {})
+    # Then it gets its place
+    assert (settler.room(), settler.leased()) == (1, 0)
+    settler.pool = Pool(slots=lambda: 1, forks=False, spare=0)
+    assert settler.room() == 0
+
+
+def test_nobody_waits_for_a_suspect_that_was_evicted(settler: Settler) -> None:
+    [suspect] = take(settler, "suspect", died=2)
+    settler.evict(suspect, 0, {})
+    assert settler.room() == 3
+    settler.done(suspect)
+    assert settler.room() == 4
