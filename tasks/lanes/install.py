@@ -7,9 +7,11 @@ worker which could not keep the order of lanes does not start.
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 from celery import Celery, bootsteps, signals
+from celery.exceptions import CPendingDeprecationWarning
 from kombu import transport as kombu_transport
 
 from tasks.lanes.books import Pool
@@ -45,6 +47,8 @@ DEFAULTS: dict[str, Any] = {
     # A broker that is away comes back; giving up after 100 attempts would end every worker.
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
+    # Redis refuses what it is asked while it is a replica, out of memory, or busy; that would end every worker too.
+    "broker_channel_error_retry": True,
 }
 
 
@@ -128,6 +132,8 @@ class LanesStep(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         """Celery starts it after the pool and before the consumer."""
+        # At every reconnect Celery would praise an option that must be off here (DEFAULTS).
+        warnings.filterwarnings("ignore", "\nIn Celery 5.1 we introduced", CPendingDeprecationWarning)
         keep_written_jobs(worker.pool)
 
     @staticmethod

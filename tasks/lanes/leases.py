@@ -180,7 +180,7 @@ class LeaseKeeper:
                 logger.error("lanes: Redis does not answer the lease keeper: %s. Trying again.", error)
             self._is_away = True
             return False
-        if self._is_away:
+        if self._is_away and step == self._sweep:  # which always writes; some servers refuse only that
             logger.info("lanes: Redis answers the lease keeper again")
-        self._is_away = False
+            self._is_away = False
         return True

@@ -11,6 +11,7 @@ from typing import Any
 from kombu.transport import redis as stock
 from kombu.utils.eventio import READ
 
+from tasks.lanes import keys
 from tasks.lanes.channel import LaneChannelMixin
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.turns import WAKE
@@ -107,6 +108,20 @@ class Transport(stock.Transport):
         super().__init__(*args, **kwargs)
         self.cycle = Poller()
         self.lane_queues: set[str] = set()
+
+    def establish_connection(self) -> Any:
+        """A server that refuses writes counts as one that is away: Celery waits longer after each attempt.
+
+        Raises ResponseError.
+        """
+        established = super().establish_connection()
+        try:
+            # Changes nothing, and is refused by a replica, a full disk and a full memory.
+            self._avail_channels[-1].client.setrange(keys.COUNTS + ":none", 0, b"")
+        except BaseException:
+            self._avail_channels.pop().close()
+            raise
+        return established
 
 
 class SentinelTransport(Transport, stock.SentinelTransport):

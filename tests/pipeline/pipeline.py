@@ -58,7 +58,7 @@ class Pipeline:
     def __init__(self, directory: Path, simulator: Simulator, redis_url: str, **settings: object) -> None:
         self.directory = directory
         self.simulator = simulator
-        self.redis: Redis = connect(redis_url)
+        self.redis: Redis = connect(redis_url, master=str(settings.get("SENTINEL_MASTER", "")) or None)
         self.settings: dict[str, object] = {
             "BOT_TOKEN": TOKEN,
             "BOT_API_URL": simulator.url,

@@ -1,15 +1,18 @@
 """Trouble with Telegram or Redis is told once, waited out, and nothing is lost; what cannot pass ends the poller."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+from redis import Redis
 
 from sandbox.ports import free_port
 from sandbox.server import Server, start_server
 from sandbox.simulator import Simulator
+from tasks.lanes.connect import connect
 from tests.poller.bot_api import TOKEN, message, set_webhook
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane
@@ -202,3 +205,52 @@ def test_redis_stopped_and_started_again_nothing_is_lost(
         assert lane(second.url) == pushed
         poller.tells("Redis: works again")
         assert len(poller.told("Redis: ")) <= 3  # one more where it is seen while it loads its data
+
+
+def lock_out(admin: Redis) -> None:
+    admin.config_set("requirepass", "another")
+    admin.execute_command("AUTH", "another")
+    admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+
+@pytest.mark.parametrize(
+    ("cause", "mend", "told"),
+    [
+        (
+            lambda admin: admin.config_set("maxmemory", 1),
+            lambda admin: admin.config_set("maxmemory", 0),
+            "Redis: command not allowed when used memory > 'maxmemory'",
+        ),
+        (
+            lambda admin: admin.replicaof("127.0.0.1", 1),
+            lambda admin: admin.replicaof("NO", "ONE"),
+            "Redis: You can't write against a read only replica",
+        ),
+        (lock_out, lambda admin: admin.config_set("requirepass", ""), "Redis: "),
+    ],
+    ids=["full", "a replica", "another password"],
+)
+def test_a_redis_that_refuses_is_told_once_and_waited_out(
+    simulator: Simulator,
+    start_poller: StartPoller,
+    own_redis: Server,
+    cause: Callable[[Redis], None],
+    mend: Callable[[Redis], None],
+    told: str,
+) -> None:
+    # Given a poller at work
+    poller = start_poller(REDIS_URL=own_redis.url)
+    pushed = simulator.push(message())
+    until(lambda: simulator.stats()["confirmed"] == 1)
+    with connect(own_redis.url) as admin:
+        # When Redis refuses, and another update comes
+        cause(admin)
+        pushed += simulator.push(message())
+        poller.tells(told)
+        assert simulator.stats()["confirmed"] == 1
+        # Then that one is confirmed when Redis takes it
+        mend(admin)
+        until(lambda: simulator.stats()["confirmed"] == 2)
+    assert lane(own_redis.url) == pushed
+    poller.tells("Redis: works again")
+    assert not poller.told("Traceback")

@@ -4,6 +4,7 @@
 -- Returns 1, or 0 when the lease was lost and nothing was changed
 local id, fence, problem = unpack(ARGV, 1, 3)
 
+even_when_full()
 local mine = holds(id, fence)
 if not mine then
   count('refused', 1)

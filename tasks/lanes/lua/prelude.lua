@@ -11,6 +11,10 @@ local now_us = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now_us / 1000)
 local touched = {} -- queues that may have become worth a worker's turn
 
+-- A full Redis (maxmemory, noeviction) refuses a script's first write if that could take memory; after one that takes
+-- none it lets it finish. What brings messages nearer to their end goes on, for that is what makes room.
+local function even_when_full() redis.call('DEL', COUNTS .. ':none') end
+
 local function count(name, by)
   if by ~= 0 then redis.call('HINCRBY', COUNTS, name, by) end
 end

@@ -5,6 +5,7 @@
 -- Returns how many were released
 local holder = unpack(ARGV, 1, 1)
 
+even_when_full()
 local held, released = {}, 0
 for i = 2, #ARGV do held[ARGV[i]] = true end
 for _, id in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do

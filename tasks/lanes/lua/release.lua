@@ -2,6 +2,7 @@
 -- KEYS  none
 -- ARGV  id fence died, once for each message; `died` is 1 when its process died after it had started, else 0
 -- Returns the ids that were lost, so that nothing was changed
+even_when_full()
 local lost = {}
 for i = 1, #ARGV, 3 do
   local id, fence, died = unpack(ARGV, i, i + 2)

@@ -5,6 +5,7 @@
 -- Returns the ids whose lease was lost
 local lease_ms = unpack(ARGV, 1, 1)
 
+even_when_full()
 local lost = {}
 for i = 2, #ARGV, 2 do
   if holds(ARGV[i], ARGV[i + 1]) then

@@ -4,6 +4,7 @@
 -- Returns 1, or 0 when the lease was lost and nothing was changed
 local id, fence, delay_ms, problem = unpack(ARGV, 1, 4)
 
+even_when_full()
 if not holds(id, fence) then
   count('refused', 1)
   return 0

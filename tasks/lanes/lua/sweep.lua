@@ -5,6 +5,7 @@
 local lease_ms, limit = unpack(ARGV, 1, 2)
 lease_ms, limit = tonumber(lease_ms), tonumber(limit)
 
+even_when_full()
 -- Nobody swept for a while: Redis may have been away, and nobody could renew. Whoever lives renews within a third
 -- of a lease; it gets that time, once: the half millisecond marks a lease that was extended and not renewed since.
 local grace_ms = math.floor(lease_ms / 3)

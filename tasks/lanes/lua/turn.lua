@@ -12,6 +12,7 @@ local SUSPECT_AFTER = 2
 local lost, done, taken, suspects = {}, 0, 0, {}
 local answer = { lost, 0, 0 }
 
+even_when_full()
 for i = 8, 7 + 2 * settles, 2 do
   local mine = holds(ARGV[i], ARGV[i + 1])
   if mine then

@@ -1,0 +1,55 @@
+"""A full Redis takes nothing in, and lets everything that makes room go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from tasks.lanes.store import NewMessage, Outcome, Store
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def full(client: Redis) -> Iterator[Store]:
+    """With messages m0 to m4, each in a lane of its own, and no memory left."""
+    store = Store(client)
+    store.append([message(number) for number in range(5)])
+    for each in (store.sweep, lambda _: store.renew([], 1), lambda _: store.reconcile("none", [])):
+        each(MINUTE_MS)  # scripts are loaded
+    store.release([("none", "1")])
+    store.retry("none", "1", delay_ms=0, problem={})
+    store.bury("none", "1", {})
+    store.turn([], holder="w", lease_ms=MINUTE_MS, room=0)
+    client.config_set("maxmemory", 1)
+    try:
+        yield store
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+def message(number: int) -> NewMessage:
+    return NewMessage(f"m{number}", "q", "{}", [f"lane:{number}"])
+
+
+def test_a_full_redis_takes_nothing_in_and_lets_what_it_holds_come_to_its_end(full: Store) -> None:
+    with pytest.raises(ResponseError, match="used memory"):
+        full.append([message(9)])
+    turned = full.turn(["q"], holder="w", lease_ms=MINUTE_MS, room=5)
+    assert len(turned.leased) == 5
+    leases = [(leased.id, leased.fence) for leased in turned.leased]
+    assert full.renew(leases, MINUTE_MS) == []
+    settled, retried, buried, released, reconciled = leases
+    assert full.turn([], holder="w", lease_ms=MINUTE_MS, room=0, settles=[settled]).lost == []
+    assert full.turn([], holder="w", lease_ms=MINUTE_MS, room=0, settles=[settled]).lost == [settled[0]]
+    assert full.retry(*retried, delay_ms=0, problem={}) is Outcome.DONE
+    assert full.bury(*buried, {}) is Outcome.DONE
+    assert full.release([released]) == []
+    assert full.reconcile("w", []) == 1
+    assert full.sweep(MINUTE_MS).due == 1
+    assert full.pending() == 3
+    again = full.turn(["q"], holder="w", lease_ms=MINUTE_MS, room=5)
+    assert {leased.id for leased in again.leased} == {retried[0], released[0], reconciled[0]}
