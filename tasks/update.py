@@ -71,7 +71,18 @@ class FencedApi:
         return self.api.call(method, **params)
 
 
-@app.task(name=TASK, bind=True, max_retries=None)
+class UpdateTask(lanes.LaneTask):
+    """Its hard limit is a failed attempt."""
+
+    abstract = True
+
+    def on_hard_limit(self, delivery: lanes.Delivery) -> None:
+        error = UpdateTimeoutError("the handler did not end at the hard limit; its process was killed")
+        if take_back(delivery, error, problem_of(error, delivery.attempt)):
+            logger.warning("%s: %s", delivery.id, error)
+
+
+@app.task(name=TASK, bind=True, base=UpdateTask, max_retries=None)
 def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     """Run the bot on one update, as Telegram sent it."""
     delivery, limit_s = self.delivery, settings().update_timeout
@@ -173,12 +184,19 @@ def evict(run: Run, request: Any, ctx: Context, delivery: lanes.Delivery | None)
     error = UpdateTimeoutError("the handler did not end at the hard limit and cannot be killed; it runs on, unheeded")
     problem = problem_of(error, delivery.attempt)
     problem["traceback"] = run.where() or problem["traceback"]
-    decision = verdict(delivery, error)
-    if not delivery.evict(delay_s=None if isinstance(decision, Bury) else decision.seconds, problem=problem):
+    decision = take_back(delivery, error, problem)
+    if decision is None:
         return
     logger.warning("%s: %s. Its slot is taken until it ends.", delivery.id, error)
     tell(show_eviction, request, decision, problem)
     tell(bot().on_error, replace(ctx, api=api()), error)
+
+
+def take_back(delivery: lanes.Delivery, error: Exception, problem: dict[str, Any]) -> RetryIn | Bury | None:
+    """Evict it, to be retried or buried; None when it had ended."""
+    decision = verdict(delivery, error)
+    delay_s = None if isinstance(decision, Bury) else decision.seconds
+    return decision if delivery.evict(delay_s=delay_s, problem=problem) else None
 
 
 def show_eviction(request: Any, decision: RetryIn | Bury, problem: dict[str, Any]) -> None:

@@ -363,3 +363,25 @@ def test_what_has_ended_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: st
     lanes.settler.done(delivery.tag)
     evict(delivery, redis_url)
     assert (state_of(redis, 1), told.celery, told.bot) == ("", [], [])
+
+
+@pytest.mark.parametrize(
+    ("failed", "states"), [(0, ("delayed", "waiting")), (2, ("buried", "ready"))], ids=["retried", "buried"]
+)
+def test_a_child_that_was_killed_at_the_hard_limit_failed_an_attempt_and_did_not_die(
+    lanes: Lanes, redis: Redis, redis_url: str, failed: int, states: tuple[str, str]
+) -> None:
+    # Given an update whose child was killed
+    delivery = delivered(lanes, failed)
+    held = lanes.settler.holding()
+    update.update.on_hard_limit(delivery)
+    # When Celery then rejects its message
+    lanes.settler.give_back(delivery.tag, died=True)
+    LeaseKeeper(lanes.settler, lambda: connect(redis_url))._tell()
+    # Then that changes nothing
+    assert (state_of(redis, 1), state_of(redis, 2)) == states
+    assert [(problem["type"], problem["attempt"]) for problem in problems(redis)] == [
+        ("UpdateTimeoutError", failed + 1)
+    ]
+    assert redis.hget(keys.message("1:1"), "died") in (None, b"0")
+    assert lanes.settler.holding() == held - 1

@@ -103,10 +103,9 @@ def delivery_of(request: Any, lanes: Lanes) -> Delivery | None:
     told = request.get(envelope.LANE)
     if not told or request.called_directly:
         return None
-    return Delivery(
-        lanes=lanes,
-        tag=request.properties["delivery_tag"],
-        deadline_s=told["deadline_s"],
-        failed=told["failed"],
-        died=told["died"],
-    )
+    return delivery_from(told, request.properties["delivery_tag"], lanes)
+
+
+def delivery_from(told: dict[str, Any], tag: str, lanes: Lanes) -> Delivery:
+    """What the turn told of a message (envelope.LANE)."""
+    return Delivery(lanes=lanes, tag=tag, deadline_s=told["deadline_s"], failed=told["failed"], died=told["died"])

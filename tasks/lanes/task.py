@@ -20,7 +20,7 @@ from celery.worker.request import Request
 from redis.exceptions import RedisError
 
 from tasks.lanes import envelope
-from tasks.lanes.delivery import Delivery, delivery_of
+from tasks.lanes.delivery import Delivery, delivery_from, delivery_of
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.handoff import DONE
 from tasks.lanes.store import Outcome
@@ -53,14 +53,16 @@ class LaneRequest(Request):
 
         The message goes back now, so nothing of the child may go on.
         """
-        if not soft and self.worker_pid is not None and self._request_dict.get(envelope.LANE) is not None:
-            self._kill_child(self.worker_pid)
+        told = self._request_dict.get(envelope.LANE)
+        if not soft and told is not None and self._app.lanes.settler.forks:
+            if self.worker_pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.worker_pid, signal.SIGKILL)
+            try:
+                self.task.on_hard_limit(delivery_from(told, self._message.delivery_tag, self._app.lanes))
+            except Exception:
+                logger.exception("lanes: %s counts as a death", self.id)
         super().on_timeout(soft, timeout)
-
-    def _kill_child(self, pid: int) -> None:
-        if self._app.lanes.settler.forks:  # the "pids" of other pools are threads and greenlets
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
     def _forget_old_revoke(self, replayed_s: float | None) -> None:
         """A revoke that came before the replay was meant for the run before it."""
@@ -91,6 +93,11 @@ class LaneTask(Task):
             except (RedisError, SoftTimeLimitExceeded) as away:
                 raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
         return super().__call__(*args, **kwargs) if self.request.called_directly else self.run(*args, **kwargs)
+
+    def on_hard_limit(self, delivery: Delivery) -> None:
+        """In the main process, when the child that ran it was killed at its hard limit. What is not evicted counts as
+        a death.
+        """
 
     @property
     def delivery(self) -> Delivery | None:

@@ -137,6 +137,7 @@ def beyond_the_hard_limit(make_pipeline: MakePipeline, heard: list[dict[str, Any
     for pool, worker in workers.items():
         happened = story(pipeline.history, ran_by[worker.name])
         assert happened[-2:] == [("start", 2), ("end", 2)], pool
+        worker.tells("its process was killed" if pool == "prefork" else "Its slot is taken until it ends")
         if pool != "prefork":  # a child that was killed tells nothing
             until(lambda: ("error:UpdateTimeoutError", 1) in story(pipeline.history, ran_by[worker.name]))  # noqa: B023
         # And Celery was told that the attempt failed
