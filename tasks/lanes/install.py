@@ -12,6 +12,7 @@ from typing import Any
 
 from celery import Celery, bootsteps, signals
 from celery.exceptions import CPendingDeprecationWarning
+from celery.worker import state
 from kombu import transport as kombu_transport
 
 from tasks.lanes.books import Pool
@@ -146,6 +147,8 @@ class LanesStep(bootsteps.StartStopStep):
 
 
 def _slots(pool: Any) -> int:
+    if any(asked is not None and asked is not False for asked in (state.should_stop, state.should_terminate)):
+        return 0  # on gevent the consumer hears of it up to 2 s later, and would go on taking
     try:
         return pool.num_processes or 1
     except (AttributeError, TypeError):  # it has stopped already, and the lease keeper has not

@@ -127,6 +127,7 @@ class LeaseKeeper:
         self._settles_since_s = None
         try:
             self._send(outbox)
+            self._settler.told()
         except BaseException:
             self._settler.put_back(outbox)  # saying it twice is harmless: the fence is old by then
             raise

@@ -40,7 +40,8 @@ class Settler:
         self._suspects_wait = False
         self._lost = 0  # held, but nothing dies with them: each has a slot and no lease
         self._outbox = Outbox()
-        self._in_flight: list[Lease] = []
+        self._telling: list[Lease] = []  # settles that the lease keeper sends just now
+        self._in_flight: list[Lease] = []  # and those that a turn took along
         self.answer_lost = False  # what a turn brought may be leased in our name and not in our books
         self._reserve = Reserve()
 
@@ -228,7 +229,7 @@ class Settler:
         """
         with self._lock:
             held = [(held.id, held.fence) for held in self._held.values() if not self._lapses(held)]
-            return [*held, *self._outbox.settles, *self._in_flight]
+            return [*held, *self._outbox.settles, *self._telling, *self._in_flight]
 
     def renewed(self, leases: list[Lease], lost: list[str], asked_s: float) -> list[str]:
         """Enter the answer to a renewal; returns those lost while they run here. Most others were settled meanwhile."""
@@ -249,13 +250,18 @@ class Settler:
         return running
 
     def take_outbox(self) -> Outbox:
-        """All that Redis has not been told; with `put_back` if telling failed."""
+        """All that Redis has not been told. Its settles stay in the books until `told` or `put_back`."""
         with self._lock:
             taken, self._outbox = self._outbox, Outbox()
+            self._telling = list(taken.settles)
             return taken
+
+    def told(self) -> None:
+        self._telling = []
 
     def put_back(self, outbox: Outbox) -> None:
         with self._lock:
+            self._telling = []
             self._outbox.settles.extendleft(reversed(outbox.settles))
             self._outbox.releases.extendleft(reversed(outbox.releases))
             self._outbox.burials.extendleft(reversed(outbox.burials))

@@ -355,3 +355,13 @@ def test_nobody_waits_for_a_suspect_that_was_evicted(settler: Settler) -> None:
     assert settler.room() == 3
     settler.done(suspect)
     assert settler.room() == 4
+
+
+def test_a_settle_that_is_being_told_stays_in_the_books(settler: Settler) -> None:
+    # A reconcile meanwhile would take it for one whose hand-out never arrived, and let it run again.
+    [tag] = take(settler, "a")
+    settler.done(tag)
+    settler.take_outbox()
+    assert settler.leases() == [("a", "1")]
+    settler.told()
+    assert settler.leases() == []
