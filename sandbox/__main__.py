@@ -4,6 +4,7 @@ Promises an order: Redis, then the Bot API, then what needs them; and the other 
 still finishes an update can still write it down.
 """
 
+import io
 import os
 import random
 import signal
@@ -57,12 +58,24 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Everything runs in sessions of its own: a terminal that is closed takes only us, and would leave the rest running.
     signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # also through a pipe, so that it is read as it happens
     try:
         sys.exit(run(plan_from()))
     except KeyboardInterrupt:
         sys.exit(0)
     except EXPECTED as error:
         sys.exit(str(error))
+    finally:
+        leave_output()
+
+
+def leave_output() -> None:
+    """Python would end with code 120 when its last words do not reach a terminal that was closed."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(plan: Plan) -> str | None:

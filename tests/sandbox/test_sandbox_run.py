@@ -25,7 +25,8 @@ class Sandbox:
         self.ports = {name: free_port() for name in ("redis", "simulator", "flower")}
         ports = [argument for name, port in self.ports.items() for argument in (f"--port-{name}", str(port))]
         # The settings of whoever runs the tests must not reach in; a .env would be looked for in `directory`.
-        mine = {name: value for name, value in os.environ.items() if name not in ("BOT_TOKEN", "REDIS_URL", "BOT")}
+        others = ("BOT_TOKEN", "REDIS_URL", "BOT", "PYTHONUNBUFFERED")
+        mine = {name: value for name, value in os.environ.items() if name not in others}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "sandbox", *ports, *options],
             cwd=directory,
