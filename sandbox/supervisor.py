@@ -21,6 +21,8 @@ from sandbox.parts import Part
 #: A worker finishes its running handlers first; handlers that take longer are run again after the next start.
 STOP_WITHIN_S = 30.0
 
+STDOUT = 1
+
 
 class _MainProcess(ProcessManager):  # type: ignore[misc]
     """honcho signals the whole process group, which would kill the pool's children in the middle of their handlers."""
@@ -28,6 +30,21 @@ class _MainProcess(ProcessManager):  # type: ignore[misc]
     def terminate(self, pid: int) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
+
+
+class _Output:
+    """Standard output without a buffer: honcho also prints from its signal handlers, in the middle of another line."""
+
+    def write(self, text: str) -> None:
+        left = text.encode()
+        while left:
+            left = left[os.write(STDOUT, left) :]
+
+    def flush(self) -> None:
+        """There is nothing to flush."""
+
+    def isatty(self) -> bool:
+        return os.isatty(STDOUT)
 
 
 class _Printer(Printer):  # type: ignore[misc]
@@ -42,7 +59,7 @@ class Supervisor(Manager):  # type: ignore[misc]
     """`foundations` are processes that others start and stop: the parts stop when one of them is gone."""
 
     def __init__(self, foundations: Mapping[str, Callable[[], bool]]) -> None:
-        super().__init__(_Printer())
+        super().__init__(_Printer(_Output()))
         self._procmgr = _MainProcess()
         self._foundations = foundations
         self._stop_asked = False
