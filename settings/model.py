@@ -89,7 +89,8 @@ class Settings(BaseSettings):
         1,
         1024,
         "How many dedicated queues `updates.0` … there are; a chat always maps to the same one. "
-        "More let `-Q` divide the chats more finely; each costs a little at every turn.",
+        "More let `-Q` divide the chats more finely; each costs a little at every turn. Lower it only while nothing "
+        "waits: nobody reads the queues above it.",
     )
     allowed_updates: Annotated[Kinds | None, NoDecode] = _text(
         None,
