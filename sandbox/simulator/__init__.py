@@ -1,6 +1,6 @@
 """A Telegram Bot API on this machine, over HTTP: for tests, for load, and for `make run` without a token.
 
-Promises getUpdates as the public Bot API server has it: long polls, offsets, limits, allowed kinds, conflicts, held-back polls.
+Promises getUpdates as the public Bot API server has it: long polls, offsets, limits, kinds, conflicts, held-back polls.
 Accepts every other method with a plausible result and remembers the call; it delivers nothing to webhooks yet.
 """
 

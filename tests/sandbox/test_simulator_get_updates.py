@@ -1,4 +1,4 @@
-"""getUpdates of the simulator does what TELEGRAM says of the real one."""
+"""getUpdates of the simulator behaves as that of the real server."""
 
 import socket
 
