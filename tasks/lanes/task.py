@@ -19,7 +19,7 @@ from celery.worker import state
 from celery.worker.request import Request
 from redis.exceptions import RedisError
 
-from tasks.lanes import envelope
+from tasks.lanes import clock, envelope
 from tasks.lanes.delivery import Delivery, delivery_from, delivery_of
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.handoff import DONE
@@ -36,7 +36,7 @@ class LaneRequest(Request):
         told = self._request_dict.get(envelope.LANE)
         if told is None:
             return bool(super().revoked())
-        self._forget_old_revoke(told["replayed_s"])
+        self._forget_old_revoke(told)
         if super().revoked():
             return True
         lanes = self._app.lanes
@@ -64,10 +64,14 @@ class LaneRequest(Request):
                 logger.exception("lanes: %s counts as a death", self.id)
         super().on_timeout(soft, timeout)
 
-    def _forget_old_revoke(self, replayed_s: float | None) -> None:
+    def _forget_old_revoke(self, told: dict[str, Any]) -> None:
         """A revoke that came before the replay was meant for the run before it."""
         revoked_at = state.revoked._data.get(self.id, (None,))[0]
-        if replayed_s is not None and revoked_at is not None and monotonic() - revoked_at > replayed_s:
+        if told["replayed_s"] is None or revoked_at is None:
+            return
+        # The time since the replay was taken at the hand-out.
+        handed_out_s = told["deadline_s"] - self._app.lanes.settler.lease_s
+        if monotonic() - revoked_at > told["replayed_s"] + clock.now_s() - handed_out_s:
             state.revoked.discard(self.id)
 
 
