@@ -36,9 +36,13 @@ def test_what_a_killed_worker_held_runs_elsewhere_in_order(make_pipeline: MakePi
     pipeline = make_pipeline(LEASE_SECONDS=2)
     survivor = pipeline.worker(name, slots)
     victim = pipeline.worker(name, slots)
-    pipeline.push(*(message(n, chat, do="gate:a" if n == 5 else "") for n in range(1, 26) for chat in range(1, 41)))
+    chats, nth = 40, 5
+    ids = pipeline.push(
+        *(message(n, chat, do="gate:a" if n == nth else "") for n in range(1, 26) for chat in range(1, chats + 1))
+    )
+    gated = set(ids[(nth - 1) * chats : nth * chats])
     pipeline.poller()
-    until(lambda: len(running(pipeline, survivor)) == slots and len(running(pipeline, victim)) == slots)
+    until(lambda: all(len(running(pipeline, worker) & gated) == slots for worker in (survivor, victim)))
     held = running(pipeline, victim)
     # When one is killed with all its children, as its machine might be
     victim.kill()
