@@ -10,8 +10,9 @@ import orjson
 from redis import Redis
 
 from bench.updates import Update
+from tasks.lanes.commands import NewMessage
 from tasks.lanes.envelope import pack_task
-from tasks.lanes.store import NewMessage, Store
+from tasks.lanes.store import Store
 from tasks.routing import keys_of, queue_of
 
 #: As Telegram's batches.

@@ -32,9 +32,9 @@ from redis.exceptions import RedisError
 from poller.patience import Patience
 from poller.stop import Stop, Stopping
 from tasks.lanes import clock
+from tasks.lanes.commands import Guard
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.scripts import Argument, script
-from tasks.lanes.store import Guard
 
 log = logging.getLogger("poller")
 

@@ -21,8 +21,8 @@ from poller.stop import Stop, Stopping
 from poller.tally import Tally
 from poller.telegram import Telegram
 from tasks.intake import Intake
+from tasks.lanes.commands import Guard
 from tasks.lanes.errors import LeaseLost
-from tasks.lanes.store import Guard
 
 log = logging.getLogger("poller")
 

@@ -7,7 +7,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from tasks.lanes.store import Appended
+from tasks.lanes.answers import Appended
 
 log = logging.getLogger("poller")
 

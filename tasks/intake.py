@@ -17,10 +17,12 @@ from redis import Redis
 from settings import Settings
 from tasks.anatomy import chat_of, kind_of
 from tasks.connection import connect_to
+from tasks.lanes.answers import Appended
+from tasks.lanes.commands import Guard, NewMessage
 from tasks.lanes.durable import DurableAppends
 from tasks.lanes.envelope import pack_task
 from tasks.lanes.server import Durability, advice
-from tasks.lanes.store import Appended, Guard, NewMessage, Store
+from tasks.lanes.store import Store
 from tasks.routing import KeysError, keys_of, order_of, queue_of
 
 #: The name of the task in tasks/update.py; importing that would build the Celery app.

@@ -23,7 +23,7 @@ from tasks.bot.client import BotApi
 from tasks.bot.context import Context
 from tasks.bot.loader import BotImportError, load_bot
 from tasks.celery import app, settings
-from tasks.lanes.store import Outcome
+from tasks.lanes.answers import Outcome
 from tasks.limits import Run, means_here
 from tasks.outcome import Bury, RetryIn, decide, problem_of
 

@@ -17,11 +17,11 @@ from sandbox.server import Server, start_server
 from settings import Settings, SettingsError, load
 from tasks.intake import TASK, Intake
 from tasks.lanes import durable, keys
+from tasks.lanes.answers import Appended
 from tasks.lanes.connect import connect
 from tasks.lanes.envelope import unpack
 from tasks.lanes.errors import ServerUnfit
 from tasks.lanes.server import Durable
-from tasks.lanes.store import Appended
 from tasks.routing import OrderByError
 from tests.conftest import DEBIAN_REDIS
 

@@ -18,11 +18,12 @@ from tasks import update
 from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.context import Context
 from tasks.lanes import Lanes, clock, install, keys
+from tasks.lanes.answers import Outcome
+from tasks.lanes.commands import NewMessage
 from tasks.lanes.connect import connect
 from tasks.lanes.delivery import Delivery
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.leases import LeaseKeeper
-from tasks.lanes.store import NewMessage, Outcome
 from tasks.limits import Means, Run
 from tasks.outcome import LONGEST_MESSAGE, LONGEST_TRACEBACK, Bury, RetryIn, decide, problem_of
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tasks.lanes import clock, envelope
+from tasks.lanes.answers import Outcome
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.handoff import DONE, GONE, STARTED
-from tasks.lanes.store import Outcome
 
 if TYPE_CHECKING:
     from tasks.lanes.install import Lanes

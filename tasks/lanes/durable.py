@@ -16,9 +16,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from tasks.lanes.answers import Appended, append_answer
+from tasks.lanes.commands import Guard, NewMessage, append_command
 from tasks.lanes.scripts import Argument, script
 from tasks.lanes.server import Durability, Durable, check_server, durability
-from tasks.lanes.store import Appended, Guard, NewMessage, append_answer, append_command
 
 log = logging.getLogger(__name__)
 

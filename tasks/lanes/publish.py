@@ -12,8 +12,8 @@ from kombu.transport.redis import PublishBatch
 from redis.exceptions import RedisError
 
 from tasks.lanes import envelope
+from tasks.lanes.commands import NewMessage
 from tasks.lanes.errors import PublishRefused
-from tasks.lanes.store import NewMessage
 
 
 def headers(keys: list[str], *, once: tuple[str, int] | None = None) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from kombu import Connection
 from kombu.log import get_logger
 from redis import Redis
 
+from tasks.lanes.commands import MAX_DEATHS
 from tasks.lanes.connect import connect_like
 from tasks.lanes.leases import LeaseKeeper
 from tasks.lanes.server import advice, check_server, durability
 from tasks.lanes.settler import Settler
-from tasks.lanes.store import MAX_DEATHS
 
 #: Transport options of ours (Celery: broker_transport_options).
 LEASE_SECONDS, MAX_DEATHS_OPTION = "lease_seconds", "max_deaths"

@@ -14,10 +14,11 @@ import uuid
 from typing import Any
 
 from tasks.lanes import clock, native
+from tasks.lanes.answers import Leased
 from tasks.lanes.books import SUSPECT_AFTER, Held, Lease, Outbox, Pool, tag_of
+from tasks.lanes.commands import MAX_DEATHS
 from tasks.lanes.handoff import DONE, STARTED, Handoff
 from tasks.lanes.reserve import Reserve
-from tasks.lanes.store import MAX_DEATHS, Leased
 
 
 class Settler:

@@ -20,10 +20,10 @@ from celery.worker.request import Request
 from redis.exceptions import RedisError
 
 from tasks.lanes import clock, envelope
+from tasks.lanes.answers import Outcome
 from tasks.lanes.delivery import Delivery, delivery_from, delivery_of
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.handoff import DONE
-from tasks.lanes.store import Outcome
 
 logger = get_task_logger(__name__)
 

@@ -15,13 +15,14 @@ from kombu.log import get_logger
 from redis.exceptions import NoScriptError, ResponseError
 
 from tasks.lanes import clock, envelope, keys
+from tasks.lanes.answers import Leased, Turned, turn_answer
 from tasks.lanes.books import tag_of
+from tasks.lanes.commands import turn_command
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.line import OVERDUE_S, Line
 from tasks.lanes.registry import keeper_of
 from tasks.lanes.scripts import script
 from tasks.lanes.settler import Settler
-from tasks.lanes.store import Leased, Turned, turn_answer, turn_command
 
 logger = get_logger(__name__)
 

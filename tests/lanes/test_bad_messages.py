@@ -8,7 +8,7 @@ import pytest
 
 from tasks import lanes
 from tasks.lanes import envelope
-from tasks.lanes.store import NewMessage
+from tasks.lanes.commands import NewMessage
 from tests.lanes.app import LANE_QUEUES, ORDINARY_QUEUE
 from tests.lanes.history import ids
 from tests.lanes.lab import Lab

@@ -13,11 +13,12 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from sandbox.server import Server, start_server
 from tasks.lanes import durable, keys, server
+from tasks.lanes.answers import Appended
+from tasks.lanes.commands import NewMessage
 from tasks.lanes.connect import connect
 from tasks.lanes.durable import DurableAppends
 from tasks.lanes.errors import ServerUnfit
 from tasks.lanes.server import Durable
-from tasks.lanes.store import Appended, NewMessage
 from tests.poller.waiting import until
 
 

@@ -11,8 +11,9 @@ import pytest
 
 import tasks.lanes
 from tasks.lanes import keys
+from tasks.lanes.commands import Guard, NewMessage
 from tasks.lanes.scripts import Argument, Script, script
-from tasks.lanes.store import Guard, NewMessage, Store
+from tasks.lanes.store import Store
 
 LUA = Path(tasks.lanes.__file__).parent / "lua"
 VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem != "prelude")

@@ -9,8 +9,10 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from tasks.lanes import keys
+from tasks.lanes.answers import Appended
+from tasks.lanes.commands import Guard, NewMessage
 from tasks.lanes.errors import LeaseLost
-from tasks.lanes.store import Appended, Guard, NewMessage, Store
+from tasks.lanes.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import CLOCK, State, buried, leased, ready, seed, standing, waiting
 

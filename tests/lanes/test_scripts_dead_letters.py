@@ -9,7 +9,8 @@ from redis import Redis
 
 from tasks.lanes import keys
 from tasks.lanes import store as stores
-from tasks.lanes.store import Outcome, Store
+from tasks.lanes.answers import Outcome
+from tasks.lanes.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import buried, delayed, fence, leased, ready, seed, standing, waiting
 

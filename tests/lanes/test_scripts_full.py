@@ -8,7 +8,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from tasks.lanes.store import NewMessage, Outcome, Store
+from tasks.lanes.answers import Outcome
+from tasks.lanes.commands import NewMessage
+from tasks.lanes.store import Store
 
 MINUTE_MS = 60_000
 

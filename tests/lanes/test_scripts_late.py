@@ -8,7 +8,8 @@ import pytest
 from redis import Redis
 
 from tasks.lanes import keys
-from tasks.lanes.store import Outcome, Store
+from tasks.lanes.answers import Outcome
+from tasks.lanes.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import (
     FENCES_FROM,

@@ -7,7 +7,8 @@ from redis import Redis
 
 from tasks.lanes import keys
 from tasks.lanes import store as stores
-from tasks.lanes.store import Outcome, Store, Swept
+from tasks.lanes.answers import Outcome, Swept
+from tasks.lanes.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import (
     LEASE_MINUTES,

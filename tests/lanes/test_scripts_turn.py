@@ -10,7 +10,9 @@ import pytest
 from redis import Redis
 
 from tasks.lanes import keys
-from tasks.lanes.store import MAX_DEATHS, Leased, Store, Turned
+from tasks.lanes.answers import Leased, Turned
+from tasks.lanes.commands import MAX_DEATHS
+from tasks.lanes.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import (
     CLOCK,

@@ -8,10 +8,10 @@ import pytest
 
 from tasks.lanes import clock
 from tasks.lanes import settler as settler_module
+from tasks.lanes.answers import Leased
 from tasks.lanes.books import Pool
 from tasks.lanes.handoff import DONE, GONE, STARTED
 from tasks.lanes.settler import Settler
-from tasks.lanes.store import Leased
 
 
 class Clock:

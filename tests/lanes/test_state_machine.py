@@ -19,7 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from redis import Redis
 
 from tasks.lanes import keys
-from tasks.lanes.store import Leased, NewMessage, Outcome, Store, Turned
+from tasks.lanes.answers import Leased, Outcome, Turned
+from tasks.lanes.commands import NewMessage
+from tasks.lanes.store import Store
 from tests.lanes.model import SUSPECT_AFTER, Item, Model
 from tests.lanes.reading import read
 from tests.lanes.state import CLOCK, FENCES_FROM, LEASE_MS, MINUTE_MS

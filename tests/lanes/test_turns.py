@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.lanes.store import Turned
+from tasks.lanes.answers import Turned
 from tasks.lanes.turns import Turns
 
 

@@ -1,0 +1,89 @@
+"""What the verbs answer, as values.
+
+Promises that an outcome which is to be expected, also a lost lease, is a value; LeaseLost is raised only where nothing
+can go on. Reads the two answers that come without their caller waiting for them: those of append and of turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tasks.lanes.errors import LeaseLost
+
+
+class Outcome(Enum):
+    """What became of a step that needs a lease."""
+
+    DONE = 1
+    LOST = 0  # somebody else holds a newer fence; nothing was changed
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What an append did. `pending` is the backlog after it: all messages that are not buried."""
+
+    added: int
+    seen: int
+    buried: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A message handed out. `replayed_s` is the time since its replay, seconds; None: never replayed."""
+
+    id: str
+    fence: str
+    queue: str
+    died: int
+    failed: int
+    replayed_s: float | None
+    stored: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """What a turn brought. `more`: ready ones are left; `suspects`: some of them want a worker for themselves."""
+
+    lost: list[str]
+    more: bool
+    suspects: bool
+    leased: list[Leased]
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """`next_ms` is None when nothing is leased or delayed."""
+
+    expired: int
+    due: int
+    next_ms: int | None
+
+
+def append_answer(answer: list[int] | None) -> Appended:
+    if answer is None:
+        raise LeaseLost("somebody else appends by now; nothing was appended")
+    return Appended(*answer)
+
+
+def turn_answer(answer: list[Any]) -> Turned:
+    lost, more, suspects, *flat = answer
+    leased = [
+        Leased(
+            id=flat[i].decode(),
+            fence=flat[i + 1].decode(),
+            queue=flat[i + 2].decode(),
+            died=flat[i + 3],
+            failed=flat[i + 4],
+            replayed_s=flat[i + 5] / 1000 if flat[i + 5] >= 0 else None,
+            stored=flat[i + 6],
+        )
+        for i in range(0, len(flat), 7)
+    ]
+    return Turned(texts(lost), bool(more), bool(suspects), leased)
+
+
+def texts(values: list[bytes]) -> list[str]:
+    return [value.decode() for value in values]

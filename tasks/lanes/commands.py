@@ -1,0 +1,86 @@
+"""The two verbs that are sent together with others, or whose answer is read later, as commands: append and turn.
+
+Promises that a lane key which could not be told from two is refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.lanes import keys
+from tasks.lanes.scripts import Argument, script
+
+#: Deaths before a message is buried, when the app does not say.
+MAX_DEATHS = 5
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message to append. `once` is what it is remembered by: a scope and a number; `problem` buries it at once."""
+
+    id: str
+    queue: str
+    stored: str | bytes
+    lanes: Sequence[str]
+    once: tuple[str, int] | None = None
+    problem: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Who may append, for appenders that take turns: the hash `key` has the field `fence`, and the others' are old."""
+
+    key: str
+    fence: str
+
+
+def append_command(messages: Iterable[NewMessage], guard: Guard | None = None) -> list[Argument]:
+    """The append as a command, for whoever sends more along with it."""
+    guards, fence = ([guard.key], guard.fence) if guard else ([], "")
+    rows = map(_append_row, messages)
+    return script("append").command(guards, rows, seen_ttl_s=keys.SEEN_TTL_S, seen_block=keys.SEEN_BLOCK, fence=fence)
+
+
+def turn_command(
+    queues: Sequence[str],
+    *,
+    holder: str,
+    lease_ms: int,
+    room: int,
+    holding: int,
+    settles: Sequence[tuple[str, str]],
+    max_deaths: int,
+) -> list[Argument]:
+    """The turn as a command, for whoever reads the answer later. It looks at 64 ids more than there is room for."""
+    return script("turn").command(
+        queues,
+        settles,
+        holder=holder,
+        lease_ms=lease_ms,
+        room=room,
+        budget=room + 64,
+        max_deaths=max_deaths,
+        holding=holding,
+        settles=len(settles),
+    )
+
+
+def problem_json(problem: dict[str, Any]) -> str:
+    """A problem as the dead letters keep it, with its time."""
+    return json.dumps({"at_ms": round(time.time() * 1000), **problem})
+
+
+def _append_row(message: NewMessage) -> tuple[Argument, ...]:
+    for key in message.lanes:
+        if not key or _CONTROL.search(key):
+            raise ValueError(f"{key!r} is no lane key: it must be a text without control characters")
+    scope, number = message.once or ("", "")
+    problem = problem_json(message.problem) if message.problem else ""
+    return message.id, message.queue, message.stored, scope, number, problem, "\n".join(message.lanes)
