@@ -18,8 +18,9 @@ $(VENV)/installed: pyproject.toml requirements.lock
 run: install
 	$(BIN)/python -m sandbox
 
+# Three files at a time, for most tests wait for processes; ARGS="-n 0" for one at a time.
 test: install
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 check: install
 	$(BIN)/ruff check .
