@@ -158,11 +158,25 @@ class Settings(BaseSettings):
         return (init_settings,)
 
     @property
-    def bot_id(self) -> int:
-        """The bot's own user id: the digits of its token."""
+    def served(self) -> "tuple[Settings, ...]":
+        """The settings of each bot that is served."""
+        return (self,)
+
+    def name_of(self, field: str) -> str:
+        """What whoever set it calls this field."""
+        return field.upper()
+
+    @property
+    def token(self) -> str:
+        """Raises SettingsError when there is none."""
         if self.bot_token is None:
-            raise SettingsError("BOT_TOKEN is not set: give the token from @BotFather")
-        return int(self.bot_token.get_secret_value().partition(":")[0])
+            raise SettingsError("BOT_TOKEN is not set: give it the token that @BotFather gave you")
+        return self.bot_token.get_secret_value()
+
+    @property
+    def bot_id(self) -> int:
+        """The bot's own user id: the digits of its token. Raises SettingsError when there is none."""
+        return int(self.token.partition(":")[0])
 
     @property
     def queue_names(self) -> list[str]:

@@ -66,8 +66,7 @@ def configuration() -> dict[str, Any]:
 
 @signals.worker_init.connect(weak=False)
 def find_bot(**_: Any) -> None:
-    """A worker whose bot does not import, or that has no token, stops here, before it takes any update."""
-    from tasks.update import api, bot
+    """A worker one of whose bots does not import, or has no token, stops here, before it takes any update."""
+    from tasks.update import bots
 
-    bot()
-    api()
+    bots()

@@ -17,11 +17,13 @@ from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, Work
 from celery.utils.log import get_task_logger
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 
+from settings import SettingsError
 from tasks import lanes
 from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.client import BotApi
 from tasks.bot.context import Context
-from tasks.bot.loader import BotImportError, load_bot
+from tasks.bot.loader import BotImportError
+from tasks.bots import Bots, Served
 from tasks.celery import app, settings
 from tasks.lanes.answers import Outcome
 from tasks.limits import Run, means_here
@@ -35,27 +37,29 @@ TASK = "tasks.update"
 ENDS_THE_WORKER = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, GreenletExit)
 
 
+#: An update of a bot that is not ours is looked at again so often: a deployment that was told wrong is soon mended.
+UNKNOWN_BOT_AGAIN_AFTER_S = 60.0
+
+
+class UnknownBotError(Exception):
+    """No worker of ours may run it."""
+
+
 class HandlerEndedError(Exception):
     """The handler raised what is no Exception: sys.exit(), a cancelled future, a greenlet's timeout."""
 
 
 @cache
-def bot() -> Bot:
-    """The bot. One that does not import ends the process with its traceback and one sentence."""
+def bots() -> Bots:
+    """Those of this worker. One that cannot be had ends the process with its traceback and one sentence."""
     try:
-        return load_bot(settings().bot)
+        return Bots.load(settings())
     except BotImportError as error:
         if error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
         sys.exit(str(error))
-
-
-@cache
-def api() -> BotApi:
-    token = settings().bot_token
-    if token is None:
-        sys.exit("BOT_TOKEN is not set: the worker calls the Bot API with it. Put it into .env or the environment.")
-    return BotApi(settings().bot_api_url, token.get_secret_value())
+    except SettingsError as error:
+        sys.exit(f"{error}. The worker calls the Bot API with it.")
 
 
 @dataclass(frozen=True)
@@ -77,62 +81,67 @@ class UpdateTask(lanes.LaneTask):
     abstract = True
 
     def on_hard_limit(self, delivery: lanes.Delivery) -> None:
+        served = bots().of(delivery.id)
         error = UpdateTimeoutError("the handler did not end at the hard limit; its process was killed")
-        if take_back(delivery, error, problem_of(error, delivery.attempt)):
+        if served and take_back(served, delivery, error, problem_of(error, delivery.attempt)):
             logger.warning("%s: %s", delivery.id, error)
 
 
 @app.task(name=TASK, bind=True, base=UpdateTask, max_retries=None)
 def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     """Run the bot on one update, as Telegram sent it."""
-    delivery, limit_s = self.delivery, settings().update_timeout
+    delivery = self.delivery
+    served = bots().of(self.request.id)
+    if served is None:
+        refuse(self.request.id, delivery)
+    limit_s = served.settings.update_timeout
     ctx = Context(
         content,
-        api() if delivery is None else FencedApi(api(), delivery),
+        served.api if delivery is None else FencedApi(served.api, delivery),
         1 if delivery is None else delivery.attempt + delivery.died,
         None if limit_s is None else monotonic() + limit_s,
     )
     try:
-        attempt(self, ctx, delivery)
+        attempt(self, served, ctx, delivery)
     except SoftTimeLimitExceeded as late:
         # Celery's signal came between two steps of ours; to Celery an update that raised is done.
         raise Reject("interrupted while its outcome was being told", requeue=True) from late
 
 
-def attempt(task: lanes.LaneTask, ctx: Context, delivery: lanes.Delivery | None) -> None:
+def attempt(task: lanes.LaneTask, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> None:
     """Run the bot once; tell it, Redis and Celery when that fails or takes too long."""
     request = task.request
     run = Run(
-        settings().update_timeout,
+        served.settings.update_timeout,
         means_here(forks=task.app.lanes.settler.forks),
-        tell=lambda: tell(bot().on_timeout, ctx),
-        evict=lambda: evict(run, request, ctx, delivery),
+        tell=lambda: tell(served.bot.on_timeout, ctx),
+        evict=lambda: evict(run, request, served, ctx, delivery),
     )
     error: Exception | None = None
     try:
         with run.limited():
-            run_bot(ctx)
+            run_bot(served.bot, ctx)
     except Exception as raised:
         error = raised
     if delivery is not None and (run.is_evicted or delivery.is_lost()):
         raise Ignore(f"the lease of {delivery.id} was over when it ended") from error
     if not run.is_told and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
-        tell(bot().on_timeout, ctx)
+        tell(served.bot.on_timeout, ctx)
     if error is None:
         return
-    tell(bot().on_error, ctx, error)
+    tell(served.bot.on_error, ctx, error)
     if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
         raise error
-    fail(delivery, error)
+    fail(served, delivery, error)
 
 
-def run_bot(ctx: Context) -> None:
+def run_bot(bot: Bot, ctx: Context) -> None:
     """Raises what the handler raises, as an Exception.
 
     Celery's pools lose what is none: the update would keep its lease and its thread for ever, and solo would end.
     """
     try:
-        bot()(ctx)
+        bot(ctx)
     except SoftTimeLimitExceeded as limit:
         raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was interrupted") from limit
     except (Exception, *ENDS_THE_WORKER):
@@ -153,14 +162,31 @@ def tell(hook: Callable[..., Any] | None, *arguments: Any) -> None:
         logger.exception("the bot's own %s failed", getattr(hook, "__name__", hook))
 
 
-def verdict(delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
-    return decide(delivery.attempt, settings(), is_final=isinstance(error, bot().never_retry))
+def verdict(served: Served, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
+    return decide(delivery.attempt, served.settings, is_final=isinstance(error, served.bot.never_retry))
 
 
-def fail(delivery: lanes.Delivery, error: Exception) -> NoReturn:
+def fail(served: Served, delivery: lanes.Delivery, error: Exception) -> NoReturn:
     """Retry or bury, and tell Celery, which tells Flower. Raises in any case."""
+    settle_failure(delivery, verdict(served, delivery, error), error)
+
+
+def refuse(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
+    """An update of a bot whose token this worker was not given: no other bot may run it, nor may it be lost.
+
+    It stays first in its lanes until a worker comes that knows its bot. Raises in any case.
+    """
+    error = UnknownBotError(
+        f"{message_id} is of a bot whose token this worker was not given; it waits for one that was"
+    )
+    if delivery is None:
+        raise error
+    logger.error("%s", error)
+    settle_failure(delivery, RetryIn(UNKNOWN_BOT_AGAIN_AFTER_S), error)
+
+
+def settle_failure(delivery: lanes.Delivery, decision: RetryIn | Bury, error: Exception) -> NoReturn:
     problem = problem_of(error, delivery.attempt)
-    decision = verdict(delivery, error)
     try:
         if isinstance(decision, Bury):
             outcome = delivery.bury(problem)
@@ -177,24 +203,26 @@ def fail(delivery: lanes.Delivery, error: Exception) -> NoReturn:
     raise Retry(exc=error, when=decision.seconds) from error
 
 
-def evict(run: Run, request: Any, ctx: Context, delivery: lanes.Delivery | None) -> None:
+def evict(run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> None:
     """At the hard limit, beside a handler that cannot be ended: its update goes on without it."""
     if delivery is None:
         return
     error = UpdateTimeoutError("the handler did not end at the hard limit and cannot be killed; it runs on, unheeded")
     problem = problem_of(error, delivery.attempt)
     problem["traceback"] = run.where() or problem["traceback"]
-    decision = take_back(delivery, error, problem)
+    decision = take_back(served, delivery, error, problem)
     if decision is None:
         return
     logger.warning("%s: %s. Its slot is taken until it ends.", delivery.id, error)
     tell(show_eviction, request, decision, problem)
-    tell(bot().on_error, replace(ctx, api=api()), error)
+    tell(served.bot.on_error, replace(ctx, api=served.api), error)
 
 
-def take_back(delivery: lanes.Delivery, error: Exception, problem: dict[str, Any]) -> RetryIn | Bury | None:
+def take_back(
+    served: Served, delivery: lanes.Delivery, error: Exception, problem: dict[str, Any]
+) -> RetryIn | Bury | None:
     """Evict it, to be retried or buried; None when it had ended."""
-    decision = verdict(delivery, error)
+    decision = verdict(served, delivery, error)
     delay_s = None if isinstance(decision, Bury) else decision.seconds
     return decision if delivery.evict(delay_s=delay_s, problem=problem) else None
 

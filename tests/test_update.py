@@ -16,7 +16,9 @@ from redis import Redis
 from settings import Settings, load
 from tasks import update
 from tasks.bot.bot import Bot, UpdateTimeoutError
+from tasks.bot.client import BotApi
 from tasks.bot.context import Context
+from tasks.bots import Bots, Served
 from tasks.lanes import Lanes, clock, install, keys
 from tasks.lanes.answers import Outcome
 from tasks.lanes.commands import NewMessage
@@ -28,6 +30,7 @@ from tasks.limits import Means, Run
 from tasks.outcome import LONGEST_MESSAGE, LONGEST_TRACEBACK, Bury, RetryIn, decide, problem_of
 
 LEASE_MS = 60_000
+TOKEN = "1:TOKEN"
 ENDS = [KeyboardInterrupt(), WorkerShutdown(0), GreenletExit()]
 
 
@@ -116,37 +119,28 @@ def test_a_problem_keeps_the_beginning_of_a_long_message_and_the_end_of_a_long_t
 # -- the bot
 
 
-@pytest.fixture
-def handler(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes the bot raise this."""
+def raising(error: BaseException) -> Bot:
+    def handle(_: Context) -> None:
+        raise error
 
-    def make(error: BaseException) -> None:
-        def handle(_: Context) -> None:
-            raise error
-
-        monkeypatch.setattr(update, "bot", lambda: Bot(handle))
-
-    return make
+    return Bot(handle)
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), SystemExit(), BaseException("odd"), GeneratorExit()])
-def test_what_is_no_exception_is_a_failure_of_the_handler(handler: Any, error: BaseException) -> None:
-    handler(error)
+def test_what_is_no_exception_is_a_failure_of_the_handler(error: BaseException) -> None:
     with pytest.raises(update.HandlerEndedError, match=type(error).__name__):
-        update.run_bot(Context({}, api=None))  # type: ignore[arg-type]
+        update.run_bot(raising(error), Context({}, api=None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [ValueError(), *ENDS])
-def test_an_exception_and_the_end_of_the_worker_stay_what_they_are(handler: Any, error: BaseException) -> None:
-    handler(error)
+def test_an_exception_and_the_end_of_the_worker_stay_what_they_are(error: BaseException) -> None:
     with pytest.raises(type(error)):
-        update.run_bot(Context({}, api=None))  # type: ignore[arg-type]
+        update.run_bot(raising(error), Context({}, api=None))  # type: ignore[arg-type]
 
 
-def test_an_interruption_is_a_timeout_whose_cause_tells_where(handler: Any) -> None:
-    handler(SoftTimeLimitExceeded())
+def test_an_interruption_is_a_timeout_whose_cause_tells_where() -> None:
     with pytest.raises(UpdateTimeoutError) as told:
-        update.run_bot(Context({}, api=None))  # type: ignore[arg-type]
+        update.run_bot(raising(SoftTimeLimitExceeded()), Context({}, api=None))  # type: ignore[arg-type]
     assert "in handle" in problem_of(told.value, attempt=1)["traceback"]
 
 
@@ -211,14 +205,17 @@ def problems(redis: Redis) -> list[dict[str, Any]]:
     return [json.loads(problem) for problem in redis.lrange(keys.errors("1:1"), 0, -1)]
 
 
-@pytest.fixture(autouse=True)
-def settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(update, "settings", lambda: settings_of(MAX_ATTEMPTS=3, RETRY_BACKOFF=60))
+def served(bot_token: str = TOKEN, **hooks: Any) -> Served:
+    """A bot that does nothing, tries three times, and never again after a LookupError."""
+    settings = settings_of(BOT_TOKEN=bot_token, MAX_ATTEMPTS=3, RETRY_BACKOFF=60)
+    bot = Bot(lambda _: None, never_retry=(LookupError,), **hooks)
+    return Served(settings, bot, BotApi("http://127.0.0.1:1", bot_token))
 
 
 @pytest.fixture(autouse=True)
-def bot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(update, "bot", lambda: Bot(lambda _: None, never_retry=(LookupError,)))
+def bots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `served` gives is the only one."""
+    monkeypatch.setattr(update, "bots", lambda: Bots([served()]))
 
 
 ERROR = ValueError("not so")
@@ -227,7 +224,7 @@ ERROR = ValueError("not so")
 def test_a_failure_is_delayed_in_its_place_and_told_to_celery_as_a_retry(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes)
     with pytest.raises(Retry) as told:
-        update.fail(delivery, ERROR)
+        update.fail(served(), delivery, ERROR)
     assert (told.value.exc, told.value.when) == (ERROR, 60)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
     assert [(problem["type"], problem["attempt"]) for problem in problems(redis)] == [("ValueError", 1)]
@@ -237,7 +234,7 @@ def test_a_failure_is_delayed_in_its_place_and_told_to_celery_as_a_retry(lanes: 
 def test_the_last_failure_is_buried_and_told_to_celery_as_it_was_raised(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes, failed=2)
     with pytest.raises(ValueError, match="not so"):
-        update.fail(delivery, ERROR)
+        update.fail(served(), delivery, ERROR)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("buried", "ready")
     assert [(problem["message"], problem["attempt"]) for problem in problems(redis)] == [("not so", 3)]
     assert not is_held(delivery)
@@ -251,7 +248,7 @@ def test_a_failure_after_the_lease_changes_nothing(lanes: Lanes, redis: Redis, f
     [newer] = lanes.store.turn(["updates.0"], holder="other", lease_ms=LEASE_MS, room=1).leased
     # When its handler fails
     with pytest.raises(Ignore, match="the lease of 1:1 was over"):
-        update.fail(delivery, ERROR)
+        update.fail(served(), delivery, ERROR)
     # Then the other one's lease is untouched
     assert lanes.store.holds("1:1", newer.fence)
     assert problems(redis) == []
@@ -263,7 +260,7 @@ def test_a_failure_that_redis_cannot_be_told_is_given_back(lanes: Lanes, failed:
     with connect("redis://127.0.0.1:1/0") as away:
         delivery.lanes.store.client = away
         with pytest.raises(Reject, match="could not tell Redis that 1:1 failed") as told:
-            update.fail(delivery, ERROR)
+            update.fail(served(), delivery, ERROR)
     assert told.value.requeue
 
 
@@ -273,13 +270,13 @@ def test_whatever_goes_wrong_with_telling_a_failure_the_update_does_not_count_as
     """To Celery a task that raised is done: its update would be settled."""
     monkeypatch.setattr(update, "problem_of", lambda error, attempt: {"cannot be told": object()})
     with pytest.raises(Reject) as told:
-        update.fail(delivered(lanes), ERROR)
+        update.fail(served(), delivered(lanes), ERROR)
     assert told.value.requeue
 
 
 def test_an_error_that_is_never_retried_is_buried_at_once_and_its_lane_goes_on(lanes: Lanes, redis: Redis) -> None:
     with pytest.raises(KeyError):
-        update.fail(delivered(lanes), KeyError("a LookupError too"))
+        update.fail(served(), delivered(lanes), KeyError("a LookupError too"))
     assert (state_of(redis, 1), state_of(redis, 2)) == ("buried", "ready")
     assert [problem["attempt"] for problem in problems(redis)] == [1]
 
@@ -298,17 +295,15 @@ class Told(NamedTuple):
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     told = Told([], [])
     monkeypatch.setattr(update, "show_eviction", lambda request, decision, problem: told.celery.append(decision))
-    monkeypatch.setattr(update, "api", lambda: "the api")
-    on_error = told.bot.append
-    monkeypatch.setattr(update, "bot", lambda: Bot(lambda _: None, on_error=lambda *both: on_error(both)))
     return told
 
 
-def evict(delivery: Delivery, redis_url: str) -> Context:
+def evict(delivery: Delivery, redis_url: str, told: Told) -> Context:
     """As the alarm of this thread would; gives what the handler holds."""
-    ctx = Context({"update_id": 1}, update.FencedApi(update.api(), delivery), delivery.attempt)
+    ours = served(on_error=lambda *both: told.bot.append(both))
+    ctx = Context({"update_id": 1}, update.FencedApi(ours.api, delivery), delivery.attempt)
     run = Run(1, Means.NOBODY, tell=lambda: None, evict=lambda: None)
-    update.evict(run, None, ctx, delivery)
+    update.evict(run, None, ours, ctx, delivery)
     LeaseKeeper(delivery.lanes.settler, lambda: connect(redis_url))._tell()
     return ctx
 
@@ -320,7 +315,7 @@ def evict(delivery: Delivery, redis_url: str) -> Context:
 def test_an_evicted_update_is_retried_or_buried(
     lanes: Lanes, redis: Redis, redis_url: str, told: Told, failed: int, states: tuple[str, str], decision: object
 ) -> None:
-    ctx = evict(delivered(lanes, failed), redis_url)
+    ctx = evict(delivered(lanes, failed), redis_url, told)
     assert (state_of(redis, 1), state_of(redis, 2)) == states
     [problem] = problems(redis)
     assert (problem["type"], problem["attempt"]) == ("UpdateTimeoutError", failed + 1)
@@ -328,7 +323,7 @@ def test_an_evicted_update_is_retried_or_buried(
     # And Celery and the bot are told, whose hook may still call
     assert told.celery == [decision]
     [(shown, error)] = told.bot
-    assert (shown.update, shown.api, type(error)) == (ctx.update, "the api", UpdateTimeoutError)
+    assert (shown.update, type(shown.api), type(error)) == (ctx.update, BotApi, UpdateTimeoutError)
 
 
 @pytest.mark.parametrize("end", ["settle", "retry", "bury", "call"])
@@ -337,7 +332,7 @@ def test_nothing_that_an_evicted_handler_does_later_changes_anything(
 ) -> None:
     # Given an update that was evicted, and runs again elsewhere
     delivery = delivered(lanes)
-    ctx = evict(delivery, redis_url)
+    ctx = evict(delivery, redis_url, told)
     redis.zadd(keys.DELAYED, {"1:1": 0})
     lanes.store.sweep(LEASE_MS)
     [newer] = lanes.store.turn(["updates.0"], holder="other", lease_ms=LEASE_MS, room=1).leased
@@ -362,7 +357,7 @@ def test_nothing_that_an_evicted_handler_does_later_changes_anything(
 def test_what_has_ended_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: str, told: Told) -> None:
     delivery = delivered(lanes)
     lanes.settler.done(delivery.tag)
-    evict(delivery, redis_url)
+    evict(delivery, redis_url, told)
     assert (state_of(redis, 1), told.celery, told.bot) == ("", [], [])
 
 
@@ -386,3 +381,39 @@ def test_a_child_that_was_killed_at_the_hard_limit_failed_an_attempt_and_did_not
     ]
     assert redis.hget(keys.message("1:1"), "died") in (None, b"0")
     assert lanes.settler.holding() == held - 1
+
+
+# -- whose update it is
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message_id", "bot_id"),
+    [
+        (["1:A"], "1:77", 1),
+        (["1:A"], "1:malformed:0123456789abcdef", 1),
+        (["1:A"], "2:77", None),
+        (["1:A"], "9a2bf6f4-1f0c-4d7c-a64a-6e2e6ad7a3f2", 1),
+        (["1:A"], "by:hand", 1),
+        (["1:A", "2:B"], "2:77", 2),
+        (["1:A", "2:B"], "3:77", None),
+        (["1:A", "2:B"], "9a2bf6f4-1f0c-4d7c-a64a-6e2e6ad7a3f2", None),
+    ],
+)
+def test_a_bot_is_found_by_the_id_in_front_of_the_message_id(
+    tokens: list[str], message_id: str, bot_id: int | None
+) -> None:
+    found = Bots(map(served, tokens)).of(message_id)
+    assert (found and found.settings.bot_id) == bot_id
+
+
+def test_an_update_of_a_bot_that_is_not_ours_stays_first_in_its_lane(
+    lanes: Lanes, redis: Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(update, "logger", logging.getLogger("refusals"))
+    delivery = delivered(lanes)
+    with pytest.raises(Retry) as told:
+        update.refuse(delivery.id, delivery)
+    assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
+    assert told.value.when == update.UNKNOWN_BOT_AGAIN_AFTER_S
+    assert "this worker was not given the token of the bot of 1:1" in caplog.text
+    assert not is_held(delivery)

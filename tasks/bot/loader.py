@@ -18,18 +18,19 @@ class BotImportError(ImportPathError):
     """BOT names nothing that can handle updates."""
 
 
-def load_bot(path: str) -> Bot:
-    """The bot at `module:attribute`, or one of the handler there; each `async def` comes wrapped.
+def load_bot(path: str, setting: str = "BOT") -> Bot:
+    """The bot at `module:attribute`, or one of the handler there; each `async def` comes wrapped. `setting` names it.
 
     Raises BotImportError.
     """
-    found = import_callable("BOT", path, BotImportError)
-    bot = found if isinstance(found, Bot) else Bot(_handler(path, found))
+    said = f"{setting}={path}"
+    found = import_callable(setting, path, BotImportError)
+    bot = found if isinstance(found, Bot) else Bot(_handler(said, found))
     return Bot(
-        _waited_for(path, bot.handle),
+        _waited_for(said, bot.handle),
         bot.never_retry,
-        on_error=bot.on_error and _waited_for(path, bot.on_error),
-        on_timeout=bot.on_timeout and _waited_for(path, bot.on_timeout),
+        on_error=bot.on_error and _waited_for(said, bot.on_error),
+        on_timeout=bot.on_timeout and _waited_for(said, bot.on_timeout),
     )
 
 
@@ -39,21 +40,21 @@ def in_greenlets() -> bool:
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
-def _handler(path: str, found: Callable[..., Any]) -> Callable[..., Any]:
+def _handler(said: str, found: Callable[..., Any]) -> Callable[..., Any]:
     try:
         check_takes("handle", found, "ctx")
     except TypeError:
-        raise BotImportError(f"BOT={path} cannot be called with one argument; write it as `def handle(ctx)`.") from None
+        raise BotImportError(f"{said} cannot be called with one argument; write it as `def handle(ctx)`.") from None
     return found
 
 
-def _waited_for(path: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _waited_for(said: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """An `async def` is run to its end in an event loop of its own, so that its update is not settled before."""
     if not _is_async(function):
         return function
     if in_greenlets():
         raise BotImportError(
-            f"BOT={path} is an `async def`, and greenlets cannot run two event loops at once; "
+            f"{said} is an `async def`, and greenlets cannot run two event loops at once; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
 

@@ -1,0 +1,51 @@
+"""The bots that this worker serves: who runs an update, with which settings, through which client.
+
+Promises that a bot is found by the id in front of a message's own (`<bot id>:<update id>`), and that one which cannot
+be had is told in one sentence. Does not call anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from settings import Settings
+from tasks.bot.bot import Bot
+from tasks.bot.client import BotApi
+from tasks.bot.loader import load_bot
+
+
+@dataclass(frozen=True)
+class Served:
+    """One bot: the settings as they are for it, its handler and its client."""
+
+    settings: Settings
+    bot: Bot
+    api: BotApi
+
+
+class Bots:
+    """All that this process serves."""
+
+    def __init__(self, served: Iterable[Served]) -> None:
+        self._by_id = {str(each.settings.bot_id): each for each in served}
+
+    @classmethod
+    def load(cls, settings: Settings) -> Bots:
+        """Raises BotImportError, and SettingsError for a token that is missing."""
+        return cls(_load(each) for each in settings.served)
+
+    def of(self, message_id: str) -> Served | None:
+        """Whose update this is. A message that names no bot, put in by hand, is for the only one; None: not ours."""
+        bot_id, colon, _ = message_id.partition(":")
+        if colon and bot_id.isdecimal():
+            return self._by_id.get(bot_id)
+        return next(iter(self._by_id.values())) if len(self._by_id) == 1 else None
+
+
+def _load(settings: Settings) -> Served:
+    return Served(
+        settings=settings,
+        bot=load_bot(settings.bot, settings.name_of("bot")),
+        api=BotApi(settings.bot_api_url, settings.token),
+    )
