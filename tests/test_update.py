@@ -415,5 +415,5 @@ def test_an_update_of_a_bot_that_is_not_ours_stays_first_in_its_lane(
         update.refuse(delivery.id, delivery)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
     assert told.value.when == update.UNKNOWN_BOT_AGAIN_AFTER_S
-    assert "this worker was not given the token of the bot of 1:1" in caplog.text
+    assert "1:1 is of a bot whose token this worker was not given" in caplog.text
     assert not is_held(delivery)
