@@ -349,7 +349,7 @@ def test_nothing_that_an_evicted_handler_does_later_changes_anything(
         with pytest.raises(LeaseLost, match="sendMessage was not called"):
             ctx.call("sendMessage")
     # Then the newer run is untouched
-    assert not lanes.settler.has_outbox()
+    assert not lanes.settler.ledger.has_untold()
     assert lanes.store.holds("1:1", newer.fence)
     assert len(problems(redis)) == 1
 

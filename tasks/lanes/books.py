@@ -1,11 +1,13 @@
-"""What a settler's books consist of: the pool it fills, the messages it holds, and what Redis has not been told yet."""
+"""The messages in a worker's hands, and the pool they are for: the settler's books, without its lock.
+
+Promises that a message that is lost keeps its slot until its handler ends, and that nobody waits for it. Whoever reads
+or writes here holds the settler's lock.
+"""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 Lease = tuple[str, str]  # (message id, fence)
 
@@ -44,15 +46,67 @@ class Held:
     def tag(self) -> str:
         return tag_of(self.id, self.fence)
 
+    @property
+    def is_suspect(self) -> bool:
+        return self.died >= SUSPECT_AFTER
 
-@dataclass
-class Outbox:
-    """What Redis has not been told yet."""
+    def lapses(self, now_s: float, lease_s: float) -> bool:
+        """Not to be renewed: lost, or given to the pool a lease ago and never started."""
+        return self.is_lost or (self.claimed_s is not None and not self.is_started and now_s - self.claimed_s > lease_s)
 
-    settles: deque[Lease] = field(default_factory=deque)
-    releases: deque[tuple[str, str, bool]] = field(default_factory=deque)  # with: its process died
-    burials: deque[tuple[str, str, dict[str, Any]]] = field(default_factory=deque)
-    retries: deque[tuple[str, str, int, dict[str, Any]]] = field(default_factory=deque)  # with: delay, ms
+
+class Books:
+    """What is held, by tag, the oldest first."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        self.lost = 0  # nothing dies with them: each has a slot and no lease
+        self.suspects = 0  # lost ones apart
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def tags(self) -> list[str]:
+        return list(self._held)
+
+    def enter(self, held: Held) -> None:
+        self._held[held.tag] = held
+        self.suspects += held.is_suspect
+
+    def any(self, tag: str) -> Held | None:
+        """Also a lost one."""
+        return self._held.get(tag)
+
+    def valid(self, tag: str) -> Held | None:
+        held = self._held.get(tag)
+        return None if held is None or held.is_lost else held
+
+    def unclaimed(self) -> list[Held]:
+        return [held for held in self._held.values() if held.claimed_s is None and not held.is_lost]
+
+    def renewable(self, now_s: float, lease_s: float) -> list[Lease]:
+        return [(held.id, held.fence) for held in self._held.values() if not held.lapses(now_s, lease_s)]
+
+    def forget(self, tag: str) -> Held | None:
+        """Out of the books; what it was. None: it was not in them."""
+        held = self._held.pop(tag, None)
+        if held is not None and held.is_lost:
+            self.lost -= 1
+        elif held is not None:
+            self.suspects -= held.is_suspect
+        return held
+
+    def forget_valid(self, tag: str) -> Held | None:
+        """As forget, but None also for a lost one: there is nothing to say about it."""
+        held = self.forget(tag)
+        return None if held is None or held.is_lost else held
+
+    def lose(self, held: Held) -> None:
+        """Its handler goes on without a lease, and may never end."""
+        if not held.is_lost:
+            held.is_lost = True
+            self.lost += 1
+            self.suspects -= held.is_suspect
 
 
 def tag_of(message_id: str, fence: str) -> str:

@@ -15,10 +15,11 @@ from kombu.utils.objects import cached_property
 from tasks.lanes import clock, publish
 from tasks.lanes.connect import connect_like
 from tasks.lanes.errors import Misconfigured
+from tasks.lanes.handout import unpack
 from tasks.lanes.registry import keeper_of, settler_of
 from tasks.lanes.settler import Settler
 from tasks.lanes.store import Store
-from tasks.lanes.turns import Turns, unpack
+from tasks.lanes.turns import Turns
 
 #: A queue with this argument is a lane queue: Queue("orders", queue_arguments=QUEUE_ARGUMENTS).
 LANES_ARGUMENT = "x-lanes"

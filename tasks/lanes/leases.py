@@ -14,7 +14,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tasks.lanes import clock, native
-from tasks.lanes.books import Outbox
+from tasks.lanes.outbox import Untold
 from tasks.lanes.reserve import GIVE_BACK_AFTER_S
 from tasks.lanes.settler import Settler
 from tasks.lanes.store import Store
@@ -64,7 +64,7 @@ class LeaseKeeper:
 
     def reconcile(self) -> None:
         """After a lost answer: release what is leased in our name and not in our hands."""
-        held = [message_id for message_id, _ in self._settler.leases()]
+        held = [message_id for message_id, _ in self._settler.ledger.leases()]
         released = self._store.reconcile(self._settler.holder, held)
         if released:
             logger.info("lanes: released %d messages whose hand-out never arrived", released)
@@ -108,55 +108,54 @@ class LeaseKeeper:
             self._attempt(self._repair)
 
     def _pause_s(self) -> float:
-        busy = self._settler.has_unclaimed() or self._settler.has_outbox() or not self._settler.consumers
+        busy = self._settler.ledger.has_unclaimed() or self._settler.ledger.has_untold() or not self._settler.consumers
         return min(_BUSY_TICK_S if busy else _IDLE_TICK_S, max(self._next_renewal_s - clock.now_s(), 0.001))
 
     def _must_tell(self, now_s: float) -> bool:
         """Settles wait a moment for a turn to take them along; nothing else does."""
-        outbox = self._settler.has_outbox()
-        if not outbox:
+        if not self._settler.ledger.has_untold():
             self._settles_since_s = None
             return False
         if self._settles_since_s is None:
             self._settles_since_s = now_s
         waited_s = now_s - self._settles_since_s
-        return self._settler.has_urgent() or not self._settler.consumers or waited_s >= _SETTLES_WAIT_S
+        return self._settler.ledger.has_urgent() or not self._settler.consumers or waited_s >= _SETTLES_WAIT_S
 
     def _tell(self) -> None:
-        outbox = self._settler.take_outbox()
+        untold = self._settler.ledger.to_keeper()
         self._settles_since_s = None
         try:
-            self._send(outbox)
-            self._settler.told()
+            self._send(untold)
+            self._settler.ledger.told()
         except BaseException:
-            self._settler.put_back(outbox)  # saying it twice is harmless: the fence is old by then
+            self._settler.ledger.put_back(untold)  # saying it twice is harmless: the fence is old by then
             raise
 
-    def _send(self, outbox: Outbox) -> None:
-        if outbox.settles:
+    def _send(self, untold: Untold) -> None:
+        if untold.settles:
             self._store.turn(
                 [],
                 holder=self._settler.holder,
                 lease_ms=self._settler.lease_ms,
                 room=0,
-                settles=list(outbox.settles),
+                settles=list(untold.settles),
             )
         for died in (False, True):
-            leases = [(message_id, fence) for message_id, fence, has_died in outbox.releases if has_died is died]
+            leases = [(message_id, fence) for message_id, fence, has_died in untold.releases if has_died is died]
             if leases:
                 self._store.release(leases, died=died)
-        for message_id, fence, problem in outbox.burials:
+        for message_id, fence, problem in untold.burials:
             self._store.bury(message_id, fence, problem)
-        for message_id, fence, delay_ms, problem in outbox.retries:
+        for message_id, fence, delay_ms, problem in untold.retries:
             self._store.retry(message_id, fence, delay_ms=delay_ms, problem=problem)
 
     def _renew(self) -> None:
-        leases = self._settler.leases()
+        leases = self._settler.ledger.leases()
         if not leases:
             return
         asked_s = clock.now_s()
         lost = self._store.renew(leases, self._settler.lease_ms)
-        running = self._settler.renewed(leases, lost, asked_s)
+        running = self._settler.ledger.renewed(leases, lost, asked_s)
         if running:
             logger.warning("lanes: lost the lease of %s; what still runs here can change nothing", ", ".join(running))
 

@@ -99,7 +99,7 @@ def test_what_was_given_back_cannot_be_claimed(settler: Settler) -> None:
     [tag] = take(settler, "a")
     assert settler.give_back_unclaimed() == 1
     assert not settler.claim(tag, starts=True)
-    assert list(settler.take_outbox().releases) == [("a", "1", False)]
+    assert list(settler.ledger.to_keeper().releases) == [("a", "1", False)]
 
 
 def test_what_was_claimed_is_not_given_back_as_unclaimed(settler: Settler) -> None:
@@ -119,7 +119,7 @@ def test_nothing_begins_after_its_lease(settler: Settler, time: Clock) -> None:
 def test_a_renewed_lease_can_be_claimed_later(settler: Settler, time: Clock) -> None:
     [tag] = take(settler, "a")
     time.now += 10
-    settler.renewed([("a", "1")], [], clock.now_s())
+    settler.ledger.renewed([("a", "1")], [], clock.now_s())
     time.now += 10
     assert settler.claim(tag, starts=True)
 
@@ -131,7 +131,7 @@ def test_what_waits_behind_a_slow_one_is_given_back_when_it_waited_too_long(sett
     time.now += 0.06
     take(settler, "new")
     assert settler.give_back_waiting(longer_than_s=0.05) == 1
-    assert [each[0] for each in settler.take_outbox().releases] == ["old"]
+    assert [each[0] for each in settler.ledger.to_keeper().releases] == ["old"]
 
 
 def test_what_has_a_slot_stays_however_late_it_starts(settler: Settler, time: Clock) -> None:
@@ -148,7 +148,7 @@ def test_a_slot_that_runs_something_else_is_not_free(settler: Settler, time: Clo
     settler.room(occupied=1)
     time.now += 0.06
     assert settler.give_back_waiting(longer_than_s=0.05) == 1
-    assert [each[0] for each in settler.take_outbox().releases] == ["b"]
+    assert [each[0] for each in settler.ledger.to_keeper().releases] == ["b"]
 
 
 def test_only_one_queue_is_given_back(settler: Settler) -> None:
@@ -166,7 +166,7 @@ def test_a_start_that_was_reported_and_not_yet_read_counts(settler: Settler) -> 
     settler.claim(tag, starts=False)
     settler.handoff.report(STARTED, tag)
     settler.give_back(tag, died=True)
-    assert list(settler.take_outbox().releases) == [("a", "1", True)]
+    assert list(settler.ledger.to_keeper().releases) == [("a", "1", True)]
 
 
 @pytest.mark.parametrize("began", [True, False])
@@ -177,7 +177,7 @@ def test_a_death_counts_when_the_message_had_begun(settler: Settler, began: bool
         settler.handoff.report(STARTED, tag)
         settler.read_handoff()
     settler.give_back(tag, died=True)
-    assert list(settler.take_outbox().releases) == [("a", "1", began)]
+    assert list(settler.ledger.to_keeper().releases) == [("a", "1", began)]
 
 
 # -- what Redis hears
@@ -187,13 +187,13 @@ def test_a_settle_stays_in_the_books_until_its_turn_has_ended(settler: Settler) 
     [tag] = take(settler, "a")
     settler.done(tag)
     assert settler.plan_turn() == [("a", "1")]
-    assert not settler.has_settles()
-    assert settler.leases() == [("a", "1")]
+    assert not settler.ledger.has_settles()
+    assert settler.ledger.leases() == [("a", "1")]
     settler.turn_failed()
     assert settler.answer_lost
     assert settler.plan_turn() == [("a", "1")]
     settler.turn_ended([], 0, suspects_wait=False)
-    assert settler.leases() == []
+    assert settler.ledger.leases() == []
     assert settler.plan_turn() == []
 
 
@@ -223,28 +223,28 @@ def test_what_could_not_be_told_is_told_first_the_next_time(settler: Settler) ->
     settler.done(first)
     settler.give_back(second)
     settler.bury(third, {})
-    outbox = settler.take_outbox()
+    outbox = settler.ledger.to_keeper()
     settler.done(fourth)
     settler.give_back(fifth)
     settler.bury(sixth, {})
-    settler.put_back(outbox)
-    again = settler.take_outbox()
+    settler.ledger.put_back(outbox)
+    again = settler.ledger.to_keeper()
     assert [each[0] for each in again.settles] == ["a", "d"]
     assert [each[0] for each in again.releases] == ["b", "e"]
     assert [each[0] for each in again.burials] == ["c", "f"]
-    assert not settler.has_outbox()
+    assert not settler.ledger.has_untold()
 
 
 def test_releases_and_burials_are_urgent_and_settles_wait_for_a_turn(settler: Settler) -> None:
     done, back, buried = take(settler, "a", "b", "c")
     settler.done(done)
-    assert settler.has_outbox()
-    assert not settler.has_urgent()
+    assert settler.ledger.has_untold()
+    assert not settler.ledger.has_urgent()
     settler.give_back(back)
-    assert settler.has_urgent()
-    settler.take_outbox()
+    assert settler.ledger.has_urgent()
+    settler.ledger.to_keeper()
     settler.bury(buried, {})
-    assert settler.has_urgent()
+    assert settler.ledger.has_urgent()
 
 
 # -- leases
@@ -253,18 +253,18 @@ def test_releases_and_burials_are_urgent_and_settles_wait_for_a_turn(settler: Se
 def test_a_lease_that_was_lost_while_it_ran_keeps_its_slot_and_is_not_settled(settler: Settler) -> None:
     [tag] = take(settler, "a")
     settler.claim(tag, starts=True)
-    assert settler.renewed([("a", "1")], ["a"], clock.now_s()) == ["a"]
+    assert settler.ledger.renewed([("a", "1")], ["a"], clock.now_s()) == ["a"]
     assert not settler.holds(tag)
-    assert settler.leases() == []
+    assert settler.ledger.leases() == []
     assert settler.room() == 3
     settler.done(tag)
     assert settler.room() == 4
-    assert not settler.has_outbox()
+    assert not settler.ledger.has_untold()
 
 
 def test_a_lease_that_was_lost_before_it_began_is_forgotten(settler: Settler) -> None:
     [tag] = take(settler, "a")
-    assert settler.renewed([("a", "1")], ["a"], clock.now_s()) == []
+    assert settler.ledger.renewed([("a", "1")], ["a"], clock.now_s()) == []
     assert not settler.claim(tag, starts=True)
     assert settler.room() == 4
 
@@ -274,7 +274,7 @@ def test_what_a_pool_never_began_is_not_renewed_for_ever(settler: Settler, time:
     settler.claim(dropped, starts=False)
     settler.claim(running, starts=True)
     time.now += 16
-    assert settler.leases() == [("running", "1")]
+    assert settler.ledger.leases() == [("running", "1")]
 
 
 def test_an_old_fence_does_not_touch_a_new_hand_out(settler: Settler) -> None:
@@ -282,7 +282,7 @@ def test_an_old_fence_does_not_touch_a_new_hand_out(settler: Settler) -> None:
     settler.done("a#0")
     settler.give_back("a#0")
     assert settler.holds("a#1")
-    assert not settler.has_outbox()
+    assert not settler.ledger.has_untold()
 
 
 def test_it_wakes_the_loop_that_takes_turns_or_else_the_keeper(settler: Settler) -> None:
@@ -302,12 +302,12 @@ def test_what_is_evicted_is_refused_at_once_and_keeps_its_slot_until_it_ends(set
     tag, other = take(settler, "a", "b")
     settler.claim(tag, starts=True)
     assert settler.evict(tag, 500, {"type": "late"})
-    assert (settler.holds(tag), settler.leases(), settler.room()) == (False, [("b", "1")], 2)
-    assert settler.has_urgent()
+    assert (settler.holds(tag), settler.ledger.leases(), settler.room()) == (False, [("b", "1")], 2)
+    assert settler.ledger.has_urgent()
     # What its handler says when it ends is not told to Redis
     settler.done(tag)
     assert settler.room() == 3
-    outbox = settler.take_outbox()
+    outbox = settler.ledger.to_keeper()
     assert list(outbox.retries) == [("a", "1", 500, {"type": "late"})]
     assert [*outbox.settles, *outbox.burials, *outbox.releases] == []
     assert settler.holds(other)
@@ -316,7 +316,7 @@ def test_what_is_evicted_is_refused_at_once_and_keeps_its_slot_until_it_ends(set
 def test_an_eviction_without_a_delay_buries(settler: Settler) -> None:
     [tag] = take(settler, "a")
     assert settler.evict(tag, None, {"type": "late"})
-    assert list(settler.take_outbox().burials) == [("a", "1", {"type": "late"})]
+    assert list(settler.ledger.to_keeper().burials) == [("a", "1", {"type": "late"})]
 
 
 def test_what_is_no_longer_held_cannot_be_evicted(settler: Settler) -> None:
@@ -324,17 +324,17 @@ def test_what_is_no_longer_held_cannot_be_evicted(settler: Settler) -> None:
     for tag in (done, lost):
         settler.claim(tag, starts=True)
     settler.done(done)
-    settler.renewed([("b", "1")], ["b"], clock.now_s())
+    settler.ledger.renewed([("b", "1")], ["b"], clock.now_s())
     for tag in (done, lost, "unknown#1"):
         assert not settler.evict(tag, 0, {})
-    assert not settler.has_urgent()
+    assert not settler.ledger.has_urgent()
 
 
 def test_evictions_that_could_not_be_told_are_told_again(settler: Settler) -> None:
     for tag in take(settler, "a", "b"):
         settler.evict(tag, 0, {})
-    settler.put_back(settler.take_outbox())
-    assert [each[0] for each in settler.take_outbox().retries] == ["a", "b"]
+    settler.ledger.put_back(settler.ledger.to_keeper())
+    assert [each[0] for each in settler.ledger.to_keeper().retries] == ["a", "b"]
 
 
 def test_no_suspect_waits_for_a_handler_that_may_never_end(settler: Settler) -> None:
@@ -361,7 +361,7 @@ def test_a_settle_that_is_being_told_stays_in_the_books(settler: Settler) -> Non
     # A reconcile meanwhile would take it for one whose hand-out never arrived, and let it run again.
     [tag] = take(settler, "a")
     settler.done(tag)
-    settler.take_outbox()
-    assert settler.leases() == [("a", "1")]
-    settler.told()
-    assert settler.leases() == []
+    settler.ledger.to_keeper()
+    assert settler.ledger.leases() == [("a", "1")]
+    settler.ledger.told()
+    assert settler.ledger.leases() == []

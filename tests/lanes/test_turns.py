@@ -18,7 +18,7 @@ def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeyp
     channel: Any = SimpleNamespace(settler=settler, qos=qos)
     turns = Turns(channel)
     turns._is_rung = False
-    monkeypatch.setattr("tasks.lanes.turns.turn_answer", lambda _: Turned([], False, False, []))
+    monkeypatch.setattr("tasks.lanes.asking.turn_answer", lambda _: Turned([], False, False, []))
     monkeypatch.setattr(turns._turn, "read", lambda: None)
     monkeypatch.setattr(turns._bell, "read", lambda: None)
     # When a bell, rung by what came after it, is read first

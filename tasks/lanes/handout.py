@@ -1,0 +1,84 @@
+"""Gives what a turn brought to whoever consumes the queue, which for a Celery worker is its pool.
+
+Promises that all of it is entered into the settler's ledger before any of it is delivered, and that what cannot be
+delivered is given back, or buried when no worker could take it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from kombu.log import get_logger
+
+from tasks.lanes import envelope
+from tasks.lanes.answers import Leased, Turned
+from tasks.lanes.books import tag_of
+from tasks.lanes.settler import Settler
+
+logger = get_logger(__name__)
+
+
+class HandOut:
+    """Of one channel. `asked_s` (clock.now_s) is when a turn was asked for: its leases count from then."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+
+    @property
+    def _settler(self) -> Settler:
+        settler: Settler = self._channel.settler
+        return settler
+
+    def deliver(self, turned: Turned, asked_s: float) -> None:
+        self._settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects)
+        undelivered = deque(turned.leased)
+        try:
+            while undelivered:
+                self._deliver_one(undelivered.popleft(), asked_s)
+        except BaseException:  # a shutdown, or a connection that broke in the callback
+            for leased in undelivered:
+                self._settler.give_back(tag_of(leased.id, leased.fence))
+            raise
+
+    def give_back(self, turned: Turned, asked_s: float) -> None:
+        """For a turn that came too late: nobody consumes any more."""
+        self._settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects)
+        for leased in turned.leased:
+            self._settler.give_back(tag_of(leased.id, leased.fence))
+
+    def _deliver_one(self, leased: Leased, asked_s: float) -> None:
+        tag = tag_of(leased.id, leased.fence)
+        callback = self._channel.connection._callbacks.get(leased.queue)
+        if callback is None:
+            self._settler.give_back(tag)
+            return
+        try:
+            message = unpack(leased, asked_s + self._settler.lease_s)
+        except (ValueError, KeyError, TypeError) as error:
+            logger.error("lanes: buried %s, which is no message: %s", leased.id, error)
+            self._settler.bury(tag, {"type": "NoMessage", "message": f"it cannot be unpacked: {error}"})
+            return
+        if self._settler.pool is None:
+            self._settler.claim(tag, starts=True)
+            callback(message)
+            return
+        try:
+            callback(message)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            # Celery fell over its content: so would every other worker that is handed it.
+            logger.error("lanes: buried %s, which Celery cannot take: %s", leased.id, error, exc_info=True)
+            self._settler.bury(tag, {"type": type(error).__name__, "message": f"Celery cannot take it: {error}"})
+
+
+def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
+    """The message as kombu takes it, with what its runner must know (delivery.py). Raises ValueError for none."""
+    lane = {
+        "deadline_s": deadline_s,
+        "failed": leased.failed,
+        "died": leased.died,
+        "replayed_s": leased.replayed_s,
+    }
+    return envelope.unpack(
+        leased.stored, message_id=leased.id, queue=leased.queue, tag=tag_of(leased.id, leased.fence), lane=lane
+    )

@@ -1,0 +1,196 @@
+"""What a worker holds and what it owes Redis, under one lock.
+
+Promises that every move from the one to the other is a single step, whoever makes it: a loop, a greenlet, a thread of
+the pool or the lease keeper. Decides nothing about room and wakes nobody; the settler does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tasks.lanes import clock, native
+from tasks.lanes.answers import Leased
+from tasks.lanes.books import Books, Held, Lease, tag_of
+from tasks.lanes.outbox import Outbox, Untold
+
+
+class Counts(NamedTuple):
+    """Messages held; of those: lost ones, which nothing dies with, and suspects, which want a worker for themselves."""
+
+    held: int
+    lost: int
+    suspects: int
+
+
+class Ledger:
+    """`lease_s` seconds are what a hand-out and a renewal give."""
+
+    def __init__(self, lease_s: float) -> None:
+        self.lease_s = lease_s
+        self._books = Books()
+        self._outbox = Outbox()
+        self._lock = native.lock()
+
+    def counts(self) -> Counts:
+        with self._lock:
+            return Counts(len(self._books), self._books.lost, self._books.suspects)
+
+    def tags(self) -> list[str]:
+        with self._lock:
+            return self._books.tags()
+
+    # -- a turn
+
+    def to_turn(self) -> list[Lease]:
+        """The settles to send along. They stay known until `turn_ended` or `turn_failed`."""
+        with self._lock:
+            return self._outbox.to_turn()
+
+    def turn_ended(self, leased: list[Leased], asked_s: float) -> list[Held]:
+        taken = [Held(new.id, new.fence, new.queue, new.died, asked_s + self.lease_s, clock.now_s()) for new in leased]
+        with self._lock:
+            self._outbox.turn_ended()
+            for held in taken:
+                self._books.enter(held)
+        return taken
+
+    def turn_failed(self) -> None:
+        with self._lock:
+            self._outbox.turn_failed()
+
+    # -- what becomes of a message
+
+    def holds(self, tag: str) -> bool:
+        with self._lock:
+            return self._books.valid(tag) is not None
+
+    def claim(self, tag: str, *, starts: bool) -> bool:
+        now_s = clock.now_s()
+        with self._lock:
+            held = self._books.valid(tag)
+            if held is None:
+                return False
+            if held.claimed_s is None:
+                if now_s >= held.deadline_s:
+                    self._books.forget(tag)
+                    return False
+                held.claimed_s = now_s
+            held.is_started = held.is_started or starts
+            return True
+
+    def started(self, tag: str) -> None:
+        with self._lock:
+            held = self._books.valid(tag)
+            if held is not None:
+                held.is_started = True
+
+    def forget(self, tag: str) -> None:
+        with self._lock:
+            self._books.forget(tag)
+
+    def settle(self, tag: str) -> Held | None:
+        """What was held; a lost one only leaves the books."""
+        with self._lock:
+            held = self._books.forget(tag)
+            if held is not None and not held.is_lost:
+                self._outbox.untold.settles.append((held.id, held.fence))
+            return held
+
+    def release(self, tag: str, *, died: bool) -> None:
+        """`died` counts when it had started."""
+        with self._lock:
+            held = self._books.forget_valid(tag)
+            if held is not None:
+                self._outbox.untold.releases.append((held.id, held.fence, died and held.is_started))
+
+    def release_unclaimed(self, queue: str | None) -> int:
+        with self._lock:
+            return self._release([held for held in self._books.unclaimed() if queue in (None, held.queue)])
+
+    def release_waiting(self, slots: int, longer_than_s: float) -> int:
+        """Of what no pool was given, all but the `slots` oldest, less those that are taken by what a pool was given."""
+        now_s = clock.now_s()
+        with self._lock:
+            unclaimed = self._books.unclaimed()
+            free = max(0, slots - (len(self._books) - len(unclaimed)))
+            return self._release([held for held in unclaimed[free:] if now_s - held.taken_s > longer_than_s])
+
+    def bury(self, tag: str, problem: dict[str, Any]) -> None:
+        with self._lock:
+            held = self._books.forget_valid(tag)
+            if held is not None:
+                self._outbox.untold.burials.append((held.id, held.fence, problem))
+
+    def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any]) -> bool:
+        with self._lock:
+            held = self._books.valid(tag)
+            if held is None:
+                return False
+            self._books.lose(held)
+            if delay_ms is None:
+                self._outbox.untold.burials.append((held.id, held.fence, problem))
+            else:
+                self._outbox.untold.retries.append((held.id, held.fence, delay_ms, problem))
+            return True
+
+    # -- the lease keeper
+
+    def leases(self) -> list[Lease]:
+        """What to renew: all that is held, and what is done but not yet settled.
+
+        Not what a pool was given a lease ago and never started: Celery drops some when a connection breaks.
+        """
+        with self._lock:
+            return [*self._books.renewable(clock.now_s(), self.lease_s), *self._outbox.done()]
+
+    def renewed(self, leases: list[Lease], lost: list[str], asked_s: float) -> list[str]:
+        """Enter the answer to a renewal; returns those lost while they run here. Most others were settled meanwhile."""
+        gone = set(lost)
+        running = []
+        with self._lock:
+            for message_id, fence in leases:
+                held = self._books.any(tag_of(message_id, fence))
+                if held is None:
+                    continue
+                if message_id not in gone:
+                    held.deadline_s = asked_s + self.lease_s
+                elif held.is_started:
+                    self._books.lose(held)
+                    running.append(message_id)
+                else:
+                    self._books.forget(held.tag)
+        return running
+
+    def to_keeper(self) -> Untold:
+        """All that Redis has not been told. Its settles stay known until `told` or `put_back`."""
+        with self._lock:
+            return self._outbox.to_keeper()
+
+    def told(self) -> None:
+        with self._lock:
+            self._outbox.told()
+
+    def put_back(self, untold: Untold) -> None:
+        with self._lock:
+            self._outbox.put_back(untold)
+
+    def has_untold(self) -> bool:
+        return self.has_settles() or self.has_urgent()
+
+    def has_settles(self) -> bool:
+        return bool(self._outbox.untold.settles)
+
+    def has_urgent(self) -> bool:
+        """Whether there is something to tell that no turn takes along."""
+        return self._outbox.untold.is_urgent
+
+    def has_unclaimed(self) -> bool:
+        with self._lock:
+            return bool(self._books.unclaimed())
+
+    def _release(self, back: list[Held]) -> int:
+        """Uncounted: none of them has started."""
+        for held in back:
+            self._books.forget(held.tag)
+            self._outbox.untold.releases.append((held.id, held.fence, False))
+        return len(back)

@@ -1,0 +1,77 @@
+"""What Redis has not been told yet: settles, releases, burials, retries.
+
+Promises that a settle stays known until Redis has answered it, whoever carries it: a turn or the lease keeper. A
+reconcile meanwhile would take its message for one whose hand-out never arrived, and let it run again.
+Whoever reads or writes here holds the settler's lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.lanes.books import Lease
+
+
+@dataclass
+class Untold:
+    """A bundle of it, each kind in the order in which it came about."""
+
+    settles: deque[Lease] = field(default_factory=deque)
+    releases: deque[tuple[str, str, bool]] = field(default_factory=deque)  # with: its process died
+    burials: deque[tuple[str, str, dict[str, Any]]] = field(default_factory=deque)
+    retries: deque[tuple[str, str, int, dict[str, Any]]] = field(default_factory=deque)  # with: delay, ms
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether there is something in it that no turn takes along."""
+        return bool(self.releases or self.burials or self.retries)
+
+    def put_before(self, later: Untold) -> None:
+        later.settles.extendleft(reversed(self.settles))
+        later.releases.extendleft(reversed(self.releases))
+        later.burials.extendleft(reversed(self.burials))
+        later.retries.extendleft(reversed(self.retries))
+
+
+class Outbox:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.untold = Untold()
+        self._telling: list[Lease] = []  # settles that the lease keeper sends just now
+        self._in_flight: list[Lease] = []  # and those that a turn took along
+
+    def done(self) -> list[Lease]:
+        """All that is done and of which Redis may not know."""
+        return [*self.untold.settles, *self._telling, *self._in_flight]
+
+    # -- a turn takes the settles along
+
+    def to_turn(self) -> list[Lease]:
+        self._in_flight = list(self.untold.settles)
+        self.untold.settles.clear()
+        return self._in_flight
+
+    def turn_ended(self) -> None:
+        self._in_flight = []
+
+    def turn_failed(self) -> None:
+        """They are sent again, which is harmless."""
+        self.untold.settles.extendleft(reversed(self._in_flight))
+        self._in_flight = []
+
+    # -- the lease keeper takes everything
+
+    def to_keeper(self) -> Untold:
+        taken, self.untold = self.untold, Untold()
+        self._telling = list(taken.settles)
+        return taken
+
+    def told(self) -> None:
+        self._telling = []
+
+    def put_back(self, taken: Untold) -> None:
+        self._telling = []
+        taken.put_before(self.untold)
