@@ -54,6 +54,14 @@ class Turned:
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """The lane keys of a message, and the values of keys that were asked for with it."""
+
+    lanes: list[str]
+    values: list[bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     """`next_ms` is None when nothing is leased or delayed."""
 

@@ -1,4 +1,4 @@
-"""The two verbs that are sent together with others, or whose answer is read later, as commands: append and turn.
+"""What the verbs take; and as commands the two that are sent with others, or read later: append and turn.
 
 Promises that a lane key which could not be told from two is refused before anything is sent.
 """
@@ -41,6 +41,33 @@ class Guard:
     fence: str
 
 
+@dataclass(frozen=True, slots=True)
+class Set:
+    """A write of a commit. `ttl_ms`: for how long; 0: for ever. The key must be none of the lanes' own."""
+
+    key: str
+    value: bytes
+    ttl_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A write of a commit."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A write of a commit: what `key` holds is `to`'s from now on; nothing happens when it holds nothing."""
+
+    key: str
+    to: str
+
+
+Write = Set | Delete | Move
+
+
 def append_command(messages: Iterable[NewMessage], guard: Guard | None = None) -> list[Argument]:
     """The append as a command, for whoever sends more along with it."""
     guards, fence = ([guard.key], guard.fence) if guard else ([], "")
@@ -70,6 +97,15 @@ def turn_command(
         holding=holding,
         settles=len(settles),
     )
+
+
+def write_row(write: Write) -> tuple[Argument, ...]:
+    """A write as commit.lua takes it."""
+    if isinstance(write, Set):
+        return "set", write.key, write.value, write.ttl_ms
+    if isinstance(write, Move):
+        return "move", write.key, write.to, 0
+    return "delete", write.key, "", 0
 
 
 def problem_json(problem: dict[str, Any]) -> str:

@@ -1,23 +1,28 @@
 """One message in the hands of whoever runs it, in the worker's main process or in a forked child.
 
-Promises that `start` lets a handler begin only while the lease holds with this fence, and that `retry` and `bury`
-change nothing after that. A lease that was given less than its length ago needs no look at Redis: nobody else can have
-it, and the clock is the machine's (clock.py).
+Promises that `start` lets a handler begin only while the lease holds with this fence, and that `retry`, `bury` and
+`commit` change nothing after that. A lease that was given less than its length ago needs no look at Redis: nobody else
+can have it, and the clock is the machine's (clock.py).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tasks.lanes import clock, envelope
-from tasks.lanes.answers import Outcome
+from tasks.lanes.answers import Outcome, Read
+from tasks.lanes.commands import Write
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.handoff import DONE, GONE, STARTED
+from tasks.lanes.insist import insist
 
 if TYPE_CHECKING:
     from tasks.lanes.install import Lanes
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Delivery:
     def check(self) -> None:
         """Ask Redis. Raises LeaseLost when the fence is old: stop, and change nothing."""
         if not self.lanes.store.holds(self.id, self.fence):
-            raise LeaseLost(f"the lease of {self.id} is over; somebody else may run it")
+            raise self._lost()
 
     def is_lost(self) -> bool:
         """Whether this process knows already that the lease is over. Asks nobody; a forked child knows nothing."""
@@ -74,6 +79,26 @@ class Delivery:
         self._gone()
         return outcome
 
+    def commit(self, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
+        """Settle it, together with these writes to other keys: all or nothing. A crash after it runs nothing again.
+
+        Asks again for as long as a lease while Redis is away. A commit that happened and whose answer was lost is LOST.
+        """
+        wanted = list(writes)
+        outcome = self._insist(lambda: self.lanes.store.commit(self.id, self.fence, wanted, skipped=skipped))
+        self._gone()
+        return outcome
+
+    def read(self, names: Sequence[str]) -> Read:
+        """The message's lane keys, and what these keys hold. Asks again for as long as a lease while Redis is away.
+
+        Raises LeaseLost.
+        """
+        found = self._insist(lambda: self.lanes.store.read(self.id, self.fence, names))
+        if found is None:
+            raise self._lost()
+        return found
+
     def bury(self, problem: dict[str, Any]) -> Outcome:
         """Move it to the dead letters; its lanes go on."""
         outcome = self.lanes.store.bury(self.id, self.fence, problem)
@@ -88,6 +113,12 @@ class Delivery:
         """
         delay_ms = None if delay_s is None else round(delay_s * 1000)
         return self.lanes.settler.evict(self.tag, delay_ms, problem)
+
+    def _insist(self, step: Callable[[], T]) -> T:
+        return insist(step, self.lanes.settler.lease_s)
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(f"the lease of {self.id} is over; somebody else may run it")
 
     def _gone(self) -> None:
         """Celery's acknowledgement follows; nobody need settle what is no longer ours."""

@@ -12,8 +12,17 @@ from typing import Any
 from redis import Redis
 
 from tasks.lanes import keys
-from tasks.lanes.answers import Appended, Outcome, Swept, Turned, append_answer, texts, turn_answer
-from tasks.lanes.commands import MAX_DEATHS, Guard, NewMessage, append_command, problem_json, turn_command
+from tasks.lanes.answers import Appended, Outcome, Read, Swept, Turned, append_answer, texts, turn_answer
+from tasks.lanes.commands import (
+    MAX_DEATHS,
+    Guard,
+    NewMessage,
+    Write,
+    append_command,
+    problem_json,
+    turn_command,
+    write_row,
+)
 from tasks.lanes.scripts import Argument, script
 
 #: A script that looks at more in one step would hold up everybody else's.
@@ -73,6 +82,12 @@ class Store:
         """Move a message to the dead letters; its lanes go on."""
         return Outcome(self._run("bury", id=message_id, fence=fence, problem=problem_json(problem)))
 
+    def commit(self, message_id: str, fence: str, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
+        """Write, in this order, and settle, in one step. `skipped`: it was not run; counted as that too."""
+        return Outcome(
+            self._run("commit", group=map(write_row, writes), id=message_id, fence=fence, skipped=int(skipped))
+        )
+
     def replay(self, message_id: str) -> bool:
         """Put a buried message at the end of its lanes; False when no such message is buried."""
         return bool(self._run("replay", id=message_id))
@@ -103,6 +118,17 @@ class Store:
         """Whether this fence still holds the message."""
         state, now = self.client.hmget(keys.message(message_id), "state", "fence")
         return state == b"leased" and now == fence.encode()
+
+    def read(self, message_id: str, fence: str, names: Sequence[str]) -> Read | None:
+        """What a message's holder must know to write: its lane keys, and what `names` hold. None: the lease is over."""
+        pipe = self.client.pipeline(transaction=False)
+        pipe.hmget(keys.message(message_id), "state", "fence", "lanes")
+        for name in names:
+            pipe.get(name)
+        (state, now, lanes), *values = pipe.execute()
+        if state != b"leased" or now != fence.encode():
+            return None
+        return Read([key for key in lanes.decode().split("\n") if key], values)
 
     def pending(self) -> int:
         """The backlog: every message that is not buried."""

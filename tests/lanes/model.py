@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.lanes.state import LEASE_MINUTES, Message, State, standing
+from tasks.lanes.commands import Delete, Move, Set, Write
+from tests.lanes.state import KEPT, LEASE_MINUTES, Message, State, standing
 
 GRACE_MINUTES = LEASE_MINUTES // 3
 SUSPECT_AFTER = 2
@@ -41,6 +42,7 @@ class Model:
     seen: set[int] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     swept: int | None = None
+    kept: dict[str, str] = field(default_factory=dict)
     places: int = 0
     #: whose fence has to be a newer one after the verb; all others keep theirs
     refenced: set[str] = field(default_factory=set)
@@ -84,6 +86,17 @@ class Model:
     def settle(self, item: Item) -> None:
         del self.items[item.id]
         self.counts["settled"] += 1
+
+    def commit(self, item: Item, writes: Iterable[Write]) -> None:
+        for write in writes:
+            name = write.key.removeprefix(KEPT)
+            if isinstance(write, Set):
+                self.kept[name] = write.value.decode()
+            elif isinstance(write, Move) and name in self.kept:
+                self.kept[write.to.removeprefix(KEPT)] = self.kept.pop(name)
+            elif isinstance(write, Delete):
+                self.kept.pop(name, None)
+        self.settle(item)
 
     def hand_out(self, item: Item, holder: str) -> None:
         item.state, item.holder, item.minutes, item.graced = "leased", holder, LEASE_MINUTES, False
@@ -174,4 +187,4 @@ class Model:
                 )
             )
         seen = {"1:0": self.seen} if self.seen else {}
-        return standing(*messages, bells=bells, counts=self.counts, seen=seen, swept=self.swept)
+        return standing(*messages, bells=bells, counts=self.counts, seen=seen, swept=self.swept, kept=self.kept)

@@ -13,7 +13,7 @@ from typing import Any
 from redis import Redis
 
 from tasks.lanes import keys
-from tests.lanes.state import BITS, CLOCK, FENCES_FROM, MINUTE_MS, Message, State
+from tests.lanes.state import BITS, CLOCK, FENCES_FROM, KEPT, MINUTE_MS, Message, State
 
 #: A fence that was taken from the clock in this test is younger than that.
 RECENT_US = 600 * 1_000_000
@@ -81,6 +81,9 @@ class _Reading:
 
     def swept(self, _: str, at_ms: bytes) -> None:
         self.state.swept = -self.minutes_until(float(at_ms))
+
+    def kept(self, name: str, value: bytes) -> None:
+        self.state.kept[name] = text(value)
 
     def queue(self, name: str, waiting: list[bytes]) -> None:
         self.state.ready[name] = [text(entry) for entry in reversed(waiting)]
@@ -152,6 +155,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.SEEN: (_string, _Reading.seen),
     keys.COUNTS: (_fields, _Reading.counts),
     keys.SWEPT: (_string, _Reading.swept),
+    KEPT: (_string, _Reading.kept),
     "": (_elements, _Reading.queue),
 }
 

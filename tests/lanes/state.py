@@ -28,6 +28,9 @@ CLOCK = -1
 
 BITS = 8
 
+#: Keys of the holders' own, which they write with a commit.
+KEPT = "kept:"
+
 
 @dataclass(frozen=True)
 class Message:
@@ -63,6 +66,7 @@ class State:
     seen: dict[str, set[int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     swept: int | None = None  # minutes ago
+    kept: dict[str, str] = field(default_factory=dict)
 
 
 def fence(number: int) -> str:
@@ -97,12 +101,13 @@ def standing(
     counts: Mapping[str, int] | None = None,
     seen: Mapping[str, Iterable[int]] | None = None,
     swept: int | None = None,
+    kept: Mapping[str, str] | None = None,
 ) -> State:
     """The state in which all keys agree with these messages, which stand in their lanes in this order.
 
     `ready` and `dead` too are in this order, unless said otherwise; a queue's bell is rung when it has something ready.
     """
-    state = State(messages={message.id: message for message in messages}, swept=swept)
+    state = State(messages={message.id: message for message in messages}, swept=swept, kept=dict(kept or {}))
     for message in messages:
         _place(state, message)
     for queue, ids in (ready or {}).items():
@@ -144,8 +149,8 @@ def seed(client: Redis, state: State) -> None:
         _zset(pipe, keys.LEASES, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.leases.items()})
         _zset(pipe, keys.DELAYED, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.delayed.items()})
         _zset(pipe, keys.DEAD, {each: now_ms - MINUTE_MS + place for place, each in enumerate(state.dead)})
-        for message_id, body in state.bodies.items():
-            pipe.set(keys.body(message_id), body)
+        for name, value in _strings(state).items():
+            pipe.set(name, value)
         for message_id, kinds in state.errors.items():
             pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
         for queue in state.bells:
@@ -157,6 +162,11 @@ def seed(client: Redis, state: State) -> None:
         if state.swept is not None:
             pipe.set(keys.SWEPT, now_ms - state.swept * MINUTE_MS)
         pipe.execute()
+
+
+def _strings(state: State) -> dict[str, str]:
+    bodies = {keys.body(message_id): body for message_id, body in state.bodies.items()}
+    return bodies | {KEPT + name: value for name, value in state.kept.items()}
 
 
 def _record(message: Message, seq: int, now_ms: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 import tasks.lanes
 from tasks.lanes import keys
-from tasks.lanes.commands import Guard, NewMessage
+from tasks.lanes.commands import Delete, Guard, Move, NewMessage, Set
 from tasks.lanes.scripts import Argument, Script, script
 from tasks.lanes.store import Store
 
@@ -141,6 +141,7 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     ("release", lambda s: s.release([("1", "5")], died=True), [], 0, 1),
     ("retry", lambda s: s.retry("1", "5", delay_ms=1, problem={}), 1, 0, 0),
     ("bury", lambda s: s.bury("1", "5", {}), 1, 0, 0),
+    ("commit", lambda s: s.commit("1", "5", [Set("k", b"v"), Delete("k"), Move("k", "l")]), 1, 0, 3),
     ("replay", lambda s: s.replay("1"), 1, 0, 0),
     ("purge", lambda s: s.purge("q"), 0, 1, 0),
     ("sweep", lambda s: s.sweep(1), [0, 0, -1], 0, 0),

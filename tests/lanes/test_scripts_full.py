@@ -9,7 +9,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from tasks.lanes.answers import Outcome
-from tasks.lanes.commands import NewMessage
+from tasks.lanes.commands import NewMessage, Set
 from tasks.lanes.store import Store
 
 MINUTE_MS = 60_000
@@ -17,14 +17,15 @@ MINUTE_MS = 60_000
 
 @pytest.fixture
 def full(client: Redis) -> Iterator[Store]:
-    """With messages m0 to m4, each in a lane of its own, and no memory left."""
+    """With messages m0 to m5, each in a lane of its own, and no memory left."""
     store = Store(client)
-    store.append([message(number) for number in range(5)])
+    store.append([message(number) for number in range(6)])
     for each in (store.sweep, lambda _: store.renew([], 1), lambda _: store.reconcile("none", [])):
         each(MINUTE_MS)  # scripts are loaded
     store.release([("none", "1")])
     store.retry("none", "1", delay_ms=0, problem={})
     store.bury("none", "1", {})
+    store.commit("none", "1")
     store.turn([], holder="w", lease_ms=MINUTE_MS, room=0)
     client.config_set("maxmemory", 1)
     try:
@@ -40,15 +41,16 @@ def message(number: int) -> NewMessage:
 def test_a_full_redis_takes_nothing_in_and_lets_what_it_holds_come_to_its_end(full: Store) -> None:
     with pytest.raises(ResponseError, match="used memory"):
         full.append([message(9)])
-    turned = full.turn(["q"], holder="w", lease_ms=MINUTE_MS, room=5)
-    assert len(turned.leased) == 5
+    turned = full.turn(["q"], holder="w", lease_ms=MINUTE_MS, room=6)
+    assert len(turned.leased) == 6
     leases = [(leased.id, leased.fence) for leased in turned.leased]
     assert full.renew(leases, MINUTE_MS) == []
-    settled, retried, buried, released, reconciled = leases
+    settled, retried, buried, released, reconciled, committed = leases
     assert full.turn([], holder="w", lease_ms=MINUTE_MS, room=0, settles=[settled]).lost == []
     assert full.turn([], holder="w", lease_ms=MINUTE_MS, room=0, settles=[settled]).lost == [settled[0]]
     assert full.retry(*retried, delay_ms=0, problem={}) is Outcome.DONE
     assert full.bury(*buried, {}) is Outcome.DONE
+    assert full.commit(*committed, [Set("k", b"v")]) is Outcome.DONE
     assert full.release([released]) == []
     assert full.reconcile("w", []) == 1
     assert full.sweep(MINUTE_MS).due == 1

@@ -9,6 +9,7 @@ from redis import Redis
 
 from tasks.lanes import keys
 from tasks.lanes.answers import Outcome
+from tasks.lanes.commands import Delete, Move, Set
 from tasks.lanes.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import (
@@ -37,6 +38,9 @@ LATE: dict[str, Callable[[Store, str], bool]] = {
     "release a death": lambda store, old: store.release([(A, old)], died=True) == [A],
     "retry": lambda store, old: store.retry(A, old, delay_ms=0, problem={"type": "E"}) is Outcome.LOST,
     "bury": lambda store, old: store.bury(A, old, {"type": "E"}) is Outcome.LOST,
+    "commit": lambda store, old: store.commit(A, old, [Set("k", b"v"), Move("k", "l"), Delete("l")]) is Outcome.LOST,
+    "skip": lambda store, old: store.commit(A, old, skipped=True) is Outcome.LOST,
+    "read": lambda store, old: store.read(A, old, ["k"]) is None,
     "hold": lambda store, old: not store.holds(A, old),
 }
 
@@ -58,7 +62,7 @@ def test_it_is_told_and_nothing_changes(client: Redis, store: Store, verb: str, 
     given = MEANWHILE[meanwhile]
     seed(client, standing(*given))
     assert LATE[verb](store, fence(4))
-    refused = 0 if verb in ("renew", "hold") else 1
+    refused = 0 if verb in ("renew", "read", "hold") else 1
     assert read(client) == standing(*given, counts={"refused": refused})
 
 

@@ -20,11 +20,11 @@ from redis import Redis
 
 from tasks.lanes import keys
 from tasks.lanes.answers import Leased, Outcome, Turned
-from tasks.lanes.commands import NewMessage
+from tasks.lanes.commands import Delete, Move, NewMessage, Set, Write
 from tasks.lanes.store import Store
 from tests.lanes.model import SUSPECT_AFTER, Item, Model
 from tests.lanes.reading import read
-from tests.lanes.state import CLOCK, FENCES_FROM, LEASE_MS, MINUTE_MS
+from tests.lanes.state import CLOCK, FENCES_FROM, KEPT, LEASE_MS, MINUTE_MS
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "100"))
 STEPS = 50
@@ -33,7 +33,7 @@ PHASES = [Phase.generate, *([Phase.shrink] if "STATE_MACHINE_SHRINK" in os.envir
 MAX_DEATHS = 3
 QUEUES = ["q", "r"]
 HOLDERS = ["me", "you"]
-LEFT_WHEN_SETTLED = (keys.COUNTS, keys.SEEN, keys.SWEPT)
+LEFT_WHEN_SETTLED = (keys.COUNTS, keys.SEEN, keys.SWEPT, KEPT)
 
 a_batch = st.lists(
     st.tuples(
@@ -43,6 +43,19 @@ a_batch = st.lists(
         st.sampled_from([None, None, None, "Malformed"]),
     ),
     max_size=5,
+)
+
+
+a_kept_key = st.sampled_from("xyz").map(KEPT.__add__)
+some_writes = st.lists(
+    st.one_of(
+        st.builds(
+            Set, a_kept_key, st.binary(max_size=2).map(bytes.hex).map(str.encode), st.sampled_from([0, LEASE_MS])
+        ),
+        st.builds(Delete, a_kept_key),
+        st.builds(Move, a_kept_key, a_kept_key),
+    ),
+    max_size=3,
 )
 
 
@@ -183,6 +196,16 @@ class Lanes(RuleBasedStateMachine):
         self.compare()
 
     @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), writes=some_writes, skipped=st.booleans())
+    def commit(self, data: st.DataObject, writes: list[Write], skipped: bool) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        assert self.store.commit(item.id, str(item.fence), writes, skipped=skipped) is Outcome.DONE
+        self.model.commit(item, writes)
+        self.model.counts["skipped"] += skipped
+        self.settled.append(item.id)
+        self.compare()
+
+    @precondition(lambda self: self.model.in_state("leased"))
     @rule(data=st.data())
     def renew(self, data: st.DataObject) -> None:
         item = self.draw(data, self.model.in_state("leased"))
@@ -191,13 +214,14 @@ class Lanes(RuleBasedStateMachine):
         self.compare()
 
     @precondition(lambda self: self.stale())
-    @rule(data=st.data(), verb=st.sampled_from(["settle", "release", "death", "retry", "bury", "renew"]))
+    @rule(data=st.data(), verb=st.sampled_from(["settle", "commit", "release", "death", "retry", "bury", "renew"]))
     def come_late(self, data: st.DataObject, verb: str) -> None:
         message_id, fence = data.draw(st.sampled_from(self.stale()))
         late: dict[str, Callable[[], Any]] = {
             "settle": lambda: (
                 self.store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=0, settles=[(message_id, fence)]).lost
             ),
+            "commit": lambda: self.store.commit(message_id, fence, [Set(KEPT + "x", b"late"), Delete(KEPT + "y")]),
             "release": lambda: self.store.release([(message_id, fence)]),
             "death": lambda: self.store.release([(message_id, fence)], died=True),
             "retry": lambda: self.store.retry(message_id, fence, delay_ms=0, problem={"type": "late"}),

@@ -1,0 +1,39 @@
+-- commit: write what a run leaves behind and settle its message, in one step. After it nothing is run again.
+-- KEYS  none
+-- ARGV  id fence skipped
+--       then what key value ttl_ms, once for each write, done in their order: `set` (ttl_ms 0: for ever), `delete`, or
+--       `move` to the key `value`, whatever that held (nothing happens when there is nothing to move)
+-- Returns 1, or 0 when the lease was lost and nothing was changed
+local id, fence, skipped = unpack(ARGV, 1, 3)
+
+even_when_full()
+local mine = holds(id, fence)
+if not mine then
+  count('refused', 1)
+  return 0
+end
+
+local write = {
+  set = function(key, value, ttl_ms)
+    if ttl_ms == '0' then
+      redis.call('SET', key, value)
+    else
+      redis.call('SET', key, value, 'PX', ttl_ms)
+    end
+  end,
+  delete = function(key) redis.call('DEL', key) end,
+  move = function(key, to)
+    if redis.call('EXISTS', key) == 1 then redis.call('RENAME', key, to) end
+  end,
+}
+
+for i = 4, #ARGV, 4 do
+  local what, key, value, ttl_ms = unpack(ARGV, i, i + 3)
+  write[what](key, value, ttl_ms)
+end
+settle(id, mine.lanes)
+count('pending', -1)
+count('settled', 1)
+count('skipped', tonumber(skipped))
+ring_bells()
+return 1
