@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -70,9 +71,16 @@ class FencedApi:
     delivery: lanes.Delivery
 
     def call(self, method: str, /, **params: Any) -> Any:
+        self._check(method)
+        return self.api.call(method, **params)
+
+    def download(self, file_path: str, to: Path | None = None) -> bytes:
+        self._check("download")
+        return self.api.download(file_path, to)
+
+    def _check(self, method: str) -> None:
         if self.delivery.is_lost():
             raise lanes.LeaseLost(f"the lease of {self.delivery.id} is over; {method} was not called")
-        return self.api.call(method, **params)
 
 
 class UpdateTask(lanes.LaneTask):

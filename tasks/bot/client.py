@@ -2,22 +2,24 @@
 
 Promises a result or a typed error within the timeouts, and that the token is in no message, repr, traceback or log
 line. May be shared by threads and greenlets, and built before a fork: each process opens its own connections at its
-first call. Does not try again: a call whose answer was lost may have taken effect.
+first call. Tries again only where that is safe (repeats.py): a call whose answer was lost may have taken effect.
 """
 
 import os
 from collections.abc import Iterator
-from typing import Any
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
 
 import requests
 import urllib3.exceptions
 from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 
-from tasks.bot import answers
+from tasks.bot import answers, downloads
 from tasks.bot.encoding import Request, encode
 from tasks.bot.errors import Chat, NetworkError
+from tasks.bot.repeats import is_read_only, repeated
 from tasks.bot.secrecy import keep_tokens_out_of_logs, without_token
 
 #: A machine that does not answer a connection for so long is not there. Also the longest stall while sending a file.
@@ -31,6 +33,21 @@ POOL_SIZE = 256
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 _NOTHING_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+
+
+class Prepared(NamedTuple):
+    """A call that is ready to be sent, as often as need be: its files have been read."""
+
+    method: str
+    chat: Chat
+    request: Request
+
+
+def prepare(method: str, params: dict[str, Any]) -> Prepared:
+    """Raises ValueError and TypeError for what cannot be sent."""
+    if not (method.isascii() and method.isalnum()):
+        raise ValueError(f"{method!r} is no method of the Bot API: write its name, such as sendMessage")
+    return Prepared(method, _chat(params), encode(params))
 
 
 class BotApi:
@@ -59,21 +76,14 @@ class BotApi:
         Dicts and lists are sent as JSON; bytes, open files and `pathlib.Path`s are uploaded; None counts as not given.
         Raises BotApiError, of the class that says what happened.
         """
-        if not (method.isascii() and method.isalnum()):
-            raise ValueError(f"{method!r} is no method of the Bot API: write its name, such as sendMessage")
-        chat = _chat(params)
-        response = self._post(method, chat, encode(params))
-        return answers.read(method, chat, response.status_code, response.content, self._without_token)
+        call = prepare(method, params)
+        return repeated(lambda: self.send(call), reads=is_read_only(method))
 
-    def close(self) -> None:
-        """Close this process's connections. The next call opens new ones."""
-        process, self._process = self._process, None
-        if process and process[0] == os.getpid():
-            process[1].close()
-
-    def _post(self, method: str, chat: Chat, request: Request) -> requests.Response:
+    def send(self, call: Prepared) -> Any:
+        """Its result, by one attempt. Raises BotApiError."""
+        method, chat, request = call
         try:
-            return self._session().post(
+            response = self._session().post(
                 f"{self._url}/bot{self._token}/{method}",
                 data=request.data,
                 files=request.files,
@@ -82,9 +92,42 @@ class BotApi:
                 allow_redirects=False,  # the Bot API has none; whoever redirects would be handed the call
             )
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-            problem, uncertain = self._without_token(self._told(error)), _may_have_arrived(error)
+            failed = self._failed(method, chat, error)
+        else:
+            return answers.read(method, chat, response.status_code, response.content, self._without_token)
         # Outside of the except block: an error raised inside would carry the one with the URL as its context.
-        raise NetworkError(method, chat, problem, uncertain=uncertain)
+        raise failed
+
+    def download(self, file_path: str, to: Path | None = None) -> bytes:
+        """A file by the `file_path` that getFile gave: its content, or nothing when it was written `to` a file.
+
+        Raises BotApiError, and OSError for what cannot be written or, of a local Bot API server, cannot be read.
+        """
+        return repeated(lambda: self._download(file_path, to), reads=True)
+
+    def _download(self, file_path: str, to: Path | None) -> bytes:
+        if downloads.is_here(file_path):
+            return downloads.take_local(file_path, to)
+        url = f"{self._url}/file/bot{self._token}/{quote(file_path)}"
+        try:
+            with self._session().get(url, timeout=self._timeout_s, allow_redirects=False, stream=True) as response:
+                if response.ok:
+                    return downloads.take(response, to)
+                status, body = response.status_code, response.content
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+            failed = self._failed(downloads.METHOD, None, error)
+        else:
+            return answers.read(downloads.METHOD, None, status, body, self._without_token)
+        raise failed
+
+    def close(self) -> None:
+        """Close this process's connections. The next call opens new ones."""
+        process, self._process = self._process, None
+        if process and process[0] == os.getpid():
+            process[1].close()
+
+    def _failed(self, method: str, chat: Chat, error: Exception) -> NetworkError:
+        return NetworkError(method, chat, self._without_token(self._told(error)), uncertain=_may_have_arrived(error))
 
     def _session(self) -> requests.Session:
         """This process's own. Two threads that come first together make two, and one of them is soon forgotten: a lock

@@ -6,10 +6,11 @@ Promises that the other updates of the same lanes wait while the handler runs. I
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
-from tasks.anatomy import Anatomy, chat_of, lay_open
-from tasks.bot.reply import reply_call
+from tasks.anatomy import Anatomy, chat_of, lay_open, number
+from tasks.bot.shorthands import Shorthands
 
 
 class Api(Protocol):
@@ -18,9 +19,16 @@ class Api(Protocol):
     def call(self, method: str, /, **params: Any) -> Any: ...
 
 
+@runtime_checkable
+class HasFiles(Protocol):
+    """An Api that gives files too."""
+
+    def download(self, file_path: str, to: Path | None = None) -> bytes: ...
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Context:
-    """The one argument of a handler."""
+class Context(Shorthands):
+    """The one argument of a handler. What it can do besides is in tasks/bot/shorthands."""
 
     update: dict[str, Any]  #: as Telegram sent it
     api: Api
@@ -42,6 +50,28 @@ class Context:
         return chat_of(self.update)
 
     @property
+    def user_id(self) -> int | None:
+        """Who did it."""
+        return self._opened.user
+
+    @property
+    def message(self) -> dict[str, Any] | None:
+        """The message that the update is about, as Telegram sent it: the one written, or the one under the button."""
+        place = self._opened.place
+        return place if number(place.get("message_id")) is not None else None
+
+    @property
+    def text(self) -> str:
+        """What was written: the text of a message or post, or the caption of a photo; else empty."""
+        body = self._opened.body
+        return str(body.get("text") or body.get("caption") or "")
+
+    @property
+    def data(self) -> str:
+        """What the button that was pressed stands for (`callback_data`); else empty."""
+        return str(self._opened.body.get("data") or "")
+
+    @property
     def timed_out(self) -> bool:
         """Whether UPDATE_TIMEOUT is over. A thread cannot be interrupted: a long loop may ask this, and end itself."""
         return self.deadline_s is not None and time.monotonic() >= self.deadline_s
@@ -50,17 +80,14 @@ class Context:
         """The result of any Bot API method. Raises tasks.bot.errors.BotApiError."""
         return self.api.call(method, **params)
 
-    def reply(self, text: str, /, **params: Any) -> Any:
-        """Sends text to where the update came from, with any parameters of sendMessage. Returns the message sent.
-
-        Raises tasks.bot.reply.NoChatError where there is no chat, and BotApiError.
-        """
-        method, wanted = reply_call(self._opened, text, params)
-        return self.call(method, **wanted)
-
     @cached_property
     def _opened(self) -> Anatomy:
         return lay_open(self.update)
+
+    def _fetch(self, file_path: str, to: Path | None) -> bytes:
+        if not isinstance(self.api, HasFiles):
+            raise TypeError(f"{type(self.api).__name__} gives no files")
+        return self.api.download(file_path, to)
 
     def __repr__(self) -> str:
         return f"Context({self.kind} {self.update.get('update_id')}, chat {self.chat_id}, attempt {self.attempt})"

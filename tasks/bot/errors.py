@@ -44,12 +44,20 @@ class ChatMigrated(BadRequest):
         self.migrate_to_chat_id = migrate_to_chat_id
 
 
+class NotModified(BadRequest):
+    """400: the message is already what the edit would have made of it."""
+
+
 class Unauthorized(BotApiError):  # noqa: N818
     """401: Telegram does not know this token (any more)."""
 
 
 class Forbidden(BotApiError):  # noqa: N818
     """403: the bot was blocked, removed, or never let in."""
+
+
+class BlockedByUser(Forbidden):
+    """403: the user has blocked the bot, or deleted his account. Nothing reaches him until he starts it again."""
 
 
 class NotFound(BotApiError):  # noqa: N818
@@ -91,6 +99,12 @@ class NetworkError(BotApiError):
         self.uncertain = uncertain
 
 
+#: What only the words of a refusal tell: code, a part of the description, meaning.
+_BY_WORDS: tuple[tuple[int, str, type[BotApiError]], ...] = (
+    (400, "message is not modified", NotModified),
+    (403, "bot was blocked by the user", BlockedByUser),
+    (403, "user is deactivated", BlockedByUser),
+)
 _BY_CODE = {400: BadRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 413: BadRequest}
 
 
@@ -103,7 +117,14 @@ def refusal(method: str, chat: Chat, code: int, description: str, parameters: di
         return ChatMigrated(method, chat, description, code, migrated_to)
     if code >= 500:
         return ServerError(method, chat, description, code)
-    return _BY_CODE.get(code, BotApiError)(method, chat, description, code)
+    return _kind(code, description.lower())(method, chat, description, code)
+
+
+def _kind(code: int, description: str) -> type[BotApiError]:
+    for of_code, words, kind in _BY_WORDS:
+        if code == of_code and words in description:
+            return kind
+    return _BY_CODE.get(code, BotApiError)
 
 
 def _wait_s(named: Any) -> float:

@@ -20,8 +20,8 @@ import pytest
 import trustme
 from http_server import TOKEN, Answer
 
-from tasks.bot import errors
-from tasks.bot.client import BotApi
+from tasks.bot import errors, repeats
+from tasks.bot.client import BotApi, prepare
 from tasks.bot.secrecy import without_token
 
 ROOT = Path(__file__).parents[2]
@@ -335,7 +335,7 @@ from gevent import monkey
 monkey.patch_all()
 import os
 from gevent.pool import Pool
-from tasks.bot.client import BotApi
+from tasks.bot.client import BotApi, prepare
 api = BotApi(os.environ["URL"], os.environ["TOKEN"])
 print(Pool(16).map(lambda n: api.call("x", n=n), range(16)))
 """
@@ -345,7 +345,7 @@ print(Pool(16).map(lambda n: api.call("x", n=n), range(16)))
 def test_a_forked_child_opens_its_own_connection(server):
     code = """
 import os
-from tasks.bot.client import BotApi
+from tasks.bot.client import BotApi, prepare
 api = BotApi(os.environ["URL"], os.environ["TOKEN"])
 api.call("x", who="parent")
 if (child := os.fork()) == 0:
@@ -358,3 +358,76 @@ api.call("x", who="parent")
     who = [(asked.json["who"], asked.connection) for asked in server.asked]
     assert [name for name, _ in who] == ["parent", "child", "parent"]
     assert who[0][1] == who[2][1] != who[1][1]
+
+
+# -- what is sent again
+
+
+def failing_first(server, times: int, failure: Answer | None) -> None:
+    left = iter([failure] * times)
+    server.answering = lambda asked: next(left, Answer())
+
+
+@pytest.mark.parametrize("failure", [None, Answer(b"<html>", 502), Answer({"ok": False, "error_code": 500}, 500)])
+def test_what_only_reads_is_repeated(server, api, failure):
+    failing_first(server, 3, failure)
+    assert api.call("getMe") is True
+    assert len(server.asked) == 4
+
+
+def test_repeats_come_to_an_end(server, api):
+    failing_first(server, 5, None)
+    with pytest.raises(errors.NetworkError):
+        api.call("getMe")
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize("method", ["sendMessage", "getUpdates"])
+def test_what_may_have_taken_effect_is_not_repeated(server, api, method):
+    failing_first(server, 1, Answer(b"<html>", 502))
+    with pytest.raises(errors.ServerError):
+        api.call(method)
+    assert len(server.asked) == 1
+
+
+def test_a_refusal_is_not_repeated(server, api):
+    failing_first(server, 1, Answer({"ok": False, "error_code": 429, "parameters": {"retry_after": 1}}, 429))
+    with pytest.raises(errors.TooManyRequests):
+        api.call("getMe")
+    assert len(server.asked) == 1
+
+
+def test_what_was_never_sent_is_repeated_with_its_file(server, tmp_path):
+    api = BotApi("http://127.0.0.1:1", TOKEN)
+    # The server comes up before the first repeat.
+    with (tmp_path / "a").open("wb+") as stream:
+        stream.write(b"content")
+        stream.seek(0)
+        call = prepare("sendDocument", {"document": stream})
+    comes_up = lambda _: setattr(api, "_url", server.url)  # noqa: E731
+    assert repeats.repeated(lambda: api.send(call), reads=False, wait=comes_up) is True
+    assert form(server.asked[0])["document"] == ("a", b"content")
+    api.close()
+
+
+def test_what_took_long_to_fail_is_not_repeated(server, api, monkeypatch):
+    monkeypatch.setattr(repeats, "WITHIN_S", -1)
+    failing_first(server, 1, None)
+    with pytest.raises(errors.NetworkError):
+        api.call("getMe")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "description", "kind"),
+    [
+        (400, "Bad Request: message is not modified: …", errors.NotModified),
+        (403, "Forbidden: bot was blocked by the user", errors.BlockedByUser),
+        (403, "Forbidden: user is deactivated", errors.BlockedByUser),
+        (403, "Forbidden: bot was kicked from the group chat", errors.Forbidden),
+        (400, "Bad Request: bot was blocked by the user", errors.BadRequest),
+    ],
+)
+def test_some_meanings_stand_only_in_the_words(server, api, code, description, kind):
+    server.answer = Answer({"ok": False, "error_code": code, "description": description}, code)
+    assert type(refused(api)) is kind

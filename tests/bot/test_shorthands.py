@@ -1,0 +1,206 @@
+"""The shorthands: which call each makes of which update, and what it says where the update has not what it needs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_server import Answer
+
+from tasks.bot.context import Context
+from tasks.bot.errors import BadRequest
+from tasks.bot.places import NoChatError, NoMessageError, WrongKindError
+
+ANN = {"id": 7, "is_bot": False}
+HELLO = {"message_id": 3, "chat": {"id": 7}, "from": ANN, "text": "hello"}
+TOPIC = {**HELLO, "chat": {"id": -100}, "message_thread_id": 5, "is_topic_message": True}
+BUSINESS = {**HELLO, "business_connection_id": "b"}
+BUTTON = {"id": "q", "from": ANN, "message": {**HELLO, "chat": {"id": -100}}, "data": "yes"}
+INLINE_BUTTON = {"id": "q", "from": ANN, "inline_message_id": "i", "data": "yes"}
+SENT = {"message_id": 9, "chat": {"id": 7}, "text": "0 %"}
+JOIN = {"chat": {"id": -100}, "from": ANN, "user_chat_id": 7}
+MARKUP = {"inline_keyboard": [[{"text": "A", "callback_data": "a"}]]}
+RESULT = {"type": "article", "id": "1"}
+
+
+def context(kind: str, body: Any, api: Any = None) -> Context:
+    return Context({"update_id": 12, kind: body}, api)
+
+
+CALLS = [
+    # update, what the handler writes, the call
+    ("message", HELLO, lambda c: c.reply_photo("file_id", "A cat"), "sendPhoto",
+     {"chat_id": 7, "photo": "file_id", "caption": "A cat"}),
+    ("message", TOPIC, lambda c: c.reply_document("d", parse_mode="HTML"), "sendDocument",
+     {"chat_id": -100, "message_thread_id": 5, "document": "d", "parse_mode": "HTML"}),
+    ("business_message", BUSINESS, lambda c: c.reply_video("v"), "sendVideo",
+     {"chat_id": 7, "business_connection_id": "b", "video": "v"}),
+    ("message", HELLO, lambda c: c.reply_animation("a", chat_id=8), "sendAnimation", {"chat_id": 8, "animation": "a"}),
+    ("message", HELLO, lambda c: c.reply_audio("a"), "sendAudio", {"chat_id": 7, "audio": "a"}),
+    ("message", HELLO, lambda c: c.reply_voice("v"), "sendVoice", {"chat_id": 7, "voice": "v"}),
+    ("message", HELLO, lambda c: c.reply_sticker("s"), "sendSticker", {"chat_id": 7, "sticker": "s"}),
+    ("message", HELLO, lambda c: c.reply_album([{"type": "photo", "media": "a"}]), "sendMediaGroup",
+     {"chat_id": 7, "media": [{"type": "photo", "media": "a"}]}),
+    ("message", HELLO, lambda c: c.reply_location(1.5, -2), "sendLocation",
+     {"chat_id": 7, "latitude": 1.5, "longitude": -2}),
+    ("message", TOPIC, lambda c: c.typing(), "sendChatAction",
+     {"chat_id": -100, "message_thread_id": 5, "action": "typing"}),
+    ("inline_query", {"id": "q", "from": ANN}, lambda c: c.reply_photo("p"), "sendPhoto", {"chat_id": 7, "photo": "p"}),
+
+    ("callback_query", BUTTON, lambda c: c.edit("done", reply_markup=MARKUP), "editMessageText",
+     {"chat_id": -100, "message_id": 3, "text": "done", "reply_markup": MARKUP}),
+    ("callback_query", INLINE_BUTTON, lambda c: c.edit("done"), "editMessageText",
+     {"inline_message_id": "i", "text": "done"}),
+    ("chosen_inline_result", {"from": ANN, "inline_message_id": "i"}, lambda c: c.edit_markup(MARKUP),
+     "editMessageReplyMarkup",
+     {"inline_message_id": "i", "reply_markup": MARKUP}),
+    ("message", HELLO, lambda c: c.edit("50 %", message=SENT), "editMessageText",
+     {"chat_id": 7, "message_id": 9, "text": "50 %"}),
+    ("business_message", BUSINESS, lambda c: c.edit_caption("c"), "editMessageCaption",
+     {"chat_id": 7, "message_id": 3, "business_connection_id": "b", "caption": "c"}),
+    ("callback_query", BUTTON, lambda c: c.edit_markup(), "editMessageReplyMarkup", {"chat_id": -100, "message_id": 3}),
+    ("message", HELLO, lambda c: c.delete(), "deleteMessage", {"chat_id": 7, "message_id": 3}),
+    ("callback_query", BUTTON, lambda c: c.delete(message=SENT), "deleteMessage", {"chat_id": 7, "message_id": 9}),
+    ("business_message", BUSINESS, lambda c: c.delete(), "deleteBusinessMessages",
+     {"business_connection_id": "b", "message_ids": [3]}),
+    ("message", HELLO, lambda c: c.react("👍"), "setMessageReaction",
+     {"chat_id": 7, "message_id": 3, "reaction": [{"type": "emoji", "emoji": "👍"}]}),
+    ("message_reaction", {"chat": {"id": 7}, "message_id": 3, "user": ANN}, lambda c: c.react(None, is_big=True),
+     "setMessageReaction",
+     {"chat_id": 7, "message_id": 3, "reaction": [], "is_big": True}),
+    ("message", HELLO, lambda c: c.pin(disable_notification=True), "pinChatMessage",
+     {"chat_id": 7, "message_id": 3, "disable_notification": True}),
+    ("message", HELLO, lambda c: c.copy_to(-5), "copyMessage", {"chat_id": -5, "from_chat_id": 7, "message_id": 3}),
+    ("message", HELLO, lambda c: c.forward_to("@news"), "forwardMessage",
+     {"chat_id": "@news", "from_chat_id": 7, "message_id": 3}),
+
+    ("callback_query", BUTTON, lambda c: c.answer_callback("Saved", show_alert=True), "answerCallbackQuery",
+     {"callback_query_id": "q", "text": "Saved", "show_alert": True}),
+    ("callback_query", INLINE_BUTTON, lambda c: c.answer_callback(), "answerCallbackQuery", {"callback_query_id": "q"}),
+    ("inline_query", {"id": "q", "from": ANN}, lambda c: c.answer_inline([RESULT], cache_time=0), "answerInlineQuery",
+     {"inline_query_id": "q", "results": [RESULT], "cache_time": 0}),
+    ("pre_checkout_query", {"id": "q", "from": ANN}, lambda c: c.answer_pre_checkout(), "answerPreCheckoutQuery",
+     {"pre_checkout_query_id": "q", "ok": True}),
+    ("pre_checkout_query", {"id": "q", "from": ANN}, lambda c: c.answer_pre_checkout(refuse="Sold out"),
+     "answerPreCheckoutQuery",
+     {"pre_checkout_query_id": "q", "ok": False, "error_message": "Sold out"}),
+    ("shipping_query", {"id": "q", "from": ANN}, lambda c: c.answer_shipping([{"id": "post"}]), "answerShippingQuery",
+     {"shipping_query_id": "q", "ok": True, "shipping_options": [{"id": "post"}]}),
+    ("shipping_query", {"id": "q", "from": ANN}, lambda c: c.answer_shipping(refuse="Too far"), "answerShippingQuery",
+     {"shipping_query_id": "q", "ok": False, "error_message": "Too far"}),
+    ("chat_join_request", JOIN, lambda c: c.approve_join(), "approveChatJoinRequest", {"chat_id": -100, "user_id": 7}),
+    ("chat_join_request", JOIN, lambda c: c.decline_join(), "declineChatJoinRequest", {"chat_id": -100, "user_id": 7}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "body", "write", "method", "params"), CALLS)
+def test_each_makes_its_call(server, api, kind, body, write, method, params):
+    assert write(context(kind, body, api)) is True
+    [asked] = server.asked
+    assert (asked.path.rpartition("/")[2], asked.json) == (method, params)
+
+
+COMPLAINTS = [
+    ("poll", {"id": "5"}, lambda c: c.reply_photo("p"), NoChatError, "kind poll has no chat to reply to"),
+    ("guest_message", HELLO, lambda c: c.typing(), NoChatError, "nothing but one ctx.reply"),
+    ("message", HELLO, lambda c: c.edit("x"), NoMessageError, r"cannot edit what a user wrote \(message\)"),
+    ("my_chat_member", {"chat": {"id": 7}}, lambda c: c.edit("x"),
+     NoMessageError, "kind my_chat_member names no message"),
+    ("inline_query", {"id": "q"}, lambda c: c.delete(), NoMessageError, "pass one that was sent, as message=ctx.reply"),
+    ("callback_query", INLINE_BUTTON, lambda c: c.copy_to(1), NoMessageError, "kind callback_query names no message"),
+    ("message", HELLO, lambda c: c.pin(message={}), NoMessageError, "what was given as `message` names no message"),
+    ("message", HELLO, lambda c: c.answer_callback(),
+     WrongKindError, "this answers callback_query, and the update is of kind message"),
+    ("message", HELLO, lambda c: c.answer_inline([]), WrongKindError, "this answers inline_query"),
+    ("shipping_query", {"id": "q"}, lambda c: c.answer_shipping(), ValueError, "either the options or refuse="),
+    ("message", HELLO, lambda c: c.approve_join(), WrongKindError, "this answers chat_join_request"),
+    ("message", HELLO, lambda c: c.download({"duration": 3}), ValueError, "give a file_id"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "body", "write", "error", "complaint"), COMPLAINTS)
+def test_what_the_update_has_not_is_said(server, api, kind, body, write, error, complaint):
+    with pytest.raises(error, match=complaint):
+        write(context(kind, body, api))
+    assert server.asked == []
+
+
+def test_an_edit_that_was_done_already_is_no_failure(server, api):
+    words = "Bad Request: message is not modified: specified new message content and reply markup are exactly the same"
+    server.answer = Answer({"ok": False, "error_code": 400, "description": words}, 400)
+    ctx = context("callback_query", BUTTON, api)
+    assert ctx.edit("same") is True
+    with pytest.raises(BadRequest):
+        ctx.pin()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "told"),
+    [
+        ("message", HELLO, (7, HELLO, "hello", "")),
+        ("message", {**HELLO, "text": None, "caption": "a cat"},
+         (7, {**HELLO, "text": None, "caption": "a cat"}, "a cat", "")),
+        ("callback_query", BUTTON, (7, BUTTON["message"], "", "yes")),
+        ("inline_query", {"id": "q", "from": ANN, "query": "x"}, (7, None, "", "")),
+        ("poll", {"id": "5"}, (None, None, "", "")),
+    ],
+)  # fmt: skip
+def test_the_usual_fields_are_at_hand(kind, body, told):
+    ctx = context(kind, body)
+    assert (ctx.user_id, ctx.message, ctx.text, ctx.data) == told
+
+
+# -- downloads
+
+
+def files(server, content: bytes | None) -> None:
+    """getFile gives a path; the path gives this, or 404."""
+
+    def answering(asked):
+        if asked.path.endswith("/getFile"):
+            return Answer({"ok": True, "result": {"file_id": "f", "file_path": "documents/a file.pdf"}})
+        missing = Answer({"ok": False, "error_code": 404, "description": "Not Found"}, 404)
+        return missing if content is None else Answer(content)
+
+    server.answering = answering
+
+
+def test_a_file_is_downloaded_by_its_id_or_what_has_one(server, api, tmp_path):
+    files(server, b"%PDF")
+    ctx = context("message", HELLO, api)
+    assert ctx.download("f") == b"%PDF"
+    assert ctx.download({"file_id": "f"}, to=tmp_path / "a.pdf") == b""
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pdf"]
+    assert (tmp_path / "a.pdf").read_bytes() == b"%PDF"
+    assert server.asked[1].path.startswith("/file/bot")
+    assert server.asked[1].path.endswith("/documents/a%20file.pdf")
+
+
+def test_a_file_that_is_gone_leaves_what_was_there(server, api, tmp_path):
+    files(server, None)
+    (tmp_path / "a.pdf").write_bytes(b"old")
+    with pytest.raises(BadRequest.__base__, match="download: Not Found"):
+        context("message", HELLO, api).download("f", to=tmp_path / "a.pdf")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+def test_a_download_that_breaks_off_is_begun_anew(server, api, tmp_path):
+    broken = iter([None, None])
+
+    def answering(asked):
+        return next(broken, Answer(b"whole"))
+
+    server.answering = answering
+    api.download("f", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == b"whole"
+    assert len(server.asked) == 3
+
+
+def test_the_files_of_a_local_server_are_read_where_they_are(api, tmp_path):
+    (tmp_path / "cat.jpg").write_bytes(b"cat")
+    assert api.download(str(tmp_path / "cat.jpg")) == b"cat"
+    api.download(str(tmp_path / "cat.jpg"), tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == b"cat"
+    with pytest.raises(FileNotFoundError, match="is not on this machine: the local Bot API server keeps its files"):
+        api.download("/var/lib/telegram-bot-api/nowhere.jpg")
+    with pytest.raises(FileNotFoundError, match="missing"):
+        api.download(str(tmp_path / "cat.jpg"), Path(tmp_path, "missing", "copy"))
