@@ -11,7 +11,7 @@ from celery import Celery, signals
 from kombu import Exchange, Queue
 
 from settings import Settings, SettingsError, load
-from tasks import lanes
+from tasks import flower, lanes
 from tasks.connection import ssl_options
 from tasks.limits import HARD_LIMIT_AFTER_S
 
@@ -20,6 +20,7 @@ ORDINARY_QUEUE = "celery"
 
 app = Celery("chatlanes", set_as_current=True)
 lanes.install(app)
+signals.import_modules.connect(flower.set_up, weak=False)
 
 
 @cache

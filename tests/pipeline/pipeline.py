@@ -85,8 +85,9 @@ class Pipeline:
             worker.tells(READY)
         return worker
 
-    def flower(self, port: int) -> Process:
-        settings = {"FLOWER_UNAUTHENTICATED_API": "true"}
+    def flower(self, port: int, **settings: object) -> Process:
+        """Without a password, unless `settings` say otherwise."""
+        settings = settings or {"FLOWER_UNAUTHENTICATED_API": "true"}
         return self._start("flower", [*CELERY, "flower", "--address=127.0.0.1", f"--port={port}"], settings)
 
     def _start(self, what: str, command: Sequence[str], settings: Mapping[str, object]) -> Process:

@@ -1,0 +1,50 @@
+"""Flower as our app wants it: behind a password, with the kind and the chat of each update in its list of tasks.
+
+Promises that `celery -A tasks flower` as it is lets in only who has seen its start: it shows chats and tracebacks,
+can end workers, and listens on every address. Told otherwise by --basic-auth, --auth, their FLOWER_… variables, or
+FLOWER_UNAUTHENTICATED_API=true, which is Flower's own word for "no password at all". Its other options are left alone.
+"""
+
+import os
+import secrets
+from typing import Any
+
+import click
+
+USER = "admin"
+#: Flower 2.2's own choice for its list of tasks (flower.options).
+USUAL_COLUMNS = "name,uuid,state,received,runtime,worker"
+OPEN = "FLOWER_UNAUTHENTICATED_API"
+
+
+def starts_here() -> bool:
+    """Whether this process is `celery … flower`."""
+    command = click.get_current_context(silent=True)
+    return command is not None and command.info_name == "flower"
+
+
+def set_up(**_: Any) -> None:
+    """At the signal import_modules: Flower has read its options by then, and opens its port afterwards."""
+    if starts_here():
+        from tornado.options import options
+
+        show_arguments(options)
+        ask_for_a_password(options)
+
+
+def show_arguments(options: Any) -> None:
+    """They say kind, chat and update, never the text; the name is the same for all."""
+    if options.tasks_columns == USUAL_COLUMNS:
+        options.tasks_columns = "uuid,args,state,received,runtime,worker"
+
+
+def ask_for_a_password(options: Any) -> None:
+    if options.basic_auth or options.auth or os.environ.get(OPEN, "").lower() in ("1", "true", "yes", "on"):
+        return
+    password = secrets.token_urlsafe(9)
+    options.basic_auth = [f"{USER}:{password}"]
+    click.echo(
+        f"Flower asks for user {USER} and password {password}, until it is started again. "
+        f"Choose your own: FLOWER_BASIC_AUTH=name:password; none: {OPEN}=true.",
+        err=True,
+    )
