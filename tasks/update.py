@@ -14,9 +14,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
 
-from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, WorkerShutdown, WorkerTerminate
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
-from greenlet import GreenletExit  # type: ignore[import-untyped]
 
 from settings import SettingsError
 from tasks import lanes
@@ -27,6 +26,7 @@ from tasks.bot.loader import BotImportError
 from tasks.bots import Bots, Served
 from tasks.celery import app, settings
 from tasks.lanes.answers import Outcome
+from tasks.lanes.endings import ENDS_THE_WORKER, as_exceptions
 from tasks.limits import Run, means_here
 from tasks.outcome import Bury, RetryIn, decide, problem_of
 
@@ -34,20 +34,12 @@ logger = get_task_logger(__name__)
 
 TASK = "tasks.update"
 
-#: Raised inside of a handler, but no failure of its own: the worker is told to end.
-ENDS_THE_WORKER = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, GreenletExit)
-
-
 #: An update of a bot that is not ours is looked at again so often: a deployment that was told wrong is soon mended.
 UNKNOWN_BOT_AGAIN_AFTER_S = 60.0
 
 
 class UnknownBotError(Exception):
     """No worker of ours may run it."""
-
-
-class HandlerEndedError(Exception):
-    """The handler raised what is no Exception: sys.exit(), a cancelled future, a greenlet's timeout."""
 
 
 @cache
@@ -144,18 +136,12 @@ def attempt(task: lanes.LaneTask, served: Served, ctx: Context, delivery: lanes.
 
 
 def run_bot(bot: Bot, ctx: Context) -> None:
-    """Raises what the handler raises, as an Exception.
-
-    Celery's pools lose what is none: the update would keep its lease and its thread for ever, and solo would end.
-    """
+    """Raises what the handler raises, as an Exception."""
     try:
-        bot(ctx)
+        with as_exceptions():
+            bot(ctx)
     except SoftTimeLimitExceeded as limit:
         raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was interrupted") from limit
-    except (Exception, *ENDS_THE_WORKER):
-        raise
-    except BaseException as error:
-        raise HandlerEndedError(f"the handler ended with {type(error).__name__}: {error}") from error
 
 
 def tell(hook: Callable[..., Any] | None, *arguments: Any) -> None:

@@ -24,6 +24,7 @@ from tasks.lanes.answers import Outcome
 from tasks.lanes.commands import NewMessage
 from tasks.lanes.connect import connect
 from tasks.lanes.delivery import Delivery
+from tasks.lanes.endings import HandlerEndedError
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.leases import LeaseKeeper
 from tasks.limits import Means, Run
@@ -128,7 +129,7 @@ def raising(error: BaseException) -> Bot:
 
 @pytest.mark.parametrize("error", [SystemExit(3), SystemExit(), BaseException("odd"), GeneratorExit()])
 def test_what_is_no_exception_is_a_failure_of_the_handler(error: BaseException) -> None:
-    with pytest.raises(update.HandlerEndedError, match=type(error).__name__):
+    with pytest.raises(HandlerEndedError, match=type(error).__name__):
         update.run_bot(raising(error), Context({}, api=None))  # type: ignore[arg-type]
 
 

@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 from tasks.lanes import clock, envelope
 from tasks.lanes.answers import Outcome
 from tasks.lanes.delivery import Delivery, delivery_from, delivery_of
+from tasks.lanes.endings import as_exceptions
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.handoff import DONE
 
@@ -88,15 +89,17 @@ class LaneTask(Task):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         delivery = self.delivery
-        if delivery is not None:
-            try:
-                delivery.start()
-            except LeaseLost as lost:
-                logger.info("lanes: not run: %s", lost)
-                raise Ignore(str(lost)) from None
-            except (RedisError, SoftTimeLimitExceeded) as away:
-                raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
-        return super().__call__(*args, **kwargs) if self.request.called_directly else self.run(*args, **kwargs)
+        if delivery is None:  # on an ordinary queue, or called by hand
+            return super().__call__(*args, **kwargs) if self.request.called_directly else self.run(*args, **kwargs)
+        try:
+            delivery.start()
+        except LeaseLost as lost:
+            logger.info("lanes: not run: %s", lost)
+            raise Ignore(str(lost)) from None
+        except (RedisError, SoftTimeLimitExceeded) as away:
+            raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
+        with as_exceptions():
+            return self.run(*args, **kwargs)
 
     def on_hard_limit(self, delivery: Delivery) -> None:
         """In the main process, when the child that ran it was killed at its hard limit. What is not evicted counts as

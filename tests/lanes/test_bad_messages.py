@@ -73,18 +73,24 @@ def test_what_is_no_message_of_a_known_task_is_buried(
     assert "Connection to broker lost" not in worker.log
 
 
-def test_a_rejected_message_is_buried_or_given_back_as_its_task_says(lab: Lab, pool: tuple[str, int]) -> None:
+def test_however_a_task_ends_its_lane_goes_on(lab: Lab, pool: tuple[str, int]) -> None:
     lab.publish("bury", ["a"], task="reject", requeue=False)
     lab.publish("behind:a", ["a"])
     lab.publish("again", ["b"], task="reject", requeue=True)
     lab.publish("behind:b", ["b"])
-    lab.worker(*pool)
+    lab.publish("exit", ["c"], task="leave")
+    lab.publish("behind:c", ["c"])
+    worker = lab.worker(*pool)
     lab.drained()
+    worker.stop()
     assert set(lab.dead()) == {"bury", "again"}
     assert "Reject(requeue=False)" in lab.problem("bury")
     started = ids(lab.history, "start")
     assert [name for name in started if name in ("bury", "behind:a")] == ["bury", "behind:a"]
     assert [name for name in started if name in ("again", "behind:b")] == ["again", "again", "behind:b"]
+    # And sys.exit() is a failure of its task, as an error would be: its worker and its slot live on
+    assert [name for name in started if name in ("exit", "behind:c")] == ["exit", "behind:c"]
+    assert "HandlerEndedError" in worker.log
 
 
 def test_a_failed_task_is_over_and_its_lane_goes_on(lab: Lab) -> None:

@@ -1,0 +1,31 @@
+"""What ends a task besides returning and raising an Exception.
+
+Promises that sys.exit(), a cancelled future or a greenlet's timeout in a task is a failure of that task. Celery's pools
+lose what is no Exception: the message would keep its lease and its slot for ever, and solo would end its worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from celery.exceptions import WorkerShutdown, WorkerTerminate
+from greenlet import GreenletExit  # type: ignore[import-untyped]
+
+#: Raised inside of a task, but no failure of its own: the worker is told to end.
+ENDS_THE_WORKER = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, GreenletExit)
+
+
+class HandlerEndedError(Exception):
+    """A handler raised what is no Exception."""
+
+
+@contextmanager
+def as_exceptions(*, but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+    """Around a handler: whatever it raises, also SystemExit, leaves as an Exception. `but` pass as they are."""
+    try:
+        yield
+    except (Exception, *ENDS_THE_WORKER, *but):
+        raise
+    except BaseException as error:
+        raise HandlerEndedError(f"the handler ended with {type(error).__name__}: {error}") from error
