@@ -20,7 +20,6 @@ ORDINARY_QUEUE = "celery"
 
 app = Celery("chatlanes", set_as_current=True)
 lanes.install(app)
-signals.import_modules.connect(flower.set_up, weak=False)
 
 
 @cache
@@ -63,6 +62,14 @@ def configuration() -> dict[str, Any]:
         "task_soft_time_limit": now.update_timeout,
         "task_time_limit": now.update_timeout + HARD_LIMIT_AFTER_S if now.update_timeout else None,
     }
+
+
+@signals.import_modules.connect(weak=False)
+def set_up_flower(**_: Any) -> None:
+    """Flower has read its options by then, and opens its port afterwards."""
+    if flower.starts_here():
+        settings()
+        flower.set_up()
 
 
 @signals.worker_init.connect(weak=False)

@@ -23,13 +23,12 @@ def starts_here() -> bool:
     return command is not None and command.info_name == "flower"
 
 
-def set_up(**_: Any) -> None:
-    """At the signal import_modules: Flower has read its options by then, and opens its port afterwards."""
-    if starts_here():
-        from tornado.options import options
+def set_up() -> None:
+    """After Flower has read its options, and before it opens its port."""
+    from tornado.options import options
 
-        show_arguments(options)
-        ask_for_a_password(options)
+    show_arguments(options)
+    ask_for_a_password(options)
 
 
 def show_arguments(options: Any) -> None:
