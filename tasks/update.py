@@ -23,6 +23,7 @@ from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.client import BotApi
 from tasks.bot.context import Context
 from tasks.bot.loader import BotImportError
+from tasks.bot.parking import FloodWait, Parking, ParkUpdate
 from tasks.bots import Bots, Served
 from tasks.celery import app, settings
 from tasks.lanes.answers import Outcome
@@ -102,13 +103,15 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
         None if limit_s is None else monotonic() + limit_s,
     )
     try:
-        attempt(self, served, ctx, delivery)
+        attempt(self, served, ctx, delivery, Parking())
     except SoftTimeLimitExceeded as late:
         # Celery's signal came between two steps of ours; to Celery an update that raised is done.
         raise Reject("interrupted while its outcome was being told", requeue=True) from late
 
 
-def attempt(task: lanes.LaneTask, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> None:
+def attempt(
+    task: lanes.LaneTask, served: Served, ctx: Context, delivery: lanes.Delivery | None, parking: Parking
+) -> None:
     """Run the bot once; tell it, Redis and Celery when that fails or takes too long."""
     request = task.request
     run = Run(
@@ -121,12 +124,16 @@ def attempt(task: lanes.LaneTask, served: Served, ctx: Context, delivery: lanes.
     try:
         with run.limited():
             run_bot(served.bot, ctx)
+    except ParkUpdate:
+        pass  # it is remembered, for a bot may have swallowed it
     except Exception as raised:
         error = raised
     if delivery is not None and (run.is_evicted or delivery.is_lost()):
         raise Ignore(f"the lease of {delivery.id} was over when it ended") from error
     if not run.is_told and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
         tell(served.bot.on_timeout, ctx)
+    if delivery is not None and parking.is_wanted:
+        put_off(delivery, parking.delay_s(), FloodWait(parking.reason))
     if error is None:
         return
     tell(served.bot.on_error, ctx, error)
@@ -136,9 +143,9 @@ def attempt(task: lanes.LaneTask, served: Served, ctx: Context, delivery: lanes.
 
 
 def run_bot(bot: Bot, ctx: Context) -> None:
-    """Raises what the handler raises, as an Exception."""
+    """Raises what the handler raises, as an Exception, and ParkUpdate."""
     try:
-        with as_exceptions():
+        with as_exceptions(but=(ParkUpdate,)):
             bot(ctx)
     except SoftTimeLimitExceeded as limit:
         raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was interrupted") from limit
@@ -162,24 +169,7 @@ def verdict(served: Served, delivery: lanes.Delivery, error: Exception) -> Retry
 
 def fail(served: Served, delivery: lanes.Delivery, error: Exception) -> NoReturn:
     """Retry or bury, and tell Celery, which tells Flower. Raises in any case."""
-    settle_failure(delivery, verdict(served, delivery, error), error)
-
-
-def refuse(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
-    """An update of a bot whose token this worker was not given: no other bot may run it, nor may it be lost.
-
-    It stays first in its lanes until a worker comes that knows its bot. Raises in any case.
-    """
-    error = UnknownBotError(
-        f"{message_id} is of a bot whose token this worker was not given; it waits for one that was"
-    )
-    if delivery is None:
-        raise error
-    logger.error("%s", error)
-    settle_failure(delivery, RetryIn(UNKNOWN_BOT_AGAIN_AFTER_S), error)
-
-
-def settle_failure(delivery: lanes.Delivery, decision: RetryIn | Bury, error: Exception) -> NoReturn:
+    decision = verdict(served, delivery, error)
     problem = problem_of(error, delivery.attempt)
     try:
         if isinstance(decision, Bury):
@@ -195,6 +185,31 @@ def settle_failure(delivery: lanes.Delivery, decision: RetryIn | Bury, error: Ex
     if isinstance(decision, Bury):
         raise error
     raise Retry(exc=error, when=decision.seconds) from error
+
+
+def put_off(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoReturn:
+    """Park it, which counts no attempt, and tell Celery why. Raises in any case."""
+    try:
+        outcome = delivery.park(delay_s=delay_s)
+    except Exception as trouble:
+        raise Reject(f"could not tell Redis that {delivery.id} waits: {trouble}", requeue=True) from why
+    if outcome is Outcome.LOST:
+        raise Ignore(f"the lease of {delivery.id} was over when it was to wait") from why
+    raise Retry(exc=why, when=round(delay_s, 1))
+
+
+def refuse(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
+    """An update of a bot whose token this worker was not given: no other bot may run it, nor may it be lost.
+
+    It stays first in its lanes until a worker comes that knows its bot. Raises in any case.
+    """
+    error = UnknownBotError(
+        f"{message_id} is of a bot whose token this worker was not given; it waits for one that was"
+    )
+    if delivery is None:
+        raise error
+    logger.error("%s", error)
+    put_off(delivery, UNKNOWN_BOT_AGAIN_AFTER_S, error)
 
 
 def evict(run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> None:

@@ -18,6 +18,7 @@ from tasks import update
 from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.client import BotApi
 from tasks.bot.context import Context
+from tasks.bot.parking import FloodWait, Parking, ParkUpdate
 from tasks.bots import Bots, Served
 from tasks.lanes import Lanes, clock, install, keys
 from tasks.lanes.answers import Outcome
@@ -133,7 +134,7 @@ def test_what_is_no_exception_is_a_failure_of_the_handler(error: BaseException) 
         update.run_bot(raising(error), Context({}, api=None))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("error", [ValueError(), *ENDS])
+@pytest.mark.parametrize("error", [ValueError(), ParkUpdate("flood"), *ENDS])
 def test_an_exception_and_the_end_of_the_worker_stay_what_they_are(error: BaseException) -> None:
     with pytest.raises(type(error)):
         update.run_bot(raising(error), Context({}, api=None))  # type: ignore[arg-type]
@@ -280,6 +281,44 @@ def test_an_error_that_is_never_retried_is_buried_at_once_and_its_lane_goes_on(l
         update.fail(served(), delivered(lanes), KeyError("a LookupError too"))
     assert (state_of(redis, 1), state_of(redis, 2)) == ("buried", "ready")
     assert [problem["attempt"] for problem in problems(redis)] == [1]
+
+
+# -- updates that are put off
+
+
+def test_what_is_put_off_waits_in_its_place_and_nothing_counts_as_a_failure(lanes: Lanes, redis: Redis) -> None:
+    delivery = delivered(lanes)
+    with pytest.raises(Retry) as told:
+        update.put_off(delivery, 60, FloodWait("chat 7 is paused"))
+    assert (repr(told.value.exc), told.value.when) == ("FloodWait('chat 7 is paused')", 60)
+    assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
+    assert redis.hget(keys.message("1:1"), "failed") is None
+    assert problems(redis) == []
+    assert not is_held(delivery)
+
+
+def test_what_cannot_be_put_off_is_given_back_or_left_to_its_new_holder(lanes: Lanes, redis: Redis) -> None:
+    delivery = delivered(lanes)
+    lanes.store.release([(delivery.id, delivery.fence)])
+    with pytest.raises(Ignore, match="the lease of 1:1 was over"):
+        update.put_off(delivery, 60, FloodWait())
+    assert state_of(redis, 1) == "ready"
+    with connect("redis://127.0.0.1:1/0") as away:
+        delivery.lanes.store.client = away
+        with pytest.raises(Reject, match="could not tell Redis that 1:1 waits"):
+            update.put_off(delivery, 60, FloodWait())
+
+
+def test_a_handler_that_swallows_its_parking_can_do_nothing_any_more() -> None:
+    parking = Parking()
+    parking.check()
+    with pytest.raises(ParkUpdate):
+        parking.park("a flood wait", 60)
+    with pytest.raises(ParkUpdate):
+        parking.check()
+    with pytest.raises(ParkUpdate):
+        parking.park("a shorter one", 30)
+    assert (parking.is_wanted, parking.reason, round(parking.delay_s())) == (True, "a flood wait", 60)
 
 
 # -- evictions

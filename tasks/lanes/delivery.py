@@ -79,6 +79,12 @@ class Delivery:
         self._gone()
         return outcome
 
+    def park(self, *, delay_s: float) -> Outcome:
+        """Put it off without counting an attempt: first in its lanes, ready after `delay_s`. Its lanes wait."""
+        outcome = self.lanes.store.park(self.id, self.fence, delay_ms=round(delay_s * 1000))
+        self._gone()
+        return outcome
+
     def commit(self, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
         """Settle it, together with these writes to other keys: all or nothing. A crash after it runs nothing again.
 

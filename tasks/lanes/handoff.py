@@ -29,7 +29,7 @@ class Handoff:
                 fcntl.fcntl(self._writer, fcntl.F_SETPIPE_SZ, _WANTED_SIZE)
 
     def report(self, what: str, tag: str) -> None:
-        """Say that a delivery has STARTED, is DONE (settle it) or GONE (it was retried or buried: forget it)."""
+        """Say that a delivery has STARTED, is DONE (settle it) or GONE (it was retried, parked, buried: forget it)."""
         self._write(f"{what}{tag}\n".encode())
 
     def wake(self) -> None:

@@ -24,7 +24,7 @@ DELAYED = "lanes:delayed"
 #: zset: message id -> buried at, ms
 DEAD = "lanes:dead"
 #: hash: pending (now), seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
-#: retried, buried, replayed, expired, refused, repaired
+#: retried, parked, buried, replayed, expired, refused, repaired
 COUNTS = "lanes:counts"
 #: string: when the last sweep ran, ms
 SWEPT = "lanes:swept"

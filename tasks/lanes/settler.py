@@ -101,7 +101,7 @@ class Settler:
             self._notify()
 
     def gone(self, tag: str) -> None:
-        """Whoever ran it has already retried or buried it."""
+        """Whoever ran it has already retried, parked or buried it."""
         self.ledger.forget(tag)
         self._notify()
 

@@ -118,6 +118,11 @@ class Model:
         item.errors += (problem,)
         self.counts["retried"] += 1
 
+    def park(self, item: Item, minutes: int) -> None:
+        self._take_back(item, "delayed")
+        item.minutes = minutes
+        self.counts["parked"] += 1
+
     def bury(self, item: Item, problem: str) -> None:
         self._take_back(item, "buried")
         item.errors += (problem,)

@@ -140,6 +140,7 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     ("renew", lambda s: s.renew([("1", "5"), ("2", "6")], 1), [], 0, 2),
     ("release", lambda s: s.release([("1", "5")], died=True), [], 0, 1),
     ("retry", lambda s: s.retry("1", "5", delay_ms=1, problem={}), 1, 0, 0),
+    ("park", lambda s: s.park("1", "5", delay_ms=1), 1, 0, 0),
     ("bury", lambda s: s.bury("1", "5", {}), 1, 0, 0),
     ("commit", lambda s: s.commit("1", "5", [Set("k", b"v"), Delete("k"), Move("k", "l")]), 1, 0, 3),
     ("replay", lambda s: s.replay("1"), 1, 0, 0),

@@ -17,13 +17,14 @@ MINUTE_MS = 60_000
 
 @pytest.fixture
 def full(client: Redis) -> Iterator[Store]:
-    """With messages m0 to m5, each in a lane of its own, and no memory left."""
+    """With messages m0 to m6, each in a lane of its own, and no memory left."""
     store = Store(client)
-    store.append([message(number) for number in range(6)])
+    store.append([message(number) for number in range(7)])
     for each in (store.sweep, lambda _: store.renew([], 1), lambda _: store.reconcile("none", [])):
         each(MINUTE_MS)  # scripts are loaded
     store.release([("none", "1")])
     store.retry("none", "1", delay_ms=0, problem={})
+    store.park("none", "1", delay_ms=0)
     store.bury("none", "1", {})
     store.commit("none", "1")
     store.turn([], holder="w", lease_ms=MINUTE_MS, room=0)
@@ -41,19 +42,20 @@ def message(number: int) -> NewMessage:
 def test_a_full_redis_takes_nothing_in_and_lets_what_it_holds_come_to_its_end(full: Store) -> None:
     with pytest.raises(ResponseError, match="used memory"):
         full.append([message(9)])
-    turned = full.turn(["q"], holder="w", lease_ms=MINUTE_MS, room=6)
-    assert len(turned.leased) == 6
+    turned = full.turn(["q"], holder="w", lease_ms=MINUTE_MS, room=7)
+    assert len(turned.leased) == 7
     leases = [(leased.id, leased.fence) for leased in turned.leased]
     assert full.renew(leases, MINUTE_MS) == []
-    settled, retried, buried, released, reconciled, committed = leases
+    settled, retried, parked, buried, released, reconciled, committed = leases
     assert full.turn([], holder="w", lease_ms=MINUTE_MS, room=0, settles=[settled]).lost == []
     assert full.turn([], holder="w", lease_ms=MINUTE_MS, room=0, settles=[settled]).lost == [settled[0]]
     assert full.retry(*retried, delay_ms=0, problem={}) is Outcome.DONE
+    assert full.park(*parked, delay_ms=0) is Outcome.DONE
     assert full.bury(*buried, {}) is Outcome.DONE
     assert full.commit(*committed, [Set("k", b"v")]) is Outcome.DONE
     assert full.release([released]) == []
     assert full.reconcile("w", []) == 1
-    assert full.sweep(MINUTE_MS).due == 1
-    assert full.pending() == 3
+    assert full.sweep(MINUTE_MS).due == 2
+    assert full.pending() == 4
     again = full.turn(["q"], holder="w", lease_ms=MINUTE_MS, room=5)
-    assert {leased.id for leased in again.leased} == {retried[0], released[0], reconciled[0]}
+    assert {leased.id for leased in again.leased} == {retried[0], parked[0], released[0], reconciled[0]}

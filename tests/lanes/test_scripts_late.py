@@ -37,6 +37,7 @@ LATE: dict[str, Callable[[Store, str], bool]] = {
     "release": lambda store, old: store.release([(A, old)]) == [A],
     "release a death": lambda store, old: store.release([(A, old)], died=True) == [A],
     "retry": lambda store, old: store.retry(A, old, delay_ms=0, problem={"type": "E"}) is Outcome.LOST,
+    "park": lambda store, old: store.park(A, old, delay_ms=0) is Outcome.LOST,
     "bury": lambda store, old: store.bury(A, old, {"type": "E"}) is Outcome.LOST,
     "commit": lambda store, old: store.commit(A, old, [Set("k", b"v"), Move("k", "l"), Delete("l")]) is Outcome.LOST,
     "skip": lambda store, old: store.commit(A, old, skipped=True) is Outcome.LOST,
@@ -82,11 +83,12 @@ def test_the_right_fence_is_not_enough_without_a_lease(client: Redis, store: Sto
     [
         lambda store: store.release([(A, fence(4))]),
         lambda store: store.retry(A, fence(4), delay_ms=0, problem={}),
+        lambda store: store.park(A, fence(4), delay_ms=0),
         lambda store: store.bury(A, fence(4), {}),
         lambda store: store.reconcile("me", []),
         lambda store: store.sweep(LEASE_MS),
     ],
-    ids=["release", "retry", "bury", "reconcile", "sweep"],
+    ids=["release", "retry", "park", "bury", "reconcile", "sweep"],
 )
 def test_every_take_back_gives_a_newer_fence_though_the_clock_went_back(
     client: Redis, store: Store, take_back: Callable[[Store], object]

@@ -1,4 +1,4 @@
-"""renew, release, retry, sweep, reconcile: what becomes of a lease that does not end in a settle."""
+"""renew, release, retry, park, sweep, reconcile: what becomes of a lease that does not end in a settle."""
 
 from __future__ import annotations
 
@@ -72,6 +72,16 @@ def test_retry_stays_first_and_its_lanes_wait(client: Redis, store: Store) -> No
         delayed(A, "a", "b", fence=5, minutes=7, failed=2, errors=("E", "ValueError")),
         waiting(B, "b"),
         counts={"retried": 1},
+    )
+
+
+def test_park_stays_first_and_counts_no_failure(client: Redis, store: Store) -> None:
+    seed(client, standing(leased(A, "a", "b", fence=4, failed=1, died=1, errors=("E",)), waiting(B, "b")))
+    assert store.park(A, fence(4), delay_ms=7 * MINUTE_MS) is Outcome.DONE
+    assert read(client) == standing(
+        delayed(A, "a", "b", fence=5, minutes=7, failed=1, died=1, errors=("E",)),
+        waiting(B, "b"),
+        counts={"parked": 1},
     )
 
 

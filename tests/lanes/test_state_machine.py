@@ -188,6 +188,14 @@ class Lanes(RuleBasedStateMachine):
         self.compare()
 
     @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), minutes=st.sampled_from([-1, 10]))
+    def park(self, data: st.DataObject, minutes: int) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        assert self.store.park(item.id, str(item.fence), delay_ms=minutes * MINUTE_MS) is Outcome.DONE
+        self.model.park(item, minutes)
+        self.compare()
+
+    @precondition(lambda self: self.model.in_state("leased"))
     @rule(data=st.data())
     def bury(self, data: st.DataObject) -> None:
         item = self.draw(data, self.model.in_state("leased"))
@@ -214,7 +222,9 @@ class Lanes(RuleBasedStateMachine):
         self.compare()
 
     @precondition(lambda self: self.stale())
-    @rule(data=st.data(), verb=st.sampled_from(["settle", "commit", "release", "death", "retry", "bury", "renew"]))
+    @rule(
+        data=st.data(), verb=st.sampled_from(["settle", "commit", "release", "death", "retry", "park", "bury", "renew"])
+    )
     def come_late(self, data: st.DataObject, verb: str) -> None:
         message_id, fence = data.draw(st.sampled_from(self.stale()))
         late: dict[str, Callable[[], Any]] = {
@@ -225,6 +235,7 @@ class Lanes(RuleBasedStateMachine):
             "release": lambda: self.store.release([(message_id, fence)]),
             "death": lambda: self.store.release([(message_id, fence)], died=True),
             "retry": lambda: self.store.retry(message_id, fence, delay_ms=0, problem={"type": "late"}),
+            "park": lambda: self.store.park(message_id, fence, delay_ms=0),
             "bury": lambda: self.store.bury(message_id, fence, {"type": "late"}),
             "renew": lambda: self.store.renew([(message_id, fence)], LEASE_MS),
         }

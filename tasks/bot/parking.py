@@ -1,0 +1,44 @@
+"""Putting an update off in the middle of its handler: it goes back to its lanes and runs again after a wait.
+
+Promises that what was decided once holds: a handler that swallows ParkUpdate is parked all the same when it ends, and
+none of its calls is made any more. It is a BaseException so that a bot's `except Exception` does not take it for a
+failure of its own.
+"""
+
+from tasks.lanes import clock
+
+
+class FloodWait(Exception):  # noqa: N818  what it is: a wait, and no error
+    """Why an update was parked: what Flower and the log show."""
+
+
+class ParkUpdate(BaseException):
+    """The update goes on later. Let it pass."""
+
+
+class Parking:
+    """Of one run of a handler. Threads and greenlets of it may share it."""
+
+    def __init__(self) -> None:
+        self.reason = ""  # none while the run goes on
+        self._until_s = 0.0  # clock.now_s
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.reason)
+
+    def delay_s(self) -> float:
+        """What is left of the wait."""
+        return max(0.0, self._until_s - clock.now_s())
+
+    def park(self, reason: str, delay_s: float) -> None:
+        """Raises ParkUpdate. The longest wait of several counts."""
+        until_s = clock.now_s() + delay_s
+        if until_s > self._until_s:
+            self.reason, self._until_s = reason, until_s
+        raise ParkUpdate(reason)
+
+    def check(self) -> None:
+        """Raises ParkUpdate when that was decided already: nothing is called any more."""
+        if self.is_wanted:
+            raise ParkUpdate(self.reason)
