@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from poller.answer import TokenRefusedError
-from poller.building import poller_of, token_of
+from poller.building import poller_of
 from poller.log import start_logging
 from poller.stop import Stop, Stopping
 from settings import Settings, SettingsError, load
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         return _give_up(str(error), 2)
     try:
-        token = token_of(settings)
+        token = settings.token
     except SettingsError as error:
         return _give_up(str(error), 1)
     start_logging(token, verbose=given.verbose)

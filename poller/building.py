@@ -16,7 +16,7 @@ from poller.room import Room
 from poller.stop import Stop
 from poller.tally import Tally
 from poller.telegram import Telegram
-from settings import Settings, SettingsError
+from settings import Settings
 from tasks.connection import connect_to
 from tasks.intake import Intake
 from tasks.routing import order_of
@@ -39,7 +39,7 @@ def poller_of(settings: Settings, stop: Stop) -> Poller:
     order_of(settings.order_by)
     with_telegram = patience_with_telegram(stop)
     with_redis = patience_with_redis(stop)
-    telegram = Telegram(settings.bot_api_url, token_of(settings), settings.allowed_updates)
+    telegram = Telegram(settings.bot_api_url, settings.token, settings.allowed_updates)
     _introduce(settings, with_telegram.until_it_works(telegram.username))
     intake = intake_of(settings, with_redis)
     return Poller(
@@ -71,13 +71,6 @@ def patience_with_telegram(stop: Stop) -> Patience:
 
 def patience_with_redis(stop: Stop) -> Patience:
     return Patience("Redis", RedisError, stop, longest_s=LONGEST_WAIT_FOR_REDIS_S, grace_s=APPEND_GRACE_S)
-
-
-def token_of(settings: Settings) -> str:
-    """Raises SettingsError."""
-    if settings.bot_token is None:
-        raise SettingsError("BOT_TOKEN is not set: give it the token that @BotFather gave you")
-    return settings.bot_token.get_secret_value()
 
 
 def _introduce(settings: Settings, username: str) -> None:

@@ -68,7 +68,9 @@ def order(text: str) -> str:
 
 def kinds(text: Any) -> Any:
     """A comma list of kinds of update. Any name of the right shape: Telegram adds kinds faster than we release."""
-    names = [name.strip() for name in text.split(",")] if isinstance(text, str) else list(text)
+    names = text.split(",") if isinstance(text, str) else text
+    _require(isinstance(names, list | tuple) and all(isinstance(name, str) for name in names))
+    names = [name.strip() for name in names]
     named = tuple(dict.fromkeys(name for name in names if name))
     _require(bool(named) and all(_KIND.fullmatch(name) for name in named))
     return named

@@ -7,7 +7,16 @@ Does not read the environment: `settings.reading` does, and `settings.table` wri
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from settings import checks
@@ -57,6 +66,11 @@ class Settings(BaseSettings):
     )
     bot: ImportPath = _text(
         "examples.echo:handle", _MODULE_ATTRIBUTE, "Import path of the bot. The current directory is looked in first."
+    )
+    bots: ExistingFile | None = _text(
+        None,
+        "a file that exists",
+        "Many bots in one deployment: a TOML file with a table for each, in place of `BOT_TOKEN` (docs/many_bots.md).",
     )
     redis_url: RedisAddress = _text(
         "redis://127.0.0.1:6379/0",
@@ -157,10 +171,13 @@ class Settings(BaseSettings):
         """Only what it is given: building one reads nothing, so that only `load` can surprise."""
         return (init_settings,)
 
+    #: Of each bot in the file that BOTS names, as `settings.reading` read it.
+    _many: "tuple[Settings, ...]" = PrivateAttr(())
+
     @property
     def served(self) -> "tuple[Settings, ...]":
-        """The settings of each bot that is served."""
-        return (self,)
+        """The settings of each bot that is served: those of the file that BOTS names, else these."""
+        return self._many or (self,)
 
     def name_of(self, field: str) -> str:
         """What whoever set it calls this field."""
@@ -179,5 +196,10 @@ class Settings(BaseSettings):
         return int(self.token.partition(":")[0])
 
     @property
+    def queue_group(self) -> str:
+        """The bot's queues are named by it: they share a backlog, and have their turn among those of other bots."""
+        return "updates"
+
+    @property
     def queue_names(self) -> list[str]:
-        return [f"updates.{number}" for number in range(self.queues)]
+        return [f"{self.queue_group}.{number}" for number in range(self.queues)]

@@ -3,15 +3,18 @@
 Promises one error with all wrong variables, and no secret in its text, its repr or its traceback.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dotenv import dotenv_values
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 
 from settings import checks
+from settings.bots import read_bots
 from settings.model import Settings, SettingsError
 from settings.table import Row, rows
 
@@ -23,9 +26,13 @@ def load(env: Mapping[str, str] | None = None, env_file: str | Path | None = ".e
     """
     given = _read(env, env_file)
     try:
-        return Settings(**given)
+        settings = Settings(**given)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False)
+    else:
+        if settings.bots is not None:
+            settings._many = read_bots(settings.bots, given, _variables(env, env_file))
+        return settings
     # Outside the except block: pydantic's error holds the values, secrets among them, and would hang on as context.
     raise SettingsError("\n".join(_line(detail) for detail in wrong))
 
@@ -42,6 +49,13 @@ def _read(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[st
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise SettingsError(f"{env_file} cannot be read: {reason}") from None
     return {**checks.without_blanks(behind), **checks.without_blanks(environment())}
+
+
+def _variables(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[str, str]:
+    """All there are, by their names: tokens may have any."""
+    behind = dotenv_values(env_file) if env_file is not None else {}
+    set_ = {name: value for name, value in (os.environ if env is None else env).items() if value.strip()}
+    return {**{name: value for name, value in behind.items() if value}, **set_}
 
 
 def _line(detail: ErrorDetails) -> str:

@@ -47,7 +47,7 @@ def configuration() -> dict[str, Any]:
             "socket_keepalive": True,
         },
         "task_queues": [
-            *(Queue(name, Exchange(""), name, queue_arguments=lanes.QUEUE_ARGUMENTS) for name in now.queue_names),
+            *(Queue(name, Exchange(""), name, queue_arguments=lanes.QUEUE_ARGUMENTS) for name in queue_names(now)),
             Queue(ORDINARY_QUEUE, Exchange(""), ORDINARY_QUEUE),
         ],
         # A misspelt queue would be made, and nobody would read it.
@@ -70,6 +70,11 @@ def set_up_flower(**_: Any) -> None:
     if flower.starts_here():
         settings()
         flower.set_up()
+
+
+def queue_names(now: Settings) -> list[str]:
+    """Those of every bot. With BOTS also the ones without a name: a bot that was alone may have left updates there."""
+    return list(dict.fromkeys(name for settings in (*now.served, now) for name in settings.queue_names))
 
 
 @signals.worker_init.connect(weak=False)

@@ -56,6 +56,7 @@ class Intake:
         self._bot_id = settings.bot_id
         self._order_by = settings.order_by
         self._queues = settings.queues
+        self._queue_group = settings.queue_group
 
     @classmethod
     def connect(cls, settings: Settings) -> Intake:
@@ -93,7 +94,7 @@ class Intake:
             problem = {"type": type(error).__name__, "message": str(error)}
         return NewMessage(
             id=f"{self._bot_id}:{number}",
-            queue=queue_of(lanes, number, self._queues),
+            queue=queue_of(lanes, number, self._queues, self._queue_group),
             stored=pack_task(TASK, _told(update, number), _BODY % body),
             # One Redis may serve several bots; the same chat id is another chat for each.
             lanes=[f"{self._bot_id}/{key}" for key in lanes],
@@ -108,7 +109,7 @@ class Intake:
             raw = _NOT_KEPT
         return NewMessage(
             id=f"{self._bot_id}:malformed:{hashlib.sha256(raw).hexdigest()[:16]}",
-            queue=queue_of([], 0, self._queues),
+            queue=queue_of([], 0, self._queues, self._queue_group),
             stored=pack_task(TASK, "(malformed)", _BODY % raw),
             lanes=[],
             problem={"type": "MalformedUpdate", "message": "it has no update_id that is a number"},

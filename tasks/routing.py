@@ -36,10 +36,10 @@ def keys_of(update: dict[str, Any], order_by: str = "chat") -> list[str]:
     return list(dict.fromkeys(order_of(order_by)(update)))
 
 
-def queue_of(keys: list[str], update_id: int, queues: int) -> str:
-    """The queue `updates.<n>` of these keys. The same for ever: Python's own hash() differs from process to process."""
+def queue_of(keys: list[str], update_id: int, queues: int, group: str = "updates") -> str:
+    """The queue `<group>.<n>` of these keys. The same for ever: Python's own hash() differs from process to process."""
     text = keys[0] if keys else str(update_id)
-    return f"updates.{crc32(text.encode()) % queues}"
+    return f"{group}.{crc32(text.encode()) % queues}"
 
 
 def order_of(order_by: str) -> Order:
