@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from poller.answer import TokenRefusedError
 from poller.building import poller_of
 from poller.log import start_logging
+from poller.many import poll_all
 from poller.stop import Stop, Stopping
 from settings import Settings, SettingsError, load
 from tasks.lanes.errors import ServerUnfit
-from tasks.routing import OrderByError
+from tasks.routing import OrderByError, order_of
 
 log = logging.getLogger("poller")
 
@@ -30,10 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         return _give_up(str(error), 2)
     try:
-        token = settings.token
+        tokens = [bot.token for bot in settings.served]
     except SettingsError as error:
         return _give_up(str(error), 1)
-    start_logging(token, verbose=given.verbose)
+    start_logging(*tokens, verbose=given.verbose)
     return _run(given.run, settings, given)
 
 
@@ -78,7 +79,14 @@ def _run(command: Command, settings: Settings, given: argparse.Namespace) -> int
 
 
 def _poll(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    poller_of(settings, stop).run()
+    """One bot on this thread, many on one each; those that cannot be polled end this only when they are all."""
+    for bot in settings.served:
+        order_of(bot.order_by)
+    if settings.bots is None:
+        poller_of(settings, stop).run()
+    elif not poll_all(settings.served, lambda bot: poller_of(bot, stop).run(), stop):
+        log.error("no bot is left that could be polled")
+        return 1
     log.info("stopped")
     return 0
 

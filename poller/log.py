@@ -1,31 +1,43 @@
 """How the poller logs: one line, one format, to stderr.
 
-Promises that the bot token is in no line, whoever wrote it: `requests`, `urllib3` and tracebacks included.
+Promises that no bot token is in any line, whoever wrote it: `requests`, `urllib3` and tracebacks included.
 """
 
 import logging
 from urllib.parse import quote
 
-FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+FORMAT = "%(asctime)s %(levelname)s %(name)s%(bot)s: %(message)s"
+#: Of many bots in one process each has threads of this name, with its own behind it.
+_BOT = "bot "
 
 
-def start_logging(token: str, *, verbose: bool = False) -> None:
+def start_logging(*tokens: str, verbose: bool = False) -> None:
     """`verbose`: the poller's own debug lines too."""
     handler = logging.StreamHandler()
-    handler.setFormatter(TokenFreeFormatter(token))
+    handler.setFormatter(TokenFreeFormatter(*tokens))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("poller").setLevel(logging.DEBUG if verbose else logging.INFO)
 
 
-class TokenFreeFormatter(logging.Formatter):
-    """Cuts the token out of the finished text, so that nothing that is put in on the way can hold it."""
+def thread_of(bot_name: str) -> str:
+    """The name of a thread whose lines begin with the bot's."""
+    return _BOT + bot_name
 
-    def __init__(self, token: str) -> None:
+
+class TokenFreeFormatter(logging.Formatter):
+    """Cuts the tokens out of the finished text, so that nothing that is put in on the way can hold one."""
+
+    def __init__(self, *tokens: str) -> None:
         super().__init__(FORMAT)
-        self._token = token
+        self._tokens = tokens
 
     def format(self, record: logging.LogRecord) -> str:
-        return without_token(super().format(record), self._token)
+        name = record.threadName or ""
+        record.bot = f" [{name.removeprefix(_BOT)}]" if name.startswith(_BOT) else ""
+        line = super().format(record)
+        for token in self._tokens:
+            line = without_token(line, token)
+        return line
 
 
 def without_token(text: str, token: str) -> str:

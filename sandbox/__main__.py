@@ -81,7 +81,8 @@ def leave_output() -> None:
 def run(plan: Plan) -> str | None:
     """Start everything, wait for its end, stop everything. Returns what went wrong."""
     settings = load(environment_of(os.environ, bot=plan.bot))
-    check_bot(settings.bot)
+    for bot in settings.served:
+        check_bot(bot.bot)
     with ExitStack() as started:
         foundations = Foundations(start_redis(plan, settings, started), start_simulator(plan, settings, started))
         environment = environment_of(
@@ -111,7 +112,7 @@ def start_redis(plan: Plan, settings: Settings, started: ExitStack) -> Server | 
 
 def start_simulator(plan: Plan, settings: Settings, started: ExitStack) -> Simulator | None:
     """None when there is a real bot to serve."""
-    if settings.bot_token is not None:
+    if settings.bot_token is not None or settings.bots is not None:
         return None
     first = random.choice(FIRST_UPDATE_IDS)  # noqa: S311 - no secret
     simulator = started.enter_context(start(SIMULATED_TOKEN, plan.simulator_port, first_update_id=first))
@@ -127,16 +128,16 @@ def places(plan: Plan, settings: Settings, foundations: Foundations) -> str:
   Flower   http://{HOST}:{plan.flower_port}
   Bot API  {f"{simulator.url} (simulated, because BOT_TOKEN is not set)" if simulator else settings.bot_api_url}
   Redis    {f"{redis.url} (embedded, its data in {plan.data})" if redis else "the one of REDIS_URL"}
-  Bot      {settings.bot}
+  Bot      {", ".join(bot.bot for bot in settings.served)}
 
   Ctrl-C stops everything.
 """
 
 
 def connect_intake(settings: Settings) -> Intake:
-    """Raises StartError: the parts would wait for a Redis that does not come up."""
+    """Raises StartError: the parts would wait for a Redis that does not come up, or a token that is not there."""
     try:
-        return Intake.connect(settings)
+        return Intake.connect(settings.served[0])
     except (RedisError, LanesError) as error:
         raise StartError(f"The Redis of REDIS_URL cannot be used: {error}") from error
 

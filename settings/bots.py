@@ -32,10 +32,14 @@ _NAMES = "a name begins with a letter, then up to 31 of A-Z a-z 0-9 _ -"
 class BotSettings(Settings):
     """The settings as they are for one bot of the file."""
 
-    bot_name: str
+    named: str
     bots_file: str
     #: Why there is no token.
     no_token: str = ""
+
+    @property
+    def bot_name(self) -> str:
+        return self.named
 
     @property
     def token(self) -> str:
@@ -98,7 +102,7 @@ def _bot(
     wrong = list(_wrong_keys(path, name, table))
     given, no_token, place = _token(path, table, env)
     said = {key: value for key, value in checks.without_blanks(table).items() if key in PER_BOT}
-    own = {"bot_name": name, "bots_file": str(path), "no_token": no_token}
+    own = {"named": name, "bots_file": str(path), "no_token": no_token}
     shared = {key: value for key, value in ordinary.items() if key not in ("bot_token", "bots")}
     try:
         bot = BotSettings(**{**shared, **said, **own, **({"bot_token": given} if given else {})})

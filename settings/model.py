@@ -179,6 +179,11 @@ class Settings(BaseSettings):
         """The settings of each bot that is served: those of the file that BOTS names, else these."""
         return self._many or (self,)
 
+    @property
+    def bot_name(self) -> str:
+        """What the file calls it; empty for a bot that is the only one."""
+        return ""
+
     def name_of(self, field: str) -> str:
         """What whoever set it calls this field."""
         return field.upper()
