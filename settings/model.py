@@ -124,6 +124,9 @@ class Settings(BaseSettings):
         3600.0,
         "How long a dead worker keeps an update. Longer delays recovery; shorter lets a slow machine lose live ones.",
     )
+    session_ttl: float | None = _number(
+        None, "s", 1.0, 315_360_000.0, "How long a session is kept after its last change. Unset: for ever."
+    )
     update_timeout: float | None = _number(
         None, "s", 0.1, 86_400.0, "Soft limit for one update; its hard limit is 10 s later. Unset: no limit."
     )

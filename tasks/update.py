@@ -24,6 +24,8 @@ from tasks.bot.client import BotApi
 from tasks.bot.context import Context
 from tasks.bot.loader import BotImportError
 from tasks.bot.parking import FloodWait, Parking, ParkUpdate
+from tasks.bot.session import SessionPlan
+from tasks.bot.stored import Stored
 from tasks.bots import Bots, Served
 from tasks.celery import app, settings
 from tasks.lanes.answers import Outcome
@@ -101,6 +103,8 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
         served.api if delivery is None else FencedApi(served.api, delivery),
         1 if delivery is None else delivery.attempt + delivery.died,
         None if limit_s is None else monotonic() + limit_s,
+        None if delivery is None else Stored(delivery),
+        SessionPlan(served.bot.session, served.settings.session_ttl),
     )
     try:
         attempt(self, served, ctx, delivery, Parking())
@@ -135,6 +139,7 @@ def attempt(
     if delivery is not None and parking.is_wanted:
         put_off(delivery, parking.delay_s(), FloodWait(parking.reason))
     if error is None:
+        keep(ctx, delivery)
         return
     tell(served.bot.on_error, ctx, error)
     if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
@@ -143,12 +148,29 @@ def attempt(
 
 
 def run_bot(bot: Bot, ctx: Context) -> None:
-    """Raises what the handler raises, as an Exception, and ParkUpdate."""
+    """Raises what the handler raises, as an Exception, or SessionError when it cannot be kept; and ParkUpdate."""
     try:
         with as_exceptions(but=(ParkUpdate,)):
             bot(ctx)
+            ctx.stage()
     except SoftTimeLimitExceeded as limit:
         raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was interrupted") from limit
+
+
+def keep(ctx: Context, delivery: lanes.Delivery | None) -> None:
+    """Write what the handler keeps and settle its update, in one step. One that keeps nothing is settled by Celery's
+    acknowledgement.
+    """
+    writes = ctx.stored.writes if ctx.stored else []
+    if delivery is None or not writes:
+        return
+    try:
+        outcome = delivery.commit(writes)
+    except Exception as trouble:
+        # It may have happened: then the update is gone, and giving it back changes nothing.
+        raise Reject(f"could not tell Redis that {delivery.id} is done: {trouble}", requeue=True) from trouble
+    if outcome is Outcome.LOST:
+        raise Ignore(f"the lease of {delivery.id} was over when it ended")
 
 
 def tell(hook: Callable[..., Any] | None, *arguments: Any) -> None:

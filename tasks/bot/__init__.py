@@ -2,5 +2,6 @@
 
 from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.context import Context
+from tasks.bot.session_json import SessionError
 
-__all__ = ["Bot", "Context", "UpdateTimeoutError"]
+__all__ = ["Bot", "Context", "SessionError", "UpdateTimeoutError"]

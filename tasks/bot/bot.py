@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.bot.context import Context
+from tasks.bot.session_key import OURS, KeyFunction
 
 Handler = Callable[[Context], Any]
 OnError = Callable[[Context, Exception], Any]
@@ -26,12 +27,14 @@ class Bot:
     on_error(ctx, error): called once for each failed attempt.
     on_timeout(ctx): called once for each attempt that takes longer than UPDATE_TIMEOUT.
     What these two raise is logged, and changes nothing.
+    session: whose ctx.session is: "chat", "user", "chat+user", "topic", or a function from an update to a key or None.
     """
 
     handle: Handler
     never_retry: tuple[type[Exception], ...] = ()
     on_error: OnError | None = None
     on_timeout: Handler | None = None
+    session: str | KeyFunction = "chat"
 
     def __post_init__(self) -> None:
         check_takes("handle", self.handle, "ctx")
@@ -41,6 +44,10 @@ class Bot:
             check_takes("on_error", self.on_error, "ctx", "error")
         if self.on_timeout is not None:
             check_takes("on_timeout", self.on_timeout, "ctx")
+        if not isinstance(self.session, str):
+            check_takes("session", self.session, "update")
+        elif self.session not in OURS:
+            raise TypeError(f"session={self.session!r}: write {', '.join(map(repr, OURS))}, or a function")
 
     def __call__(self, ctx: Context) -> Any:
         return self.handle(ctx)

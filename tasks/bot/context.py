@@ -1,6 +1,7 @@
 """What a handler gets: one update, and the means to answer it.
 
-Promises that the other updates of the same lanes wait while the handler runs. Its repr tells no one's text.
+Promises that the other updates of the same lanes wait while the handler runs, and that what it keeps is written with
+the end of the update or not at all. Its repr tells no one's text.
 """
 
 import time
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from tasks.anatomy import Anatomy, chat_of, lay_open, number
+from tasks.bot.session import CHATS_OWN, Session, SessionPlan
 from tasks.bot.shorthands import Shorthands
+from tasks.bot.stored import Stored
 
 
 class Api(Protocol):
@@ -26,7 +29,7 @@ class HasFiles(Protocol):
     def download(self, file_path: str, to: Path | None = None) -> bytes: ...
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Context(Shorthands):
     """The one argument of a handler. What it can do besides is in tasks/bot/shorthands."""
 
@@ -34,6 +37,8 @@ class Context(Shorthands):
     api: Api
     attempt: int = 1  #: 1 at the first time, 2 after a failure or a death, …
     deadline_s: float | None = None  #: when UPDATE_TIMEOUT is over, as time.monotonic(); None: never
+    stored: Stored | None = None  #: for adapters: what the update keeps in Redis; None: it came through no lane
+    session_plan: SessionPlan = CHATS_OWN
 
     @property
     def update_id(self) -> int:
@@ -76,9 +81,35 @@ class Context(Shorthands):
         """Whether UPDATE_TIMEOUT is over. A thread cannot be interrupted: a long loop may ask this, and end itself."""
         return self.deadline_s is not None and time.monotonic() >= self.deadline_s
 
+    @property
+    def session(self) -> dict[str, Any]:
+        """What the bot remembers of this chat: JSON, saved once when the handler has succeeded, deleted when empty.
+
+        Raises tasks.bot.SessionError where this update can have none, and RedisError when Redis stays away.
+        """
+        return self._session.get()
+
+    @session.setter
+    def session(self, data: dict[str, Any]) -> None:
+        self._session.put(data)
+
+    def stage(self) -> None:
+        """Hand over what is to be kept, when the handler has succeeded. Raises SessionError."""
+        self._session.stage()
+
     def call(self, method: str, /, **params: Any) -> Any:
         """The result of any Bot API method. Raises tasks.bot.errors.BotApiError."""
         return self.api.call(method, **params)
+
+    @cached_property
+    def _session(self) -> Session:
+        return Session(self.update, self.session_plan, self.stored)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Nothing but the session can be assigned: a misspelt name would be lost without a word."""
+        if name != "session" and (name in self.__dict__ or name not in self.__dataclass_fields__):
+            raise AttributeError(f"ctx.{name} cannot be assigned; keep what you like in ctx.session")
+        super().__setattr__(name, value)
 
     @cached_property
     def _opened(self) -> Anatomy:

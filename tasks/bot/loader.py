@@ -31,6 +31,7 @@ def load_bot(path: str, setting: str = "BOT") -> Bot:
         bot.never_retry,
         on_error=bot.on_error and _waited_for(said, bot.on_error),
         on_timeout=bot.on_timeout and _waited_for(said, bot.on_timeout),
+        session=bot.session,
     )
 
 

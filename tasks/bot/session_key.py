@@ -1,0 +1,64 @@
+"""Whose session an update has. Pure.
+
+Promises that ours are keys of tasks.routing: an update which is ordered by its chat may keep its chat's session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tasks.anatomy import lay_open, number
+from tasks.routing import by_chat, by_topic, by_user
+
+#: From an update to its session's key; None: it has none.
+KeyFunction = Callable[[dict[str, Any]], str | None]
+
+
+class Place(NamedTuple):
+    """The key, and the one that the session moves from: the group's, when that becomes a supergroup."""
+
+    key: str | None
+    moves_from: str | None = None
+
+
+def place_of(update: dict[str, Any], session: str | KeyFunction) -> Place:
+    """`session` is what the bot says (bot.py). Raises what an author's function raises."""
+    if not isinstance(session, str):
+        return Place(session(update))
+    return OURS[session](update)
+
+
+def _of_chat(update: dict[str, Any]) -> Place:
+    """Both messages of a migration have both chats' keys; from the first one on the session is the supergroup's."""
+    return _migrated(update, by_chat(update))
+
+
+def _of_topic(update: dict[str, Any]) -> Place:
+    return _migrated(update, by_topic(update))
+
+
+def _of_user(update: dict[str, Any]) -> Place:
+    return Place(next(iter(by_user(update)), None))
+
+
+def _of_user_in_chat(update: dict[str, Any]) -> Place:
+    chat, user = next(iter(by_chat(update)), None), next(iter(by_user(update)), None)
+    return Place(f"{chat}/{user}" if user not in (None, chat) else chat)
+
+
+def _migrated(update: dict[str, Any], keys: list[str]) -> Place:
+    opened = lay_open(update)
+    if opened.migration is None or len(keys) != 2:
+        return Place(next(iter(keys), None))
+    here, other = keys
+    is_old = number(opened.body.get("migrate_to_chat_id")) is not None
+    return Place(other, here) if is_old else Place(here, other)
+
+
+OURS: dict[str, Callable[[dict[str, Any]], Place]] = {
+    "chat": _of_chat,
+    "user": _of_user,
+    "chat+user": _of_user_in_chat,
+    "topic": _of_topic,
+}

@@ -1,0 +1,90 @@
+"""What one update keeps in Redis: read when it is asked for, written in the step that finishes the update.
+
+Promises that nothing is written unless the handler succeeded and the lease still holds, that all is written or nothing,
+and that two updates which write the same key never run at the same time. Does not know what the bytes mean: ctx.session
+is JSON, an adapter of a framework may keep what it likes.
+"""
+
+from __future__ import annotations
+
+from tasks.bot import keys
+from tasks.lanes.commands import Delete, Move, Set, Write
+from tasks.lanes.delivery import Delivery
+
+
+class UnsafeKeyError(Exception):
+    """Nothing keeps another update from writing this key at the same time. The text says which keys are safe."""
+
+
+class Stored:
+    """A key is safe when it, or its part before the first `/`, is one of the keys the update is ordered by.
+
+    With ORDER_BY=chat the updates of chat 7 may keep `chat:7`, `chat:7/user:9`, `chat:7/cart`, and no other's.
+    """
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._bot_id = delivery.id.partition(":")[0]
+        self._order: frozenset[str] | None = None
+        self._found: dict[str, bytes | None] = {}
+        self._moves: dict[str, str] = {}
+        self._staged: dict[str, Set | Delete] = {}
+
+    def load(self, key: str) -> bytes | None:
+        """What was kept under a key, or is staged for it. One round trip, the first time.
+
+        Raises UnsafeKeyError, tasks.lanes.LeaseLost, and RedisError when Redis stays away for as long as a lease.
+        """
+        if key in self._staged:
+            staged = self._staged[key]
+            return staged.value if isinstance(staged, Set) else None
+        if key not in self._found:
+            self._read(key)
+        self._check(key)
+        return self._found[key]
+
+    def stage(self, key: str, value: bytes | None, ttl_s: float | None = None) -> None:
+        """Keep this with the update, for `ttl_s` seconds (None: for ever); None deletes. Raises as `load`."""
+        self._check(key)
+        name = self._name(key)
+        ttl_ms = 0 if ttl_s is None else max(round(ttl_s * 1000), 1)
+        self._staged[key] = Delete(name) if value is None else Set(name, value, ttl_ms)
+
+    def move(self, old: str, new: str) -> None:
+        """Let `new` have what `old` keeps, if that keeps anything, before all else that is staged. Raises as `load`."""
+        if self.load(old) is None:
+            return
+        self._check(new)
+        self._moves[old] = new
+        self._found[new], self._found[old] = self._found[old], None
+
+    def is_safe(self, key: str) -> bool:
+        """Whether this update may keep something under a key. Raises LeaseLost and RedisError."""
+        if self._order is None:
+            self._read()
+        order = self._order or frozenset()
+        return key.partition("/")[0] in order or key in order
+
+    @property
+    def writes(self) -> list[Write]:
+        """What is to be committed."""
+        moves = [Move(self._name(old), self._name(new)) for old, new in self._moves.items()]
+        return [*moves, *self._staged.values()]
+
+    def _read(self, *wanted: str) -> None:
+        answer = self._delivery.read([self._name(key) for key in wanted])
+        # The lanes that it stands in, not what ORDER_BY says: that may have changed since it was appended.
+        self._order = frozenset(key.removeprefix(f"{self._bot_id}/") for key in answer.lanes)
+        self._found.update(zip(wanted, answer.values, strict=True))
+
+    def _check(self, key: str) -> None:
+        if self.is_safe(key):
+            return
+        order = " and ".join(sorted(self._order or ())) or "nothing"
+        raise UnsafeKeyError(
+            f"{key} cannot be kept with this update, which is ordered by {order}: another update of {key} may run at "
+            "the same time, and one of the two would lose what it wrote"
+        )
+
+    def _name(self, key: str) -> str:
+        return keys.session(self._bot_id, key)

@@ -1,0 +1,81 @@
+"""What a session may hold, and what is said about the rest."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import math
+from typing import Any
+
+import pytest
+
+from tasks.bot.session_json import MOST_BYTES, SessionError, check_keys, decode, encode
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"n": 1, "text": "дом 👍", "none": None, "yes": True, "float": 0.1, "big": 10**30},
+        {"nested": {"list": [1, [2, {"three": 3}]], "": {}}},
+        {"half an emoji": "\ud83d"},
+        {"\ud83d": 1},
+    ],
+)
+def test_what_json_holds_comes_back_equal(data: dict[str, Any]) -> None:
+    check_keys(data)
+    assert decode(encode(data), "session:1/chat:7") == data
+
+
+def test_tuples_and_numbers_with_names_come_back_plain() -> None:
+    assert decode(encode({"pair": (1, 2), "colour": Colour.RED}), "") == {"pair": [1, 2], "colour": 1}
+
+
+def holding_itself() -> dict[str, Any]:
+    data: dict[str, Any] = {"a": []}
+    data["a"].append(data)
+    return data
+
+
+def deep() -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for _ in range(100_000):
+        data = {"a": data}
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"a": {1, 2}}, r"session\['a'\] is a set, which JSON cannot hold"),
+        ({"a": [0, {"b": datetime.date(2026, 1, 1)}]}, r"session\['a'\]\[1\]\['b'\] is a date, "),
+        ({"a": ({"b": b"x"},)}, r"session\['a'\]\[0\]\['b'\] is a bytes, "),
+        ({"a": decimal.Decimal(1)}, r"session\['a'\] is a Decimal, "),
+        ({"a": math.nan}, r"session\['a'\] is nan, a number that JSON does not have"),
+        ({"a": [math.inf]}, r"session\['a'\]\[0\] is inf, "),
+        ({"a": {(1, 2): 3}}, r"session\['a'\] has the key \(1, 2\) \(tuple\)"),
+        (holding_itself(), r"session\['a'\]\[0\] holds itself"),
+        (deep(), "the session is nested too deeply"),
+        ({"a": "x" * MOST_BYTES}, r"the session would be 1,048,584 bytes of JSON, and 1,048,576 are the most"),
+    ],
+)
+def test_what_json_cannot_hold_is_named_with_its_place_and_its_type(data: dict[str, Any], said: str) -> None:
+    with pytest.raises(SessionError, match=said):
+        encode(data)
+
+
+@pytest.mark.parametrize("key", [5, 0.5, True, None])
+def test_a_key_that_would_come_back_as_another_is_refused(key: object) -> None:
+    with pytest.raises(SessionError, match=rf"session\['carts'\] has the key {key!r} \({type(key).__name__}\)"):
+        check_keys({"carts": {key: "apples"}})
+
+
+@pytest.mark.parametrize("stored", [b"", b"[]", b"1", b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_session_is_said_with_its_key(stored: bytes) -> None:
+    with pytest.raises(SessionError, match="session:1/chat:7 is no JSON object"):
+        decode(stored, "session:1/chat:7")

@@ -1,0 +1,49 @@
+"""Whose session an update has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks.bot.session_key import Place, place_of
+
+
+def message(chat: int, user: int | None = 9, **more: Any) -> dict[str, Any]:
+    return {"update_id": 1, "message": {"chat": {"id": chat}, **({"from": {"id": user}} if user else {}), **more}}
+
+
+TOPIC = message(-7, is_topic_message=True, message_thread_id=3)
+AWAY, HERE = message(-7, migrate_to_chat_id=-1007), message(-1007, migrate_from_chat_id=-7)
+QUERY = {"update_id": 1, "inline_query": {"id": "q", "from": {"id": 9}}}
+POLL = {"update_id": 1, "poll": {"id": "p"}}
+NOBODY = {"update_id": 1, "new_kind": {}}
+
+
+@pytest.mark.parametrize(
+    ("session", "update", "key", "moves_from"),
+    [
+        ("chat", message(-7), "chat:-7", None),
+        ("chat", TOPIC, "chat:-7", None),
+        ("chat", QUERY, "chat:9", None),
+        ("chat", POLL, "poll:p", None),
+        ("chat", NOBODY, None, None),
+        ("chat", AWAY, "chat:-1007", "chat:-7"),
+        ("chat", HERE, "chat:-1007", "chat:-7"),
+        ("user", message(-7), "user:9", None),
+        ("user", AWAY, "user:9", None),
+        ("user", QUERY, "user:9", None),
+        ("user", NOBODY, None, None),
+        ("topic", TOPIC, "topic:-7:3", None),
+        ("topic", message(-7), "chat:-7", None),
+        ("topic", HERE, "chat:-1007", "chat:-7"),
+        ("chat+user", message(-7), "chat:-7/user:9", None),
+        ("chat+user", message(9), "chat:9/user:9", None),
+        ("chat+user", POLL, "poll:p", None),
+        ("chat+user", NOBODY, None, None),
+        (lambda update: f"chat:{update['message']['chat']['id']}/cart", message(-7), "chat:-7/cart", None),
+        (lambda update: None, message(-7), None, None),
+    ],
+)
+def test_the_key(session: Any, update: dict[str, Any], key: str | None, moves_from: str | None) -> None:
+    assert place_of(update, session) == Place(key, moves_from)

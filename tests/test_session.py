@@ -1,0 +1,404 @@
+"""ctx.session on real lanes: what is read, what is written with the end of the update, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.exceptions import Ignore, Reject
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisAwayError
+from redis.exceptions import RedisError
+
+from tasks import update as updates
+from tasks.bot import Bot, Context, SessionError
+from tasks.bot.session import SessionPlan
+from tasks.bot.stored import Stored, UnsafeKeyError
+from tasks.lanes import Delivery, Lanes, LeaseLost, clock, install, keys
+from tasks.lanes.commands import NewMessage
+from tasks.lanes.connect import connect
+
+MINUTE_MS = 60_000
+CHAT, USER = 7, 9
+MESSAGE = {"update_id": 1, "message": {"chat": {"id": CHAT}, "from": {"id": USER}}}
+OLD, NEW = "session:1/chat:-7", "session:1/chat:-1007"
+AWAY = {"update_id": 1, "message": {"chat": {"id": -7}, "migrate_to_chat_id": -1007}}
+HERE = {"update_id": 1, "message": {"chat": {"id": -1007}, "migrate_from_chat_id": -7}}
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with connect(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def lanes(redis_url: str) -> Iterator[Lanes]:
+    with Celery("test", broker=redis_url, set_as_current=False) as app:
+        yield install(app)
+
+
+Take = Callable[..., Context]
+
+
+@pytest.fixture
+def take(lanes: Lanes) -> Take:
+    """Takes the next message of the lanes, after one was put there, as a worker would; gives what its handler gets."""
+
+    def take(
+        update: dict[str, Any] = MESSAGE,
+        *order: str,
+        session: Any = "chat",
+        ttl_s: float | None = None,
+        number: int | None = 1,
+    ) -> Context:
+        if number is not None:
+            joined = [f"1/{key}" for key in order or ("chat:7",)]
+            lanes.store.append([NewMessage(f"1:{number}", "updates.0", "{}", joined)])
+        leased = lanes.store.turn(["updates.0"], holder="test", lease_ms=MINUTE_MS, room=1).leased
+        [held] = lanes.settler.turn_ended(leased, clock.now_s(), suspects_wait=False)
+        lanes.settler.claim(held.tag, starts=True)
+        delivery = Delivery(lanes, held.tag, held.deadline_s, failed=0, died=0)
+        stored, plan = Stored(delivery), SessionPlan(session, ttl_s)
+        return Context(update, api=None, stored=stored, session_plan=plan)  # type: ignore[arg-type]
+
+    return take
+
+
+def delivery_of(ctx: Context) -> Delivery:
+    assert ctx.stored is not None
+    return ctx.stored._delivery
+
+
+def run(ctx: Context, handle: Callable[[Context], Any]) -> None:
+    """As tasks/update.py does."""
+    updates.run_bot(Bot(handle), ctx)
+    updates.keep(ctx, delivery_of(ctx))
+
+
+def sessions(redis: Redis) -> dict[str, Any]:
+    return {key.decode(): json.loads(redis.get(key)) for key in redis.scan_iter("session:*")}
+
+
+def state_of(redis: Redis, number: int = 1) -> str:
+    return (redis.hget(keys.message(f"1:{number}"), "state") or b"").decode()
+
+
+def remember(ctx: Context) -> None:
+    ctx.session["n"] = ctx.session.get("n", 0) + 1
+
+
+# -- what is written
+
+
+def test_it_is_saved_with_the_end_of_the_update_and_the_next_one_reads_it(take: Take, redis: Redis) -> None:
+    # Given two updates of a chat
+    first = take()
+    take_second = [NewMessage("1:2", "updates.0", "{}", ["1/chat:7"])]
+    delivery_of(first).lanes.store.append(take_second)
+    # When the first is run
+    run(first, remember)
+    # Then it is settled, its session is there, and the second, ready by that, goes on with it
+    assert (state_of(redis, 1), state_of(redis, 2)) == ("", "ready")
+    assert sessions(redis) == {"session:1/chat:7": {"n": 1}}
+    run(take(number=None), remember)
+    assert sessions(redis) == {"session:1/chat:7": {"n": 2}}
+    assert redis.ttl("session:1/chat:7") == -1
+    assert int(redis.hget(keys.COUNTS, "settled")) == 2
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        lambda ctx: None,
+        lambda ctx: ctx.session.get("n"),
+        lambda ctx: ctx.session["list"].append(2) or ctx.session["list"].pop(),
+        lambda ctx: setattr(ctx, "session", {"n": 1, "list": [1]}),
+    ],
+)
+def test_an_unchanged_session_is_not_written(take: Take, redis: Redis, handle: Callable[[Context], Any]) -> None:
+    redis.set("session:1/chat:7", '{"n":1,"list":[1]}')
+    ctx = take()
+    run(ctx, handle)
+    assert ctx.stored is not None
+    assert ctx.stored.writes == []
+    assert state_of(redis) == "leased"  # Celery's acknowledgement settles it, with the next turn
+
+
+@pytest.mark.parametrize(
+    ("handle", "after"),
+    [
+        (lambda ctx: ctx.session["list"].append(2), {"n": 1, "list": [1, 2]}),
+        (lambda ctx: ctx.session.pop("n"), {"list": [1]}),
+        (lambda ctx: setattr(ctx, "session", {"other": True}), {"other": True}),
+        (lambda ctx: ctx.session.clear(), None),
+        (lambda ctx: setattr(ctx, "session", {}), None),
+    ],
+)
+def test_what_changed_is_written_and_an_empty_session_is_deleted(
+    take: Take, redis: Redis, handle: Callable[[Context], Any], after: Any
+) -> None:
+    redis.set("session:1/chat:7", '{"n":1,"list":[1]}')
+    run(take(), handle)
+    assert sessions(redis) == ({} if after is None else {"session:1/chat:7": after})
+    assert state_of(redis) == ""
+
+
+def test_nothing_is_asked_of_redis_before_the_session_is_used(take: Take, lanes: Lanes) -> None:
+    ctx = take()
+    with connect("redis://127.0.0.1:1/0") as away:
+        lanes.store.client = away
+        updates.run_bot(Bot(lambda ctx: None), ctx)
+        assert ctx.stored is not None
+        assert ctx.stored.writes == []
+
+
+def test_a_session_expires_after_its_last_change(take: Take, redis: Redis) -> None:
+    run(take(ttl_s=3600.0), remember)
+    assert 3590 < redis.ttl("session:1/chat:7") <= 3600
+
+
+# -- what is not
+
+
+def test_a_failed_attempt_leaves_nothing_to_the_next_one(take: Take, redis: Redis) -> None:
+    def fail(ctx: Context) -> None:
+        remember(ctx)
+        raise LookupError
+
+    ctx = take()
+    with pytest.raises(LookupError):
+        run(ctx, fail)
+    delivery_of(ctx).retry(delay_s=0, problem={})
+    delivery_of(ctx).lanes.store.sweep(MINUTE_MS)
+    run(take(number=None), remember)
+    assert sessions(redis) == {"session:1/chat:7": {"n": 1}}
+
+
+@pytest.mark.parametrize("value", [{1, 2}, {5: "five"}])
+def test_what_json_cannot_hold_fails_the_handler_and_writes_nothing(take: Take, redis: Redis, value: object) -> None:
+    def handle(ctx: Context) -> None:
+        ctx.session["bad"] = value
+
+    ctx = take()
+    with pytest.raises(SessionError, match=r"session\['bad'\]"):
+        run(ctx, handle)
+    assert (sessions(redis), state_of(redis)) == ({}, "leased")
+
+
+def test_a_zombie_reads_nothing_and_writes_nothing(take: Take, redis: Redis) -> None:
+    # Given a handler that has read its session, and whose lease is over by now
+    zombie = take()
+    remember(zombie)
+    late = delivery_of(zombie)
+    late.lanes.store.release([(late.id, late.fence)])
+    # When another has run the update and the zombie comes to its end
+    run(take(number=None), remember)
+    with pytest.raises(Ignore, match="the lease of 1:1 was over"):
+        run(zombie, lambda ctx: None)
+    # Then its change is refused, and it can read nothing more
+    assert sessions(redis) == {"session:1/chat:7": {"n": 1}}
+    with pytest.raises(LeaseLost):
+        _ = Context(MESSAGE, None, stored=Stored(late)).session  # type: ignore[arg-type]
+
+
+# -- while Redis is away
+
+
+class Flaky:
+    """A client that loses its connection: before it sends, or after."""
+
+    def __init__(self, client: Redis, times: int, *, after: bool) -> None:
+        self._client, self._times, self._after = client, times, after
+
+    def execute_command(self, *command: Any) -> Any:
+        self._times -= 1
+        if self._times >= 0 and not self._after:
+            raise RedisAwayError("away")
+        answer = self._client.execute_command(*command)
+        if self._times >= 0:
+            raise RedisAwayError("away")
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def test_a_commit_that_did_not_arrive_is_sent_again(take: Take, lanes: Lanes, redis: Redis) -> None:
+    ctx = take()
+    remember(ctx)
+    lanes.store.client = Flaky(lanes.store.client, 2, after=False)  # type: ignore[assignment]
+    run(ctx, lambda ctx: None)
+    assert (sessions(redis), state_of(redis)) == ({"session:1/chat:7": {"n": 1}}, "")
+
+
+def test_a_commit_whose_answer_was_lost_has_happened_once(take: Take, lanes: Lanes, redis: Redis) -> None:
+    ctx = take()
+    remember(ctx)
+    lanes.store.client = Flaky(lanes.store.client, 1, after=True)  # type: ignore[assignment]
+    with pytest.raises(Ignore):
+        run(ctx, lambda ctx: None)
+    assert (sessions(redis), state_of(redis)) == ({"session:1/chat:7": {"n": 1}}, "")
+    lanes.settler.read_handoff()
+    assert not lanes.settler.holds(delivery_of(ctx).tag)
+
+
+def test_an_update_whose_end_cannot_be_told_is_given_back(take: Take, lanes: Lanes) -> None:
+    ctx = take()
+    remember(ctx)
+    lanes.settler.lease_s = 0.2
+    with connect("redis://127.0.0.1:1/0") as away:
+        lanes.store.client = away
+        with pytest.raises(Reject, match="could not tell Redis that 1:1 is done") as told:
+            run(ctx, lambda ctx: None)
+        assert told.value.requeue
+        with pytest.raises(RedisError):
+            _ = Context(MESSAGE, None, stored=Stored(delivery_of(ctx))).session  # type: ignore[arg-type]
+
+
+# -- whose session it is
+
+
+@pytest.mark.parametrize(
+    ("order", "session", "key"),
+    [
+        (["chat:7"], "chat", "chat:7"),
+        (["chat:7", "user:9"], "chat", "chat:7"),
+        (["chat:7", "user:9"], "user", "user:9"),
+        (["user:9"], "user", "user:9"),
+        (["chat:7"], "chat+user", "chat:7/user:9"),
+        (["chat:7"], lambda update: "chat:7/cart/1", "chat:7/cart/1"),
+        (["shop/3"], lambda update: "shop/3", "shop/3"),
+    ],
+)
+def test_a_session_is_kept_under_a_key_that_orders_its_update(
+    take: Take, redis: Redis, order: list[str], session: Any, key: str
+) -> None:
+    run(take(MESSAGE, *order, session=session), remember)
+    assert sessions(redis) == {f"session:1/{key}": {"n": 1}}
+
+
+@pytest.mark.parametrize(
+    ("order", "session", "said"),
+    [
+        (["user:9"], "chat", r"\(session=chat\) chat:7 cannot be kept with this update, which is ordered by user:9"),
+        (["chat:7"], "user", r"user:9 .* ordered by chat:7: another update of user:9 may run at the same time"),
+        (["topic:7:3"], "chat", "set ORDER_BY"),
+        (["chat:7"], lambda update: "chat:77", "chat:77 cannot be kept"),
+        (["chat:7"], lambda update: "everybody", "everybody cannot be kept"),
+        ([""], "chat", "which is ordered by nothing"),
+        (["chat:7"], lambda update: 7, "must give a text or None, not 7"),
+        (["chat:7"], lambda update: None, "nothing says whose session this update has"),
+    ],
+)
+def test_a_session_that_two_updates_could_write_at_once_is_refused(
+    take: Take, lanes: Lanes, order: list[str], session: Any, said: str
+) -> None:
+    if order == [""]:
+        lanes.store.append([NewMessage("1:1", "updates.0", "{}", [])])
+        ctx = take(session=session, number=None)
+    else:
+        ctx = take(MESSAGE, *order, session=session)
+    with pytest.raises(SessionError, match=said):
+        _ = ctx.session
+    with pytest.raises(SessionError, match=said):
+        ctx.session = {}
+
+
+def test_called_by_hand_there_is_none_but_the_one_it_is_given() -> None:
+    ctx = Context(MESSAGE, api=None)  # type: ignore[arg-type]
+    with pytest.raises(SessionError, match="came through no lane"):
+        _ = ctx.session
+    ctx.session = {"n": 1}
+    remember(ctx)
+    assert ctx.session == {"n": 2}
+    with pytest.raises(SessionError, match="came through no lane"):
+        ctx.stage()
+
+
+def test_nothing_but_a_dict_is_a_session_and_nothing_else_can_be_assigned() -> None:
+    ctx = Context(MESSAGE, api=None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a session is a dict, not a list"):
+        ctx.session = []  # type: ignore[assignment]
+    for name in ("sesion", "update"):
+        with pytest.raises(AttributeError, match=f"ctx.{name} cannot be assigned"):
+            setattr(ctx, name, {})
+
+
+# -- a group becomes a supergroup
+
+
+BOTH = ("chat:-7", "chat:-1007")
+
+
+@pytest.mark.parametrize("update", [AWAY, HERE], ids=["to", "from"])
+@pytest.mark.parametrize(
+    ("handle", "after"),
+    [
+        (lambda ctx: None, {"n": 5}),
+        (lambda ctx: ctx.session["n"], {"n": 5}),
+        (remember, {"n": 6}),
+        (lambda ctx: ctx.session.clear(), None),
+    ],
+)
+def test_whichever_message_comes_first_moves_the_session(
+    take: Take, redis: Redis, update: dict[str, Any], handle: Callable[[Context], Any], after: Any
+) -> None:
+    redis.set(OLD, '{"n":5}', ex=3600)
+    run(take(update, *BOTH), handle)
+    assert sessions(redis) == ({} if after is None else {NEW: after})
+    # And its expiry with it, if it was not written anew
+    assert after != {"n": 5} or 3590 < redis.ttl(NEW) <= 3600
+
+
+def test_the_second_message_finds_it_moved(take: Take, redis: Redis) -> None:
+    redis.set(OLD, '{"n":5}')
+    run(take(AWAY, *BOTH, number=1), remember)
+    run(take(HERE, *BOTH, number=2), remember)
+    assert sessions(redis) == {NEW: {"n": 7}}
+
+
+def test_the_groups_session_takes_the_place_of_what_the_supergroup_had_by_then(take: Take, redis: Redis) -> None:
+    redis.mset({OLD: '{"n":5}', NEW: '{"n":1}'})
+    run(take(HERE, *BOTH), remember)
+    assert sessions(redis) == {NEW: {"n": 6}}
+
+
+def test_without_a_session_nothing_is_moved(take: Take, redis: Redis) -> None:
+    ctx = take(AWAY, *BOTH)
+    run(ctx, lambda ctx: None)
+    assert (sessions(redis), state_of(redis)) == ({}, "leased")
+
+
+def test_an_order_without_chats_moves_nothing(take: Take, redis: Redis) -> None:
+    redis.set(OLD, '{"n":5}')
+    run(take(AWAY, "user:9"), lambda ctx: None)
+    assert sessions(redis) == {OLD: {"n": 5}}
+
+
+# -- for adapters
+
+
+def test_an_adapter_keeps_bytes_of_its_own_in_the_same_step(take: Take, redis: Redis) -> None:
+    redis.set("session:1/chat:7/old", b"\x00")
+
+    def handle(ctx: Context) -> None:
+        assert ctx.stored is not None
+        assert ctx.stored.load("chat:7/fsm") is None
+        ctx.stored.stage("chat:7/fsm", b"\xff", ttl_s=60.0)
+        assert ctx.stored.load("chat:7/fsm") == b"\xff"
+        ctx.stored.stage("chat:7/old", None)
+        assert ctx.stored.load("chat:7/old") is None
+        with pytest.raises(UnsafeKeyError):
+            ctx.stored.stage("chat:8/fsm", b"")
+        remember(ctx)
+
+    run(take(), handle)
+    assert redis.get("session:1/chat:7/fsm") == b"\xff"
+    assert redis.ttl("session:1/chat:7/fsm") in (59, 60)
+    assert redis.get("session:1/chat:7") == b'{"n":1}'
+    assert not redis.exists("session:1/chat:7/old")
+    assert state_of(redis) == ""
