@@ -20,7 +20,7 @@ from settings.table import rows
 #: What a table may say, besides where its token is; all else is the same for every bot.
 PER_BOT = (
     *("bot", "bot_api_url", "order_by", "queues", "allowed_updates", "max_pending"),
-    *("max_attempts", "retry_backoff", "uncertain_call"),
+    *("session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
 )
 TOKEN_KEYS = ("token_env", "token_file")
 #: It becomes a part of queue names and of the webhook's path.
