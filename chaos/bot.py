@@ -1,45 +1,111 @@
-"""The bot of a chaos run: writes down when it starts and ends each update, and nothing else.
+"""The bot of a chaos run: talks, and writes down each step before and after it.
 
 Promises that a line is in the file before the handler goes on, whatever kills it next: one write to a file opened for
-appending is whole or not at all.
+appending is whole or not at all. Every call tells the simulator in its query which run makes it and with which fence;
+its own parameters are the same in every run of an update, so that a journal knows it again.
 """
+
+from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
 import time
+from dataclasses import dataclass
 from functools import cache
 from random import random
-from typing import Any
+from typing import Any, Protocol
 
-from tasks.bot.context import Context
+from celery import current_task
+from urllib3.connection import HTTPConnection
+
+from chaos import poison
 from tasks.routing import keys_of
 
 HISTORY, SLOWEST_S, ORDER = "CHAOS_HISTORY", "CHAOS_SLOWEST_S", "ORDER_BY"
+
+_here = threading.local()
 
 
 class PoisonError(Exception):
     """What a poison update raises, each time."""
 
 
+class Context(Protocol):
+    """What this bot needs of its context, under lanes and under the recipe."""
+
+    @property
+    def update(self) -> dict[str, Any]: ...
+    @property
+    def update_id(self) -> int: ...
+    @property
+    def chat_id(self) -> int | None: ...
+    @property
+    def attempt(self) -> int: ...
+    def call(self, method: str, /, **params: Any) -> Any: ...
+
+
 def handle(ctx: Context) -> None:
-    record = {"id": ctx.update_id, "keys": keys_of(ctx.update, os.environ[ORDER]), "pid": os.getpid()}
-    run = f"{os.getpid()}:{time.monotonic_ns()}"
-    _write({**record, "what": "start", "run": run, "attempt": ctx.attempt})
-    time.sleep(random() ** 3 * float(os.environ[SLOWEST_S]))  # noqa: S311 - mostly short, now and then long
-    if is_poison(ctx.update_id):
-        _write({**record, "what": "raise", "run": run})
+    run = _Run(ctx, f"{os.getpid()}:{time.monotonic_ns()}", _fence())
+    keys = keys_of(ctx.update, os.environ[ORDER])
+    run.write("start", keys=keys, pid=os.getpid(), fence=run.fence, attempt=ctx.attempt)
+    _work()
+    run.talk(0)
+    _work()
+    if poison.raises(ctx.update_id):
+        run.write("raise")
         raise PoisonError(f"update {ctx.update_id}")
-    _write({**record, "what": "end", "run": run})
+    if poison.kills(ctx.update_id):
+        run.write("die")
+        os.kill(os.getpid(), signal.SIGKILL)
+    run.talk(1)
+    run.write("end")
 
 
-def is_poison(update_id: int) -> bool:
-    """One of 500 fails each time, and must be buried without stopping its chat."""
-    return update_id % 500 == 250
+@dataclass(frozen=True)
+class _Run:
+    ctx: Context
+    name: str
+    fence: str | None
+
+    def talk(self, number: int) -> None:
+        self.write("call", number=number)
+        _here.run = self
+        try:
+            self.ctx.call("sendMessage", chat_id=self.ctx.chat_id, text=f"{self.ctx.update_id}.{number}")
+        except BaseException as error:
+            self.write("failed", number=number, error=f"{type(error).__name__}: {error}"[:200])
+            raise
+        finally:
+            _here.run = None
+        self.write("called", number=number)
+
+    def write(self, what: str, **more: Any) -> None:
+        record = {"at_s": time.time(), "id": self.ctx.update_id, "run": self.name, "what": what, **more}
+        os.write(_file(os.getpid()), (json.dumps(record) + "\n").encode())
 
 
-def _write(record: dict[str, Any]) -> None:
-    line = json.dumps({**record, "at_s": time.monotonic()}) + "\n"
-    os.write(_file(os.getpid()), line.encode())
+def _work() -> None:
+    time.sleep(random() ** 3 * float(os.environ[SLOWEST_S]) / 2)  # noqa: S311 - mostly short, now and then long
+
+
+def _fence() -> str | None:
+    """Under the recipe there is none."""
+    delivery = getattr(current_task, "delivery", None)
+    return None if delivery is None else delivery.fence
+
+
+def _sign(connection: HTTPConnection, method: str, url: str, *args: Any, **kw: Any) -> None:
+    """As late as possible: a run that was retried inside of the client is still the one that sends."""
+    run = getattr(_here, "run", None)
+    _put_request(
+        connection, method, url if run is None else f"{url}?run={run.name}&fence={run.fence or ''}", *args, **kw
+    )
+
+
+_put_request = HTTPConnection.putrequest
+HTTPConnection.putrequest = _sign  # type: ignore[method-assign,assignment]
 
 
 @cache

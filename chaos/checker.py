@@ -1,150 +1,71 @@
-"""Reads a history and counts what must not be: pure, and tested with bad histories made by hand.
+"""Judges a chaos run: counts what must not be. Pure, and tested with bad histories made by hand.
 
-An update is *finished* at its first end (a poison one at its last raise). Promises to find, for every key: an update
-that never finished (lost); one that started before an earlier one had finished, or again after a later one had started
-(out of order); two runs at the same time (overlap). A run of a process that was frozen for longer than a lease is no
-longer a run from the moment its lease was over: whoever took over is in the right.
+Promises to find what was lost, out of order, run two at a time, done by a stale holder, buried without a reason or not
+buried with one. Whoever lost a lease is not in the right from that moment (the fence of the take-back says when), and
+whoever took over is.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
-FOREVER = float("inf")
-
-
-@dataclass(frozen=True)
-class Freeze:
-    """A process that stood still, monotonic seconds."""
-
-    pid: int
-    from_s: float
-    to_s: float
-
-
-@dataclass
-class Run:
-    """One time that a handler ran. It ends when it says so, or when its process was killed."""
-
-    update: int
-    keys: tuple[str, ...]
-    pid: int
-    start_s: float
-    end_s: float = FOREVER
-    outcome: str = "died"  # or "end", "raise"
-    leased_until_s: float = FOREVER  # from then on somebody else may have it
-
-    @property
-    def busy_until_s(self) -> float:
-        return min(self.end_s, self.leased_until_s)
+from chaos import order, poison, recovery, talk
+from chaos.offence import Offence
+from chaos.records import Evidence
 
 
 @dataclass
 class Verdict:
-    """Each violation as a sentence; and the counts that are no violations."""
+    """`offences` by kind, all of which must be empty; and what is counted besides."""
 
-    lost: list[str] = field(default_factory=list)
-    out_of_order: list[str] = field(default_factory=list)
-    overlaps: list[str] = field(default_factory=list)
+    offences: dict[str, list[Offence]] = field(default_factory=dict)
     updates: int = 0
     runs: int = 0
-    duplicates: int = 0  # ends beyond the first: at least once is what is promised
+    duplicates: int = 0  #: ends beyond the first: at least once is what is promised
+    late_starts: int = 0  #: first lines of runs whose lease was over by then: frozen right before; no effect may follow
+    twice_in_flight: int = 0  #: messages sent again because a blow met their first call, which cannot be told apart
+    twice_otherwise: int = 0
+    recoveries_s: list[float] = field(default_factory=list)  #: one for each kill that met an update in hand
 
     @property
     def is_clean(self) -> bool:
-        return not (self.lost or self.out_of_order or self.overlaps)
+        return not any(self.offences.values())
 
 
-def check(
-    records: Iterable[dict[str, Any]],
-    *,
-    expected: Iterable[int],
-    killed: dict[int, float],
-    freezes: Sequence[Freeze],
-    lease_s: float,
-) -> Verdict:
-    """Judge a history. `expected` are all update ids that were sent, `killed` says when a process died."""
-    runs = _runs(records, killed)
-    _end_leases(runs, freezes, lease_s)
-    finished = _finished(runs)
-    verdict = Verdict(updates=len(finished), runs=len(runs))
-    verdict.lost = [f"update {update} never finished" for update in expected if update not in finished]
-    verdict.duplicates = sum(n - 1 for n in Counter(run.update for run in runs if run.outcome == "end").values())
-    for key, of_key in sorted(_by_key(runs).items()):
-        verdict.out_of_order += _out_of_order(key, of_key, finished)
-        verdict.overlaps += _overlaps(key, of_key)
-    return verdict
+def check(evidence: Evidence) -> Verdict:
+    valid = [run for run in evidence.runs if not run.is_late]
+    finished = order.finished(valid)
+    in_flight, otherwise = talk.sent_twice(evidence.effects, evidence.runs)
+    return Verdict(
+        offences={
+            "lost": order.lost(evidence.expected, finished, evidence.buried),
+            "out of order": order.out_of_order(valid, finished),
+            "two at a time": order.overlaps(valid),
+            "effects by stale holders": talk.stale(evidence),
+            "innocents buried": _innocents_buried(evidence),
+            "poison not buried": _poison_not_buried(evidence),
+        },
+        updates=len(finished),
+        runs=len(evidence.runs),
+        duplicates=sum(n - 1 for n in Counter(run.update for run in valid if run.outcome == "end").values()),
+        late_starts=len(evidence.runs) - len(valid),
+        twice_in_flight=len(in_flight),
+        twice_otherwise=len(otherwise),
+        recoveries_s=recovery.times_s(evidence),
+    )
 
 
-def _by_key(runs: list[Run]) -> dict[str, list[Run]]:
-    by_key: dict[str, list[Run]] = defaultdict(list)
-    for run in sorted(runs, key=lambda run: run.start_s):
-        for key in run.keys:
-            by_key[key].append(run)
-    return by_key
+def _innocents_buried(evidence: Evidence) -> list[Offence]:
+    buried = evidence.buried or ()
+    return [Offence(f"{update} was buried", (update,)) for update in sorted(buried) if not poison.is_poison(update)]
 
 
-def _runs(records: Iterable[dict[str, Any]], killed: dict[int, float]) -> list[Run]:
-    runs: dict[str, Run] = {}
-    for record in records:
-        if record["what"] == "start":
-            runs[record["run"]] = Run(record["id"], tuple(record["keys"]), record["pid"], record["at_s"])
-        else:
-            runs[record["run"]].end_s = record["at_s"]
-            runs[record["run"]].outcome = record["what"]
-    for run in runs.values():
-        if run.end_s == FOREVER:
-            run.end_s = killed.get(run.pid, FOREVER)
-    return list(runs.values())
-
-
-def _end_leases(runs: list[Run], freezes: Sequence[Freeze], lease_s: float) -> None:
-    """A worker renews every third of a lease, so that one frozen for two thirds may have lost it."""
-    for run in runs:
-        for freeze in freezes:
-            began_in_run = run.pid == freeze.pid and run.start_s <= freeze.from_s <= run.end_s
-            if began_in_run and freeze.to_s - freeze.from_s >= lease_s / 2:
-                run.leased_until_s = min(run.leased_until_s, freeze.from_s)
-
-
-def _finished(runs: list[Run]) -> dict[int, float]:
-    """When each update was first done: its first end, or for one that only ever raised, its last raise."""
-    ends: dict[int, float] = {}
-    raises: dict[int, float] = {}
-    for run in runs:
-        if run.outcome == "end":
-            ends[run.update] = min(ends.get(run.update, FOREVER), run.end_s)
-        elif run.outcome == "raise":
-            raises[run.update] = max(raises.get(run.update, 0.0), run.end_s)
-    return {**raises, **ends}
-
-
-def _out_of_order(key: str, runs: list[Run], finished: dict[int, float]) -> list[str]:
-    """In the order of their starts, updates may only grow, and each must have waited for the one before it."""
-    problems = []
-    latest: Run | None = None
-    for run in runs:
-        if latest is not None and run.update < latest.update:
-            problems.append(f"{key}: {run.update} started at {run.start_s:.3f}, after {latest.update} had started")
-        elif latest is not None and run.update > latest.update and finished.get(latest.update, FOREVER) > run.start_s:
-            problems.append(f"{key}: {run.update} started at {run.start_s:.3f}, before {latest.update} was finished")
-        if latest is None or run.update >= latest.update:
-            latest = run
-    return problems
-
-
-def _overlaps(key: str, runs: list[Run]) -> list[str]:
-    problems = []
-    busy: Run | None = None
-    for run in runs:
-        if busy is not None and run.start_s < busy.busy_until_s:
-            problems.append(
-                f"{key}: {run.update} started at {run.start_s:.3f} in process {run.pid}, "
-                f"while {busy.update} ran in {busy.pid} until {busy.busy_until_s:.3f}"
-            )
-        if busy is None or run.busy_until_s > busy.busy_until_s:
-            busy = run
-    return problems
+def _poison_not_buried(evidence: Evidence) -> list[Offence]:
+    """Without dead letters: what still kills."""
+    expected = [update for update in evidence.expected if poison.is_poison(update)]
+    if evidence.buried is not None:
+        left = [update for update in expected if update not in evidence.buried]
+    else:
+        left = [update for update in expected if poison.kills(update)]
+    return [Offence(f"{update} was never given up", (update,)) for update in left]

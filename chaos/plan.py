@@ -11,29 +11,32 @@ from chaos.systems import System
 #: The shortest and longest pause between two blows, seconds.
 PAUSE_S = (0.5, 2.5)
 
+OF_WORKERS = ("kill_all", "kill_main", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
+OF_POLLERS = ("kill_all", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
+OF_REDIS = ("kill", "freeze", "cut", "forget_scripts")
+
 
 @dataclass(frozen=True)
-class Blow:
-    """`what` is a method of Chaos; `pause_s` is the time before it."""
+class Planned:
+    """A blow, and the pause before it. `amount`, 0 to 1, is how long it lasts or whom of several it meets."""
 
     pause_s: float
     what: str
     whom: str
-    amount: float  # of 1
+    amount: float
 
 
-def blows(seed: int, system: System) -> Iterator[Blow]:
+def blows(seed: int, system: System) -> Iterator[Planned]:
     chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
-    of_workers = ["kill_all", "kill_main", "freeze", "stop"]
     while True:
         pause_s = chance.uniform(*PAUSE_S)
-        match chance.choices(["worker", "child", "poller", "redis"], weights=[5, 2, 2, 2])[0]:
+        match chance.choices(["worker", "child", "poller", "redis"], weights=[6, 2, 2, 2])[0]:
             case "worker":
-                what, whom = chance.choice(of_workers), chance.choice(list(system.workers))
+                what, whom = chance.choice(OF_WORKERS), chance.choice(list(system.workers))
             case "child":
                 what, whom = "kill_child", chance.choice(system.forking)
             case "poller":
-                what, whom = chance.choice(["kill_all", "stop", "freeze"]), chance.choice(list(system.pollers))
+                what, whom = chance.choice(OF_POLLERS), chance.choice(list(system.pollers))
             case _:
-                what, whom = chance.choice(["kill", "freeze", "cut", "forget_scripts"]), "redis"
-        yield Blow(pause_s, what, whom, chance.random())
+                what, whom = chance.choice(OF_REDIS), "redis"
+        yield Planned(pause_s, what, whom, chance.random())

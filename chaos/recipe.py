@@ -8,6 +8,8 @@ poller, which confirms a batch after it was published, as ours does.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import requests
@@ -15,11 +17,11 @@ from celery import Celery
 from kombu import Queue
 
 from chaos.bot import handle
-from tasks.bot.context import Context
-from tasks.routing import keys_of, queue_of
+from tasks.bot.client import BotApi
+from tasks.routing import chat_of, keys_of, queue_of
 
 QUEUES = 4
-VISIBILITY_TIMEOUT_S = 10
+VISIBILITY_TIMEOUT_S = 10.0
 
 app = Celery("recipe")
 app.conf.update(
@@ -34,20 +36,36 @@ app.conf.update(
 )
 
 
+@dataclass(frozen=True)
+class Context:
+    """What the bot needs, without anything of ours between it and Telegram."""
+
+    update: dict[str, Any]
+    attempt: int
+
+    @property
+    def update_id(self) -> int:
+        return int(self.update["update_id"])
+
+    @property
+    def chat_id(self) -> int | None:
+        return chat_of(self.update)
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        return _api().call(method, **params)
+
+
+@cache
+def _api() -> BotApi:
+    return BotApi(os.environ["BOT_API_URL"], os.environ["BOT_TOKEN"])
+
+
 @app.task(name="recipe.update", bind=True, max_retries=4)
 def update(self: Any, content: dict[str, Any]) -> None:
     try:
-        handle(Context(content, _NO_API, self.request.retries + 1))
+        handle(Context(content, self.request.retries + 1))
     except Exception as error:
         raise self.retry(exc=error, countdown=0.2) from error
-
-
-class _NoApi:
-    def call(self, method: str, /, **params: Any) -> Any:
-        raise NotImplementedError(method)
-
-
-_NO_API = _NoApi()
 
 
 def main() -> None:

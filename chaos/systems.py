@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from redis import Redis
 
 from chaos import recipe
+from tasks.lanes import keys
 from tasks.lanes.store import Store
 
 PYTHON = sys.executable
@@ -17,13 +18,20 @@ _WORKER = ("worker", "-l", "INFO")
 
 @dataclass(frozen=True)
 class System:
-    """Its parts with their commands, which of them fork, and how many updates it holds."""
+    """Its parts with their commands, which of them fork, and how many updates it holds.
 
+    `buried` None: it has no dead letters. `lease_s` None: what was taken from a holder is read from Redis.
+    """
+
+    name: str
     order_by: str
     pollers: dict[str, list[str]]
     workers: dict[str, list[str]]
     forking: tuple[str, ...]
     pending: Callable[[Redis], int]
+    buried: Callable[[Redis], frozenset[int]] | None
+    lease_s: float | None
+    calm_within_s: float
 
     @property
     def parts(self) -> dict[str, list[str]]:
@@ -35,28 +43,21 @@ def _lane_worker(pool: str, concurrency: int) -> list[str]:
 
 
 def _recipe_worker(number: int) -> list[str]:
-    name = f"queue{number}"
-    return [
-        PYTHON,
-        "-m",
-        "celery",
-        "-A",
-        "chaos.recipe",
-        *_WORKER,
-        "-n",
-        f"{name}@chaos",
-        "-c",
-        "1",
-        "-Q",
-        f"updates.{number}",
-    ]
+    name, queue = f"queue{number}@chaos", f"updates.{number}"
+    return [PYTHON, "-m", "celery", "-A", "chaos.recipe", *_WORKER, "-n", name, "-c", "1", "-Q", queue]
 
 
 def _left_in_queues(client: Redis) -> int:
     return sum(client.llen(f"updates.{number}") for number in range(recipe.QUEUES)) + client.hlen("unacked")
 
 
+def _dead_letters(client: Redis) -> frozenset[int]:
+    message_ids: list[bytes] = client.zrange(keys.DEAD, 0, -1)  # type: ignore[assignment]
+    return frozenset(int(message_id.rpartition(b":")[2]) for message_id in message_ids)
+
+
 LANES = System(
+    name="lanes",
     order_by="chat+user",
     pollers={name: [PYTHON, "-m", "poller"] for name in ("poller", "standby")},
     workers={
@@ -66,13 +67,20 @@ LANES = System(
     },
     forking=("prefork",),
     pending=lambda client: Store(client).pending(),
+    buried=_dead_letters,
+    lease_s=None,
+    calm_within_s=180.0,
 )
 
-#: By chat alone: a queue can keep one order only.
+#: By chat alone: a queue can keep one order only. It is never calm again once an update has killed its worker.
 RECIPE = System(
+    name="recipe",
     order_by="chat",
     pollers={"poller": [PYTHON, "-m", "chaos.recipe"]},
     workers={f"queue{number}": _recipe_worker(number) for number in range(recipe.QUEUES)},
     forking=tuple(f"queue{number}" for number in range(recipe.QUEUES)),
     pending=_left_in_queues,
+    buried=None,
+    lease_s=recipe.VISIBILITY_TIMEOUT_S,
+    calm_within_s=60.0,
 )

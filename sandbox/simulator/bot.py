@@ -34,6 +34,7 @@ class SimulatedBot:
         self.answers = Answers()
         self.webhook: Params = {}
         self.calls: deque[dict[str, Any]] = deque(maxlen=KEPT_CALLS)
+        self.calls_received = 0
         self.call_counts: Counter[str] = Counter()
 
     def reset(self) -> None:
@@ -59,6 +60,8 @@ class SimulatedBot:
         self.call_counts[method] += 1
         call = {"at": time.time(), "method": method, "params": params, "ok": False}
         if method != "getUpdates":
+            self.calls_received += 1
+            call["number"] = self.calls_received
             self.calls.append(call)
         return call
 

@@ -52,9 +52,11 @@ class Simulator:
     def reset(self) -> None:
         self._post("reset", {})
 
-    def calls(self, method: str | None = None) -> list[dict[str, Any]]:
-        """Every call but getUpdates: {at (unix seconds), method, params, ok (it took effect)}."""
-        return list(self._get("calls", {"method": method} if method else {}))
+    def calls(self, method: str | None = None, *, after: int = 0) -> list[dict[str, Any]]:
+        """Every call but getUpdates and the first `after`: {number, at (unix seconds), method, params, ok (it took
+        effect)}.
+        """
+        return list(self._get("calls", {"after": str(after), **({"method": method} if method else {})}))
 
     def stats(self) -> dict[str, Any]:
         return dict(self._get("stats"))

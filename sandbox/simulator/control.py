@@ -4,6 +4,7 @@ Promises to refuse what it does not understand with 400, so that a misspelt faul
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -19,7 +20,7 @@ from sandbox.simulator.stream import StreamPlan
 WELCOME = """A Telegram Bot API that is not Telegram's: it runs on this machine and forgets everything when it ends.
 
 GET  /control/stats     what waits, what was confirmed, which methods were called, whether chats are answered in order
-GET  /control/calls     every call but getUpdates (?method=sendMessage: only those)
+GET  /control/calls     every call but getUpdates (?method=sendMessage: only those; ?after=5: not the first 5)
 GET  /control/answers   per chat, the numbers of the updates it was answered, in order
 POST /control/updates   a list of updates; or {"raw": [...]}, given out as they are
 POST /control/faults    {"method": "getUpdates", "times": 3, "status": 502}, or a list of such
@@ -76,7 +77,12 @@ def reset(bot: SimulatedBot, body: Any) -> bool:
 async def calls(request: Request) -> Response:
     bot: SimulatedBot = request.app.state.bot
     method = request.query_params.get("method")
-    return json_reply([call for call in bot.calls if method is None or call["method"] == method])
+    try:
+        after = int(request.query_params.get("after", 0))
+    except ValueError as error:
+        return json_reply({"error": str(error)}, 400)
+    wanted = islice(reversed(bot.calls), max(0, bot.calls_received - after))
+    return json_reply([call for call in wanted if method is None or call["method"] == method][::-1])
 
 
 def _reading(path: str, read: Callable[[SimulatedBot], Any]) -> Route:

@@ -1,0 +1,66 @@
+"""What users send during a chaos run: private chats, groups with the same users in several of them, and channels.
+
+Promises that the same seed gives the same updates; that most stand in two lanes (chat and user), which cross each other
+in the groups, and the posts of channels in one.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from sandbox.simulator import Simulator
+
+USERS, GROUPS, CHANNELS = 40, 20, 10
+STEP_S = 0.05
+
+Update = dict[str, Any]
+
+
+def updates(seed: int) -> Iterator[Update]:
+    """Without update_id, for ever."""
+    chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    number = 0
+    while True:
+        number += 1
+        user = 1001 + chance.randrange(USERS)
+        match chance.choices(["private", "group", "channel"], weights=[5, 4, 1])[0]:
+            case "private":
+                yield {"message": _message(number, {"id": user, "type": "private"}, user)}
+            case "group":
+                yield {"message": _message(number, {"id": -2001 - chance.randrange(GROUPS), "type": "group"}, user)}
+            case _:
+                channel = {"id": -3001 - chance.randrange(CHANNELS), "type": "channel"}
+                yield {"channel_post": _message(number, channel, None)}
+
+
+def _message(number: int, chat: Update, user: int | None) -> Update:
+    sender = {} if user is None else {"from": {"id": user, "is_bot": False, "first_name": f"User {user}"}}
+    return {"message_id": number, **sender, "chat": chat, "date": int(time.time()), "text": f"hello #{number}"}
+
+
+class Feed(threading.Thread):
+    """Sends them at a rate, from `start` until `end`."""
+
+    def __init__(self, telegram: Simulator, seed: int, rate: float) -> None:
+        super().__init__(name="feed", daemon=True)
+        self._telegram = telegram
+        self._updates = updates(seed)
+        self._rate = rate
+        self._ended = threading.Event()
+        self.sent = 0
+
+    def run(self) -> None:
+        began_s = time.monotonic()
+        while not self._ended.wait(STEP_S):
+            due = int((time.monotonic() - began_s) * self._rate) - self.sent
+            if due > 0:
+                self._telegram.push(*[next(self._updates) for _ in range(due)])
+                self.sent += due
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()

@@ -1,0 +1,114 @@
+"""Who held which message, with which fence, from when until when: read from Redis' append-only file.
+
+Redis writes down what every script changed, in the order it happened, and a fence is the time (µs) of the hand-out or
+the take-back that made it. So the file is the one witness that neither worker nor handler can argue with. Promises to
+read it to its last whole command. A settle has no time in there: it ends a hold and takes nothing from its holder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from tasks.lanes.keys import MESSAGE
+
+FOREVER = float("inf")
+LOOK_EVERY_S = 0.2
+
+
+@dataclass
+class Hold:
+    """One hand-out of an update. From `until_s` on its fence is refused."""
+
+    update: int
+    fence: str
+    holder: str  # host:pid:…, of the worker's main process
+    until_s: float = FOREVER
+
+    @property
+    def from_s(self) -> float:
+        return int(self.fence) / 1e6
+
+    @property
+    def pid(self) -> int:
+        return int(self.holder.split(":")[1])
+
+
+Holds = dict[tuple[int, str], Hold]
+
+
+def holds_in(commands: Iterable[list[bytes]]) -> Holds:
+    """Every hold, by update id and fence."""
+    holds: Holds = {}
+    current: dict[int, Hold] = {}
+    for name, *arguments in commands:
+        if not arguments or not arguments[0].startswith(MESSAGE.encode()):
+            continue
+        update = int(arguments[0].rpartition(b":")[2])
+        if name.upper() in (b"DEL", b"UNLINK"):
+            current.pop(update, None)
+            continue
+        fields = dict(zip(arguments[1::2], arguments[2::2], strict=False)) if name.upper() == b"HSET" else {}
+        if b"fence" not in fields:
+            continue
+        fence = fields[b"fence"].decode()
+        if ended := current.pop(update, None):
+            ended.until_s = int(fence) / 1e6
+        if fields.get(b"state") == b"leased":
+            holder = fields.get(b"holder", b"").decode()
+            current[update] = holds[update, fence] = Hold(update, fence, holder)
+    return holds
+
+
+def commands_in(file: BinaryIO) -> Iterator[list[bytes]]:
+    """Name and arguments of each command; stops where the file was cut off by a kill."""
+    while (line := file.readline()).endswith(b"\r\n"):
+        if line.startswith(b"#"):  # a comment with the time
+            continue
+        command = []
+        for _ in range(int(line[1:])):
+            size = int(file.readline()[1:] or -1)
+            argument = file.read(size + 2)
+            if size < 0 or len(argument) < size + 2:
+                return
+            command.append(argument[:-2])
+        yield command
+
+
+class Ledger(threading.Thread):
+    """Keeps every append-only file of a server by a second link, for the server removes those it has rewritten."""
+
+    def __init__(self, server: Path, folder: Path) -> None:
+        super().__init__(name="ledger", daemon=True)
+        self._server = server
+        self._folder = folder
+        self._ended = threading.Event()
+        folder.mkdir(exist_ok=True)
+
+    def run(self) -> None:
+        while not self._ended.wait(LOOK_EVERY_S):
+            self._keep()
+
+    def read(self) -> Holds:
+        """Ends it."""
+        self._ended.set()
+        self.join()
+        self._keep()
+        return holds_in(self._commands())
+
+    def _keep(self) -> None:
+        for file in self._server.glob("appendonlydir/*.incr.aof"):
+            kept = self._folder / file.name
+            if not kept.exists():
+                with contextlib.suppress(FileNotFoundError):
+                    os.link(file, kept)
+
+    def _commands(self) -> Iterator[list[bytes]]:
+        for path in sorted(self._folder.iterdir(), key=lambda path: int(path.name.split(".")[-3])):
+            with path.open("rb") as file:
+                yield from commands_in(file)

@@ -1,0 +1,16 @@
+"""One thing that must not have happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Offence:
+    """A sentence, and the updates whose history shows it."""
+
+    text: str
+    updates: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,80 @@
+"""Whether updates of one key ran in order, one at a time, and all of them: pure.
+
+An update is *finished* at the first end of a run that still held its lease; poison, which never ends, when it ran for
+the last time. Promises to find, for every key: an update that never finished (lost); one that started before an earlier
+one had finished, or again after a later one had started (out of order); two runs at the same time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from chaos import poison
+from chaos.ledger import FOREVER
+from chaos.offence import Offence
+from chaos.records import Run
+
+
+def finished(runs: Iterable[Run]) -> dict[int, float]:
+    """When each update was done."""
+    ends: dict[int, float] = {}
+    for run in runs:
+        if poison.is_poison(run.update):
+            ends[run.update] = max(ends.get(run.update, 0.0), run.busy_until_s)
+        elif run.outcome == "end" and run.end_s <= run.valid_until_s:
+            ends[run.update] = min(ends.get(run.update, FOREVER), run.end_s)
+    return ends
+
+
+def lost(expected: Iterable[int], ends: dict[int, float], buried: frozenset[int] | None) -> list[Offence]:
+    """Buried poison need never have run: its worker may have died before the first line, each time."""
+    gone = {update for update in buried or () if poison.is_poison(update)}
+    return [Offence(f"{u} never finished", (u,)) for u in expected if u not in ends and u not in gone]
+
+
+def out_of_order(runs: Iterable[Run], ends: dict[int, float]) -> list[Offence]:
+    return [offence for key, of_key in sorted(_by_key(runs).items()) for offence in _disorder(key, of_key, ends)]
+
+
+def overlaps(runs: Iterable[Run]) -> list[Offence]:
+    return [offence for key, of_key in sorted(_by_key(runs).items()) for offence in _beside(key, of_key)]
+
+
+def _by_key(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    by_key: dict[str, list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: run.start_s):
+        for key in run.keys:
+            by_key[key].append(run)
+    return by_key
+
+
+def _disorder(key: str, runs: Sequence[Run], ends: dict[int, float]) -> list[Offence]:
+    """In the order of their starts, updates may only grow, and each must have waited for the one before it."""
+    offences = []
+    latest: Run | None = None
+    for run in runs:
+        if latest is not None and run.update < latest.update:
+            text = f"{key}: {run.update} started at {run.start_s:.3f}, after {latest.update} had started"
+            offences.append(Offence(text, (run.update, latest.update)))
+        elif latest is not None and run.update > latest.update and ends.get(latest.update, FOREVER) > run.start_s:
+            text = f"{key}: {run.update} started at {run.start_s:.3f}, before {latest.update} was finished"
+            offences.append(Offence(text, (latest.update, run.update)))
+        if latest is None or run.update >= latest.update:
+            latest = run
+    return offences
+
+
+def _beside(key: str, runs: Sequence[Run]) -> list[Offence]:
+    offences = []
+    busy: Run | None = None
+    for run in runs:
+        if busy is not None and run.start_s < busy.busy_until_s:
+            text = (
+                f"{key}: {run.update} started at {run.start_s:.3f} in process {run.pid}, "
+                f"while {busy.update} ran in {busy.pid} until {busy.busy_until_s:.3f}"
+            )
+            offences.append(Offence(text, (busy.update, run.update)))
+        if busy is None or run.busy_until_s > busy.busy_until_s:
+            busy = run
+    return offences

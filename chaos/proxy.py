@@ -1,0 +1,130 @@
+"""A network between the parts that can be cut: one TCP link for each part and each server it talks to.
+
+Promises that a cut resets every open connection, and that a hole forwards nothing, though it accepts, until it is
+healed. What went into a hole to Redis comes out when it is healed, late, as TCP repeats what was not acknowledged: a
+zombie's words, which the fences must refuse. What went into a hole to Telegram is lost, and its connections are reset:
+Telegram knows no fences, so what is sent in time and arrives late could be told apart by nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+HOST = "127.0.0.1"
+CHUNK = 1 << 16
+_RESET = struct.pack("ii", 1, 0)  # socket(7), SO_LINGER: close with a reset
+
+
+class Link:
+    """One listening port, forwarded to `target`. Only the network's own loop touches it."""
+
+    def __init__(self, target: int, *, arrives_late: bool) -> None:
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._target = target
+        self._arrives_late = arrives_late
+        self._is_open = asyncio.Event()
+        self._is_open.set()
+        self._connections: dict[asyncio.Task[Any], list[asyncio.StreamWriter]] = {}
+
+    async def listen(self) -> None:
+        self._server = await asyncio.start_server(self._connected, HOST, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        if self._server:
+            self._server.close()
+        self.cut()
+
+    def cut(self) -> None:
+        for task, writers in self._connections.items():
+            for writer in writers:
+                _reset(writer)
+            task.cancel()
+
+    def hole(self) -> None:
+        self._is_open.clear()
+
+    def heal(self) -> None:
+        if not self._arrives_late and not self._is_open.is_set():
+            self.cut()
+        self._is_open.set()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - it runs in one
+        writers = self._connections[task] = [writer]
+        try:
+            await self._is_open.wait()
+            far_reader, far_writer = await asyncio.open_connection(HOST, self._target)
+            writers.append(far_writer)
+            pumps = {asyncio.ensure_future(self._pump(*way)) for way in ((reader, far_writer), (far_reader, writer))}
+            try:
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for pump in pumps:
+                    pump.cancel()
+        except (OSError, asyncio.CancelledError):
+            pass  # the server is away, or the link was cut
+        finally:
+            del self._connections[task]
+            for each in writers:
+                each.close()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(CHUNK):
+                await self._is_open.wait()
+                writer.write(data)
+                await writer.drain()
+
+
+class Network:
+    """All links, in a thread with a loop of its own; other threads speak to it by `tell`."""
+
+    def __init__(self) -> None:
+        self._links: list[Link] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
+        self._thread.start()
+
+    def link(self, target: int, *, arrives_late: bool) -> Link:
+        async def made() -> Link:
+            link = Link(target, arrives_late=arrives_late)
+            await link.listen()
+            self._links.append(link)
+            return link
+
+        return self._await(made())
+
+    def tell(self, act: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(act)
+
+    def end(self) -> None:
+        async def all_ended() -> None:
+            for link in self._links:
+                link.close()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        self._await(all_ended())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _await(self, step: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(step, self._loop).result()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()

@@ -1,0 +1,138 @@
+"""What a chaos run leaves behind, as values: runs of the handler, the calls Telegram received, the blows.
+
+Promises nothing about right or wrong; checker.py judges. All times are those of the machine's clock, which Redis' TIME
+is too: seconds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaos.ledger import FOREVER, Holds
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Call:
+    """One ctx.call of a run. `outcome` is "answered", "failed", or "died" with its process."""
+
+    number: int
+    began_s: float
+    outcome: str = "died"
+
+
+@dataclass
+class Run:
+    """One time that a handler ran. It ends when it says so, or when its process was killed."""
+
+    name: str
+    update: int
+    keys: tuple[str, ...]
+    pid: int
+    fence: str | None
+    start_s: float
+    end_s: float = FOREVER
+    outcome: str = "died"  # or "end", "raise", "die" (killed itself), "failed" (a call raised)
+    valid_until_s: float = FOREVER  # from then on somebody else may have it
+    calls: dict[int, Call] = field(default_factory=dict)
+
+    @property
+    def is_late(self) -> bool:
+        """Frozen between its look at the lease and its first line."""
+        return self.start_s > self.valid_until_s
+
+    @property
+    def busy_until_s(self) -> float:
+        return min(self.end_s, self.valid_until_s)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A call that Telegram carried out."""
+
+    at_s: float
+    update: int
+    number: int
+    run: str | None
+    fence: str | None
+
+
+@dataclass(frozen=True)
+class Blow:
+    """`pids` are those that it killed, `for_s` how long it lasted."""
+
+    at_s: float
+    what: str
+    whom: str
+    for_s: float = 0.0
+    pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All there is to judge by. `holds` None: a system without fences, whose hand-outs last `lease_s`."""
+
+    runs: Sequence[Run]
+    effects: Sequence[Effect]
+    blows: Sequence[Blow]
+    expected: Sequence[int]
+    buried: frozenset[int] | None
+    holds: Holds | None
+
+
+def runs_in(records: Iterable[Record], blows: Sequence[Blow], holds: Holds | None, lease_s: float) -> list[Run]:
+    """The runs of a history, in the order of their first lines."""
+    runs: dict[str, Run] = {}
+    died: dict[int, list[float]] = defaultdict(list)
+    for blow in blows:
+        for pid in blow.pids:
+            died[pid].append(blow.at_s)
+    for record in records:
+        if record["what"] == "start":
+            runs[record["run"]] = _started(record, holds, lease_s)
+        else:
+            _went_on(runs[record["run"]], record)
+            if record["what"] == "die":
+                died[runs[record["run"]].pid].append(record["at_s"])
+    for run in runs.values():
+        if run.end_s == FOREVER:  # process ids come again
+            run.end_s = min((at_s for at_s in died[run.pid] if at_s >= run.start_s), default=FOREVER)
+    return list(runs.values())
+
+
+def _started(record: Record, holds: Holds | None, lease_s: float) -> Run:
+    fence, at_s = record["fence"], record["at_s"]
+    run = Run(record["run"], record["id"], tuple(record["keys"]), record["pid"], fence, at_s)
+    if holds is None:
+        run.valid_until_s = at_s + lease_s
+    elif hold := holds.get((run.update, fence)):
+        run.valid_until_s = hold.until_s
+    return run
+
+
+def _went_on(run: Run, record: Record) -> None:
+    match record["what"]:
+        case "call":
+            run.calls[record["number"]] = Call(record["number"], record["at_s"])
+        case "called":
+            run.calls[record["number"]].outcome = "answered"
+        case "failed":
+            run.calls[record["number"]].outcome = "failed"
+            run.end_s, run.outcome = record["at_s"], "failed"
+        case outcome:
+            run.end_s, run.outcome = record["at_s"], outcome
+
+
+def effects_in(calls: Iterable[Record]) -> list[Effect]:
+    """The calls that a simulator received and carried out, by what chaos/bot.py put into them."""
+    return [_effect(call) for call in calls if call["ok"] and call["method"] == "sendMessage"]
+
+
+def _effect(call: Record) -> Effect:
+    params = call["params"]
+    update, _, number = params["text"].partition(".")
+    return Effect(call["at"], int(update), int(number), params.get("run"), params.get("fence"))

@@ -1,0 +1,55 @@
+"""How long a kill kept updates waiting: pure.
+
+For each kill that met updates in hand: from the kill until the last of them was started elsewhere. In hand is what the
+dead processes were running, and with fences also what their worker had been handed and not started.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from chaos.ledger import FOREVER, Hold
+from chaos.records import Blow, Evidence, Run
+
+
+def times_s(evidence: Evidence) -> list[float]:
+    """One for each kill that met something; an update that never ran again (buried) does not count."""
+    runs, starts, holds = _by_pid(evidence.runs), _starts(evidence.runs), _never_started(evidence)
+    times = []
+    for blow in evidence.blows:
+        held = {run.update for pid in blow.pids for run in runs[pid] if run.start_s <= blow.at_s <= run.end_s}
+        held |= {
+            hold.update for pid in blow.pids for hold in holds[pid] if hold.from_s <= blow.at_s < hold.until_s < FOREVER
+        }
+        waits_s = [start_s - blow.at_s for update in held if (start_s := _next(starts[update], blow)) is not None]
+        if waits_s:
+            times.append(max(waits_s))
+    return times
+
+
+def _next(starts_s: list[float], blow: Blow) -> float | None:
+    return min((start_s for start_s in starts_s if start_s > blow.at_s), default=None)
+
+
+def _by_pid(runs: Sequence[Run]) -> dict[int, list[Run]]:
+    by_pid: dict[int, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_pid[run.pid].append(run)
+    return by_pid
+
+
+def _starts(runs: Sequence[Run]) -> dict[int, list[float]]:
+    starts: dict[int, list[float]] = defaultdict(list)
+    for run in runs:
+        starts[run.update].append(run.start_s)
+    return starts
+
+
+def _never_started(evidence: Evidence) -> dict[int, list[Hold]]:
+    started = {(run.update, run.fence) for run in evidence.runs}
+    by_pid: dict[int, list[Hold]] = defaultdict(list)
+    for key, hold in (evidence.holds or {}).items():
+        if key not in started:
+            by_pid[hold.pid].append(hold)
+    return by_pid

@@ -1,0 +1,76 @@
+"""What a chaos run says at its end: a table in Markdown, and of what must not be, the shortest excerpt."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from chaos.checker import Verdict
+from chaos.offence import Offence
+from chaos.records import Evidence
+
+SHOWN = 10
+EXCERPT_LINES = 40
+
+Column = list[str]
+
+
+def table(columns: Sequence[tuple[str, Evidence, Verdict]]) -> str:
+    """One row for each figure, one column for each system."""
+    cells = [_cells(evidence, verdict) for _, evidence, verdict in columns]
+    rows = [["", *(name for name, _, _ in columns)], ["---"] * (len(columns) + 1)]
+    rows += [[figure, *(column[figure] for column in cells)] for figure in cells[0]]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in rows)
+
+
+def _cells(evidence: Evidence, verdict: Verdict) -> dict[str, str]:
+    return {
+        "blows; updates": f"{len(evidence.blows)}; {len(evidence.expected):,}",
+        **{kind: str(len(offences)) for kind, offences in verdict.offences.items()},
+        "sent twice, where a call was in flight at a blow": str(verdict.twice_in_flight),
+        "sent twice otherwise": str(verdict.twice_otherwise),
+        "finished more than once": str(verdict.duplicates),
+        "started late, without effect": str(verdict.late_starts),
+        "recovery after a kill, median; max": _recovery(verdict.recoveries_s),
+    }
+
+
+def _recovery(times_s: Sequence[float]) -> str:
+    if not times_s:
+        return "–"
+    return f"{statistics.median(times_s):.1f} s; {max(times_s):.1f} s ({len(times_s)} kills)"
+
+
+def complaints(verdict: Verdict, evidence: Evidence) -> str:
+    """The first offences of each kind, and the shortest excerpt that shows one."""
+    lines = []
+    for kind, offences in verdict.offences.items():
+        lines += [f"{kind}: {offence}" for offence in offences[:SHOWN]]
+    excerpts = [excerpt(offence, evidence) for found in verdict.offences.values() for offence in found[:SHOWN]]
+    return "\n".join([*lines, "", *min(excerpts, key=len)[:EXCERPT_LINES]])
+
+
+def excerpt(offence: Offence, evidence: Evidence) -> list[str]:
+    """All that is known of the updates of an offence, in the order of time; and the blows meanwhile."""
+    lines: list[tuple[float, str]] = []
+    for run in evidence.runs:
+        if run.update in offence.updates:
+            who = f"update {run.update}, run {run.name}"
+            lines.append((run.start_s, f"{who}: starts, on {' '.join(run.keys)}, fence {run.fence}"))
+            lines += [(c.began_s, f"{who}: calls {c.number}, {c.outcome}") for c in run.calls.values()]
+            lines.append((run.end_s, f"{who}: {run.outcome}"))
+    for (update, fence), hold in (evidence.holds or {}).items():
+        if update in offence.updates:
+            lines.append((hold.from_s, f"update {update}: handed to {hold.holder} with fence {fence}"))
+            lines.append((hold.until_s, f"update {update}: fence {fence} is taken back"))
+    for effect in evidence.effects:
+        if effect.update in offence.updates:
+            lines.append(
+                (effect.at_s, f"update {effect.update}: Telegram has its {effect.number} from run {effect.run}")
+            )
+    times = [at_s for at_s, _ in lines if at_s < float("inf")]
+    if times:
+        meanwhile = [blow for blow in evidence.blows if min(times) - blow.for_s - 1 < blow.at_s < max(times)]
+        lines += [(b.at_s, f"blow: {b.what} {b.whom} {f'for {b.for_s:.1f} s' if b.for_s else ''}") for b in meanwhile]
+    return [f"  {at_s:.3f}  {text}" if at_s < float("inf") else f"  never  {text}" for at_s, text in sorted(lines)]

@@ -1,0 +1,144 @@
+"""One chaos run: starts everything, feeds and strikes for a time, waits until all is calm, and gathers the evidence.
+
+Promises to end whatever it started, whatever happens in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+
+from chaos import bot
+from chaos.feed import Feed
+from chaos.fleet import Fleet
+from chaos.ledger import Ledger
+from chaos.plan import blows
+from chaos.proxy import HOST, Network
+from chaos.records import Evidence, Record, effects_in, runs_in
+from chaos.samples import Samples
+from chaos.strike import Striker
+from chaos.systems import System
+from sandbox import simulator
+from sandbox.server import start_server
+from sandbox.simulator import Simulator
+
+LEASE_S = 3.0
+SLOWEST_S = 0.5
+TEND_EVERY_S = 0.1
+
+
+@dataclass
+class Chaos:
+    """Everything that runs, in a folder of its own."""
+
+    system: System
+    folder: Path
+    telegram: Simulator
+    network: Network
+    fleet: Fleet
+    striker: Striker
+    ledger: Ledger
+    samples: Samples
+
+    def run(self, seconds: float, seed: int, rate: float) -> None:
+        """Until nothing is left to do, or for as long as that may take."""
+        for name in self.system.parts:
+            self.fleet.start(name)
+        feed = Feed(self.telegram, seed, rate)
+        feed.start()
+        ends_s = time.monotonic() + seconds
+        for planned in blows(seed, self.system):
+            if not self._tend_for(planned.pause_s, ends_s):
+                break
+            blow = self.striker.strike(planned)
+            print(f"{len(self.striker.blows):5}  {blow.what:15} {blow.whom}", flush=True)  # noqa: T201
+        feed.end()
+        self.striker.end()
+        self._wait_until_calm()
+        self.fleet.stop_everything()
+        self.samples.end()
+
+    def evidence(self) -> Evidence:
+        """All that was left behind. After `run`."""
+        holds = self.ledger.read() if self.system.lease_s is None else None
+        found = runs_in(self.history(), self.striker.blows, holds, self.system.lease_s or 0.0)
+        with Redis(port=self.striker.redis.port) as client:
+            buried = self.system.buried(client) if self.system.buried else None
+        return Evidence(
+            runs=found,
+            effects=effects_in(self.samples.calls),
+            blows=self.striker.blows,
+            expected=range(1, self.telegram.stats()["added"] + 1),
+            buried=buried,
+            holds=holds,
+        )
+
+    def history(self) -> Iterator[Record]:
+        with (self.folder / "history.jsonl").open() as lines:
+            yield from map(json.loads, lines)
+
+    def _tend_for(self, seconds: float, at_most_until_s: float) -> bool:
+        """False when the time is over."""
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            if time.monotonic() > at_most_until_s:
+                return False
+            self.fleet.tend()
+            time.sleep(TEND_EVERY_S)
+        return True
+
+    def _wait_until_calm(self) -> None:
+        ends_s = time.monotonic() + self.system.calm_within_s
+        while self.samples.look() != 0 and self._tend_for(TEND_EVERY_S, ends_s):
+            pass
+
+
+@contextmanager
+def chaos(system: System, folder: Path) -> Iterator[Chaos]:
+    """Redis, the simulator and the network are up; the parts are not yet."""
+    redis = start_server(folder / "redis")
+    telegram = simulator.start("1:CHAOS")
+    network = Network()
+    servers = {"redis": (redis.port, True), "telegram": (int(telegram.url.rpartition(":")[2]), False)}
+    links = {
+        (part, server): network.link(port, arrives_late=arrives_late)
+        for part in system.parts
+        for server, (port, arrives_late) in servers.items()
+    }
+    environments = {part: _environment(system, folder, telegram.token, links, part) for part in system.parts}
+    fleet = Fleet(system.parts, environments, folder)
+    striker = Striker(fleet, network, links, folder / "redis", redis, LEASE_S)
+    ledger = Ledger(folder / "redis", folder / "ledger")
+    samples = Samples(telegram, redis.port, system.pending)
+    ledger.start()
+    samples.start()
+    try:
+        yield Chaos(system, folder, telegram, network, fleet, striker, ledger, samples)
+    finally:
+        fleet.end()
+        network.end()
+        telegram.stop()
+        striker.redis.stop()
+
+
+def _environment(system: System, folder: Path, token: str, links: Any, part: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "BOT_TOKEN": token,
+        "BOT_API_URL": f"http://{HOST}:{links[part, 'telegram'].port}",
+        "BOT": "chaos.bot:handle",
+        "REDIS_URL": f"redis://{HOST}:{links[part, 'redis'].port}/0",
+        "ORDER_BY": system.order_by,
+        "LEASE_SECONDS": str(LEASE_S),
+        "RETRY_BACKOFF": "0.2",
+        bot.HISTORY: str(folder / "history.jsonl"),
+        bot.SLOWEST_S: str(SLOWEST_S),
+    }

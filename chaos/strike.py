@@ -1,0 +1,107 @@
+"""Carries out the blows of a plan on a running chaos.
+
+Promises that a blow which lasts (a freeze, a hole) ends by itself, while others go on: they meet.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from chaos.fleet import Fleet
+from chaos.plan import Planned
+from chaos.proxy import Link, Network
+from chaos.records import Blow
+from sandbox.server import Server, start_server
+
+#: The longest freeze or hole, in leases: some are shorter than a lease, most are longer.
+LONGEST_LEASES = 2.0
+#: Redis frozen: long enough for every lease to run out, and for clients to give up.
+LONGEST_LEASES_OF_REDIS = 1.5
+
+
+@dataclass
+class Striker:
+    """`links` by part and server ("redis", "telegram")."""
+
+    fleet: Fleet
+    network: Network
+    links: dict[tuple[str, str], Link]
+    folder: Path
+    redis: Server
+    lease_s: float
+    blows: list[Blow] = field(default_factory=list)
+    _ends: list[threading.Timer] = field(default_factory=list)
+
+    def strike(self, planned: Planned) -> Blow:
+        """And remember it."""
+        at_s = time.time()
+        for_s, pids = 0.0, tuple[int, ...]()
+        if planned.whom == "redis":
+            for_s = self._on_redis(planned)
+        elif planned.what.startswith(("cut_", "hole_")):
+            for_s = self._on_link(planned)
+        elif planned.what == "freeze":
+            for_s = self._lasting(planned, LONGEST_LEASES, lambda: self.fleet.thaw(planned.whom))
+            self.fleet.freeze(planned.whom)
+        elif planned.what == "stop":
+            self.fleet.stop(planned.whom)
+        elif planned.what == "kill_child":
+            pids = self.fleet.kill_child(planned.whom, planned.amount)
+        else:
+            pids = (
+                self.fleet.kill_all(planned.whom) if planned.what == "kill_all" else self.fleet.kill_main(planned.whom)
+            )
+        self.blows.append(Blow(at_s, planned.what, planned.whom, for_s, pids))
+        return self.blows[-1]
+
+    def end(self) -> None:
+        """Wait until every blow that lasts is over."""
+        for timer in self._ends:
+            timer.join()
+
+    def _on_link(self, planned: Planned) -> float:
+        what, _, server = planned.what.partition("_")
+        link = self.links[planned.whom, server]
+        if what == "cut":
+            self.network.tell(link.cut)
+            return 0.0
+        self.network.tell(link.hole)
+        return self._lasting(planned, LONGEST_LEASES, lambda: self.network.tell(link.heal))
+
+    def _on_redis(self, planned: Planned) -> float:
+        with suppress(RedisError), Redis(port=self.redis.port, socket_timeout=1.0) as client:
+            match planned.what:
+                case "kill":
+                    self.redis.kill()
+                    self.redis = start_server(self.folder, port=self.redis.port)
+                case "freeze":
+                    frozen = self.redis.pid
+                    os.kill(frozen, signal.SIGSTOP)
+                    return self._lasting(planned, LONGEST_LEASES_OF_REDIS, lambda: _thaw(frozen))
+                case "cut":
+                    client.client_kill_filter(_type="normal", skipme=True)
+                case "forget_scripts":
+                    client.script_flush()
+        return 0.0
+
+    def _lasting(self, planned: Planned, longest_leases: float, end: Callable[[], None]) -> float:
+        for_s = planned.amount * longest_leases * self.lease_s
+        timer = threading.Timer(for_s, end)
+        timer.start()
+        self._ends.append(timer)
+        return for_s
+
+
+def _thaw(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,84 @@
+"""What Telegram received, held against who was allowed to speak: pure.
+
+A call is by a stale holder when its fence had been taken back before it arrived, or another run on one of its keys had
+already started. Promises to find such a call unless it came within ARRIVES_WITHIN_S of the moment it lost its right: so
+long may a call that was sent in time be on its way. A message sent twice is excused only by a run before it whose
+own call of that message had no answer: nobody can know whether it arrived.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from chaos.offence import Offence
+from chaos.records import Effect, Evidence, Run
+
+ARRIVES_WITHIN_S = 0.25
+
+
+def stale(evidence: Evidence) -> list[Offence]:
+    runs = {run.name: run for run in evidence.runs}
+    starts = _starts(evidence.runs)
+    offences = []
+    for effect in evidence.effects:
+        run = runs.get(effect.run or "")
+        why = (
+            "does not say whose it is"
+            if run is None
+            else _why_stale(effect, run, evidence) or _late(effect, run, starts)
+        )
+        if why:
+            text = f"{effect.update}: its message {effect.number}, received at {effect.at_s:.3f}, {why}"
+            offences.append(Offence(text, (effect.update,)))
+    return offences
+
+
+def _why_stale(effect: Effect, run: Run, evidence: Evidence) -> str | None:
+    if evidence.holds is None:
+        return None
+    hold = evidence.holds.get((effect.update, effect.fence or ""))
+    if hold is None or effect.fence != run.fence:
+        return f"came with the fence {effect.fence}, which was never given to it"
+    if effect.at_s > hold.until_s + ARRIVES_WITHIN_S:
+        return f"came with a fence that was taken back at {hold.until_s:.3f}"
+    return None
+
+
+def _starts(runs: Iterable[Run]) -> dict[str, list[tuple[float, str, int]]]:
+    starts: dict[str, list[tuple[float, str, int]]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: run.start_s):
+        for key in run.keys:
+            starts[key].append((run.start_s, run.name, run.update))
+    return starts
+
+
+def _late(effect: Effect, run: Run, starts: dict[str, list[tuple[float, str, int]]]) -> str | None:
+    """Whether the next run on one of its keys had begun."""
+    for key in run.keys:
+        place = bisect_right(starts[key], (run.start_s, run.name, run.update))
+        if place < len(starts[key]):
+            next_s, _, update = starts[key][place]
+            if effect.at_s > next_s + ARRIVES_WITHIN_S:
+                return f"came after {update} had started on {key} at {next_s:.3f}"
+    return None
+
+
+def sent_twice(effects: Sequence[Effect], runs: Sequence[Run]) -> tuple[list[Effect], list[Effect]]:
+    """What was sent beyond the first time: where a call was in flight at a blow, and otherwise."""
+    by_name = {run.name: run for run in runs}
+    unknown = {
+        (run.update, call.number, run.name) for run in runs for call in run.calls.values() if call.outcome != "answered"
+    }
+    sent: dict[tuple[int, int], list[Effect]] = defaultdict(list)
+    in_flight: list[Effect] = []
+    otherwise: list[Effect] = []
+    for effect in sorted(effects, key=lambda effect: effect.at_s):
+        before = sent[effect.update, effect.number]
+        if before:
+            excused = any((each.update, each.number, each.run) in unknown for each in before)
+            (in_flight if excused else otherwise).append(effect)
+        if effect.run in by_name:
+            before.append(effect)
+    return in_flight, otherwise

@@ -1,0 +1,89 @@
+"""Histories made by hand, told run by run."""
+
+from __future__ import annotations
+
+from chaos.checker import Verdict, check
+from chaos.ledger import FOREVER, Hold, Holds
+from chaos.records import Blow, Effect, Evidence, Record, runs_in
+
+#: Of a system without fences.
+LEASE_S = 10.0
+
+
+class Story:
+    """Writes records as chaos/bot.py does, and a ledger beside them. A fence is the time of a hand-out, as in Redis."""
+
+    def __init__(self, *, fences: bool = True) -> None:
+        self.records: list[Record] = []
+        self.holds: Holds | None = {} if fences else None
+        self.effects: list[Effect] = []
+        self.blows: list[Blow] = []
+        self.buried: set[int] = set()
+        self._runs = 0
+
+    def run(
+        self,
+        update: int,
+        from_s: float,
+        to_s: float | None = None,
+        *,
+        pid: int = 1,
+        keys: tuple[str, ...] = ("chat:7",),
+        end: str = "end",
+        taken_back_s: float = FOREVER,
+        says: tuple[float, ...] = (),
+        unanswered: bool = False,
+    ) -> Story:
+        """Without `to_s` it never ends by itself. `says`: when Telegram receives its messages 0, 1, …"""
+        self._runs += 1
+        name, fence = str(self._runs), self._handed_out(update, from_s, pid, taken_back_s)
+        self._write(name, update, "start", from_s, keys=list(keys), pid=pid, fence=fence)
+        for number, at_s in enumerate(says):
+            self._write(name, update, "call", at_s, number=number)
+            if not unanswered:
+                self._write(name, update, "called", at_s, number=number)
+            self.effects.append(Effect(at_s, update, number, name, fence))
+        if to_s is not None:
+            self._write(name, update, end, to_s)
+        return self
+
+    def kills(self, pid: int, at_s: float) -> Story:
+        self.blows.append(Blow(at_s, "kill_all", "prefork", 0.0, (pid,)))
+        return self
+
+    def buries(self, *updates: int) -> Story:
+        self.buried.update(updates)
+        return self
+
+    def handed_out(self, update: int, at_s: float, *, pid: int = 1, taken_back_s: float = FOREVER) -> Story:
+        """And never started."""
+        self._handed_out(update, at_s, pid, taken_back_s)
+        return self
+
+    def evidence(self, *expected: int) -> Evidence:
+        return Evidence(
+            runs=runs_in(self.records, self.blows, self.holds, LEASE_S),
+            effects=self.effects,
+            blows=self.blows,
+            expected=expected,
+            buried=None if self.holds is None else frozenset(self.buried),
+            holds=self.holds,
+        )
+
+    def judged(self, *expected: int) -> Verdict:
+        return check(self.evidence(*expected))
+
+    def offences(self, *expected: int) -> dict[str, int]:
+        """How many of each kind, of those that there are."""
+        found = self.judged(*expected).offences
+        return {kind: len(offences) for kind, offences in found.items() if offences}
+
+    def _handed_out(self, update: int, at_s: float, pid: int, taken_back_s: float) -> str | None:
+        if self.holds is None:
+            return None
+        fence = f"{at_s * 1e6:.0f}"
+        self.holds[update, fence] = Hold(update, fence, f"here:{pid}:1", taken_back_s)
+        return fence
+
+    def _write(self, run: str, update: int, what: str, at_s: float, **more: object) -> None:
+        self.records.append({"at_s": at_s, "id": update, "run": run, "what": what, **more})

@@ -1,0 +1,64 @@
+"""Who held what is read from what Redis itself wrote, also after it was killed or rewrote its file."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from chaos.ledger import FOREVER, Ledger, commands_in, holds_in
+from sandbox.server import Server, start_server
+from tasks.lanes.commands import NewMessage
+from tasks.lanes.store import Store
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with start_server(tmp_path / "redis", extra=["--aof-timestamp-enabled", "yes"]) as server:
+        yield server
+
+
+def message(number: int) -> NewMessage:
+    return NewMessage(id=f"1:{number}", queue="updates.0", stored=b"{}", lanes=["1/chat:7"])
+
+
+def test_every_hand_out_and_when_it_was_taken_back(server: Server, tmp_path: Path) -> None:
+    # Given two updates of one lane; the first was handed out, given back, handed out again and settled
+    ledger = Ledger(tmp_path / "redis", tmp_path / "ledger")
+    ledger.start()
+    with Redis(port=server.port) as client:
+        store = Store(client)
+        store.append([message(1), message(2)])
+        [first] = store.turn(["updates.0"], holder="here:11:x", lease_ms=9000, room=1).leased
+        store.release([(first.id, first.fence)])
+        client.bgrewriteaof()  # the server will remove what it has written so far
+        [again] = store.turn(["updates.0"], holder="here:22:x", lease_ms=9000, room=1).leased
+        settles = [(again.id, again.fence)]
+        [second] = store.turn(["updates.0"], holder="here:22:x", lease_ms=9000, room=1, settles=settles).leased
+    server.kill()
+
+    holds = ledger.read()
+
+    # Then the first hold ended before the second began, and nobody took anything from the others
+    assert list(holds) == [(1, first.fence), (1, again.fence), (2, second.fence)]
+    assert [hold.pid for hold in holds.values()] == [11, 22, 22]
+    assert int(first.fence) / 1e6 < holds[1, first.fence].until_s < int(again.fence) / 1e6
+    assert [hold.until_s for hold in list(holds.values())[1:]] == [FOREVER, FOREVER]
+
+
+def test_it_reads_to_the_last_whole_command() -> None:
+    whole = b"*5\r\n$4\r\nHSET\r\n$15\r\nlanes:message:1\r\n$5\r\nstate\r\n$6\r\nleased\r\n$1\r\n\r\r\n"
+
+    for cut in range(len(whole)):
+        assert len(list(commands_in(io.BytesIO(whole + whole[:cut])))) == 1
+
+
+def test_other_keys_and_other_fields_are_nobody_s_hold() -> None:
+    commands = [
+        [b"HSET", b"lanes:message:1:5", b"state", b"waiting"],
+        [b"SET", b"lanes:body:1:5", b"x"],
+        [b"EXEC"],
+    ]
+
+    assert holds_in(commands) == {}

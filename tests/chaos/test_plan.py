@@ -1,0 +1,36 @@
+"""The same seed means the same run, as far as a program can say."""
+
+from itertools import islice
+
+from chaos import poison
+from chaos.feed import updates
+from chaos.plan import blows
+from chaos.systems import LANES, RECIPE
+from tasks.routing import keys_of
+
+
+def test_the_same_seed_gives_the_same_blows() -> None:
+    first, same, other = (list(islice(blows(seed, LANES), 50)) for seed in (1, 1, 2))
+
+    assert first == same != other
+
+
+def test_every_kind_of_blow_is_dealt_to_every_part() -> None:
+    for system in (LANES, RECIPE):
+        dealt = {(blow.what, blow.whom) for blow in islice(blows(1, system), 2_000)}
+        assert {whom for _, whom in dealt} == {*system.parts, "redis"}
+        assert {what for what, whom in dealt if whom in system.workers} >= {"kill_all", "hole_redis", "cut_telegram"}
+
+
+def test_updates_stand_in_one_or_two_lanes_that_cross() -> None:
+    keys = [tuple(keys_of({"update_id": 1, **update}, "chat+user")) for update in islice(updates(1), 2_000)]
+
+    assert {len(each) for each in keys} == {1, 2}
+    users = {user: {chat for chat, *users in keys if user in users} for _, *pair in keys for user in pair}
+    assert all(len(chats) > 1 for chats in users.values())
+
+
+def test_most_updates_are_innocent() -> None:
+    poisoned = [number for number in range(1, 1001) if poison.is_poison(number)]
+
+    assert [poison.kills(number) for number in poisoned] == [False, True, False]

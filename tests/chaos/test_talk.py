@@ -1,0 +1,67 @@
+"""The judge must find calls of those who had no right to speak any more, and tell why a message came twice."""
+
+import pytest
+
+from tests.chaos.story import Story
+
+STALE = "effects by stale holders"
+
+
+def why(story: Story, *expected: int) -> str:
+    [offence] = story.judged(*expected).offences[STALE]
+    return str(offence)
+
+
+def test_a_call_after_the_fence_was_taken_back_is_stale_though_nobody_has_started_yet() -> None:
+    story = Story().run(1, 0.0, 8.0, taken_back_s=3.5, says=(4.0,)).run(1, 9.0, 9.5, pid=2)
+
+    assert story.offences(1) == {STALE: 1}
+    assert "taken back at 3.500" in why(story, 1)
+
+
+def test_a_call_that_was_on_its_way_when_the_fence_was_taken_back_is_none() -> None:
+    assert Story().run(1, 0.0, 8.0, taken_back_s=3.5, says=(3.7,)).run(1, 9.0, 9.5, pid=2).offences(1) == {}
+
+
+def test_a_call_after_the_next_of_its_lane_has_started_is_stale() -> None:
+    # A run that says it has ended, and speaks on: its fence was never taken back.
+    story = Story().run(1, 0.0, 1.0, says=(2.0,)).run(2, 1.0, 2.0, pid=2)
+
+    assert "after 2 had started on chat:7" in why(story, 1, 2)
+
+
+def test_without_fences_too() -> None:
+    story = Story(fences=False).run(1, 0.0, 12.0, says=(11.0,)).run(1, 10.5, 10.9, pid=2)
+
+    assert story.offences(1) == {STALE: 1}
+
+
+def test_a_fence_that_redis_never_gave_is_stale() -> None:
+    story = Story().run(1, 0.0, 1.0, says=(0.5,))
+    story.holds.clear()  # type: ignore[union-attr]
+
+    assert "never given" in why(story, 1)
+
+
+def test_a_call_must_say_whose_it_is() -> None:
+    story = Story().run(1, 0.0, 1.0, says=(0.5,))
+    story.records.clear()
+
+    assert "whose it is" in why(story.run(1, 2.0, 3.0), 1)
+
+
+@pytest.mark.parametrize(("unanswered", "counts"), [(True, (1, 0)), (False, (0, 1))])
+def test_a_message_that_comes_twice_is_excused_by_a_call_without_an_answer(
+    unanswered: bool, counts: tuple[int, int]
+) -> None:
+    story = Story().run(1, 0.0, taken_back_s=3.5, says=(0.4,), unanswered=unanswered).kills(1, 0.5)
+
+    verdict = story.run(1, 4.0, 5.0, pid=2, says=(4.5,)).judged(1)
+
+    assert (verdict.twice_in_flight, verdict.twice_otherwise) == counts
+
+
+def test_the_same_message_of_two_updates_is_two_messages() -> None:
+    verdict = Story().run(1, 0.0, 1.0, says=(0.5, 0.6)).run(2, 1.0, 2.0, says=(1.5, 1.6)).judged(1, 2)
+
+    assert (verdict.twice_in_flight, verdict.twice_otherwise) == (0, 0)
