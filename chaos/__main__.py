@@ -37,15 +37,21 @@ def _run(system: System, keep: Path, arguments: argparse.Namespace) -> tuple[Evi
     folder = keep / system.name
     folder.mkdir(parents=True)
     with chaos(system, folder) as running:
-        running.run(arguments.seconds, arguments.seed, arguments.rate)
+        running.run(arguments.seconds, arguments.seed, arguments.rate, arguments.every)
         evidence = running.evidence()
         verdict = check(evidence)
         verdict.offences["did not stop"] = [Offence(text, ()) for text in running.fleet.hung]
-        picture = arguments.picture or folder / "picture.svg"
+        picture = _named_after(system, arguments) or folder / "picture.svg"
         picture.write_text(draw(evidence, running.samples.backlog, f"{system.name}, seed {arguments.seed}"))
     if arguments.keep or arguments.picture:
         print(f"picture: {picture}")  # noqa: T201
     return evidence, verdict
+
+
+def _named_after(system: System, arguments: argparse.Namespace) -> Path | None:
+    """Of two pictures the second is the recipe's."""
+    path: Path | None = arguments.picture
+    return path.with_stem(f"{path.stem}-{system.name}") if path and arguments.both else path
 
 
 def _arguments() -> argparse.Namespace:
@@ -53,6 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to strike (default: 60)")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000, help="of the plan (default: the clock)")
     parser.add_argument("--rate", type=float, default=30.0, help="updates per second (default: 30)")
+    parser.add_argument("--every", type=float, default=2.0, help="seconds between two blows, mean (default: 2)")
     parser.add_argument("--recipe", action="store_true", help="not lanes, but hash-routed queues on stock Celery")
     parser.add_argument("--both", action="store_true", help="lanes, then the recipe, side by side; lanes are judged")
     parser.add_argument("--keep", type=Path, help="a new folder for the history and the logs (default: none is kept)")

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 
 from chaos.systems import System
 
-#: The shortest and longest pause between two blows, seconds.
-PAUSE_S = (0.5, 2.5)
-
 OF_WORKERS = ("kill_all", "kill_main", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
 OF_POLLERS = ("kill_all", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
 OF_REDIS = ("kill", "freeze", "cut", "forget_scripts")
@@ -26,10 +23,11 @@ class Planned:
     amount: float
 
 
-def blows(seed: int, system: System) -> Iterator[Planned]:
+def blows(seed: int, system: System, every_s: float) -> Iterator[Planned]:
+    """For ever, one every `every_s` seconds on the average."""
     chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
     while True:
-        pause_s = chance.uniform(*PAUSE_S)
+        pause_s = chance.uniform(0.3, 1.7) * every_s
         match chance.choices(["worker", "child", "poller", "redis"], weights=[6, 2, 2, 2])[0]:
             case "worker":
                 what, whom = chance.choice(OF_WORKERS), chance.choice(list(system.workers))

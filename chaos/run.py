@@ -48,14 +48,14 @@ class Chaos:
     ledger: Ledger
     samples: Samples
 
-    def run(self, seconds: float, seed: int, rate: float) -> None:
+    def run(self, seconds: float, seed: int, rate: float, every_s: float) -> None:
         """Until nothing is left to do, or for as long as that may take."""
         for name in self.system.parts:
             self.fleet.start(name)
         feed = Feed(self.telegram, seed, rate)
         feed.start()
         ends_s = time.monotonic() + seconds
-        for planned in blows(seed, self.system):
+        for planned in blows(seed, self.system, every_s):
             if not self._tend_for(planned.pause_s, ends_s):
                 break
             blow = self.striker.strike(planned)

@@ -141,3 +141,16 @@ def test_a_webhook_is_remembered(simulator: Simulator, bot: Caller) -> None:
     }
     bot.result("deleteWebhook", drop_pending_updates=True)
     assert bot.result("getWebhookInfo") == {**none, "pending_update_count": 0}
+
+
+def test_calls_are_numbered_so_that_only_the_newest_may_be_asked_for(simulator: Simulator, bot: Caller) -> None:
+    for text in ("one", "two", "three"):
+        bot("sendMessage", chat_id=5, text=text)
+    bot("getMe")
+
+    assert [(call["number"], call["params"]["text"]) for call in simulator.calls("sendMessage", after=1)] == [
+        (2, "two"),
+        (3, "three"),
+    ]
+    assert [call["method"] for call in simulator.calls(after=3)] == ["getMe"]
+    assert simulator.calls(after=4) == []
