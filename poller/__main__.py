@@ -1,7 +1,7 @@
 """The command line: reads arguments and settings, runs one command, gives its exit code.
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 when Telegram refuses the token or Redis cannot carry lanes, 2 for a wrong
-setting or argument. Builds nothing itself: poller.building does.
+Exit codes: 0 after SIGTERM or SIGINT, 1 when Telegram refuses the token, Redis cannot carry lanes or a port is taken,
+2 for a wrong setting or argument. Builds nothing itself: poller.building does.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from poller.building import poller_of
 from poller.log import start_logging
 from poller.many import poll_all
 from poller.stop import Stop, Stopping
+from poller.webhook import command as webhook
 from settings import Settings, SettingsError, load
 from tasks.lanes.errors import ServerUnfit
 from tasks.routing import OrderByError, order_of
@@ -51,6 +52,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     polling = commands.add_parser("poll", help="by long polling (what it does without a command)", parents=[common])
     polling.set_defaults(run=_poll)
+    webhook.add_to(commands, common)
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""The three Bot API calls of the poller, and what can be wrong with them.
+"""The Bot API calls of the poller, and what can be wrong with them.
 
 Promises that the bot token is in no error, neither in its text nor in an exception it hangs on to: the token is a
 part of every URL, and `requests` puts URLs into its exceptions.
@@ -39,7 +39,7 @@ class Telegram:
 
     def username(self) -> str:
         """Who the token is for. Raises TokenRefusedError, TelegramTroubleError."""
-        return str(self._call("getMe").get("username"))
+        return str(self.call("getMe").get("username"))
 
     def updates(self, offset: int | None, timeout_s: int) -> list[Any]:
         """The next batch, empty when none came within `timeout_s`. Raises TokenRefusedError, TelegramTroubleError.
@@ -50,7 +50,7 @@ class Telegram:
         if offset is not None:
             wanted["offset"] = offset
         try:
-            updates = self._call("getUpdates", wanted, self._answer_within_s + timeout_s)
+            updates = self.call("getUpdates", wanted, self._answer_within_s + timeout_s)
         except ConflictError:
             holder = self._holder()
         else:
@@ -64,17 +64,18 @@ class Telegram:
         A timeout of 0 leaves another poller's long poll alone: the server ends it only for one that waits.
         """
         wanted = {"offset": offset, "limit": 1, "timeout": 0, **self._kinds}
-        self._call("getUpdates", wanted, CONFIRM_WITHIN_S)
+        self.call("getUpdates", wanted, CONFIRM_WITHIN_S)
 
     def _holder(self) -> str:
         """After a 409: who else gets this bot's updates."""
-        webhook = self._call("getWebhookInfo").get("url")
+        webhook = self.call("getWebhookInfo").get("url")
         if webhook:
-            return f"409, a webhook at {urlsplit(webhook).hostname} gets this bot's updates (deleteWebhook ends it)"
+            host = urlsplit(webhook).hostname
+            return f"409, a webhook at {host} gets this bot's updates (`python -m poller webhook delete` ends it)"
         return "409, another poller gets this bot's updates (its BOT_TOKEN is in use twice)"
 
-    def _call(self, method: str, wanted: dict[str, Any] | None = None, answer_within_s: float | None = None) -> Any:
-        """The `result` of the answer, a dict or list as the method has it."""
+    def call(self, method: str, wanted: dict[str, Any] | None = None, answer_within_s: float | None = None) -> Any:
+        """The `result` of any method, a dict or list as it has it. Raises TokenRefusedError, TelegramTroubleError."""
         response = self._post(method, orjson.dumps(wanted or {}), answer_within_s or self._answer_within_s)
         return result_of(response.status_code, response.content)
 

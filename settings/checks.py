@@ -4,11 +4,15 @@ Promises nothing about the sentence a user reads: that stands beside the setting
 """
 
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 ORDERS = ("chat", "chat+user", "topic", "user")
+
+#: Where Telegram's webhooks come from (core.telegram.org/bots/webhooks, "The short version").
+NAMED_NETWORKS = {"telegram": ("149.154.160.0/20", "91.108.4.0/22")}
 
 _KIND = re.compile(r"[a-z]+(_[a-z]+)*")
 _TOKEN = re.compile(r"[0-9]{1,19}:[A-Za-z0-9_-]{1,100}")
@@ -74,6 +78,15 @@ def kinds(text: Any) -> Any:
     named = tuple(dict.fromkeys(name for name in names if name))
     _require(bool(named) and all(_KIND.fullmatch(name) for name in named))
     return named
+
+
+def networks(text: Any) -> Any:
+    """A comma list of addresses and networks, as the networks that they are; a name stands for some."""
+    names = [name.strip() for name in text.split(",")] if isinstance(text, str) else list(text)
+    known = [known for name in names if name for known in NAMED_NETWORKS.get(name, (name,))]
+    found = tuple(dict.fromkeys(str(ip_network(name)) for name in known))
+    _require(bool(found))
+    return found
 
 
 def existing_file(path: Path) -> Path:

@@ -48,6 +48,7 @@ RedisAddress = Annotated[str, AfterValidator(checks.redis_address)]
 ImportPath = Annotated[str, AfterValidator(checks.import_path)]
 Order = Annotated[str, AfterValidator(checks.order)]
 Kinds = Annotated[tuple[str, ...], BeforeValidator(checks.kinds)]
+Networks = Annotated[tuple[str, ...], BeforeValidator(checks.networks)]
 ExistingFile = Annotated[Path, AfterValidator(checks.existing_file)]
 
 _MODULE_ATTRIBUTE = "module:attribute, such as examples.echo:handle"
@@ -146,12 +147,24 @@ class Settings(BaseSettings):
         None, "an address with http:// or https://, without a query", "The public address that Telegram sends to."
     )
     webhook_secret: WebhookSecret | None = _text(
-        None, "1 to 256 of A-Z a-z 0-9 _ -", "What Telegram says with every update to prove that it is Telegram."
+        None,
+        "1 to 256 of A-Z a-z 0-9 _ -",
+        "What Telegram says with every update to prove that it is Telegram. Unset: one that follows from BOT_TOKEN.",
     )
     webhook_host: str = _text(
         "127.0.0.1", "a host name or address", "Where the receiver listens: by default only behind a proxy, for TLS."
     )
     webhook_port: int = _number(8080, "", 1, 65_535, "Port that the receiver listens on.")
+    webhook_trusted_proxies: Annotated[Networks, NoDecode, Field(validate_default=True)] = _text(
+        "127.0.0.1,::1",
+        "a comma list of addresses and networks, such as 127.0.0.1,10.0.0.0/8",
+        "Proxies whose `X-Forwarded-For` is believed; from anyone else it is ignored.",
+    )
+    webhook_networks: Annotated[Networks | None, NoDecode] = _text(
+        None,
+        "a comma list of addresses and networks, such as telegram,10.0.0.0/8",
+        "Who may send updates at all; `telegram` stands for Telegram's networks. Unset: whoever knows the secret.",
+    )
 
     _blanks_are_unset = model_validator(mode="before")(checks.without_blanks)
 

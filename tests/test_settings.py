@@ -41,6 +41,8 @@ DEFAULTS = {
     "WEBHOOK_SECRET": None,
     "WEBHOOK_HOST": "127.0.0.1",
     "WEBHOOK_PORT": 8080,
+    "WEBHOOK_TRUSTED_PROXIES": ("127.0.0.1/32", "::1/128"),
+    "WEBHOOK_NETWORKS": None,
 }
 
 
@@ -84,6 +86,8 @@ def test_empty_and_blank_count_as_unset():
         ("UNCERTAIN_CALL", "skip", "skip"),
         ("REDIS_CA", __file__, Path(__file__)),
         ("WEBHOOK_URL", "https://bot.example.org/hook", "https://bot.example.org/hook"),
+        ("WEBHOOK_TRUSTED_PROXIES", "10.0.0.1, 10.1.0.0/16,10.0.0.1", ("10.0.0.1/32", "10.1.0.0/16")),
+        ("WEBHOOK_NETWORKS", "telegram,::1", ("149.154.160.0/20", "91.108.4.0/22", "::1/128")),
     ],
 )
 def test_right_values_are_taken(name, text, value):
@@ -134,6 +138,9 @@ def test_right_values_are_taken(name, text, value):
         ("UNCERTAIN_CALL", "maybe"),
         ("WEBHOOK_URL", "bot.example.org"),
         ("WEBHOOK_PORT", "0"),
+        ("WEBHOOK_TRUSTED_PROXIES", "nginx"),
+        ("WEBHOOK_NETWORKS", "10.0.0.1/8"),
+        ("WEBHOOK_NETWORKS", ","),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(name, text):

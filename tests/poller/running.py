@@ -19,13 +19,13 @@ OURS = {name.upper() for name in Settings.model_fields}
 class RunningPoller:
     """Reads its log as it is written; `lines` are those so far."""
 
-    def __init__(self, directory: Path, **settings: object) -> None:
+    def __init__(self, directory: Path, *arguments: str, **settings: object) -> None:
         """`settings` by their names in the environment; `directory` is where no .env is."""
         outside = {name: value for name, value in os.environ.items() if name not in OURS}
         env = {**outside, "NO_PROXY": "127.0.0.1", **{name: str(value) for name, value in settings.items()}}
         self.lines: list[str] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "poller"], cwd=directory, env=env, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "poller", *arguments], cwd=directory, env=env, stderr=subprocess.PIPE, text=True
         )
         self._reading = Thread(target=self._read, daemon=True)
         self._reading.start()

@@ -1,0 +1,137 @@
+"""The receiver as an ASGI app: a function of its hooks, one for each bot.
+
+Promises 200 only for what Redis holds durably, 503 with Retry-After for what it could not be brought to hold, and no
+other status above 499. Whoever has no secret gets an answer before anything of a body is read.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from poller.webhook.commits import NotDurableError
+from poller.webhook.door import MOST_BYTES, Door, Refused, length_of, update_of
+from poller.webhook.intake import HookIntake
+
+log = logging.getLogger("poller")
+
+#: For the whole of a body. Telegram is on a fast line, and so is a proxy.
+BODY_WITHIN_S = 10.0
+#: Telegram doubles its own pauses, up to a minute or two; it obeys this instead.
+RETRY_AFTER_S = 2
+#: Refusals are told at once, and then added up for so long.
+TELL_EVERY_S = 30.0
+
+
+def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> Starlette:
+    """`is_ready` may block for a moment: it is asked on a thread."""
+
+    async def healthz(request: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def readyz(request: Request) -> Response:
+        if await asyncio.to_thread(is_ready):
+            return PlainTextResponse("ready\n")
+        return PlainTextResponse("Redis does not answer\n", 503)
+
+    health = [Route("/healthz", healthz), Route("/readyz", readyz)]
+    return Starlette(routes=[*(Route(hook.path, hook, methods=["POST"]) for hook in hooks), *health])
+
+
+@dataclass
+class Hook:
+    """The endpoint of one bot."""
+
+    path: str
+    door: Door
+    intake: HookIntake
+    _refusals: "Refusals" = field(default_factory=lambda: Refusals(), init=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        client = scope["client"][0] if scope["client"] else None
+        refused = self.door.refusal(client, headers)
+        if refused:
+            return await self._refuse(refused, send, length_of(headers))
+        if not self.intake.has_room():
+            return await _not_now(send)
+        update = await _update_from(receive)
+        if isinstance(update, Refused):
+            return await self._refuse(update, send)
+        if update is None:
+            return None  # whoever sent half of it is gone
+        try:
+            await self.intake.add(update)
+        except NotDurableError:
+            return await _not_now(send)
+        # Dying here, Telegram sends it again, and it is dropped as seen.
+        return await _answer(send, 200)
+
+    async def _refuse(self, refused: Refused, send: Send, length: int = 0) -> None:
+        self._refusals.count(refused)
+        # What is left of a long body, or of one without an announced end, is not worth reading.
+        is_left = refused in (Refused.TOO_LONG, Refused.TOO_SLOW) or length > MOST_BYTES
+        headers = [(b"connection", b"close")] if is_left else []
+        await _answer(send, refused.status, refused.words, headers)
+
+
+async def _update_from(receive: Receive) -> Any | Refused | None:
+    """None: the sender hung up."""
+    try:
+        async with asyncio.timeout(BODY_WITHIN_S):
+            body = await _body(receive)
+    except TimeoutError:
+        return Refused.TOO_SLOW
+    if body is None:
+        return None
+    return update_of(body) if len(body) <= MOST_BYTES else Refused.TOO_LONG
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """No more of it than is needed to see that it is too long."""
+    body, has_more = b"", True
+    while has_more and len(body) <= MOST_BYTES:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body += message.get("body", b"")
+        has_more = message.get("more_body", False)
+    return body
+
+
+async def _not_now(send: Send) -> None:
+    await _answer(send, 503, "try again", [(b"retry-after", b"%d" % RETRY_AFTER_S)])
+
+
+async def _answer(send: Send, status: int, words: str = "", headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    body = f"{words}\n".encode() if words else b""
+    about = [(b"content-length", b"%d" % len(body)), *headers]
+    if body:
+        about.append((b"content-type", b"text/plain; charset=utf-8"))
+    await send({"type": "http.response.start", "status": status, "headers": about})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Refusals:
+    """One log line for the first refusal of its kind, then one every so often with how many there were."""
+
+    def __init__(self) -> None:
+        self._untold: Counter[Refused] = Counter()
+        self._told_at_s: dict[Refused, float] = {}
+
+    def count(self, refused: Refused) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._untold[refused] += 1
+        if now_s - self._told_at_s.get(refused, float("-inf")) < TELL_EVERY_S:
+            return
+        times = self._untold.pop(refused)
+        self._told_at_s[refused] = now_s
+        log.warning("refused with %d: %s (%d since last told)", refused.status, refused.words, times)

@@ -1,0 +1,68 @@
+"""Builds a receiver from settings.
+
+Promises that a setting that a receiver cannot do without is asked for in one sentence.
+Reads neither the environment nor arguments: the command line does.
+"""
+
+from ipaddress import ip_network
+from urllib.parse import unquote, urlsplit
+
+from redis.exceptions import RedisError
+from starlette.types import ASGIApp
+
+from poller.building import token_of
+from poller.webhook.app import Hook, application
+from poller.webhook.door import Door, secret_from
+from poller.webhook.intake import HookIntake
+from settings import Settings, SettingsError
+from tasks.connection import connect_to
+
+#: For /readyz: a proxy asks often, and a receiver whose Redis is slower than that is not ready.
+READY_WITHIN_S = 1.0
+
+
+def receiver_of(settings: Settings) -> tuple[ASGIApp, list[Hook]]:
+    """The app, and its hooks. Raises SettingsError."""
+    hooks = [hook_of(settings)]
+    client = connect_to(settings, READY_WITHIN_S)
+
+    def is_ready() -> bool:
+        try:
+            return bool(client.ping())
+        except (RedisError, OSError):
+            return False
+
+    return application(hooks, is_ready), hooks
+
+
+def hook_of(settings: Settings) -> Hook:
+    """Raises SettingsError."""
+    networks = tuple(map(ip_network, settings.webhook_networks or ()))
+    return Hook(path_of(settings), Door(secret_of(settings).encode(), networks), HookIntake(settings))
+
+
+def path_of(settings: Settings) -> str:
+    """Raises SettingsError."""
+    path = unquote(urlsplit(url_of(settings)).path) or "/"
+    if "{" in path or "}" in path:
+        raise SettingsError("WEBHOOK_URL: its path must have no { and no }")
+    if path in ("/healthz", "/readyz"):
+        raise SettingsError(f"WEBHOOK_URL: {path} is the receiver's own, give the webhook another path")
+    return path
+
+
+def url_of(settings: Settings) -> str:
+    """Raises SettingsError."""
+    if settings.webhook_url is None:
+        raise SettingsError(
+            "WEBHOOK_URL is not set: give the public address that Telegram shall send to, such as "
+            "https://bot.example.org/telegram"
+        )
+    return settings.webhook_url
+
+
+def secret_of(settings: Settings) -> str:
+    """WEBHOOK_SECRET, or one that follows from BOT_TOKEN. Raises SettingsError."""
+    if settings.webhook_secret is not None:
+        return settings.webhook_secret.get_secret_value()
+    return secret_from(token_of(settings))

@@ -1,0 +1,170 @@
+"""`python -m poller webhook`: the receiver, and what is to be told to Telegram about it.
+
+Promises that whatever is missing at the start is said in one sentence. A Redis that does not answer is no reason not
+to start: updates are answered with 503 until it does.
+"""
+
+import argparse
+import logging
+import socket
+import sys
+
+from redis.exceptions import RedisError
+
+from poller.answer import TelegramTroubleError
+from poller.building import token_of
+from poller.stop import Stop
+from poller.telegram import Telegram
+from poller.webhook.building import path_of, receiver_of, secret_of, url_of
+from poller.webhook.intake import connected
+from poller.webhook.serving import CannotListenError, describe, listener, serve
+from poller.webhook.told import told_info
+from poller.webhook.workers import Workers, inherited, worker_command
+from settings import Settings, SettingsError
+from tasks.lanes.errors import ServerUnfit
+from tasks.routing import order_of
+
+log = logging.getLogger("poller")
+
+#: Telegram's own, for setWebhook.
+MOST_CONNECTIONS = 100
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", common: argparse.ArgumentParser) -> None:
+    """The command and its sub-commands."""
+    webhook = commands.add_parser(
+        "webhook", help="by webhook: an HTTP server that Telegram sends updates to", parents=[common]
+    )
+    webhook.add_argument("--workers", type=_count, default=1, metavar="N", help="processes (default: %(default)s)")
+    webhook.add_argument("--socket", type=int, help=argparse.SUPPRESS)  # of a worker: the listening socket it is given
+    webhook.set_defaults(run=receive)
+    about = webhook.add_subparsers(title="commands about the webhook, instead of the receiver", metavar="COMMAND")
+    setting = about.add_parser("set", help="tell Telegram to send updates to WEBHOOK_URL", parents=[common])
+    setting.add_argument(
+        "--max-connections", type=_connections, metavar="N", help="requests at a time, 1 to 100 (Telegram's own: 40)"
+    )
+    _add_drop_pending(setting)
+    setting.set_defaults(run=set_webhook)
+    info = about.add_parser("info", help="what Telegram says of the webhook", parents=[common])
+    info.set_defaults(run=show_webhook)
+    deleting = about.add_parser("delete", help="end the webhook: polling works again", parents=[common])
+    _add_drop_pending(deleting)
+    deleting.set_defaults(run=delete_webhook)
+
+
+def receive(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
+    """Raises OrderByError."""
+    try:
+        if given.socket is not None:
+            return _serve(settings, stop, inherited(given.socket, stop))
+        return _begin(settings, stop, given)
+    except SettingsError as error:
+        log.error("%s", error)
+        return 2
+    except CannotListenError as error:
+        log.error("%s", error)
+        return 1
+
+
+def _begin(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
+    """Raises SettingsError, CannotListenError, OrderByError, ServerUnfit."""
+    order_of(settings.order_by)
+    path = path_of(settings)
+    with listener(settings.webhook_host, settings.webhook_port) as listening:
+        _look_at_redis(settings)
+        log.info(
+            "receiving on %s%s: ALLOWED_UPDATES=%s MAX_PENDING=%d ORDER_BY=%s QUEUES=%d",
+            describe(listening),
+            path,
+            ",".join(settings.allowed_updates or ("(all that come)",)),
+            settings.max_pending,
+            settings.order_by,
+            settings.queues,
+        )
+        if given.workers == 1:
+            return _serve(settings, stop, listening)
+        code = Workers(given.workers, worker_command(given.verbose), listening, stop).run()
+    log.info("stopped")
+    return code
+
+
+def _look_at_redis(settings: Settings) -> None:
+    """Raises ServerUnfit."""
+    try:
+        connected(settings).close()
+    except ServerUnfit:
+        raise
+    except (RedisError, OSError) as error:
+        log.warning("Redis does not answer: %s. Updates are answered with 503 until it does", error)
+
+
+def _serve(settings: Settings, stop: Stop, listening: socket.socket) -> int:
+    app, hooks = receiver_of(settings)
+    serve(app, listening, list(settings.webhook_trusted_proxies), stop)
+    for hook in hooks:
+        hook.intake.tally.tell()
+    log.info("stopped")
+    return 0
+
+
+# -- what is told to Telegram
+
+
+def set_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
+    try:
+        url, secret = url_of(settings), secret_of(settings)
+    except SettingsError as error:
+        return _fail(str(error), 2)
+    wanted: dict[str, object] = {"url": url, "secret_token": secret, "drop_pending_updates": given.drop_pending}
+    if given.max_connections:
+        wanted["max_connections"] = given.max_connections
+    if settings.allowed_updates is not None:
+        wanted["allowed_updates"] = settings.allowed_updates
+    return _tell_telegram(settings, stop, "setWebhook", wanted)
+
+
+def delete_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
+    return _tell_telegram(settings, stop, "deleteWebhook", {"drop_pending_updates": given.drop_pending})
+
+
+def show_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
+    return _tell_telegram(settings, stop)
+
+
+def _tell_telegram(settings: Settings, stop: Stop, method: str = "", wanted: dict[str, object] | None = None) -> int:
+    """Calls the method, if there is one, and shows what Telegram says then. Raises TokenRefusedError, Stopping."""
+    telegram = Telegram(settings.bot_api_url, token_of(settings))
+    try:
+        if method:
+            stop.run(lambda: telegram.call(method, wanted))
+        _say(told_info(stop.run(lambda: telegram.call("getWebhookInfo")), settings.webhook_url))
+    except TelegramTroubleError as error:
+        return _fail(f"Telegram: {error}", 1)
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text)  # noqa: T201 - what was asked for
+
+
+def _fail(why: str, code: int) -> int:
+    print(why, file=sys.stderr)  # noqa: T201 - one sentence, no log line
+    return code
+
+
+def _add_drop_pending(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--drop-pending", action="store_true", help="throw away the updates that wait at Telegram")
+
+
+def _count(text: str) -> int:
+    return _whole(text, 64)
+
+
+def _connections(text: str) -> int:
+    return _whole(text, MOST_CONNECTIONS)
+
+
+def _whole(text: str, most: int) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"give a whole number from 1 to {most}")
+    return int(text)

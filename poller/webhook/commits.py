@@ -1,0 +1,163 @@
+"""Group commit: what comes while an append is under way shares the next one.
+
+Promises one append at a time, each update in the first that starts after it came, and an answer within ANSWER_WITHIN_S:
+durable, or not known to be. Does not promise that what was not known to be durable is not appended: Telegram sends it
+again, and append drops what it has seen.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from poller.batch import newest_id
+from tasks.lanes.answers import Appended
+from tasks.lanes.errors import LeaseLost, ServerUnfit
+
+log = logging.getLogger("poller")
+
+#: Telegram waits about a minute for an answer, and holds up the chat meanwhile.
+ANSWER_WITHIN_S = 4.0
+#: More in one script would keep workers waiting for their turns.
+MOST_IN_ONE = 500
+#: Telegram has at most 100 requests under way. So many waiting ones come of something else, and cost memory.
+MOST_WAITING = 2_000
+#: Trouble with Redis is told once, and then so often.
+TELL_EVERY_S = 30.0
+
+#: Blocks; raises RedisError, ServerUnfit.
+Append = Callable[[list[Any]], Appended]
+
+
+class NotDurableError(Exception):
+    """Nobody knows whether Redis holds it."""
+
+
+@dataclass(eq=False)
+class Waiting:
+    """An update and whoever waits for it. `told` is cancelled when nobody does any more."""
+
+    update: Any
+    told: asyncio.Future[None]
+
+
+@dataclass
+class Commits:
+    """Of one bot, on one event loop. `on_appended` hears of every append that has taken effect."""
+
+    append: Append
+    on_appended: Callable[[int, Appended], None]
+
+    _waiting: list[Waiting] = field(default_factory=list, init=False)
+    _working: asyncio.Task[None] | None = field(default=None, init=False)
+    _due: asyncio.TimerHandle | None = field(default=None, init=False)
+    _calls: "SimpleQueue[Call]" = field(default_factory=SimpleQueue, init=False)
+    _told_at_s: float = field(default=float("-inf"), init=False)
+    _trouble: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        # A daemon: a Redis that does not answer must not keep the process from its end.
+        Thread(target=self._append_for_ever, name="appends", daemon=True).start()
+
+    async def add(self, update: Any) -> None:
+        """Returns when Redis holds the update durably. Raises NotDurableError."""
+        if len(self._waiting) >= MOST_WAITING:
+            raise NotDurableError("too many updates wait for Redis")
+        waiting = Waiting(update, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self.look()
+        try:
+            await asyncio.wait_for(waiting.told, ANSWER_WITHIN_S)
+        except TimeoutError:
+            raise NotDurableError(f"Redis did not take it within {ANSWER_WITHIN_S:g} s") from None
+
+    def look(self) -> None:
+        """See to an append, with or without anything to append: it brings along what time has brought about."""
+        if self._working is None:
+            self._working = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        try:
+            while True:
+                await self._commit(self._next_batch())
+                if not self._waiting:
+                    return
+        finally:
+            self._working = None
+
+    def _next_batch(self) -> list[Waiting]:
+        """The oldest that somebody still waits for."""
+        waiting = [each for each in self._waiting if not each.told.done()]
+        batch, self._waiting = waiting[:MOST_IN_ONE], waiting[MOST_IN_ONE:]
+        # Those that wait together are known to each other: nothing has to be held up for them.
+        return sorted(batch, key=lambda each: newest_id([each.update]) or 0)
+
+    async def _commit(self, batch: list[Waiting]) -> None:
+        updates = [each.update for each in batch]
+        try:
+            appended = await self._on_the_thread(updates)
+        except (RedisError, ServerUnfit, LeaseLost, OSError) as error:
+            self._failed(error)
+            problem: Exception | None = NotDurableError(str(error))
+        except Exception as error:  # whatever it is, Telegram keeps the updates
+            log.exception("an append failed")
+            problem = NotDurableError(type(error).__name__)
+        else:
+            # Dying here, nobody is answered: Telegram sends all of them again, and append drops what it has seen.
+            self._worked(len(updates), appended)
+            problem = None
+        for each in batch:
+            if not each.told.done():
+                each.told.set_exception(problem) if problem else each.told.set_result(None)
+
+    def _worked(self, received: int, appended: Appended) -> None:
+        if self._trouble:
+            log.info("Redis: works again")
+            self._trouble = ""
+        self.on_appended(received, appended)
+
+    def _failed(self, error: Exception) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if str(error) != self._trouble or now_s - self._told_at_s >= TELL_EVERY_S:
+            log.warning("Redis: %s; updates are answered with 503, and Telegram keeps them", error)
+            self._trouble, self._told_at_s = str(error), now_s
+
+    # -- the thread that waits for Redis
+
+    async def _on_the_thread(self, updates: list[Any]) -> Appended:
+        call = Call(updates, asyncio.get_running_loop().create_future())
+        self._calls.put(call)
+        return await call.answer
+
+    def _append_for_ever(self) -> None:
+        while True:
+            call = self._calls.get()
+            try:
+                call.give(self.append(call.updates), None)
+            except Exception as error:  # the caller's to see
+                call.give(None, error)
+
+
+@dataclass
+class Call:
+    updates: list[Any]
+    answer: asyncio.Future[Appended]
+
+    def give(self, appended: Appended | None, error: Exception | None) -> None:
+        """From the thread to the loop, when there is one left to hear it."""
+        loop = self.answer.get_loop()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._set, appended, error)
+
+    def _set(self, appended: Appended | None, error: Exception | None) -> None:
+        if self.answer.done():
+            return
+        if error:
+            self.answer.set_exception(error)
+        elif appended:
+            self.answer.set_result(appended)

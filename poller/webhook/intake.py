@@ -1,0 +1,82 @@
+"""One bot's way from its webhook into the lanes: what is wanted, how much may wait, and what has come so far.
+
+Promises that above MAX_PENDING nothing more is taken in, so that Telegram holds the rest, and that the backlog is
+looked at again and again until there is room. Connects to Redis when it is first needed, and whenever it is back.
+"""
+
+import logging
+import time
+from typing import Any
+
+from poller.batch import admitted
+from poller.tally import Tally
+from poller.webhook.commits import Commits
+from settings import Settings
+from tasks.connection import connect_to
+from tasks.intake import Intake
+from tasks.lanes.answers import Appended
+
+log = logging.getLogger("poller")
+
+#: For each answer of Redis: it leaves an update time to be answered.
+REDIS_ANSWERS_WITHIN_S = 4.0
+#: How old the backlog that was last heard of may be while it is too large.
+LOOK_EVERY_S = 0.5
+#: The backlog crosses its limit every other second under constant overload: told once, then only so often.
+TELL_EVERY_S = 30.0
+
+
+class HookIntake:
+    """Of one bot, in one process. Everything but `append` happens on the event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._kinds = frozenset(settings.allowed_updates or ())
+        self._intake: Intake | None = None
+        self._commits = Commits(self._append, self._appended)
+        self._pending = 0
+        self._looked_at_s = float("-inf")
+        self._told_at_s = float("-inf")
+        self.tally = Tally()
+
+    async def add(self, update: Any) -> None:
+        """Returns when Redis holds the update durably. Raises NotDurableError."""
+        await self._commits.add(update)
+
+    def has_room(self) -> bool:
+        """Whether one more may wait. Looks at the backlog anew when the last look is old."""
+        if self._pending <= self._settings.max_pending:
+            return True
+        now_s = time.monotonic()
+        self._tell(now_s)
+        if now_s - self._looked_at_s >= LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            self._commits.look()
+        return False
+
+    def _tell(self, now_s: float) -> None:
+        if now_s - self._told_at_s >= TELL_EVERY_S:
+            self._told_at_s = now_s
+            limit = self._settings.max_pending
+            log.warning("backlog %d is over MAX_PENDING %d: updates are answered with 503", self._pending, limit)
+
+    def _append(self, updates: list[Any]) -> Appended:
+        """On the thread of the commits, one at a time. Raises RedisError, ServerUnfit."""
+        if self._intake is None:
+            self._intake = connected(self._settings)
+        return self._intake.append(admitted(updates, self._kinds))
+
+    def _appended(self, received: int, appended: Appended) -> None:
+        self._pending = appended.pending
+        done = appended.added + appended.seen
+        if received:
+            self.tally.count(received, received - done, appended)
+
+
+def connected(settings: Settings) -> Intake:
+    """Says how durable Redis is. Raises RedisError, ServerUnfit."""
+    intake = Intake(connect_to(settings, REDIS_ANSWERS_WITHIN_S), settings)
+    log.log(logging.INFO if intake.durability.safe else logging.WARNING, "%s", intake.durability)
+    for sentence in intake.advice:
+        log.warning("%s", sentence)
+    return intake

@@ -1,0 +1,129 @@
+"""One process of the receiver: the app on a listening socket, until it is asked to stop.
+
+Promises that what is under way when it is asked to stop is answered, and that nobody keeps a connection by sending a
+request's head slowly. Does not log requests: a path or a header may be secret.
+"""
+
+import asyncio
+import socket
+from typing import Any
+
+import uvicorn
+from h11 import IDLE
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from poller.stop import Stop
+
+#: From its first byte to its last.
+HEAD_WITHIN_S = 10.0
+#: Longer than proxies keep theirs (nginx: 60 s), so that it is never the receiver that hangs up under a request.
+KEEP_ALIVE_S = 75
+#: Telegram has at most 100 connections, and a proxy a few more. Beyond these a request is answered with 503.
+MOST_CONNECTIONS = 1_000
+#: After the stop: longer than an update waits for its answer.
+STOP_WITHIN_S = 6
+BACKLOG = 1_024
+
+
+class CannotListenError(Exception):
+    """One sentence about WEBHOOK_HOST and WEBHOOK_PORT."""
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """Raises CannotListenError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # With the protocol named, asyncio switches Nagle's algorithm off: else every second answer is 40 ms late.
+        listening = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
+    except OSError as error:
+        raise CannotListenError(f"WEBHOOK_HOST {host}: {error.strerror}; set the address of this machine") from error
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise CannotListenError(
+            f"cannot listen on {host}:{port} ({error.strerror}): stop what listens there, or set WEBHOOK_HOST and "
+            "WEBHOOK_PORT"
+        ) from error
+    return listening
+
+
+def serve(app: ASGIApp, listening: socket.socket, trusted: list[str], stop: Stop) -> None:
+    """Until asked to stop. X-Forwarded-For is believed when it comes from one of the `trusted`, and else ignored."""
+    config = uvicorn.Config(
+        app,
+        http=PatientProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=True,
+        forwarded_allow_ips=trusted,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=STOP_WITHIN_S,
+    )
+    asyncio.run(StoppableServer(config, stop).serve([listening]))
+
+
+class StoppableServer(uvicorn.Server):
+    """Signals are `stop`'s: uvicorn would end the process with the signal itself, and not with 0."""
+
+    def __init__(self, config: uvicorn.Config, stop: Stop) -> None:
+        super().__init__(config)
+        self._stop = stop
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._serve(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._stop.is_asked
+
+
+class PatientProtocol(H11Protocol):
+    """Up to a limit: the head of a request has HEAD_WITHIN_S. The body's limit is the app's."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._watch_no_more()
+        super().connection_lost(error)
+
+    def _watch(self) -> None:
+        """While a head is not complete. Between two requests uvicorn's own timer runs."""
+        is_waiting = self.conn.their_state is IDLE and not self.transport.is_closing()
+        if not is_waiting or self.timeout_keep_alive_task is not None:
+            self._watch_no_more()
+        elif self._late is None:
+            self._late = self.loop.call_later(HEAD_WITHIN_S, self._close)
+
+    def _watch_no_more(self) -> None:
+        if self._late:
+            self._late.cancel()
+            self._late = None
+
+    def _close(self) -> None:
+        self.transport.close()
+
+    def shutdown(self) -> None:
+        self._watch_no_more()
+        super().shutdown()
+
+
+def describe(listening: socket.socket) -> str:
+    """host:port"""
+    name: Any = listening.getsockname()
+    return f"{name[0]}:{name[1]}"

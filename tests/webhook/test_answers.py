@@ -1,0 +1,78 @@
+"""What the receiver answers, over HTTP: only what Redis holds gets a 200."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import requests
+
+from tests.poller.bot_api import message
+from tests.poller.lanes import buried, lane
+from tests.poller.waiting import WITHIN_S
+from tests.webhook.receiving import HEADER, SECRET, Receiver
+
+JSON = {"Content-Type": "application/json"}
+SENT = {**JSON, HEADER: SECRET}
+#: More than a receiver reads.
+LONG = b" " * (3 << 20)
+
+
+def update(number: Any, chat: int = 7) -> dict[str, Any]:
+    return {"update_id": number, **message(chat=chat)}
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        (JSON, b"{}", 401),
+        ({**SENT, HEADER: "wrong"}, b"{}", 403),
+        ({HEADER: SECRET, "Content-Type": "text/plain"}, b'{"update_id":1}', 415),
+        ({**SENT, "Content-Encoding": "gzip"}, b'{"update_id":1}', 415),
+        (SENT, b'{"update_id":1', 400),
+        (SENT, b'{"message":{}}', 400),
+        (SENT, b'[{"update_id":1}]', 400),
+        (SENT, LONG, 413),
+    ],
+)
+def test_what_is_refused_reaches_no_lane(receiver: Receiver, headers: Any, body: bytes, status: int) -> None:
+    answer = requests.post(receiver.url, data=body, headers=headers, timeout=WITHIN_S)
+    assert answer.status_code == status
+    assert requests.get(f"{receiver.address}/readyz", timeout=WITHIN_S).status_code == 200
+    assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 0)
+
+
+def test_a_body_that_announces_no_length_is_read_up_to_the_limit(receiver: Receiver) -> None:
+    answer = requests.post(receiver.url, data=iter([LONG]), headers=SENT, timeout=WITHIN_S)
+    assert answer.status_code == 413
+
+
+def test_other_paths_and_methods(receiver: Receiver) -> None:
+    answers = [
+        requests.get(receiver.url, timeout=WITHIN_S),
+        requests.post(f"{receiver.address}/other", timeout=WITHIN_S),
+        requests.get(f"{receiver.address}/healthz", timeout=WITHIN_S),
+    ]
+    assert [answer.status_code for answer in answers] == [405, 404, 200]
+    assert answers[0].headers["Allow"] == "POST"
+
+
+def test_an_update_is_in_its_lane_when_it_is_answered_and_once_however_often_it_comes(receiver: Receiver) -> None:
+    for number in (1, 1, 2, 1):
+        assert receiver.send(update(number)).status_code == 200
+        assert number in lane(receiver.redis_url)
+    assert lane(receiver.redis_url) == [1, 2]
+
+
+@pytest.mark.parametrize("number", [-1, "7", None, 2**60, {"a": 1}])
+def test_a_malformed_update_is_buried_once_so_that_telegram_is_rid_of_it(receiver: Receiver, number: Any) -> None:
+    for _ in range(2):
+        assert receiver.send(update(number)).status_code == 200
+    assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 1)
+
+
+def test_nothing_of_what_was_sent_is_in_the_log(receiver: Receiver) -> None:
+    for body in (b"SECRET-WORDS", b'{"SECRET-WORDS":1}', b'{"update_id":1,"message":{"text":"SECRET-WORDS"}}'):
+        requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S)
+    receiver.tells("refused with 400: no update")
+    assert receiver.told("SECRET-WORDS") == receiver.told(SECRET) == []

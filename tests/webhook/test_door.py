@@ -1,0 +1,85 @@
+"""Who gets in, and what is an update: tables."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+
+from poller.webhook.door import MOST_BYTES, Door, Refused, is_within, secret_from, update_of
+
+SECRET = b"s3cret"
+JSON = {b"content-type": b"application/json"}
+SENT = {**JSON, b"x-telegram-bot-api-secret-token": SECRET}
+
+
+@pytest.mark.parametrize(
+    ("headers", "refused"),
+    [
+        (SENT, None),
+        ({**SENT, b"content-type": b"Application/JSON; charset=utf-8"}, None),
+        ({**SENT, b"content-length": b"%d" % MOST_BYTES}, None),
+        ({**SENT, b"content-encoding": b"identity"}, None),
+        ({}, Refused.NO_SECRET),
+        (JSON, Refused.NO_SECRET),
+        ({**SENT, b"x-telegram-bot-api-secret-token": b""}, Refused.WRONG_SECRET),
+        ({**SENT, b"x-telegram-bot-api-secret-token": SECRET + b"x"}, Refused.WRONG_SECRET),
+        ({**SENT, b"x-telegram-bot-api-secret-token": b"\xff"}, Refused.WRONG_SECRET),
+        ({**SENT, b"content-type": b"text/plain"}, Refused.NOT_JSON),
+        ({**SENT, b"content-type": b""}, Refused.NOT_JSON),
+        ({**SENT, b"content-encoding": b"gzip"}, Refused.NOT_JSON),
+        ({**SENT, b"content-length": b"%d" % (MOST_BYTES + 1)}, Refused.TOO_LONG),
+        # What comes first is told: to a stranger, nothing about bodies.
+        ({b"content-length": b"9" * 15}, Refused.NO_SECRET),
+    ],
+)
+def test_headers_that_get_in(headers: dict[bytes, bytes], refused: Refused | None) -> None:
+    assert Door(SECRET).refusal("192.0.2.1", headers) is refused
+
+
+@pytest.mark.parametrize(
+    ("client", "refused"),
+    [
+        ("149.154.167.220", None),
+        ("::ffff:149.154.167.220", None),
+        ("2001:67c::1", None),
+        ("192.0.2.1", Refused.STRANGER),
+        ("unknown", Refused.STRANGER),
+        (None, Refused.STRANGER),
+    ],
+)
+def test_addresses_that_get_in(client: str | None, refused: Refused | None) -> None:
+    networks = (ip_network("149.154.160.0/20"), ip_network("2001:67c::/32"))
+    assert Door(SECRET, networks).refusal(client, SENT) is refused
+    assert is_within(client, networks) is (refused is None)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b'{"update_id":7,"message":{}}', {"update_id": 7, "message": {}}),
+        (b'{"update_id":"7"}', {"update_id": "7"}),  # is buried
+        (b'{"update_id":null}', {"update_id": None}),
+        (rb'{"update_id":7,"a":"\ud83d"}', {"update_id": 7, "a": "\ud83d"}),  # half a surrogate pair
+        (b"{}", Refused.NO_UPDATE),
+        (b'{"message":{}}', Refused.NO_UPDATE),
+        (b'[{"update_id":7}]', Refused.NO_UPDATE),
+        (b"7", Refused.NO_UPDATE),
+        (b"null", Refused.NO_UPDATE),
+        (b"", Refused.BROKEN),
+        (b'{"update_id":7', Refused.BROKEN),
+        (b"\xff\xfe{}", Refused.BROKEN),
+        (b"[" * 100_000, Refused.BROKEN),
+        (b"9" * 10_000, Refused.BROKEN),
+    ],
+)
+def test_bodies_that_are_updates(body: bytes, found: Any) -> None:
+    assert update_of(body) == found
+
+
+def test_the_secret_of_a_token_is_one_that_telegram_takes_and_does_not_hold_it() -> None:
+    secret = secret_from("123456:ABC-def")
+    assert secret == secret_from("123456:ABC-def") != secret_from("123456:ABC-deg")
+    assert len(secret) == 64
+    assert secret.isalnum()
