@@ -48,12 +48,16 @@ def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> Starle
 
 @dataclass
 class Hook:
-    """The endpoint of one bot."""
+    """The endpoint of one bot; `name` is empty for the only one."""
 
+    name: str
     path: str
     door: Door
     intake: HookIntake
-    _refusals: "Refusals" = field(default_factory=lambda: Refusals(), init=False)
+    _refusals: "Refusals" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._refusals = Refusals(f"{self.name}: " if self.name else "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -123,7 +127,8 @@ async def _answer(send: Send, status: int, words: str = "", headers: Iterable[tu
 class Refusals:
     """One log line for the first refusal of its kind, then one every so often with how many there were."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
         self._untold: Counter[Refused] = Counter()
         self._told_at_s: dict[Refused, float] = {}
 
@@ -134,4 +139,5 @@ class Refusals:
             return
         times = self._untold.pop(refused)
         self._told_at_s[refused] = now_s
-        log.warning("refused with %d: %s (%d since last told)", refused.status, refused.words, times)
+        told = f"{self._prefix}refused with {refused.status}: {refused.words}"
+        log.warning("%s (%d since last told)", told, times)

@@ -10,7 +10,6 @@ from urllib.parse import unquote, urlsplit
 from redis.exceptions import RedisError
 from starlette.types import ASGIApp
 
-from poller.building import token_of
 from poller.webhook.app import Hook, application
 from poller.webhook.door import Door, secret_from
 from poller.webhook.intake import HookIntake
@@ -22,8 +21,8 @@ READY_WITHIN_S = 1.0
 
 
 def receiver_of(settings: Settings) -> tuple[ASGIApp, list[Hook]]:
-    """The app, and its hooks. Raises SettingsError."""
-    hooks = [hook_of(settings)]
+    """The app, and its hooks, one for each bot. Raises SettingsError."""
+    hooks = [hook_of(bot) for bot in settings.served]
     client = connect_to(settings, READY_WITHIN_S)
 
     def is_ready() -> bool:
@@ -35,15 +34,15 @@ def receiver_of(settings: Settings) -> tuple[ASGIApp, list[Hook]]:
     return application(hooks, is_ready), hooks
 
 
-def hook_of(settings: Settings) -> Hook:
+def hook_of(bot: Settings) -> Hook:
     """Raises SettingsError."""
-    networks = tuple(map(ip_network, settings.webhook_networks or ()))
-    return Hook(path_of(settings), Door(secret_of(settings).encode(), networks), HookIntake(settings))
+    networks = tuple(map(ip_network, bot.webhook_networks or ()))
+    return Hook(bot.bot_name, path_of(bot), Door(secret_of(bot).encode(), networks), HookIntake(bot))
 
 
-def path_of(settings: Settings) -> str:
+def path_of(bot: Settings) -> str:
     """Raises SettingsError."""
-    path = unquote(urlsplit(url_of(settings)).path) or "/"
+    path = unquote(urlsplit(url_of(bot)).path) or "/"
     if "{" in path or "}" in path:
         raise SettingsError("WEBHOOK_URL: its path must have no { and no }")
     if path in ("/healthz", "/readyz"):
@@ -51,18 +50,18 @@ def path_of(settings: Settings) -> str:
     return path
 
 
-def url_of(settings: Settings) -> str:
-    """Raises SettingsError."""
-    if settings.webhook_url is None:
+def url_of(bot: Settings) -> str:
+    """Of many bots, each has its name behind WEBHOOK_URL. Raises SettingsError."""
+    if bot.webhook_url is None:
         raise SettingsError(
             "WEBHOOK_URL is not set: give the public address that Telegram shall send to, such as "
             "https://bot.example.org/telegram"
         )
-    return settings.webhook_url
+    return f"{bot.webhook_url}/{bot.bot_name}" if bot.bot_name else bot.webhook_url
 
 
-def secret_of(settings: Settings) -> str:
-    """WEBHOOK_SECRET, or one that follows from BOT_TOKEN. Raises SettingsError."""
-    if settings.webhook_secret is not None:
-        return settings.webhook_secret.get_secret_value()
-    return secret_from(token_of(settings))
+def secret_of(bot: Settings) -> str:
+    """WEBHOOK_SECRET, or one that follows from the token. Raises SettingsError."""
+    if bot.webhook_secret is not None:
+        return bot.webhook_secret.get_secret_value()
+    return secret_from(bot.token)

@@ -8,11 +8,11 @@ import argparse
 import logging
 import socket
 import sys
+from collections.abc import Callable
 
 from redis.exceptions import RedisError
 
-from poller.answer import TelegramTroubleError
-from poller.building import token_of
+from poller.answer import TelegramTroubleError, TokenRefusedError
 from poller.stop import Stop
 from poller.telegram import Telegram
 from poller.webhook.building import path_of, receiver_of, secret_of, url_of
@@ -43,12 +43,13 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", comm
     setting.add_argument(
         "--max-connections", type=_connections, metavar="N", help="requests at a time, 1 to 100 (Telegram's own: 40)"
     )
-    _add_drop_pending(setting)
+    _add_options(setting, drops=True)
     setting.set_defaults(run=set_webhook)
     info = about.add_parser("info", help="what Telegram says of the webhook", parents=[common])
+    _add_options(info)
     info.set_defaults(run=show_webhook)
     deleting = about.add_parser("delete", help="end the webhook: polling works again", parents=[common])
-    _add_drop_pending(deleting)
+    _add_options(deleting, drops=True)
     deleting.set_defaults(run=delete_webhook)
 
 
@@ -68,19 +69,12 @@ def receive(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
 
 def _begin(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
     """Raises SettingsError, CannotListenError, OrderByError, ServerUnfit."""
-    order_of(settings.order_by)
-    path = path_of(settings)
+    for bot in settings.served:
+        order_of(bot.order_by)
+    paths = [path_of(bot) for bot in settings.served]
     with listener(settings.webhook_host, settings.webhook_port) as listening:
-        _look_at_redis(settings)
-        log.info(
-            "receiving on %s%s: ALLOWED_UPDATES=%s MAX_PENDING=%d ORDER_BY=%s QUEUES=%d",
-            describe(listening),
-            path,
-            ",".join(settings.allowed_updates or ("(all that come)",)),
-            settings.max_pending,
-            settings.order_by,
-            settings.queues,
-        )
+        _look_at_redis(settings.served[0])
+        log.info("receiving on %s at %s", describe(listening), ", ".join(paths))
         if given.workers == 1:
             return _serve(settings, stop, listening)
         code = Workers(given.workers, worker_command(given.verbose), listening, stop).run()
@@ -111,35 +105,59 @@ def _serve(settings: Settings, stop: Stop, listening: socket.socket) -> int:
 
 
 def set_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    try:
-        url, secret = url_of(settings), secret_of(settings)
-    except SettingsError as error:
-        return _fail(str(error), 2)
-    wanted: dict[str, object] = {"url": url, "secret_token": secret, "drop_pending_updates": given.drop_pending}
-    if given.max_connections:
-        wanted["max_connections"] = given.max_connections
-    if settings.allowed_updates is not None:
-        wanted["allowed_updates"] = settings.allowed_updates
-    return _tell_telegram(settings, stop, "setWebhook", wanted)
+    def wanted(bot: Settings) -> dict[str, object]:
+        said: dict[str, object] = {"max_connections": given.max_connections, "allowed_updates": bot.allowed_updates}
+        return {
+            "url": url_of(bot),
+            "secret_token": secret_of(bot),
+            "drop_pending_updates": given.drop_pending,
+            **{name: value for name, value in said.items() if value is not None},
+        }
+
+    return _tell_telegram(settings, stop, given, "setWebhook", wanted)
 
 
 def delete_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    return _tell_telegram(settings, stop, "deleteWebhook", {"drop_pending_updates": given.drop_pending})
+    return _tell_telegram(
+        settings, stop, given, "deleteWebhook", lambda bot: {"drop_pending_updates": given.drop_pending}
+    )
 
 
 def show_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    return _tell_telegram(settings, stop)
+    return _tell_telegram(settings, stop, given)
 
 
-def _tell_telegram(settings: Settings, stop: Stop, method: str = "", wanted: dict[str, object] | None = None) -> int:
-    """Calls the method, if there is one, and shows what Telegram says then. Raises TokenRefusedError, Stopping."""
-    telegram = Telegram(settings.bot_api_url, token_of(settings))
+def _tell_telegram(
+    settings: Settings,
+    stop: Stop,
+    given: argparse.Namespace,
+    method: str = "",
+    wanted: Callable[[Settings], dict[str, object]] = lambda bot: {},
+) -> int:
+    """For each bot: calls the method, if there is one, and shows what Telegram says then. Raises Stopping."""
+    chosen = [bot for bot in settings.served if given.bot in (None, bot.bot_name)]
+    if not chosen:
+        return _fail(f"--bot {given.bot}: BOTS names {', '.join(bot.bot_name for bot in settings.served)}", 2)
+    codes = [_tell_of(bot, stop, method, wanted) for bot in chosen]
+    return max(codes)
+
+
+def _tell_of(bot: Settings, stop: Stop, method: str, wanted: Callable[[Settings], dict[str, object]]) -> int:
+    """Raises Stopping."""
+    prefix = f"{bot.bot_name}: " if bot.bot_name else ""
+    telegram = Telegram(bot.bot_api_url, bot.token)
     try:
         if method:
-            stop.run(lambda: telegram.call(method, wanted))
-        _say(told_info(stop.run(lambda: telegram.call("getWebhookInfo")), settings.webhook_url))
-    except TelegramTroubleError as error:
-        return _fail(f"Telegram: {error}", 1)
+            said = wanted(bot)
+            stop.run(lambda: telegram.call(method, said))
+        info = stop.run(lambda: telegram.call("getWebhookInfo"))
+        our_url = url_of(bot) if bot.webhook_url else None
+    except SettingsError as error:
+        return _fail(f"{prefix}{error}", 2)
+    except (TelegramTroubleError, TokenRefusedError) as error:
+        return _fail(f"{prefix}{error}" if isinstance(error, TokenRefusedError) else f"{prefix}Telegram: {error}", 1)
+    for line in told_info(info, our_url):
+        _say(prefix + line)
     return 0
 
 
@@ -152,8 +170,10 @@ def _fail(why: str, code: int) -> int:
     return code
 
 
-def _add_drop_pending(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--drop-pending", action="store_true", help="throw away the updates that wait at Telegram")
+def _add_options(parser: argparse.ArgumentParser, *, drops: bool = False) -> None:
+    parser.add_argument("--bot", metavar="NAME", help="one of those in BOTS (default: all)")
+    if drops:
+        parser.add_argument("--drop-pending", action="store_true", help="throw away the updates that wait at Telegram")
 
 
 def _count(text: str) -> int:

@@ -7,6 +7,7 @@ again, and append drops what it has seen.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -17,7 +18,7 @@ from redis.exceptions import RedisError
 
 from poller.batch import newest_id
 from tasks.lanes.answers import Appended
-from tasks.lanes.errors import LeaseLost, ServerUnfit
+from tasks.lanes.errors import ServerUnfit
 
 log = logging.getLogger("poller")
 
@@ -48,10 +49,12 @@ class Waiting:
 
 @dataclass
 class Commits:
-    """Of one bot, on one event loop. `on_appended` hears of every append that has taken effect."""
+    """Of one bot, on one event loop. `on_appended` hears of every append that has taken effect, on the loop."""
 
     append: Append
-    on_appended: Callable[[int, Appended], None]
+    on_appended: Callable[[Appended], None]
+    #: Of the thread that waits for Redis.
+    name: str = "appends"
 
     _waiting: list[Waiting] = field(default_factory=list, init=False)
     _working: asyncio.Task[None] | None = field(default=None, init=False)
@@ -62,7 +65,7 @@ class Commits:
 
     def __post_init__(self) -> None:
         # A daemon: a Redis that does not answer must not keep the process from its end.
-        Thread(target=self._append_for_ever, name="appends", daemon=True).start()
+        Thread(target=self._append_for_ever, name=self.name, daemon=True).start()
 
     async def add(self, update: Any) -> None:
         """Returns when Redis holds the update durably. Raises NotDurableError."""
@@ -101,31 +104,15 @@ class Commits:
         updates = [each.update for each in batch]
         try:
             appended = await self._on_the_thread(updates)
-        except (RedisError, ServerUnfit, LeaseLost, OSError) as error:
-            self._failed(error)
-            problem: Exception | None = NotDurableError(str(error))
         except Exception as error:  # whatever it is, Telegram keeps the updates
-            log.exception("an append failed")
-            problem = NotDurableError(type(error).__name__)
+            problem: Exception | None = NotDurableError(str(error))
         else:
             # Dying here, nobody is answered: Telegram sends all of them again, and append drops what it has seen.
-            self._worked(len(updates), appended)
+            self.on_appended(appended)
             problem = None
         for each in batch:
             if not each.told.done():
                 each.told.set_exception(problem) if problem else each.told.set_result(None)
-
-    def _worked(self, received: int, appended: Appended) -> None:
-        if self._trouble:
-            log.info("Redis: works again")
-            self._trouble = ""
-        self.on_appended(received, appended)
-
-    def _failed(self, error: Exception) -> None:
-        now_s = asyncio.get_running_loop().time()
-        if str(error) != self._trouble or now_s - self._told_at_s >= TELL_EVERY_S:
-            log.warning("Redis: %s; updates are answered with 503, and Telegram keeps them", error)
-            self._trouble, self._told_at_s = str(error), now_s
 
     # -- the thread that waits for Redis
 
@@ -138,9 +125,30 @@ class Commits:
         while True:
             call = self._calls.get()
             try:
-                call.give(self.append(call.updates), None)
+                appended = self.append(call.updates)
             except Exception as error:  # the caller's to see
+                self._failed(error)
                 call.give(None, error)
+            else:
+                self._worked()
+                call.give(appended, None)
+
+    def _worked(self) -> None:
+        if self._trouble:
+            log.info("Redis: works again")
+            self._trouble = ""
+
+    def _failed(self, error: Exception) -> None:
+        now_s, trouble = time.monotonic(), f"{type(error).__name__}: {error}"
+        if trouble == self._trouble and now_s - self._told_at_s < TELL_EVERY_S:
+            return
+        self._trouble, self._told_at_s = trouble, now_s
+        is_foreseen = isinstance(error, (RedisError, ServerUnfit, OSError))
+        log.warning(
+            "%s; updates are answered with 503, and Telegram keeps them",
+            f"Redis: {error}" if is_foreseen else "an append failed",
+            exc_info=None if is_foreseen else error,
+        )
 
 
 @dataclass

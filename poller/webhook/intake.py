@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from poller.batch import admitted
+from poller.log import thread_of
 from poller.tally import Tally
 from poller.webhook.commits import Commits
 from settings import Settings
@@ -33,7 +34,9 @@ class HookIntake:
         self._settings = settings
         self._kinds = frozenset(settings.allowed_updates or ())
         self._intake: Intake | None = None
-        self._commits = Commits(self._append, self._appended)
+        self._commits = Commits(
+            self._append, self._appended, thread_of(settings.bot_name) if settings.bot_name else "appends"
+        )
         self._pending = 0
         self._looked_at_s = float("-inf")
         self._told_at_s = float("-inf")
@@ -64,13 +67,14 @@ class HookIntake:
         """On the thread of the commits, one at a time. Raises RedisError, ServerUnfit."""
         if self._intake is None:
             self._intake = connected(self._settings)
-        return self._intake.append(admitted(updates, self._kinds))
+        wanted = admitted(updates, self._kinds)
+        appended = self._intake.append(wanted)
+        if updates:
+            self.tally.count(len(updates), len(updates) - len(wanted), appended)
+        return appended
 
-    def _appended(self, received: int, appended: Appended) -> None:
+    def _appended(self, appended: Appended) -> None:
         self._pending = appended.pending
-        done = appended.added + appended.seen
-        if received:
-            self.tally.count(received, received - done, appended)
 
 
 def connected(settings: Settings) -> Intake:

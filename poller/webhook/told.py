@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 
-def told_info(info: dict[str, Any], our_url: str | None) -> str:
+def told_info(info: dict[str, Any], our_url: str | None) -> list[str]:
     """`info` is getWebhookInfo's result."""
-    return "\n".join(f"{name}: {value}" for name, value in _rows(info, our_url))
+    return [f"{name}: {value}" for name, value in _rows(info, our_url)]
 
 
 def _rows(info: dict[str, Any], our_url: str | None) -> list[tuple[str, str]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
-from tests.poller.bot_api import message
+from poller.webhook.door import secret_from
+from tests.poller.bot_api import TOKEN, message
 from tests.poller.lanes import buried, lane
 from tests.poller.waiting import WITHIN_S
+from tests.webhook.conftest import StartReceiver
 from tests.webhook.receiving import HEADER, SECRET, Receiver
 
 JSON = {"Content-Type": "application/json"}
@@ -76,3 +79,22 @@ def test_nothing_of_what_was_sent_is_in_the_log(receiver: Receiver) -> None:
         requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S)
     receiver.tells("refused with 400: no update")
     assert receiver.told("SECRET-WORDS") == receiver.told(SECRET) == []
+
+
+def test_many_bots_have_a_path_and_a_secret_each(start_receiver: StartReceiver, tmp_path: Path) -> None:
+    # Given two bots in one deployment
+    other = "7:OTHER-token"
+    (tmp_path / "bots.toml").write_text('[shop]\ntoken_env = "SHOP"\n[desk]\ntoken_env = "DESK"\n')
+    receiver = start_receiver(BOTS=tmp_path / "bots.toml", BOT_TOKEN="", SHOP=TOKEN, DESK=other)
+
+    # When both are sent an update with the secret of the first
+    def send(name: str, secret: str) -> int:
+        headers = {**SENT, HEADER: secret}
+        url = f"{receiver.url}/{name}"
+        return requests.post(url, json=update(1), headers=headers, timeout=WITHIN_S).status_code
+
+    assert [send("shop", SECRET), send("desk", SECRET), send("desk", secret_from(other))] == [200, 403, 200]
+    assert requests.post(receiver.url, timeout=WITHIN_S).status_code == 404
+    # Then each has its own, though the ids are the same
+    assert lane(receiver.redis_url) == [1]
+    receiver.tells("desk: refused with 403")
