@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import time
 from contextlib import suppress
@@ -16,6 +17,7 @@ from threading import Lock
 
 from tasks.bot import Bot
 from tasks.bot.context import Context
+from tasks.lanes import Delivery
 
 #: Where the history is written, where the gates are, and what this worker is called in the history.
 HISTORY, GATES, WORKER = "PIPELINE_HISTORY", "PIPELINE_GATES", "PIPELINE_WORKER"
@@ -97,7 +99,30 @@ def be_deaf(ctx: Context, attempt: str) -> None:
             sleep(ctx, attempt)
 
 
+def count_up(ctx: Context, _: str) -> None:
+    ctx.session["n"] = ctx.session.get("n", 0) + 1
+
+
+def count_slowly(ctx: Context, gate: str) -> None:
+    """Read, wait, write: what two handlers that run at the same time would both do."""
+    before = ctx.session.get("n", 0)
+    wait_at(ctx, gate)
+    ctx.session["n"] = before + 1
+
+
+def vanish(ctx: Context, _: str) -> None:
+    """This process is killed right after the commit of this update, before anybody hears of it."""
+
+    def be_killed(_: Delivery) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Delivery._gone = be_killed  # type: ignore[method-assign]
+
+
 ORDERS = {
+    "counts": count_up,
+    "counts_at": count_slowly,
+    "vanishes": vanish,
     "gate": wait_at,
     "fails": fail_until,
     "exits": leave,

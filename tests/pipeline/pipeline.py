@@ -179,6 +179,11 @@ class Pipeline:
         """What was written down for each failure."""
         return [json.loads(each) for each in self.redis.lrange(keys.errors(message_id), 0, -1)]
 
+    def session(self, chat: int) -> Any:
+        """What is kept for a chat; None: nothing."""
+        kept = self.redis.get(f"session:{BOT_ID}/chat:{chat}")
+        return None if kept is None else json.loads(kept)
+
     def leftovers(self) -> list[bytes]:
         """What Redis holds of updates. After all are settled: nothing."""
         patterns = [keys.MESSAGE, keys.BODY, keys.LANE, keys.ERRORS]

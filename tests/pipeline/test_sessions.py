@@ -1,0 +1,86 @@
+"""Sessions stay exact: no update is lost in them and none counts twice, whatever dies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from sandbox.server import start_server
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.history import updates
+from tests.pipeline.pipeline import Pipeline, message
+
+
+@pytest.fixture
+def running() -> Iterator[ExitStack]:
+    """What is stopped after the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_two_messages_of_a_chat_do_not_overwrite_each_others_change(pipeline: Pipeline) -> None:
+    """Read, read, write, write: the lost update of grammY's guide to scaling."""
+    # Given two workers, and three messages of a chat that come at the same time
+    for _ in range(2):
+        pipeline.worker("threads", 4)
+    pipeline.poller()
+    ids = pipeline.push(*(message(n, chat=7, do="counts_at:a") for n in (1, 2, 3)))
+    # When the first has read the session and does not go on for now
+    pipeline.started(ids[0])
+    pipeline.open("a")
+    pipeline.drained()
+    # Then the others read what it has written
+    assert pipeline.session(7) == {"n": 3}
+    pipeline.check_once_each()
+
+
+def test_sessions_are_exact_whatever_is_killed(make_pipeline: MakePipeline, tmp_path: Path, running: ExitStack) -> None:
+    # Given 30 chats that count their 20 messages each, some of which fail at first, after counting
+    chats, each = 30, 20
+    redis = running.enter_context(start_server(tmp_path / "redis"))
+    pipeline = make_pipeline(redis_url=redis.url, LEASE_SECONDS=2, MAX_ATTEMPTS=100, RETRY_BACKOFF=0)
+    pipeline.push(
+        *(
+            message(n, chat, do="counts:1" + (" fails:1" if n % 7 == 3 else ""))
+            for n in range(1, each + 1)
+            for chat in range(1, chats + 1)
+        )
+    )
+    pipeline.poller()
+    workers = [pipeline.worker("prefork", 2), pipeline.worker("threads", 8)]
+    # When workers are killed at any moment, and Redis too
+    killed = []
+    for number, share in enumerate((0.1, 0.3, 0.5, 0.7)):
+        pipeline.some_ended(int(chats * each * (share + random.uniform(0, 0.1))))
+        if number == 2:
+            redis.kill()
+            running.enter_context(start_server(tmp_path / "redis", port=redis.port))
+        victim = workers.pop(0)
+        victim.kill()
+        killed.append(victim)
+        workers.append(pipeline.worker(*random.choice([("prefork", 2), ("threads", 8)])))
+    pipeline.drained()
+    # Then each message has counted once
+    assert [pipeline.session(chat) for chat in range(1, chats + 1)] == [{"n": each}] * chats
+    pipeline.check_order(*killed)
+    assert pipeline.leftovers() == []
+
+
+def test_a_process_that_dies_between_the_commit_and_the_acknowledgement_is_not_run_again(
+    make_pipeline: MakePipeline,
+) -> None:
+    # Given an update that counts, whose process dies when Redis has it and nobody else knows
+    pipeline = make_pipeline(LEASE_SECONDS=2)
+    pipeline.worker("prefork", 1)
+    ids = pipeline.push(message(1, chat=7, do="counts:1 vanishes:1"), message(2, chat=7, do="counts:1"))
+    pipeline.poller()
+    # When the next one has run
+    pipeline.drained()
+    # Then it was run once, and counted once
+    assert updates(pipeline.history, "start") == ids
+    assert pipeline.session(7) == {"n": 2}
+    assert pipeline.count("settled") == 2
