@@ -84,9 +84,9 @@ class Ledger:
             if held is not None:
                 held.is_started = True
 
-    def forget(self, tag: str) -> None:
+    def forget(self, tag: str) -> Held | None:
         with self._lock:
-            self._books.forget(tag)
+            return self._books.forget(tag)
 
     def settle(self, tag: str) -> Held | None:
         """What was held; a lost one only leaves the books."""

@@ -101,8 +101,8 @@ class Settler:
             self._notify()
 
     def gone(self, tag: str) -> None:
-        """Whoever ran it has already retried, parked or buried it."""
-        self.ledger.forget(tag)
+        """Whoever ran it has already committed, retried, parked or buried it."""
+        self._learn(self.ledger.forget(tag))
         self._notify()
 
     def give_back(self, tag: str, *, died: bool = False) -> None:
@@ -159,14 +159,18 @@ class Settler:
             elif what == STARTED:
                 self.ledger.started(tag)
             else:
-                self.ledger.forget(tag)
+                self._learn(self.ledger.forget(tag))
 
     def _settle(self, tag: str) -> bool:
         """Whether a slot became free."""
         held = self.ledger.settle(tag)
+        self._learn(held)
+        return held is not None
+
+    def _learn(self, held: Held | None) -> None:
+        """How long its slot was taken."""
         if held is not None and not held.is_lost and held.claimed_s is not None:
             self._reserve.ran(clock.now_s() - held.claimed_s)
-        return held is not None
 
     def _notify(self) -> None:
         """A slot is free: the consumer's loop must go round, or without one the lease keeper."""
