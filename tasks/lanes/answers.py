@@ -1,7 +1,7 @@
 """What the verbs answer, as values.
 
 Promises that an outcome which is to be expected, also a lost lease, is a value; LeaseLost is raised only where nothing
-can go on. Reads the two answers that come without their caller waiting for them: those of append and of turn.
+can go on. Reads the answers that come without their caller waiting for them, or with others: append, turn, begin.
 """
 
 from __future__ import annotations
@@ -70,6 +70,33 @@ class Swept:
     next_ms: int | None
 
 
+class Noted(Enum):
+    """What a begin found in the journal."""
+
+    BEGUN = "begun"  # nothing: the call is to be made now
+    DONE = "done"  # an earlier run made it, with this outcome
+    REFUSED = "refused"  # an earlier run was refused with this outcome, and went on after it
+    UNCERTAIN = "uncertain"  # an earlier run began it and left no outcome: it may have been made
+    DIFFERENT = "different"  # an earlier run made another call here; all from here on was forgotten, this one is begun
+    LOST = "lost"  # somebody else holds a newer fence; nothing was changed
+
+
+class Kind(Enum):
+    """What became of a call."""
+
+    DONE = "done"
+    REFUSED = "refused"  # it took no effect; counts for a later run if this one goes on after it
+    UNDONE = "undone"  # it was not made: as if it had not begun
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """`outcome` is that of DONE and REFUSED; for DIFFERENT it is what the other call was."""
+
+    noted: Noted
+    outcome: bytes = b""
+
+
 def append_answer(answer: list[int] | None) -> Appended:
     if answer is None:
         raise LeaseLost("somebody else appends by now; nothing was appended")
@@ -91,6 +118,11 @@ def turn_answer(answer: list[Any]) -> Turned:
         for i in range(0, len(flat), 7)
     ]
     return Turned(texts(lost), bool(more), bool(suspects), leased)
+
+
+def begin_answer(answer: list[bytes]) -> Begun:
+    noted, *outcome = answer
+    return Begun(Noted(noted.decode()), *outcome)
 
 
 def texts(values: list[bytes]) -> list[str]:

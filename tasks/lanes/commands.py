@@ -1,4 +1,4 @@
-"""What the verbs take; and as commands the two that are sent with others, or read later: append and turn.
+"""What the verbs take; and as commands those that are sent with others, or read later: append, turn, begin, end.
 
 Promises that a lane key which could not be told from two is refused before anything is sent.
 """
@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.lanes import keys
+from tasks.lanes.answers import Kind
 from tasks.lanes.scripts import Argument, script
 
 #: Deaths before a message is buried, when the app does not say.
 MAX_DEATHS = 5
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL_OR_BLANK = re.compile(r"[\x00-\x20\x7f]")
+_POSITION = re.compile(r"(?:[^\x00-\x20\x7f]*[^\x00-\x20\x7f0-9])?[1-9][0-9]{0,14}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,19 @@ def write_row(write: Write) -> tuple[Argument, ...]:
     if isinstance(write, Move):
         return "move", write.key, write.to, 0
     return "delete", write.key, "", 0
+
+
+def begin_command(message_id: str, fence: str, *, lease_ms: int, position: str, what: str) -> list[Argument]:
+    """Raises ValueError for a position that does not end in a number, and for what has blanks in it."""
+    if not _POSITION.fullmatch(position) or not what or _CONTROL_OR_BLANK.search(what):
+        raise ValueError(f"{position!r} and {what!r} are no position and what of a call: <series><number>, no blanks")
+    return script("begin").command(id=message_id, fence=fence, lease_ms=lease_ms, position=position, what=what)
+
+
+def end_command(message_id: str, fence: str, *, position: str, what: str, kind: Kind, outcome: bytes) -> list[Argument]:
+    return script("end").command(
+        id=message_id, fence=fence, position=position, what=what, kind=kind.value, outcome=outcome
+    )
 
 
 def problem_json(problem: dict[str, Any]) -> str:

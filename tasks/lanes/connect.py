@@ -31,6 +31,8 @@ def connect(
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
         "socket_keepalive": True,
+        # redis-py's own limit is 100; a thousand greenlets may end at the same moment.
+        "max_connections": 1 << 20,
     }
     if url.startswith("sentinel://"):
         return _through_sentinel(url, master, options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tasks.lanes import clock, envelope
@@ -18,11 +18,15 @@ from tasks.lanes.commands import Write
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.handoff import DONE, GONE, STARTED
 from tasks.lanes.insist import insist
+from tasks.lanes.journal import Journal
 
 if TYPE_CHECKING:
     from tasks.lanes.install import Lanes
 
 T = TypeVar("T")
+
+#: Where a request keeps its delivery.
+_KEPT = "lanes_delivery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,11 @@ class Delivery:
     deadline_s: float
     failed: int
     died: int
+    #: of this run
+    journal: Journal = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "journal", Journal(self.lanes, self.id, self.fence, self.deadline_s))
 
     @property
     def id(self) -> str:
@@ -65,9 +74,11 @@ class Delivery:
             raise self._lost()
 
     def is_lost(self) -> bool:
-        """Whether this process knows already that the lease is over. Asks nobody; a forked child knows nothing."""
+        """Whether this process knows already that the lease is over. Asks nobody."""
         settler = self.lanes.settler
-        return settler.pid == os.getpid() and not settler.holds(self.tag)
+        if settler.pid == os.getpid() and not settler.holds(self.tag):
+            self.journal.is_lost = True
+        return self.journal.is_lost
 
     def done(self) -> None:
         """Settle it, sooner than Celery's acknowledgement arrives."""
@@ -75,6 +86,7 @@ class Delivery:
 
     def retry(self, *, delay_s: float, problem: dict[str, Any]) -> Outcome:
         """Give it back after a failure: first in its lanes, ready after `delay_s`. Its lanes wait."""
+        self.journal.confirm()
         outcome = self.lanes.store.retry(self.id, self.fence, delay_ms=round(delay_s * 1000), problem=problem)
         self._gone()
         return outcome
@@ -107,6 +119,7 @@ class Delivery:
 
     def bury(self, problem: dict[str, Any]) -> Outcome:
         """Move it to the dead letters; its lanes go on."""
+        self.journal.confirm()
         outcome = self.lanes.store.bury(self.id, self.fence, problem)
         self._gone()
         return outcome
@@ -136,11 +149,15 @@ class Delivery:
 
 
 def delivery_of(request: Any, lanes: Lanes) -> Delivery | None:
-    """The delivery behind a Celery request (`task.request`); None when it did not come through a lane."""
+    """The delivery behind a Celery request (`task.request`), one for each run; None when it came through no lane."""
     told = request.get(envelope.LANE)
     if not told or request.called_directly:
         return None
-    return delivery_from(told, request.properties["delivery_tag"], lanes)
+    delivery: Delivery | None = request.get(_KEPT)
+    if delivery is None:
+        delivery = delivery_from(told, request.properties["delivery_tag"], lanes)
+        setattr(request, _KEPT, delivery)
+    return delivery
 
 
 def delivery_from(told: dict[str, Any], tag: str, lanes: Lanes) -> Delivery:

@@ -20,10 +20,12 @@ from tasks.lanes.connect import connect_like
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.prefork import keep_written_jobs
 from tasks.lanes.registry import settler_of, stop_keepers
+from tasks.lanes.scripts import script
 from tasks.lanes.server import check_server
 from tasks.lanes.settler import Settler
 from tasks.lanes.store import Store
 from tasks.lanes.task import LaneTask, connect_signals
+from tasks.lanes.wires import Wires
 
 _ALIASES = {
     "redis": "tasks.lanes.transport:Transport",
@@ -59,6 +61,7 @@ class Lanes:
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._stores: dict[int, Store] = {}
+        self._wires: dict[int, Wires] = {}
         self._settler: Settler | None = None
 
     @property
@@ -75,6 +78,14 @@ class Lanes:
         if pid not in self._stores:
             self._stores = {pid: Store(connect_like(self._app.connection_for_write()))}
         return self._stores[pid]
+
+    @property
+    def wires(self) -> Wires:
+        """This process' own, as its store."""
+        pid = os.getpid()
+        if pid not in self._wires:
+            self._wires = {pid: Wires(self.store.client, script("begin"), script("end"))}
+        return self._wires[pid]
 
 
 def install(app: Celery) -> Lanes:

@@ -11,6 +11,9 @@ MESSAGE = "lanes:message:"
 BODY = "lanes:body:"
 #: list: one JSON problem for each failure
 ERRORS = "lanes:errors:"
+#: hash: position of a call -> state, fence, what it is and its outcome, joined by blanks; <series>last -> the highest
+#: number begun. A position is a number, or a series and a number
+JOURNAL = "lanes:journal:"
 #: zset: message id -> seq, the first one is the oldest
 LANE = "lanes:lane:"
 #: list: at most one element, popped by the worker it wakes
@@ -46,6 +49,10 @@ def body(message_id: str) -> str:
 
 def errors(message_id: str) -> str:
     return ERRORS + message_id
+
+
+def journal(message_id: str) -> str:
+    return JOURNAL + message_id
 
 
 def lane(key: str) -> str:

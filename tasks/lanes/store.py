@@ -12,13 +12,27 @@ from typing import Any
 from redis import Redis
 
 from tasks.lanes import keys
-from tasks.lanes.answers import Appended, Outcome, Read, Swept, Turned, append_answer, texts, turn_answer
+from tasks.lanes.answers import (
+    Appended,
+    Begun,
+    Kind,
+    Outcome,
+    Read,
+    Swept,
+    Turned,
+    append_answer,
+    begin_answer,
+    texts,
+    turn_answer,
+)
 from tasks.lanes.commands import (
     MAX_DEATHS,
     Guard,
     NewMessage,
     Write,
     append_command,
+    begin_command,
+    end_command,
     problem_json,
     turn_command,
     write_row,
@@ -91,6 +105,18 @@ class Store:
         return Outcome(
             self._run("commit", group=map(write_row, writes), id=message_id, fence=fence, skipped=int(skipped))
         )
+
+    def begin(self, message_id: str, fence: str, *, lease_ms: int, position: str, what: str) -> Begun:
+        """Note that a call is about to be made, or find what became of it in an earlier run. Extends the lease."""
+        command = begin_command(message_id, fence, lease_ms=lease_ms, position=position, what=what)
+        return begin_answer(script("begin").run(self.client, command))
+
+    def end(
+        self, message_id: str, fence: str, *, position: str, what: str, kind: Kind, outcome: bytes = b""
+    ) -> Outcome:
+        """Note what became of a call that was begun."""
+        command = end_command(message_id, fence, position=position, what=what, kind=kind, outcome=outcome)
+        return Outcome(script("end").run(self.client, command))
 
     def replay(self, message_id: str) -> bool:
         """Put a buried message at the end of its lanes; False when no such message is buried."""

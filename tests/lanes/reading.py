@@ -67,6 +67,16 @@ class _Reading:
     def errors(self, message_id: str, problems: list[bytes]) -> None:
         self.state.errors[message_id] = tuple(json.loads(problem)["type"] for problem in problems)
 
+    def journal(self, message_id: str, fields: dict[bytes, bytes]) -> None:
+        self.state.journals[message_id] = {text(name): self.call(text(noted)) for name, noted in fields.items()}
+
+    def call(self, noted: str) -> str:
+        state, blank, rest = noted.partition(" ")
+        if not blank:
+            return noted
+        by, _, what = rest.partition(" ")
+        return f"{state} {self.fence(by)} {what}"
+
     def bell(self, queue: str, rung: list[bytes]) -> None:
         assert rung == [b"1"], f"the bell of {queue} was rung {len(rung)} times"
         self.state.bells.add(queue)
@@ -151,6 +161,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.DEAD: (_members, _Reading.dead),
     keys.BODY: (_string, _Reading.body),
     keys.ERRORS: (_elements, _Reading.errors),
+    keys.JOURNAL: (_fields, _Reading.journal),
     keys.BELL: (_elements, _Reading.bell),
     keys.SEEN: (_string, _Reading.seen),
     keys.COUNTS: (_fields, _Reading.counts),

@@ -62,6 +62,8 @@ class State:
     dead: list[str] = field(default_factory=list)
     bodies: dict[str, str] = field(default_factory=dict)
     errors: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: id -> position -> state, fence, what and outcome
+    journals: dict[str, dict[str, str]] = field(default_factory=dict)
     bells: set[str] = field(default_factory=set)
     seen: dict[str, set[int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
@@ -100,6 +102,7 @@ def standing(
     bells: Iterable[str] | None = None,
     counts: Mapping[str, int] | None = None,
     seen: Mapping[str, Iterable[int]] | None = None,
+    journals: Mapping[str, Mapping[str, str]] | None = None,
     swept: int | None = None,
     kept: Mapping[str, str] | None = None,
 ) -> State:
@@ -114,6 +117,7 @@ def standing(
         assert sorted(ids) == sorted(state.ready[queue])
         state.ready[queue] = list(ids)
     state.bells = set(state.ready if bells is None else bells)
+    state.journals = {message_id: dict(calls) for message_id, calls in (journals or {}).items()}
     state.seen = {block: set(offsets) for block, offsets in (seen or {}).items()}
     pending = sum(message.state != "buried" for message in messages)
     state.counts = {name: n for name, n in {"pending": pending, **(counts or {})}.items() if n}
@@ -149,10 +153,7 @@ def seed(client: Redis, state: State) -> None:
         _zset(pipe, keys.LEASES, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.leases.items()})
         _zset(pipe, keys.DELAYED, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.delayed.items()})
         _zset(pipe, keys.DEAD, {each: now_ms - MINUTE_MS + place for place, each in enumerate(state.dead)})
-        for name, value in _strings(state).items():
-            pipe.set(name, value)
-        for message_id, kinds in state.errors.items():
-            pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
+        _belongings(pipe, state, now_ms)
         for queue in state.bells:
             pipe.lpush(keys.bell(queue), 1)
         for block, offsets in state.seen.items():
@@ -169,6 +170,16 @@ def _strings(state: State) -> dict[str, str]:
     return bodies | {KEPT + name: value for name, value in state.kept.items()}
 
 
+def _belongings(pipe: Any, state: State, now_ms: int) -> None:
+    """What goes with the messages, and what is kept besides."""
+    for name, value in _strings(state).items():
+        pipe.set(name, value)
+    for message_id, kinds in state.errors.items():
+        pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
+    for message_id, calls in state.journals.items():
+        pipe.hset(keys.journal(message_id), mapping={name: _call(noted) for name, noted in calls.items()})
+
+
 def _record(message: Message, seq: int, now_ms: int) -> dict[str, Any]:
     fields = {
         "state": message.state,
@@ -182,6 +193,13 @@ def _record(message: Message, seq: int, now_ms: int) -> dict[str, Any]:
         "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _call(noted: str) -> str:
+    """With its fence as a holder sends it. `last` is a number alone."""
+    state, blank, rest = noted.partition(" ")
+    by, _, what = rest.partition(" ")
+    return f"{state} {fence(int(by))} {what}" if blank else noted
 
 
 def _zset(pipe: Any, key: str, members: Mapping[str, int]) -> None:

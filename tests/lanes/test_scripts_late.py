@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from tasks.lanes import keys
-from tasks.lanes.answers import Outcome
+from tasks.lanes.answers import Kind, Noted, Outcome
 from tasks.lanes.commands import Delete, Move, Set
 from tasks.lanes.store import Store
 from tests.lanes.reading import read
@@ -42,6 +42,9 @@ LATE: dict[str, Callable[[Store, str], bool]] = {
     "commit": lambda store, old: store.commit(A, old, [Set("k", b"v"), Move("k", "l"), Delete("l")]) is Outcome.LOST,
     "skip": lambda store, old: store.commit(A, old, skipped=True) is Outcome.LOST,
     "read": lambda store, old: store.read(A, old, ["k"]) is None,
+    "begin": lambda store, old: store.begin(A, old, lease_ms=LEASE_MS, position="1", what="x").noted is Noted.LOST,
+    "end": lambda store, old: store.end(A, old, position="1", what="x", kind=Kind.DONE) is Outcome.LOST,
+    "undo": lambda store, old: store.end(A, old, position="1", what="x", kind=Kind.UNDONE) is Outcome.LOST,
     "hold": lambda store, old: not store.holds(A, old),
 }
 
@@ -61,10 +64,11 @@ MEANWHILE: dict[str, list[Message]] = {
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 def test_it_is_told_and_nothing_changes(client: Redis, store: Store, verb: str, meanwhile: str) -> None:
     given = MEANWHILE[meanwhile]
-    seed(client, standing(*given))
+    journals = {} if meanwhile == "settled" else {A: {"1": "begun 4 x ", "last": "1"}}
+    seed(client, standing(*given, journals=journals))
     assert LATE[verb](store, fence(4))
     refused = 0 if verb in ("renew", "read", "hold") else 1
-    assert read(client) == standing(*given, counts={"refused": refused})
+    assert read(client) == standing(*given, journals=journals, counts={"refused": refused})
 
 
 @pytest.mark.parametrize("given", [ready(A, fence=4), delayed(A, fence=4), buried(A, fence=4), waiting(A, fence=4)])

@@ -1,7 +1,7 @@
 -- prelude: what the verbs share. It stands in front of each of them when it is loaded, so that every
 -- move between two states is written once. Keys are those of keys.py; TIME is the one clock.
 
-local MESSAGE, BODY, ERRORS = 'lanes:message:', 'lanes:body:', 'lanes:errors:'
+local MESSAGE, BODY, ERRORS, JOURNAL = 'lanes:message:', 'lanes:body:', 'lanes:errors:', 'lanes:journal:'
 local LANE, BELL, SEEN = 'lanes:lane:', 'lanes:bell:', 'lanes:seen:'
 local LEASES, DELAYED, DEAD = 'lanes:leases', 'lanes:delayed', 'lanes:dead'
 local COUNTS, SWEPT = 'lanes:counts', 'lanes:swept'
@@ -33,6 +33,14 @@ end
 local function holds(id, fence)
   local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'queue', 'lanes')
   if found[1] == 'leased' and found[2] == fence then return { queue = found[3], lanes = split(found[4]) } end
+end
+
+-- What the journal says of the call at a position.
+local function call_of(id, position)
+  local noted = redis.call('HGET', JOURNAL .. id, position)
+  if not noted then return nil end
+  local state, by, what, outcome = string.match(noted, '^(%S+) (%S+) (%S+) (.*)$')
+  return { state = state, by = by, what = what, outcome = outcome }
 end
 
 local function first_everywhere(id, lanes)
@@ -70,7 +78,7 @@ local function leave(id, lanes)
 end
 
 local function settle(id, lanes)
-  redis.call('DEL', MESSAGE .. id, BODY .. id, ERRORS .. id)
+  redis.call('DEL', MESSAGE .. id, BODY .. id, ERRORS .. id, JOURNAL .. id)
   leave(id, lanes)
 end
 

@@ -61,8 +61,10 @@ look_at[BODY] = function(id)
   if redis.call('ZREM', DEAD, id) == 0 then count('pending', -1) end
 end
 
-look_at[ERRORS] = function(id)
-  if redis.call('EXISTS', MESSAGE .. id) == 0 then mend('DEL', ERRORS .. id) end
+for _, prefix in ipairs({ ERRORS, JOURNAL }) do
+  look_at[prefix] = function(id)
+    if redis.call('EXISTS', MESSAGE .. id) == 0 then mend('DEL', prefix .. id) end
+  end
 end
 
 look_at[LANE] = function(key)

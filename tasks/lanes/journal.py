@@ -1,0 +1,132 @@
+"""The journal of one run: what it is about to do outside, and what became of it, for the runs that may come after it.
+
+Promises that a call which was begun may be made until `is_sure` says otherwise, because nobody else can have the
+message; that one round trip is waited for, at the beginning; and that a message is given back with all outcomes noted.
+Does not promise that an outcome is noted when this process dies before Redis has read it: then the call is uncertain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import ResponseError
+
+from tasks.lanes import clock
+from tasks.lanes.answers import Begun, Kind, Noted, begin_answer
+from tasks.lanes.commands import begin_command, end_command
+from tasks.lanes.errors import LeaseLost
+from tasks.lanes.insist import insist
+from tasks.lanes.scripts import script
+from tasks.lanes.wires import Asked, Fate, Told, Wires
+
+if TYPE_CHECKING:
+    from tasks.lanes.install import Lanes
+
+
+class Journal:
+    """Threads and greenlets of one handler may share it. A run that makes no call costs nothing."""
+
+    def __init__(self, lanes: Lanes, message_id: str, fence: str, sure_until_s: float) -> None:
+        self.is_lost = False  # known to be over
+        self._lanes = lanes
+        self._lease = message_id, fence
+        self._sure_until_s = sure_until_s  # clock.now_s
+        self._numbers: dict[str, count[int]] = {}
+        self._ends: list[Told] = []  # those that Redis has perhaps not got
+        self._lock = Lock()
+
+    def position(self, series: str = "") -> str:
+        """Of the next call. Calls that run beside each other get theirs in the order in which they ask."""
+        with self._lock:
+            return f"{series}{next(self._numbers.setdefault(series, count(1)))}"
+
+    def begin(self, position: str, what: str, along: Sequence[Asked] = ()) -> tuple[Begun, list[Any]]:
+        """Note that a call is about to be made; beside it the answers to what is asked along.
+
+        The same call may be begun again as long as it was not made. A Redis that is away is waited for while the lease
+        surely holds. Raises LeaseLost and RedisError.
+        """
+        self._refuse_if_lost(what)
+        asked_s = clock.now_s()
+        begin = Asked(
+            script("begin"), begin_command(*self._lease, lease_ms=self._lease_ms, position=position, what=what)
+        )
+        answer, *answers = self._ask_after_the_ends(begin, *along)
+        if isinstance(answer, ResponseError):
+            raise answer
+        begun = begin_answer(answer)
+        if begun.noted is Noted.LOST:
+            self.is_lost = True
+            self._refuse_if_lost(what)
+        self._sure_from(asked_s)
+        return begun, answers
+
+    def end(self, position: str, what: str, kind: Kind, outcome: bytes = b"") -> None:
+        """Note what became of a call. Waits for nothing, but to undo."""
+        command = end_command(*self._lease, position=position, what=what, kind=kind, outcome=outcome)
+        asked = Asked(script("end"), command)
+        if kind is Kind.UNDONE:  # what comes next may begin it again, and must not be overtaken
+            self._note(Told(asked, Fate.UNKNOWN))
+            self.confirm()
+        else:
+            self._note(self._wires.tell(asked))
+
+    def confirm(self) -> None:
+        """Wait until Redis has every outcome: before the message is given back. Raises RedisError."""
+        self._ask_after_the_ends(also_under_way=True)
+
+    def is_sure(self) -> bool:
+        """Whether nobody else can have the message now. Asks nobody."""
+        return not self.is_lost and clock.now_s() < self._sure_until_s
+
+    def ensure(self, what: str) -> None:
+        """Ask Redis when that is not sure, which extends the lease. Raises LeaseLost: `what` is not to be done."""
+        self._refuse_if_lost(what)
+        if self.is_sure():
+            return
+        asked_s = clock.now_s()
+        self.is_lost = bool(self._lanes.store.renew([self._lease], self._lease_ms))
+        self._refuse_if_lost(what)
+        self._sure_from(asked_s)
+
+    # -- inside
+
+    @property
+    def _wires(self) -> Wires:
+        return self._lanes.wires
+
+    @property
+    def _lease_ms(self) -> int:
+        return self._lanes.settler.lease_ms
+
+    def _sure_from(self, asked_s: float) -> None:
+        self._sure_until_s = max(self._sure_until_s, asked_s + self._lanes.settler.lease_s)
+
+    def _refuse_if_lost(self, what: str) -> None:
+        if self.is_lost:
+            raise LeaseLost(f"the lease of {self._lease[0]} is over; {what} was not done")
+
+    def _note(self, told: Told) -> None:
+        with self._lock:
+            self._ends = [each for each in self._ends if each.fate is not Fate.DONE]
+            self._ends.append(told)
+
+    def _ask_after_the_ends(self, *asked: Asked, also_under_way: bool = False) -> list[Any]:
+        """The answers. What was told and perhaps never arrived goes before it."""
+        fates = {Fate.UNKNOWN, Fate.UNDER_WAY} if also_under_way else {Fate.UNKNOWN}
+        with self._lock:
+            again = [told for told in self._ends if told.fate in fates]
+        if not asked and not again:
+            return []
+        answers = self._ask(*(told.asked for told in again), *asked)
+        for told, answer in zip(again, answers, strict=False):
+            if isinstance(answer, ResponseError):
+                raise answer
+            told.fate = Fate.DONE
+        return answers[len(again) :]
+
+    def _ask(self, *asked: Asked) -> list[Any]:
+        return insist(lambda: self._wires.ask(*asked), self._sure_until_s - clock.now_s())

@@ -1,0 +1,45 @@
+-- begin: note that a call is about to be made, or find what became of it in an earlier run. Extends the lease.
+-- KEYS  none
+-- ARGV  id fence lease_ms position what
+-- Returns {'begun'}, {'done', outcome}, {'refused', outcome}, {'uncertain'}: an earlier run began it and left no outcome,
+--       {'different', what it was}: it and all after it are forgotten, or {'lost'}: nothing was changed
+local id, fence, lease_ms, position, what = unpack(ARGV, 1, 5)
+
+even_when_full()
+if not holds(id, fence) then
+  count('refused', 1)
+  return { 'lost' }
+end
+redis.call('ZADD', LEASES, now_ms + lease_ms, id)
+
+-- A position is a series, which may be empty, and a number. `last` is the highest number that was begun.
+local journal = JOURNAL .. id
+local series, number = string.match(position, '^(.-)(%d+)$')
+number = tonumber(number)
+local last = tonumber(redis.call('HGET', journal, series .. 'last')) or 0
+
+-- What other runs noted from here on belongs to calls that this run does not make.
+local function forget_the_rest()
+  for _, field in ipairs(redis.call('HKEYS', journal)) do
+    local its_series, its_number = string.match(field, '^(.-)(%d+)$')
+    if its_series == series and tonumber(its_number) >= number and call_of(id, field).by ~= fence then
+      redis.call('HDEL', journal, field)
+    end
+  end
+  last = 0
+end
+
+local state, answer = 'begun', { 'begun' }
+local found = call_of(id, position)
+if found and found.what ~= what then
+  answer = { 'different', found.what }
+  forget_the_rest()
+elseif found and (found.state == 'done' or (found.state == 'refused' and last > number)) then
+  return { found.state, found.outcome }
+elseif found and (found.state == 'doubtful' or (found.state == 'begun' and found.by ~= fence)) then
+  state, answer = 'doubtful', { 'uncertain' }
+end
+-- A refusal that the earlier run did not go on from took no effect: the call is made anew.
+redis.call('HSET', journal, position, table.concat({ state, fence, what, '' }, ' '))
+redis.call('HSET', journal, series .. 'last', math.max(last, number))
+return answer
