@@ -8,9 +8,8 @@ may die between any two of them.
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -20,7 +19,7 @@ from celery.utils.log import get_task_logger
 from settings import SettingsError
 from tasks import lanes
 from tasks.bot.bot import Bot, UpdateTimeoutError
-from tasks.bot.client import BotApi
+from tasks.bot.calls import Calls, calls_of
 from tasks.bot.context import Context
 from tasks.bot.loader import BotImportError
 from tasks.bot.parking import FloodWait, Parking, ParkUpdate
@@ -58,26 +57,6 @@ def bots() -> Bots:
         sys.exit(f"{error}. The worker calls the Bot API with it.")
 
 
-@dataclass(frozen=True)
-class FencedApi:
-    """The Bot API for as long as the lease is not known to be over. Raises LeaseLost afterwards."""
-
-    api: BotApi
-    delivery: lanes.Delivery
-
-    def call(self, method: str, /, **params: Any) -> Any:
-        self._check(method)
-        return self.api.call(method, **params)
-
-    def download(self, file_path: str, to: Path | None = None) -> bytes:
-        self._check("download")
-        return self.api.download(file_path, to)
-
-    def _check(self, method: str) -> None:
-        if self.delivery.is_lost():
-            raise lanes.LeaseLost(f"the lease of {self.delivery.id} is over; {method} was not called")
-
-
 class UpdateTask(lanes.LaneTask):
     """Its hard limit is a failed attempt."""
 
@@ -100,11 +79,12 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     limit_s = served.settings.update_timeout
     ctx = Context(
         content,
-        served.api if delivery is None else FencedApi(served.api, delivery),
+        calls_of(served.api, delivery, served.settings.uncertain_call),
         1 if delivery is None else delivery.attempt + delivery.died,
         None if limit_s is None else monotonic() + limit_s,
         None if delivery is None else Stored(delivery),
         SessionPlan(served.bot.session, served.settings.session_ttl),
+        None if delivery is None else int(delivery.fence),
     )
     try:
         attempt(self, served, ctx, delivery, Parking())
@@ -121,7 +101,7 @@ def attempt(
     run = Run(
         served.settings.update_timeout,
         means_here(forks=task.app.lanes.settler.forks),
-        tell=lambda: tell(served.bot.on_timeout, ctx),
+        tell=lambda: tell(served.bot.on_timeout, beside(ctx, "timeout", delivery)),
         evict=lambda: evict(run, request, served, ctx, delivery),
     )
     error: Exception | None = None
@@ -135,13 +115,13 @@ def attempt(
     if delivery is not None and (run.is_evicted or delivery.is_lost()):
         raise Ignore(f"the lease of {delivery.id} was over when it ended") from error
     if not run.is_told and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
-        tell(served.bot.on_timeout, ctx)
+        tell(served.bot.on_timeout, beside(ctx, "timeout", delivery))
     if delivery is not None and parking.is_wanted:
         put_off(delivery, parking.delay_s(), FloodWait(parking.reason))
     if error is None:
         keep(ctx, delivery)
         return
-    tell(served.bot.on_error, ctx, error)
+    tell(served.bot.on_error, beside(ctx, "error", delivery), error)
     if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
         raise error
     fail(served, delivery, error)
@@ -171,6 +151,13 @@ def keep(ctx: Context, delivery: lanes.Delivery | None) -> None:
         raise Reject(f"could not tell Redis that {delivery.id} is done: {trouble}", requeue=True) from trouble
     if outcome is Outcome.LOST:
         raise Ignore(f"the lease of {delivery.id} was over when it ended")
+
+
+def beside(ctx: Context, hook: str, delivery: lanes.Delivery | None) -> Context:
+    """For a hook of this attempt, which is told again when it dies: its calls have a series of their own."""
+    if delivery is None or not isinstance(ctx.api, Calls):
+        return ctx
+    return replace(ctx, api=ctx.api.beside(f"{hook}{delivery.attempt}/"))
 
 
 def tell(hook: Callable[..., Any] | None, *arguments: Any) -> None:
@@ -246,7 +233,7 @@ def evict(run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.
         return
     logger.warning("%s: %s. Its slot is taken until it ends.", delivery.id, error)
     tell(show_eviction, request, decision, problem)
-    tell(served.bot.on_error, replace(ctx, api=served.api), error)
+    tell(served.bot.on_error, replace(ctx, api=Calls(served.api)), error)
 
 
 def take_back(

@@ -16,6 +16,7 @@ from redis import Redis
 from settings import Settings, load
 from tasks import update
 from tasks.bot.bot import Bot, UpdateTimeoutError
+from tasks.bot.calls import Calls, calls_of
 from tasks.bot.client import BotApi
 from tasks.bot.context import Context
 from tasks.bot.parking import FloodWait, Parking, ParkUpdate
@@ -341,7 +342,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 def evict(delivery: Delivery, redis_url: str, told: Told) -> Context:
     """As the alarm of this thread would; gives what the handler holds."""
     ours = served(on_error=lambda *both: told.bot.append(both))
-    ctx = Context({"update_id": 1}, update.FencedApi(ours.api, delivery), delivery.attempt)
+    ctx = Context({"update_id": 1}, calls_of(ours.api, delivery, "repeat"), delivery.attempt)
     run = Run(1, Means.NOBODY, tell=lambda: None, evict=lambda: None)
     update.evict(run, None, ours, ctx, delivery)
     LeaseKeeper(delivery.lanes.settler, lambda: connect(redis_url))._tell()
@@ -363,7 +364,7 @@ def test_an_evicted_update_is_retried_or_buried(
     # And Celery and the bot are told, whose hook may still call
     assert told.celery == [decision]
     [(shown, error)] = told.bot
-    assert (shown.update, type(shown.api), type(error)) == (ctx.update, BotApi, UpdateTimeoutError)
+    assert (shown.update, type(shown.api), type(error)) == (ctx.update, Calls, UpdateTimeoutError)
 
 
 @pytest.mark.parametrize("end", ["settle", "retry", "bury", "call"])

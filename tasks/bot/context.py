@@ -39,6 +39,7 @@ class Context(Shorthands):
     deadline_s: float | None = None  #: when UPDATE_TIMEOUT is over, as time.monotonic(); None: never
     stored: Stored | None = None  #: for adapters: what the update keeps in Redis; None: it came through no lane
     session_plan: SessionPlan = CHATS_OWN
+    fence: int | None = None  #: greater in every run of this update than in those before; None: it came through no lane
 
     @property
     def update_id(self) -> int:
@@ -98,7 +99,12 @@ class Context(Shorthands):
         self._session.stage()
 
     def call(self, method: str, /, **params: Any) -> Any:
-        """The result of any Bot API method. Raises tasks.bot.errors.BotApiError."""
+        """The result of any Bot API method, made once: a later run of this update gets the same result again.
+
+        `uncertain="repeat"` or `"skip"` says, for this call, what UNCERTAIN_CALL says for all; a skipped one
+        gives None. Raises tasks.bot.errors.BotApiError, and tasks.lanes.LeaseLost when somebody else may run the
+        update.
+        """
         return self.api.call(method, **params)
 
     @cached_property

@@ -14,12 +14,14 @@ from tasks.lanes.channel import QUEUE_ARGUMENTS
 from tasks.lanes.delivery import Delivery
 from tasks.lanes.errors import LanesError, LeaseLost, Misconfigured, PublishRefused, ServerUnfit
 from tasks.lanes.install import Lanes, install
+from tasks.lanes.journal import Journal
 from tasks.lanes.publish import headers
 from tasks.lanes.task import LaneTask
 
 __all__ = [
     "QUEUE_ARGUMENTS",
     "Delivery",
+    "Journal",
     "LaneTask",
     "Lanes",
     "LanesError",

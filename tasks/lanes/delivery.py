@@ -42,7 +42,7 @@ class Delivery:
     journal: Journal = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "journal", Journal(self.lanes, self.id, self.fence, self.deadline_s))
+        object.__setattr__(self, "journal", Journal(self.lanes, self.tag, self.deadline_s))
 
     @property
     def id(self) -> str:
@@ -75,9 +75,6 @@ class Delivery:
 
     def is_lost(self) -> bool:
         """Whether this process knows already that the lease is over. Asks nobody."""
-        settler = self.lanes.settler
-        if settler.pid == os.getpid() and not settler.holds(self.tag):
-            self.journal.is_lost = True
         return self.journal.is_lost
 
     def done(self) -> None:
@@ -93,6 +90,7 @@ class Delivery:
 
     def park(self, *, delay_s: float) -> Outcome:
         """Put it off without counting an attempt: first in its lanes, ready after `delay_s`. Its lanes wait."""
+        self.journal.confirm()
         outcome = self.lanes.store.park(self.id, self.fence, delay_ms=round(delay_s * 1000))
         self._gone()
         return outcome

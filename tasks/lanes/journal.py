@@ -7,12 +7,14 @@ Does not promise that an outcome is noted when this process dies before Redis ha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from tasks.lanes import clock
 from tasks.lanes.answers import Begun, Kind, Noted, begin_answer
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
 class Journal:
     """Threads and greenlets of one handler may share it. A run that makes no call costs nothing."""
 
-    def __init__(self, lanes: Lanes, message_id: str, fence: str, sure_until_s: float) -> None:
-        self.is_lost = False  # known to be over
+    def __init__(self, lanes: Lanes, tag: str, sure_until_s: float) -> None:
+        self.id, _, fence = tag.rpartition("#")
         self._lanes = lanes
-        self._lease = message_id, fence
+        self._tag = tag
+        self._lease = self.id, fence
+        self._is_lost = False
         self._sure_until_s = sure_until_s  # clock.now_s
         self._numbers: dict[str, count[int]] = {}
         self._ends: list[Told] = []  # those that Redis has perhaps not got
@@ -44,7 +48,8 @@ class Journal:
             return f"{series}{next(self._numbers.setdefault(series, count(1)))}"
 
     def begin(self, position: str, what: str, along: Sequence[Asked] = ()) -> tuple[Begun, list[Any]]:
-        """Note that a call is about to be made; beside it the answers to what is asked along.
+        """Note that a call is about to be made: `what` is `<name>:<more>`. Gives besides the answers to what is asked
+        along.
 
         The same call may be begun again as long as it was not made. A Redis that is away is waited for while the lease
         surely holds. Raises LeaseLost and RedisError.
@@ -59,7 +64,7 @@ class Journal:
             raise answer
         begun = begin_answer(answer)
         if begun.noted is Noted.LOST:
-            self.is_lost = True
+            self._is_lost = True
             self._refuse_if_lost(what)
         self._sure_from(asked_s)
         return begun, answers
@@ -70,13 +75,22 @@ class Journal:
         asked = Asked(script("end"), command)
         if kind is Kind.UNDONE:  # what comes next may begin it again, and must not be overtaken
             self._note(Told(asked, Fate.UNKNOWN))
-            self.confirm()
+            with suppress(RedisError):
+                self.confirm()
         else:
             self._note(self._wires.tell(asked))
 
     def confirm(self) -> None:
         """Wait until Redis has every outcome: before the message is given back. Raises RedisError."""
         self._ask_after_the_ends(also_under_way=True)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether this process knows already that the lease is over. Asks nobody."""
+        settler = self._lanes.settler
+        if settler.pid == os.getpid() and not settler.holds(self._tag):
+            self._is_lost = True
+        return self._is_lost
 
     def is_sure(self) -> bool:
         """Whether nobody else can have the message now. Asks nobody."""
@@ -88,7 +102,7 @@ class Journal:
         if self.is_sure():
             return
         asked_s = clock.now_s()
-        self.is_lost = bool(self._lanes.store.renew([self._lease], self._lease_ms))
+        self._is_lost = bool(self._lanes.store.renew([self._lease], self._lease_ms))
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
 
@@ -107,7 +121,7 @@ class Journal:
 
     def _refuse_if_lost(self, what: str) -> None:
         if self.is_lost:
-            raise LeaseLost(f"the lease of {self._lease[0]} is over; {what} was not done")
+            raise LeaseLost(f"the lease of {self.id} is over; {what.partition(':')[0]} was not called")
 
     def _note(self, told: Told) -> None:
         with self._lock:

@@ -1,0 +1,168 @@
+"""The way of every Bot API call that a handler makes: journal, gate, HTTP, journal.
+
+Promises that a call which an earlier run of this update made is not made again but answered as it was, and that
+nothing is sent when somebody else may run the update by now: LeaseLost is raised instead. Without a journal (an update
+that came through no lane) every call is made. Methods that only read are not noted, but refused all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from tasks import lanes
+from tasks.bot import downloads, errors
+from tasks.bot.client import BotApi, Prepared, prepare
+from tasks.bot.errors import BotApiError, NetworkError, TooManyRequests
+from tasks.bot.journal import Call, CallJournal, Uncertain
+from tasks.bot.repeats import is_read_only, repeated
+from tasks.lanes.wires import Asked
+
+
+class Gate(Protocol):
+    """What lets a call pass when its turn has come."""
+
+    def look(self, call: Prepared) -> Sequence[Asked]:
+        """What is to be asked of Redis before `enter`."""
+
+    def enter(self, call: Prepared, answers: Sequence[Any] | None) -> None:
+        """Return when the call may be sent, or raise. `answers` are those to `look`; None: it was not asked."""
+
+    def refused(self, call: Prepared, error: TooManyRequests) -> None:
+        """Raise what shall become of it; return when it may be tried again now."""
+
+
+class OpenGate:
+    """Lets everything pass."""
+
+    def look(self, call: Prepared) -> Sequence[Asked]:
+        return ()
+
+    def enter(self, call: Prepared, answers: Sequence[Any] | None) -> None: ...
+
+    def refused(self, call: Prepared, error: TooManyRequests) -> None:
+        raise error
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The Bot API as one run of a handler has it. Threads and greenlets of the handler may share it."""
+
+    api: BotApi
+    journal: CallJournal | None = None
+    gate: Gate = OpenGate()  # noqa: RUF009  has no state
+
+    def call(self, method: str, /, *, uncertain: Uncertain | None = None, **params: Any) -> Any:
+        """The result of a method, made now or by an earlier run; None for a call that is skipped because nobody knows
+        whether an earlier run has made it (`uncertain`; UNCERTAIN_CALL when not given).
+
+        Raises BotApiError, and LeaseLost.
+        """
+        call = prepare(method, params)
+        if self.journal is None or is_read_only(method):
+            return self._send_unnoted(call)
+        begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=self.gate.look(call))
+        return self._make(call, begun) if begun.is_due else _answer_of(begun)
+
+    def download(self, file_path: str, to: Path | None = None) -> bytes:
+        """As BotApi.download. Raises LeaseLost besides."""
+        self._ensure(downloads.METHOD)
+        return self.api.download(file_path, to)
+
+    def beside(self, series: str) -> Calls:
+        """For a hook, whose calls are not to be taken for the handler's."""
+        return replace(self, journal=self.journal and self.journal.beside(series))
+
+    def _make(self, call: Prepared, begun: Call) -> Any:
+        while True:
+            self._enter(call, begun)
+            try:
+                result = repeated(lambda: self._send(call, begun), reads=False)
+            except TooManyRequests as error:
+                begun.undone()
+                self.gate.refused(call, error)
+                begun.begin(self.gate.look(call))
+            except BotApiError as error:
+                _note(begun, error)
+                raise
+            else:
+                # Dying before this line, the call is uncertain for the next run; after it, it is done.
+                begun.done(result)
+                return result
+
+    def _enter(self, call: Prepared, begun: Call) -> None:
+        try:
+            self.gate.enter(call, begun.answers)
+        except BaseException:
+            begun.undone()
+            raise
+
+    def _send(self, call: Prepared, begun: Call) -> Any:
+        """A process that was frozen since it began, or waited at the gate, may have lost its lease by now."""
+        begun.ensure()
+        return self.api.send(call)
+
+    def _send_unnoted(self, call: Prepared) -> Any:
+        while True:
+            self.gate.enter(call, None)
+            try:
+                return repeated(lambda: self._send_if_ours(call), reads=is_read_only(call.method))
+            except TooManyRequests as error:
+                self.gate.refused(call, error)
+
+    def _send_if_ours(self, call: Prepared) -> Any:
+        self._ensure(call.method)
+        return self.api.send(call)
+
+    def _ensure(self, method: str) -> None:
+        if self.journal is not None:
+            self.journal.ensure(method)
+
+
+def calls_of(api: BotApi, delivery: lanes.Delivery | None, uncertain: Uncertain, gate: Gate | None = None) -> Calls:
+    """Those of the run that has this delivery."""
+    journal = None if delivery is None else CallJournal(delivery.journal, uncertain)
+    return Calls(api, journal, gate or OpenGate())
+
+
+def fingerprint(call: Prepared) -> str:
+    """Of all that is sent, but for the names of files: a temporary file has another one each time."""
+    data = call.request.data
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in sorted(data.items()) if isinstance(data, dict) else [("", data)]:
+        _add(digest, name.encode(), value.encode() if isinstance(value, str) else value)
+    for name, (_, content) in sorted(call.request.files.items()):
+        _add(digest, name.encode(), content)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, *parts: bytes) -> None:
+    for part in parts:
+        digest.update(b"%d:" % len(part))
+        digest.update(part)
+
+
+def _note(begun: Call, error: BotApiError) -> None:
+    """What a call that failed leaves in the journal. One that may have taken effect is left as begun: uncertain."""
+    if error.uncertain:
+        return
+    if isinstance(error, NetworkError):  # nothing was sent
+        begun.undone()
+    else:
+        begun.refused({"kind": type(error).__name__, **vars(error)})
+
+
+def _answer_of(begun: Call) -> Any:
+    """What an earlier run was answered."""
+    if begun.is_refused and begun.outcome:
+        raise _refusal(**begun.outcome)
+    return begun.outcome
+
+
+def _refusal(kind: str, **fields: Any) -> BotApiError:
+    found = getattr(errors, kind, BotApiError)
+    error: BotApiError = found(**fields)
+    return error
