@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from chaos import findings
 from chaos.checker import Verdict, check
 from chaos.offence import Offence
 from chaos.picture import draw
@@ -25,25 +26,32 @@ def main() -> int:
     arguments = _arguments()
     systems = [LANES, RECIPE] if arguments.both else [RECIPE if arguments.recipe else LANES]
     with tempfile.TemporaryDirectory(prefix="chaos-") as scratch:
-        columns = [(each.name, *_run(each, arguments.keep or Path(scratch), arguments)) for each in systems]
-    print(f"\nseed {arguments.seed}, {arguments.seconds:g} s, {arguments.rate:g} updates/s\n\n{table(columns)}")  # noqa: T201
+        keep = arguments.judge or arguments.keep or Path(scratch)
+        if not arguments.judge:
+            for system in systems:
+                _run(system, keep / system.name, arguments)
+        columns = [(system.name, *_judged(system, keep / system.name, arguments)) for system in systems]
+    print(f"\nseed {arguments.seed}\n\n{table(columns)}")  # noqa: T201
     _, evidence, verdict = columns[0]
     if not verdict.is_clean:
         print(f"\nseed {arguments.seed}:\n{complaints(verdict, evidence)}")  # noqa: T201
     return 0 if verdict.is_clean else 1
 
 
-def _run(system: System, keep: Path, arguments: argparse.Namespace) -> tuple[Evidence, Verdict]:
-    folder = keep / system.name
+def _run(system: System, folder: Path, arguments: argparse.Namespace) -> None:
     folder.mkdir(parents=True)
     with chaos(system, folder) as running:
         running.run(arguments.seconds, arguments.seed, arguments.rate, arguments.every)
-        evidence = running.evidence()
-        verdict = check(evidence)
-        verdict.offences["did not stop"] = [Offence(text, ()) for text in running.fleet.hung]
-        picture = _named_after(system, arguments) or folder / "picture.svg"
-        picture.write_text(draw(evidence, running.samples.backlog, f"{system.name}, seed {arguments.seed}"))
-    if arguments.keep or arguments.picture:
+        running.save()
+
+
+def _judged(system: System, folder: Path, arguments: argparse.Namespace) -> tuple[Evidence, Verdict]:
+    found, evidence = findings.load(folder), findings.evidence(folder)
+    verdict = check(evidence)
+    verdict.offences["did not stop"] = [Offence(text, ()) for text in found.hung]
+    picture = _named_after(system, arguments) or folder / "picture.svg"
+    picture.write_text(draw(evidence, found.backlog, f"{system.name}, seed {arguments.seed}"))
+    if picture.parent != folder or arguments.keep:
         print(f"picture: {picture}")  # noqa: T201
     return evidence, verdict
 
@@ -63,6 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--recipe", action="store_true", help="not lanes, but hash-routed queues on stock Celery")
     parser.add_argument("--both", action="store_true", help="lanes, then the recipe, side by side; lanes are judged")
     parser.add_argument("--keep", type=Path, help="a new folder for the history and the logs (default: none is kept)")
+    parser.add_argument("--judge", type=Path, help="run nothing: judge what was kept in this folder once more")
     parser.add_argument("--picture", type=Path, help="where to draw it (default: beside the history, if it is kept)")
     return parser.parse_args()
 

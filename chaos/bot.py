@@ -1,4 +1,4 @@
-"""The bot of a chaos run: talks, and writes down each step before and after it.
+"""The bot of a chaos run: talks, counts in its session, and writes down each step before and after it.
 
 Promises that a line is in the file before the handler goes on, whatever kills it next: one write to a file opened for
 appending is whole or not at all. Every call tells the simulator in its query which run makes it and with which fence;
@@ -24,6 +24,8 @@ from chaos import poison
 from tasks.routing import keys_of
 
 HISTORY, SLOWEST_S, ORDER = "CHAOS_HISTORY", "CHAOS_SLOWEST_S", "ORDER_BY"
+#: What the session of a chat counts.
+HANDLED = "handled"
 
 _here = threading.local()
 
@@ -43,6 +45,8 @@ class Context(Protocol):
     def chat_id(self) -> int | None: ...
     @property
     def attempt(self) -> int: ...
+    @property
+    def session(self) -> dict[str, Any]: ...
     def call(self, method: str, /, **params: Any) -> Any: ...
 
 
@@ -50,17 +54,25 @@ def handle(ctx: Context) -> None:
     run = _Run(ctx, f"{os.getpid()}:{time.monotonic_ns()}", _fence())
     keys = keys_of(ctx.update, os.environ[ORDER])
     run.write("start", keys=keys, pid=os.getpid(), fence=run.fence, attempt=ctx.attempt)
+    try:
+        _go(ctx, run)
+    except BaseException as error:
+        run.write("raise", error=f"{type(error).__name__}: {error}"[:200])
+        raise
+    run.write("end")
+
+
+def _go(ctx: Context, run: _Run) -> None:
     _work()
     run.talk(0)
     _work()
     if poison.raises(ctx.update_id):
-        run.write("raise")
         raise PoisonError(f"update {ctx.update_id}")
     if poison.kills(ctx.update_id):
         run.write("die")
         os.kill(os.getpid(), signal.SIGKILL)
     run.talk(1)
-    run.write("end")
+    ctx.session[HANDLED] = ctx.session.get(HANDLED, 0) + 1
 
 
 @dataclass(frozen=True)
@@ -74,8 +86,8 @@ class _Run:
         _here.run = self
         try:
             self.ctx.call("sendMessage", chat_id=self.ctx.chat_id, text=f"{self.ctx.update_id}.{number}")
-        except BaseException as error:
-            self.write("failed", number=number, error=f"{type(error).__name__}: {error}"[:200])
+        except BaseException:
+            self.write("failed", number=number)
             raise
         finally:
             _here.run = None

@@ -1,13 +1,14 @@
 """Judges a chaos run: counts what must not be. Pure, and tested with bad histories made by hand.
 
 Promises to find what was lost, out of order, run two at a time, done by a stale holder, buried without a reason or not
-buried with one. Whoever lost a lease is not in the right from that moment (the fence of the take-back says when), and
-whoever took over is.
+buried with one, and sessions that did not see each update once. Whoever lost a lease is in the wrong from that moment
+(the fence of the take-back says when), and whoever took over is.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from chaos import order, poison, recovery, talk
@@ -45,6 +46,7 @@ def check(evidence: Evidence) -> Verdict:
             "effects by stale holders": talk.stale(evidence),
             "innocents buried": _innocents_buried(evidence),
             "poison not buried": _poison_not_buried(evidence),
+            "sessions wrong": _sessions_wrong(evidence, finished),
         },
         updates=len(finished),
         runs=len(evidence.runs),
@@ -59,6 +61,22 @@ def check(evidence: Evidence) -> Verdict:
 def _innocents_buried(evidence: Evidence) -> list[Offence]:
     buried = evidence.buried or ()
     return [Offence(f"{update} was buried", (update,)) for update in sorted(buried) if not poison.is_poison(update)]
+
+
+def _sessions_wrong(evidence: Evidence, finished: Iterable[int]) -> list[Offence]:
+    """The session of a chat counts each update once that was finished there, however often it ran."""
+    if evidence.sessions is None:
+        return []
+    chat_of = {run.update: run.keys[0] for run in evidence.runs}
+    updates: dict[str, list[int]] = defaultdict(list)
+    for update in finished:
+        if not poison.is_poison(update):
+            updates[chat_of[update]].append(update)
+    return [
+        Offence(f"{chat}: its session has seen {seen} updates of {len(updates[chat])}", tuple(updates[chat]))
+        for chat in sorted(updates.keys() | evidence.sessions)
+        if (seen := evidence.sessions.get(chat, 0)) != len(updates[chat])
+    ]
 
 
 def _poison_not_buried(evidence: Evidence) -> list[Offence]:

@@ -80,6 +80,17 @@ def commands_in(file: BinaryIO) -> Iterator[list[bytes]]:
         yield command
 
 
+def holds_in_folder(folder: Path) -> Holds:
+    """What a Ledger kept there. Its files are numbered: appendonly.aof.7.incr.aof."""
+
+    def commands() -> Iterator[list[bytes]]:
+        for path in sorted(folder.iterdir(), key=lambda path: int(path.name.split(".")[-3])):
+            with path.open("rb") as file:
+                yield from commands_in(file)
+
+    return holds_in(commands())
+
+
 class Ledger(threading.Thread):
     """Keeps every append-only file of a server by a second link, for the server removes those it has rewritten."""
 
@@ -94,12 +105,10 @@ class Ledger(threading.Thread):
         while not self._ended.wait(LOOK_EVERY_S):
             self._keep()
 
-    def read(self) -> Holds:
-        """Ends it."""
+    def end(self) -> None:
         self._ended.set()
         self.join()
         self._keep()
-        return holds_in(self._commands())
 
     def _keep(self) -> None:
         for file in self._server.glob("appendonlydir/*.incr.aof"):
@@ -107,8 +116,3 @@ class Ledger(threading.Thread):
             if not kept.exists():
                 with contextlib.suppress(FileNotFoundError):
                     os.link(file, kept)
-
-    def _commands(self) -> Iterator[list[bytes]]:
-        for path in sorted(self._folder.iterdir(), key=lambda path: int(path.name.split(".")[-3])):
-            with path.open("rb") as file:
-                yield from commands_in(file)

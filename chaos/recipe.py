@@ -8,7 +8,7 @@ poller, which confirms a batch after it was published, as ours does.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -42,6 +42,7 @@ class Context:
 
     update: dict[str, Any]
     attempt: int
+    session: dict[str, Any] = field(default_factory=dict)  # it has none that lasts
 
     @property
     def update_id(self) -> int:

@@ -36,7 +36,7 @@ class Run:
     fence: str | None
     start_s: float
     end_s: float = FOREVER
-    outcome: str = "died"  # or "end", "raise", "die" (killed itself), "failed" (a call raised)
+    outcome: str = "died"  # or "end", "raise", "die" (killed itself)
     valid_until_s: float = FOREVER  # from then on somebody else may have it
     calls: dict[int, Call] = field(default_factory=dict)
 
@@ -74,7 +74,10 @@ class Blow:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All there is to judge by. `holds` None: a system without fences, whose hand-outs last `lease_s`."""
+    """All there is to judge by. None is what a system does not have: dead letters, fences, sessions.
+
+    `sessions`: how many updates each chat's session says it has seen, by the chat's key.
+    """
 
     runs: Sequence[Run]
     effects: Sequence[Effect]
@@ -82,6 +85,7 @@ class Evidence:
     expected: Sequence[int]
     buried: frozenset[int] | None
     holds: Holds | None
+    sessions: dict[str, int] | None
 
 
 def runs_in(records: Iterable[Record], blows: Sequence[Blow], holds: Holds | None, lease_s: float) -> list[Run]:
@@ -122,7 +126,6 @@ def _went_on(run: Run, record: Record) -> None:
             run.calls[record["number"]].outcome = "answered"
         case "failed":
             run.calls[record["number"]].outcome = "failed"
-            run.end_s, run.outcome = record["at_s"], "failed"
         case outcome:
             run.end_s, run.outcome = record["at_s"], outcome
 

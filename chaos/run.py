@@ -5,12 +5,11 @@ Promises to end whatever it started, whatever happens in between.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ from redis import Redis
 
 from chaos import bot
 from chaos.feed import Feed
+from chaos.findings import HISTORY, LEDGER, Findings
 from chaos.fleet import Fleet
 from chaos.ledger import Ledger
 from chaos.plan import blows
 from chaos.proxy import HOST, Network
-from chaos.records import Evidence, Record, effects_in, runs_in
 from chaos.samples import Samples
 from chaos.strike import Striker
 from chaos.systems import System
@@ -66,24 +65,20 @@ class Chaos:
         self.fleet.stop_everything()
         self.samples.end()
 
-    def evidence(self) -> Evidence:
-        """All that was left behind. After `run`."""
-        holds = self.ledger.read() if self.system.lease_s is None else None
-        found = runs_in(self.history(), self.striker.blows, holds, self.system.lease_s or 0.0)
+    def save(self) -> None:
+        """All that is left behind, in the folder. After `run`."""
+        self.ledger.end()
         with Redis(port=self.striker.redis.port) as client:
-            buried = self.system.buried(client) if self.system.buried else None
-        return Evidence(
-            runs=found,
-            effects=effects_in(self.samples.calls),
-            blows=self.striker.blows,
-            expected=range(1, self.telegram.stats()["added"] + 1),
-            buried=buried,
-            holds=holds,
-        )
-
-    def history(self) -> Iterator[Record]:
-        with (self.folder / "history.jsonl").open() as lines:
-            yield from map(json.loads, lines)
+            Findings(
+                sent=self.telegram.stats()["added"],
+                blows=[asdict(blow) for blow in self.striker.blows],
+                calls=self.samples.calls,
+                buried=sorted(self.system.buried(client)) if self.system.buried else None,
+                sessions=self.system.sessions(client) if self.system.sessions else None,
+                lease_s=self.system.lease_s,
+                hung=self.fleet.hung,
+                backlog=self.samples.backlog,
+            ).save(self.folder)
 
     def _tend_for(self, seconds: float, at_most_until_s: float) -> bool:
         """False when the time is over."""
@@ -116,7 +111,7 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
     environments = {part: _environment(system, folder, telegram.token, links, part) for part in system.parts}
     fleet = Fleet(system.parts, environments, folder)
     striker = Striker(fleet, network, links, folder / "redis", redis, LEASE_S)
-    ledger = Ledger(folder / "redis", folder / "ledger")
+    ledger = Ledger(folder / "redis", folder / LEDGER)
     samples = Samples(telegram, redis.port, system.pending)
     ledger.start()
     samples.start()
@@ -139,6 +134,6 @@ def _environment(system: System, folder: Path, token: str, links: Any, part: str
         "ORDER_BY": system.order_by,
         "LEASE_SECONDS": str(LEASE_S),
         "RETRY_BACKOFF": "0.2",
-        bot.HISTORY: str(folder / "history.jsonl"),
+        bot.HISTORY: str(folder / HISTORY),
         bot.SLOWEST_S: str(SLOWEST_S),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from redis import Redis
 
 from chaos import recipe
+from chaos.bot import HANDLED
+from tasks.bot.keys import SESSION
 from tasks.lanes import keys
 from tasks.lanes.store import Store
 
@@ -20,7 +23,7 @@ _WORKER = ("worker", "-l", "INFO")
 class System:
     """Its parts with their commands, which of them fork, and how many updates it holds.
 
-    `buried` None: it has no dead letters. `lease_s` None: what was taken from a holder is read from Redis.
+    `buried`, `sessions` None: it has none. `lease_s` None: what was taken from a holder is read from Redis.
     """
 
     name: str
@@ -30,6 +33,7 @@ class System:
     forking: tuple[str, ...]
     pending: Callable[[Redis], int]
     buried: Callable[[Redis], frozenset[int]] | None
+    sessions: Callable[[Redis], dict[str, int]] | None
     lease_s: float | None
     calm_within_s: float
 
@@ -56,6 +60,11 @@ def _dead_letters(client: Redis) -> frozenset[int]:
     return frozenset(int(message_id.rpartition(b":")[2]) for message_id in message_ids)
 
 
+def _sessions(client: Redis) -> dict[str, int]:
+    found = [key.decode() for key in client.scan_iter(f"{SESSION}*", count=1000)]
+    return {key.partition("/")[2]: json.loads(client.get(key) or "{}")[HANDLED] for key in found}
+
+
 LANES = System(
     name="lanes",
     order_by="chat+user",
@@ -68,6 +77,7 @@ LANES = System(
     forking=("prefork",),
     pending=lambda client: Store(client).pending(),
     buried=_dead_letters,
+    sessions=_sessions,
     lease_s=None,
     calm_within_s=180.0,
 )
@@ -81,6 +91,7 @@ RECIPE = System(
     forking=tuple(f"queue{number}" for number in range(recipe.QUEUES)),
     pending=_left_in_queues,
     buried=None,
+    sessions=None,
     lease_s=recipe.VISIBILITY_TIMEOUT_S,
     calm_within_s=60.0,
 )

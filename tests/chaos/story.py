@@ -19,6 +19,7 @@ class Story:
         self.effects: list[Effect] = []
         self.blows: list[Blow] = []
         self.buried: set[int] = set()
+        self.sessions: dict[str, int] | None = None
         self._runs = 0
 
     def run(
@@ -68,6 +69,7 @@ class Story:
             expected=expected,
             buried=None if self.holds is None else frozenset(self.buried),
             holds=self.holds,
+            sessions=self.sessions,
         )
 
     def judged(self, *expected: int) -> Verdict:

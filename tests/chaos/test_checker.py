@@ -133,3 +133,13 @@ def test_poison_that_is_not_buried_is_an_offence() -> None:
 
 def test_poison_need_not_have_come_to_its_first_line() -> None:
     assert Story().buries(KILLS).offences(KILLS) == {}
+
+
+def test_a_session_has_seen_each_update_of_its_chat_once() -> None:
+    story = Story().buries(RAISES).run(1, 0.0, taken_back_s=0.6).kills(1, 0.5).run(1, 1.0, 2.0, pid=2)
+    story.run(2, 2.0, 3.0).run(RAISES, 3.0, 3.1, end="raise").run(3, 0.0, 0.1, keys=("chat:8", "user:9"))
+    right = {"chat:7": 2, "chat:8": 1}
+
+    for sessions, wrong in ((right, 0), ({"chat:7": 3, "chat:8": 1}, 1), ({"chat:7": 2}, 1), ({**right, "x": 1}, 1)):
+        story.sessions = sessions
+        assert len(story.judged(1, 2, 3, RAISES).offences["sessions wrong"]) == wrong

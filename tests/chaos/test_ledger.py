@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from chaos.ledger import FOREVER, Ledger, commands_in, holds_in
+from chaos.ledger import FOREVER, Ledger, commands_in, holds_in, holds_in_folder
 from sandbox.server import Server, start_server
 from tasks.lanes.commands import NewMessage
 from tasks.lanes.store import Store
@@ -38,7 +38,8 @@ def test_every_hand_out_and_when_it_was_taken_back(server: Server, tmp_path: Pat
         [second] = store.turn(["updates.0"], holder="here:22:x", lease_ms=9000, room=1, settles=settles).leased
     server.kill()
 
-    holds = ledger.read()
+    ledger.end()
+    holds = holds_in_folder(tmp_path / "ledger")
 
     # Then the first hold ended before the second began, and nobody took anything from the others
     assert list(holds) == [(1, first.fence), (1, again.fence), (2, second.fence)]

@@ -1,0 +1,55 @@
+"""What only the running servers know at the end of a chaos run, kept in a file beside the history.
+
+Promises that a kept folder can be judged again, by a better judge, without running anything.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from chaos.ledger import holds_in_folder
+from chaos.records import Blow, Evidence, effects_in, runs_in
+
+FILE, HISTORY, LEDGER = "findings.json", "history.jsonl", "ledger"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """`lease_s` is that of a system without fences."""
+
+    sent: int
+    blows: list[dict[str, Any]]
+    calls: list[dict[str, Any]]
+    buried: list[int] | None
+    sessions: dict[str, int] | None
+    lease_s: float | None
+    hung: list[str]
+    backlog: list[tuple[float, int]]
+
+    def save(self, folder: Path) -> None:
+        (folder / FILE).write_text(json.dumps(asdict(self)))
+
+
+def load(folder: Path) -> Findings:
+    return Findings(**json.loads((folder / FILE).read_text()))
+
+
+def evidence(folder: Path) -> Evidence:
+    """All that a run left behind."""
+    found = load(folder)
+    blows = [Blow(**{**blow, "pids": tuple(blow["pids"])}) for blow in found.blows]
+    holds = holds_in_folder(folder / LEDGER) if found.lease_s is None else None
+    with (folder / HISTORY).open() as lines:
+        runs = runs_in(map(json.loads, lines), blows, holds, found.lease_s or 0.0)
+    return Evidence(
+        runs=runs,
+        effects=effects_in(found.calls),
+        blows=blows,
+        expected=range(1, found.sent + 1),
+        buried=None if found.buried is None else frozenset(found.buried),
+        holds=holds,
+        sessions=found.sessions,
+    )
