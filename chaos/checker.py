@@ -1,8 +1,8 @@
 """Judges a chaos run: counts what must not be. Pure, and tested with bad histories made by hand.
 
 Promises to find what was lost, out of order, run two at a time, done by a stale holder, buried without a reason or not
-buried with one, and sessions that did not see each update once. Whoever lost a lease is in the wrong from that moment
-(the fence of the take-back says when), and whoever took over is.
+buried with one, sent twice though its first answer was known, and sessions that did not see each update once. Whoever
+lost a lease is in the wrong from that moment (the fence of the take-back says when), whoever took over is in the right.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ class Verdict:
     runs: int = 0
     duplicates: int = 0  #: ends beyond the first: at least once is what is promised
     late_starts: int = 0  #: first lines of runs whose lease was over by then: frozen right before; no effect may follow
-    twice_in_flight: int = 0  #: messages sent again because a blow met their first call, which cannot be told apart
-    twice_otherwise: int = 0
+    twice_in_flight: int = 0  #: messages sent again where a blow met the first call: nobody can know whether it arrived
     recoveries_s: list[float] = field(default_factory=list)  #: one for each kill that met an update in hand
 
     @property
@@ -47,13 +46,13 @@ def check(evidence: Evidence) -> Verdict:
             "innocents buried": _innocents_buried(evidence),
             "poison not buried": _poison_not_buried(evidence),
             "sessions wrong": _sessions_wrong(evidence, finished),
+            "sent twice without need": otherwise,
         },
         updates=len(finished),
         runs=len(evidence.runs),
         duplicates=sum(n - 1 for n in Counter(run.update for run in valid if run.outcome == "end").values()),
         late_starts=len(evidence.runs) - len(valid),
         twice_in_flight=len(in_flight),
-        twice_otherwise=len(otherwise),
         recoveries_s=recovery.times_s(evidence),
     )
 

@@ -29,7 +29,6 @@ def _cells(evidence: Evidence, verdict: Verdict) -> dict[str, str]:
         "blows; updates": f"{len(evidence.blows)}; {len(evidence.expected):,}",
         **{kind: str(len(offences)) for kind, offences in verdict.offences.items()},
         "sent twice, where a call was in flight at a blow": str(verdict.twice_in_flight),
-        "sent twice otherwise": str(verdict.twice_otherwise),
         "finished more than once": str(verdict.duplicates),
         "started late, without effect": str(verdict.late_starts),
         "recovery after a kill, median; max": _recovery(verdict.recoveries_s),

@@ -65,20 +65,24 @@ def _late(effect: Effect, run: Run, starts: dict[str, list[tuple[float, str, int
     return None
 
 
-def sent_twice(effects: Sequence[Effect], runs: Sequence[Run]) -> tuple[list[Effect], list[Effect]]:
-    """What was sent beyond the first time: where a call was in flight at a blow, and otherwise."""
+def sent_twice(effects: Sequence[Effect], runs: Sequence[Run]) -> tuple[list[Effect], list[Offence]]:
+    """What was sent beyond the first time: where a call was in flight at a blow, and without that excuse."""
     by_name = {run.name: run for run in runs}
     unknown = {
         (run.update, call.number, run.name) for run in runs for call in run.calls.values() if call.outcome != "answered"
     }
     sent: dict[tuple[int, int], list[Effect]] = defaultdict(list)
     in_flight: list[Effect] = []
-    otherwise: list[Effect] = []
+    otherwise: list[Offence] = []
     for effect in sorted(effects, key=lambda effect: effect.at_s):
         before = sent[effect.update, effect.number]
         if before:
             excused = any((each.update, each.number, each.run) in unknown for each in before)
-            (in_flight if excused else otherwise).append(effect)
+            if excused:
+                in_flight.append(effect)
+            else:
+                text = f"{effect.update}: its message {effect.number} came again at {effect.at_s:.3f}"
+                otherwise.append(Offence(text, (effect.update,)))
         if effect.run in by_name:
             before.append(effect)
     return in_flight, otherwise
