@@ -2,6 +2,7 @@
 
 from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.context import Context
+from tasks.bot.current import current
 from tasks.bot.session_json import SessionError
 
-__all__ = ["Bot", "Context", "SessionError", "UpdateTimeoutError"]
+__all__ = ["Bot", "Context", "SessionError", "UpdateTimeoutError", "current"]

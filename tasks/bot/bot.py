@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.bot.context import Context
+from tasks.bot.current import handling
 from tasks.bot.session_key import OURS, KeyFunction
 
 Handler = Callable[[Context], Any]
@@ -50,7 +51,8 @@ class Bot:
             raise TypeError(f"session={self.session!r}: write {', '.join(map(repr, OURS))}, or a function")
 
     def __call__(self, ctx: Context) -> Any:
-        return self.handle(ctx)
+        with handling(ctx):
+            return self.handle(ctx)
 
 
 def check_takes(name: str, function: Any, *arguments: str) -> None:

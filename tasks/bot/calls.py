@@ -76,6 +76,10 @@ class Calls:
         """For a hook, whose calls are not to be taken for the handler's."""
         return replace(self, journal=self.journal and self.journal.beside(series))
 
+    def reserved(self) -> Calls:
+        """For a single call that is made later, on another thread: it has its place among the others from now on."""
+        return replace(self, journal=self.journal and self.journal.reserved())
+
     def _make(self, call: Prepared, begun: Call) -> Any:
         while True:
             self._enter(call, begun)

@@ -64,7 +64,7 @@ _making = threading.Lock()
 
 def event_loop() -> EventLoop:
     """This process's own."""
-    global _mine, _making  # noqa: PLW0603
+    global _mine, _making
     if _mine is None or _mine.pid != os.getpid():
         with _making:
             if _mine is None or _mine.pid != os.getpid():
@@ -74,7 +74,7 @@ def event_loop() -> EventLoop:
 
 def _after_fork() -> None:
     """A child forked while the lock was held could never make its loop."""
-    global _mine, _making  # noqa: PLW0603
+    global _mine, _making
     _mine, _making = None, threading.Lock()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, Literal, get_args
 
 from tasks import lanes
@@ -32,11 +33,18 @@ class CallJournal:
         self._journal = journal
         self._uncertain = uncertain
         self._series = series
-        self._told_of_difference = False
+        self._place: str | None = None
+        self._differences: list[str] = []
 
     def beside(self, series: str) -> CallJournal:
         """For calls besides these. Those of the same series in an earlier run are replayed."""
         return CallJournal(self._journal, self._uncertain, series)
+
+    def reserved(self) -> CallJournal:
+        """For a single call that begins later, on another thread: it has its place among the others from now on."""
+        reserved = copy(self)
+        reserved._place = self._journal.position(self._series)
+        return reserved
 
     def begin(
         self, method: str, fingerprint: str, *, uncertain: Uncertain | None = None, along: Sequence[Asked] = ()
@@ -48,10 +56,11 @@ class CallJournal:
         policy = uncertain or self._uncertain
         if policy not in get_args(Uncertain):
             raise ValueError(f"uncertain={policy!r}: write 'repeat' or 'skip'")
-        call = Call(self._journal, method, self._journal.position(self._series), f"{method}:{fingerprint}", policy)
+        place = self._place or self._journal.position(self._series)
+        call = Call(self._journal, method, place, f"{method}:{fingerprint}", policy)
         call.begin(along)
-        if call.was and not self._told_of_difference:
-            self._told_of_difference = True
+        if call.was and not self._differences:
+            self._differences.append(place)
             logger.warning(
                 "%s: call %s is %s now and was %s in an earlier run; from here on every call is made anew",
                 self._journal.id,

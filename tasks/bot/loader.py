@@ -3,14 +3,17 @@
 Promises a Bot, or one sentence that says what to do. Does not call it.
 """
 
-import asyncio
 import inspect
 import sys
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from tasks.bot.bot import Bot, check_takes
+from tasks.bot.async_context import awaited
+from tasks.bot.bot import Bot, UpdateTimeoutError, check_takes
+from tasks.bot.context import Context
+from tasks.bot.event_loop import OverdueError, event_loop
 from tasks.imports import ImportPathError, import_callable
 
 
@@ -27,7 +30,7 @@ def load_bot(path: str, setting: str = "BOT") -> Bot:
     found = import_callable(setting, path, BotImportError)
     bot = found if isinstance(found, Bot) else Bot(_handler(said, found))
     return Bot(
-        _waited_for(said, bot.handle),
+        _waited_for(said, bot.handle, is_limited=True),
         bot.never_retry,
         on_error=bot.on_error and _waited_for(said, bot.on_error),
         on_timeout=bot.on_timeout and _waited_for(said, bot.on_timeout),
@@ -49,19 +52,26 @@ def _handler(said: str, found: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
-def _waited_for(said: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """An `async def` is run to its end in an event loop of its own, so that its update is not settled before."""
+def _waited_for(said: str, function: Callable[..., Any], *, is_limited: bool = False) -> Callable[..., Any]:
+    """An `async def` runs on this process's event loop, and its caller waits, so that its update is not settled before.
+
+    is_limited: it is cancelled when UPDATE_TIMEOUT is over, on every pool.
+    """
     if not _is_async(function):
         return function
     if in_greenlets():
         raise BotImportError(
-            f"{said} is an `async def`, and greenlets cannot run two event loops at once; "
+            f"{said} is an `async def`, and greenlets cannot take turns with an event loop; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
 
     @wraps(function)
-    def run(*arguments: Any) -> Any:
-        return asyncio.run(function(*arguments))
+    def run(ctx: Context, *arguments: Any) -> Any:
+        limit_s = ctx.deadline_s - time.monotonic() if is_limited and ctx.deadline_s is not None else None
+        try:
+            return event_loop().run(awaited(function, ctx, *arguments), limit_s)
+        except OverdueError:
+            raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was cancelled") from None
 
     return run
 

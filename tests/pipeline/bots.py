@@ -6,6 +6,7 @@ file. A text holds `#<n>`, which is answered, and orders such as `gate:a` (wait 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -36,6 +37,15 @@ def handle(ctx: Context) -> None:
     except BaseException:
         record("raise", ctx)
         raise
+    record("end", ctx)
+
+
+async def handle_async(ctx: Context) -> None:
+    """The same, on the event loop. Its answer is awaited by nobody."""
+    record("start", ctx)
+    await asyncio.sleep(0)
+    number = re.search(r"#\d+", ctx.text)
+    ctx.reply(number[0] if number else "-")
     record("end", ctx)
 
 

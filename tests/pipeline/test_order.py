@@ -29,6 +29,21 @@ def test_thousands_of_updates_run_once_each_in_the_order_of_their_chats(
     assert pipeline.leftovers() == []
 
 
+def test_async_handlers_keep_the_order_of_chats_on_one_event_loop(make_pipeline: MakePipeline) -> None:
+    # Given 1,000 updates of 50 chats, and a bot whose handler is an `async def`
+    pipeline = make_pipeline(BOT="tests.pipeline.bots:handle_async")
+    pipeline.push(*conversations(chats=50, each=20))
+    # When a worker with threads and one with children run them
+    workers = [pipeline.worker("threads", 50), pipeline.worker("prefork", 2)]
+    pipeline.poller()
+    pipeline.drained()
+    for worker in workers:
+        worker.stop()
+    # Then each ran once, in order, and every answer that it had begun was sent before the next update
+    pipeline.check_once_each()
+    assert pipeline.simulator.answers() == {chat: list(range(1, 21)) for chat in range(1, 51)}
+
+
 def test_updates_ordered_by_chat_and_user_are_alone_in_both(make_pipeline: MakePipeline) -> None:
     # Given 1,500 updates of 40 users in 40 groups
     pipeline = make_pipeline(ORDER_BY="chat+user")

@@ -1,0 +1,74 @@
+"""What an `async def` handler gets: the same context, whose calls can be awaited.
+
+Promises that a call begins when it is written, in its place among the others, and has ended before its update is
+settled, also when nobody awaits it: then its error is the handler's. Reading ctx.session asks Redis and takes a moment
+of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
+from typing import Any
+
+from tasks.bot.calls import Calls
+from tasks.bot.context import Context
+from tasks.bot.shorthands import Shorthands
+
+#: All that calls the Bot API.
+_CALLS = frozenset({"call", *(name for name in dir(Shorthands) if not name.startswith("_"))})
+
+
+class Begun:
+    """A call under way. Awaiting it gives its result."""
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self.future = future
+        self.is_awaited = False
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        self.is_awaited = True
+        return self.future.__await__()
+
+
+class AsyncContext(Context):
+    """A view of a context: all that it knows is the context's own."""
+
+    __slots__ = ("_begun",)
+    _begun: list[Begun]
+
+    @classmethod
+    def of(cls, ctx: Context) -> AsyncContext:
+        view = cls.__new__(cls)
+        object.__setattr__(view, "__dict__", ctx.__dict__)
+        object.__setattr__(view, "_begun", [])
+        return view
+
+    def __getattribute__(self, name: str) -> Any:
+        return partial(self._begin, name) if name in _CALLS else super().__getattribute__(name)
+
+    def _begin(self, name: str, *arguments: Any, **params: Any) -> Awaitable[Any]:
+        api = self.api.reserved() if isinstance(self.api, Calls) else self.api
+        call = partial(getattr(Context(self.update, api), name), *arguments, **params)
+        self._begun.append(begun := Begun(asyncio.get_running_loop().run_in_executor(None, call)))
+        return begun
+
+    async def ended(self) -> None:
+        """Wait for every call. Raises the error of one that nobody awaited."""
+        outcomes = await asyncio.gather(*(each.future for each in self._begun), return_exceptions=True)
+        for begun, outcome in zip(self._begun, outcomes, strict=True):
+            if isinstance(outcome, BaseException) and not begun.is_awaited:
+                raise outcome
+
+
+async def awaited(function: Callable[..., Coroutine[Any, Any, Any]], ctx: Context, *arguments: Any) -> Any:
+    """What the function returns for this context, when its calls have ended too."""
+    view = AsyncContext.of(ctx)
+    try:
+        result = await function(view, *arguments)
+    except BaseException:
+        await asyncio.gather(*(each.future for each in view._begun), return_exceptions=True)
+        raise
+    await view.ended()
+    return result

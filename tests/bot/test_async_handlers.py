@@ -1,0 +1,143 @@
+"""Handlers that are `async def`: one event loop for all of them, calls in their order, nothing left behind."""
+
+from __future__ import annotations
+
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.bot import Bot, Context, UpdateTimeoutError, current
+from tasks.bot.errors import BadRequest
+from tasks.bot.loader import load_bot
+
+UPDATE = {"update_id": 5, "message": {"message_id": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"}}
+
+
+class Api:
+    """Remembers what it was asked, and how many threads asked at a time."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.refused = ""
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        assert self.gate.wait(60)
+        self.calls.append((method, params.get("text")))
+        if params.get("text") == self.refused:
+            raise BadRequest(method, 7, "no")
+        return {"text": params.get("text")}
+
+
+Load = Callable[[str], Bot]
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """The bot with this source."""
+    monkeypatch.chdir(tmp_path)
+
+    def load(source: str) -> Bot:
+        name = f"bot_{abs(hash(source))}"
+        (tmp_path / f"{name}.py").write_text("import asyncio\n" + textwrap.dedent(source))
+        return load_bot(f"{name}:handle")
+
+    return load
+
+
+@pytest.fixture
+def run(load: Load) -> Run:
+    """Runs a handler with this source on an update."""
+    return lambda source, api=None, deadline_s=None: load(source)(Context(UPDATE, api or Api(), deadline_s=deadline_s))
+
+
+def test_calls_are_awaited(run: Run) -> None:
+    api = Api()
+    source = "async def handle(ctx):\n    sent = await ctx.reply('a')\n    return [sent, ctx.chat_id, ctx.text]"
+    assert run(source, api) == [{"text": "a"}, 7, "hi"]
+    assert api.calls == [("sendMessage", "a")]
+
+
+def test_calls_that_nobody_awaits_end_before_the_handler_does(run: Run) -> None:
+    api = Api()
+    run("async def handle(ctx):\n    ctx.reply('a')\n    ctx.call('sendDice', chat_id=7)", api)
+    assert sorted(api.calls) == [("sendDice", None), ("sendMessage", "a")]
+
+
+def test_the_error_of_a_call_that_nobody_awaits_is_the_handlers(run: Run) -> None:
+    api = Api()
+    api.refused = "b"
+    with pytest.raises(BadRequest):
+        run("async def handle(ctx):\n    ctx.reply('a')\n    ctx.reply('b')", api)
+    assert sorted(api.calls) == [("sendMessage", "a"), ("sendMessage", "b")]
+
+
+def test_an_error_that_was_caught_is_over(run: Run) -> None:
+    api = Api()
+    api.refused = "b"
+    source = """
+        async def handle(ctx):
+            results = await asyncio.gather(ctx.reply('a'), ctx.reply('b'), return_exceptions=True)
+            return [type(each).__name__ for each in results]
+        """
+    assert run(source, api) == ["dict", "BadRequest"]
+
+
+def test_all_handlers_of_a_process_share_one_loop(load: Load) -> None:
+    bot = load("""
+        loops = set()
+        async def handle(ctx):
+            loops.add(asyncio.get_running_loop())
+            while len(met) < 8:
+                met.append(1)
+                await asyncio.sleep(0.001)
+            return len(loops)
+        met = []
+        """)
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(lambda _: bot(Context(UPDATE, Api())), range(8))) == {1}
+
+
+def test_a_handler_is_cancelled_when_its_time_is_over(run: Run) -> None:
+    source = """
+        async def handle(ctx):
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                ctx.reply('tidied up')
+        """
+    api = Api()
+    with pytest.raises(UpdateTimeoutError, match="cancelled"):
+        run(source, api, deadline_s=time.monotonic() + 0.05)
+    assert api.calls == [("sendMessage", "tidied up")]
+
+
+def test_its_own_timeout_is_an_error_like_any_other(run: Run) -> None:
+    with pytest.raises(TimeoutError):
+        run(
+            "async def handle(ctx):\n    await asyncio.wait_for(asyncio.sleep(3600), 0.01)",
+            deadline_s=time.monotonic() + 3600,
+        )
+
+
+def test_the_update_is_known_everywhere_in_the_handler(run: Run) -> None:
+    source = """
+        from tasks.bot import current
+        async def deep():
+            await asyncio.sleep(0)
+            return current().update_id
+        async def handle(ctx):
+            beside = asyncio.create_task(deep())
+            return [await deep(), await beside, await asyncio.to_thread(lambda: current().update_id)]
+        """
+    assert run(source) == [5, 5, 5]
+    with pytest.raises(LookupError, match="inside of a handler"):
+        current()
