@@ -64,7 +64,7 @@ class Lanes:
             store.append(batch)
 
     def left(self, client: Redis) -> int:
-        return Store(client).pending()
+        return Store(client).pending("updates")
 
 
 def lane_message(update: Update, queues: int = 8) -> NewMessage:

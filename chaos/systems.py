@@ -75,7 +75,7 @@ LANES = System(
         "gevent": _lane_worker("gevent", 20),
     },
     forking=("prefork",),
-    pending=lambda client: Store(client).pending(),
+    pending=lambda client: Store(client).pending("updates"),
     buried=_dead_letters,
     sessions=_sessions,
     lease_s=None,

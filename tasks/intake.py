@@ -76,8 +76,8 @@ class Intake:
         return self._appends.append([self._message(update) for update in updates], guard)
 
     def pending(self) -> int:
-        """The backlog: updates that are neither settled nor buried. Raises RedisError."""
-        return self._store.pending()
+        """The bot's backlog: updates that are neither settled nor buried. Raises RedisError."""
+        return self._store.pending(self._queue_group)
 
     def close(self) -> None:
         self._store.client.close()

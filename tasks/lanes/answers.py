@@ -22,7 +22,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What an append did. `pending` is the backlog after it: all messages that are not buried."""
+    """What an append did. `pending` is the backlog after it, in the groups of its queues: all that is not buried."""
 
     added: int
     seen: int

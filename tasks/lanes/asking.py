@@ -14,6 +14,7 @@ from redis.exceptions import NoScriptError
 from tasks.lanes import clock
 from tasks.lanes.answers import Turned, turn_answer
 from tasks.lanes.commands import turn_command
+from tasks.lanes.keys import group_of
 from tasks.lanes.line import Line
 from tasks.lanes.scripts import script
 from tasks.lanes.settler import Settler
@@ -30,7 +31,7 @@ class Asking(Line):
     def __init__(self, kind: str, channel: Any) -> None:
         super().__init__(kind)
         self._channel = channel
-        self._rotation = 0
+        self._asked = 0
         self.asked_s = 0.0
 
     @property
@@ -41,10 +42,9 @@ class Asking(Line):
     def ask(self, room: int) -> None:
         settler = self._settler
         self._reconcile()
-        queues = self._channel.active_lane_queues
-        self._rotation = (self._rotation + 1) % max(len(queues), 1)
+        self._asked += 1
         command = turn_command(
-            queues[self._rotation :] + queues[: self._rotation],
+            rotated(self._channel.active_lane_queues, self._asked),
             holder=settler.holder,
             lease_ms=settler.lease_ms,
             room=min(room, MOST_IN_A_TURN),
@@ -98,3 +98,17 @@ class Asking(Line):
         if settler.answer_lost:  # no turn is under way, so nothing else is on its way to us
             self._channel.store.reconcile(settler.holder, [message_id for message_id, _ in settler.ledger.leases()])
             settler.answer_lost = False
+
+
+def rotated(queues: list[str], turn: int) -> list[str]:
+    """In another order each time: every group of queues is the first one equally often, and in it every queue."""
+    groups: dict[str, list[str]] = {}
+    for queue in queues:
+        groups.setdefault(group_of(queue), []).append(queue)
+    round_, first = divmod(turn, max(len(groups), 1))
+    named = list(groups.values())
+    return [queue for group in named[first:] + named[:first] for queue in _from(group, round_ % len(group))]
+
+
+def _from(group: list[str], first: int) -> list[str]:
+    return group[first:] + group[:first]

@@ -26,7 +26,9 @@ LEASES = "lanes:leases"
 DELAYED = "lanes:delayed"
 #: zset: message id -> buried at, ms
 DEAD = "lanes:dead"
-#: hash: pending (now), seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
+#: zset, named by a group of queues: message id -> seq, of all messages that are not buried, the first one is the oldest
+PENDING = "lanes:pending:"
+#: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
 #: retried, parked, buried, replayed, expired, refused, repaired
 COUNTS = "lanes:counts"
 #: string: when the last sweep ran, ms
@@ -37,6 +39,17 @@ SWEPT = "lanes:swept"
 SEEN_TTL_S = 48 * 3600
 #: 8 KiB for each bitmap: small enough for one update a day, and 50 million consecutive ids take 6 MB.
 SEEN_BLOCK = 65_536
+
+
+def group_of(queue: str) -> str:
+    """Queues whose names differ only behind the last dot (`orders.0`, `orders.1`) are of one group: they share a
+    backlog, and each group has its turn at a worker, however much is ready in another one.
+    """
+    return queue.rpartition(".")[0] or queue
+
+
+def pending(group: str) -> str:
+    return PENDING + group
 
 
 def message(message_id: str) -> str:

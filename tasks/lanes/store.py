@@ -160,9 +160,16 @@ class Store:
             return None
         return Read([key for key in lanes.decode().split("\n") if key], values)
 
-    def pending(self) -> int:
-        """The backlog: every message that is not buried."""
-        return int(self.client.hget(keys.COUNTS, "pending") or 0)
+    def pending(self, *groups: str) -> int:
+        """The backlog of these groups of queues (keys.py): every message that is not buried.
+
+        Without any it is that of all groups there are, which costs a walk through all keys.
+        """
+        names = map(keys.pending, groups) if groups else self.client.scan_iter(f"{keys.PENDING}*", count=1000)
+        with self.client.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.zcard(name)
+            return sum(pipe.execute())
 
     def _run(
         self, name: str, *, group: Iterable[Sequence[Argument]] = (), keys: Sequence[str] = (), **fixed: Argument

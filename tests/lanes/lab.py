@@ -126,7 +126,7 @@ class Lab:
 
     def drained(self) -> None:
         """Waits until Redis has heard that everything is settled or buried."""
-        until(lambda: self.count("pending") == 0)
+        until(lambda: self.pending() == 0)
 
     def check_once_each(self) -> None:
         check_once_each(self.history, self.lanes)
@@ -135,6 +135,9 @@ class Lab:
 
     def count(self, name: str) -> int:
         return int(self.client.hget(keys.COUNTS, name) or 0)
+
+    def pending(self) -> int:
+        return self.store.pending()
 
     def state_of(self, message_id: str) -> str | None:
         """None: it is settled."""

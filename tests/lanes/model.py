@@ -65,8 +65,8 @@ class Model:
     def in_state(self, state: str, holder: str | None = None) -> list[Item]:
         return [item for item in self.in_order() if item.state == state and holder in (None, item.holder)]
 
-    def pending(self) -> int:
-        return sum(item.state != "buried" for item in self.items.values())
+    def pending(self, queues: set[str]) -> int:
+        return sum(item.state != "buried" for item in self.items.values() if item.queue in queues)
 
     # The verbs.
 

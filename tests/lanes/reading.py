@@ -52,6 +52,10 @@ class _Reading:
         self.state.lanes[name] = [text(member) for member, _ in members]
         self.places |= {(name, text(member)): place for member, place in members}
 
+    def pending(self, group: str, members: list[tuple[bytes, float]]) -> None:
+        self.state.pending[group] = [text(member) for member, _ in members]
+        self.places |= {(f"pending {group}", text(member)): place for member, place in members}
+
     def leases(self, _: str, members: list[tuple[bytes, float]]) -> None:
         self.state.leases = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
 
@@ -101,7 +105,7 @@ class _Reading:
     def message(self, message_id: str, record: dict[str, str]) -> Message:
         lanes = tuple(filter(None, record.pop("lanes").split("\n")))
         place = float(record.pop("seq"))
-        for lane in lanes:
+        for lane in (*lanes, f"pending {keys.group_of(record['queue'])}"):
             found = self.places.get((lane, message_id), place)
             assert found == place, f"{message_id} has place {place}, and {found} in {lane}"
         replayed = record.pop("replayed", None)
@@ -156,6 +160,7 @@ def _string(pipe: Any, name: str) -> None:
 _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.MESSAGE: (_fields, _Reading.record),
     keys.LANE: (_members, _Reading.lane),
+    keys.PENDING: (_members, _Reading.pending),
     keys.LEASES: (_members, _Reading.leases),
     keys.DELAYED: (_members, _Reading.delayed),
     keys.DEAD: (_members, _Reading.dead),

@@ -57,6 +57,7 @@ class State:
     messages: dict[str, Message] = field(default_factory=dict)
     lanes: dict[str, list[str]] = field(default_factory=dict)
     ready: dict[str, list[str]] = field(default_factory=dict)
+    pending: dict[str, list[str]] = field(default_factory=dict)
     leases: dict[str, int] = field(default_factory=dict)
     delayed: dict[str, int] = field(default_factory=dict)
     dead: list[str] = field(default_factory=list)
@@ -119,8 +120,7 @@ def standing(
     state.bells = set(state.ready if bells is None else bells)
     state.journals = {message_id: dict(calls) for message_id, calls in (journals or {}).items()}
     state.seen = {block: set(offsets) for block, offsets in (seen or {}).items()}
-    pending = sum(message.state != "buried" for message in messages)
-    state.counts = {name: n for name, n in {"pending": pending, **(counts or {})}.items() if n}
+    state.counts = {name: n for name, n in (counts or {}).items() if n}
     return state
 
 
@@ -131,6 +131,7 @@ def _place(state: State, message: Message) -> None:
     if message.state == "buried":
         state.dead.append(message.id)
     else:
+        state.pending.setdefault(keys.group_of(message.queue), []).append(message.id)
         for lane in message.lanes:
             state.lanes.setdefault(lane, []).append(message.id)
     if message.state == "ready":
@@ -146,8 +147,9 @@ def seed(client: Redis, state: State) -> None:
     with client.pipeline() as pipe:
         for message in state.messages.values():
             pipe.hset(keys.message(message.id), mapping=_record(message, places[message.id], now_ms))
-        for lane, ids in state.lanes.items():
-            pipe.zadd(keys.lane(lane), {each: places.get(each, 0) for each in ids})
+        in_order = {keys.lane(lane): ids for lane, ids in state.lanes.items()}
+        for zset, ids in {**in_order, **{keys.pending(name): ids for name, ids in state.pending.items()}}.items():
+            pipe.zadd(zset, {each: places.get(each, 0) for each in ids})
         for queue, ids in state.ready.items():
             pipe.rpush(queue, *reversed(ids))
         _zset(pipe, keys.LEASES, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.leases.items()})

@@ -22,7 +22,7 @@ PRELUDE = (LUA / "prelude.lua").read_text()
 SOURCES = {verb: (LUA / f"{verb}.lua").read_text() for verb in VERBS}
 
 #: A file is readable in one sitting.
-MOST_LINES = 85
+MOST_LINES = 90
 
 verbs = pytest.mark.parametrize("verb", VERBS)
 
@@ -98,9 +98,9 @@ def test_the_prelude_and_python_name_the_same_keys() -> None:
 
 def test_counts_are_those_of_the_catalogue() -> None:
     written = {name for source in (PRELUDE, *SOURCES.values()) for name in re.findall(r"\bcount\('(\w+)'", source)}
-    catalogue = re.search(r"#: hash: pending \(now\), (.*?)\nCOUNTS", Path(keys.__file__).read_text(), re.DOTALL)
+    catalogue = re.search(r"#: hash: seq (.*?)\nCOUNTS", Path(keys.__file__).read_text(), re.DOTALL)
     assert catalogue
-    named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)*\b", catalogue[1].partition("totals")[2])) | {"pending"}
+    named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)*\b", catalogue[1].partition("totals")[2]))
     assert written == named
 
 

@@ -47,7 +47,7 @@ def test_a_newcomer_goes_behind_those_that_are_there(client: Redis, store: Store
     # When the lane of the running one, and a new lane, get one more
     store.append([new(C, "a"), new(D, "d")])
     # Then the first waits, the second is ready behind the one that was ready before
-    assert read(client) == standing(*given, waiting(C, "a"), ready(D, "d"), counts={"pending": 4, "appended": 2})
+    assert read(client) == standing(*given, waiting(C, "a"), ready(D, "d"), counts={"appended": 2})
 
 
 def test_several_keys_wait_for_all_their_lanes(client: Redis, store: Store) -> None:
@@ -177,6 +177,7 @@ def test_places_grow_though_the_clock_went_back(client: Redis, store: Store) -> 
     client.hset(keys.COUNTS, "seq", 8 * 10**15)
     client.hset(keys.message(A), "seq", 8 * 10**15)
     client.zadd(keys.lane("a"), {A: 8 * 10**15})
+    client.zadd(keys.pending("q"), {A: 8 * 10**15})
     # When more come
     store.append([new(B, "a"), new(C, "a")])
     # Then they stand behind it
@@ -185,7 +186,7 @@ def test_places_grow_though_the_clock_went_back(client: Redis, store: Store) -> 
 
 def test_an_empty_batch_changes_nothing(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "a")))
-    assert store.append([]) == Appended(added=0, seen=0, buried=0, pending=1)
+    assert store.append([]) == Appended(added=0, seen=0, buried=0, pending=0)
     assert read(client) == standing(leased(A, "a"))
 
 

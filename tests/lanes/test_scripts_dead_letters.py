@@ -87,7 +87,8 @@ def test_a_replayed_one_goes_to_the_end_though_the_clock_went_back(client: Redis
     seed(client, standing(leased(B, "a"), buried(A, "a")))
     for key in (keys.COUNTS, keys.message(B)):
         client.hset(key, "seq", 8 * 10**15)
-    client.zadd(keys.lane("a"), {B: 8 * 10**15})
+    for zset in (keys.lane("a"), keys.pending("q")):
+        client.zadd(zset, {B: 8 * 10**15})
     # When one is replayed and a newcomer arrives, both with ids that sort before
     store.replay(A)
     store.append([stores.NewMessage("1:09", "q", "body", ["a"])])

@@ -65,7 +65,9 @@ def test_what_agrees_is_left_alone(client: Redis, store: Store) -> None:
 
 
 @pytest.mark.parametrize("look_at", [1, 1000])
-@pytest.mark.parametrize("lost", [keys.lane("a"), keys.lane("b"), keys.lane("c"), "q", keys.LEASES, keys.DEAD])
+@pytest.mark.parametrize(
+    "lost", [keys.lane("a"), keys.lane("b"), keys.lane("c"), "q", keys.LEASES, keys.DEAD, keys.pending("q")]
+)
 def test_a_lost_key_is_put_back(
     client: Redis, store: Store, monkeypatch: pytest.MonkeyPatch, lost: str, look_at: int
 ) -> None:
@@ -82,7 +84,7 @@ def test_a_lost_key_is_put_back(
 
 def test_all_lists_and_lanes_lost_at_once(client: Redis, store: Store) -> None:
     seed(client, standing(*WHOLE))
-    client.delete(keys.LEASES, keys.DEAD, "q", "other", *(keys.lane(name) for name in "abc"))
+    client.delete(keys.LEASES, keys.DEAD, "q", "other", keys.pending("q"), *(keys.lane(name) for name in "abc"))
     mended = repaired(store)
     assert read(client) == standing(*WHOLE, counts={"repaired": mended})
 
@@ -165,7 +167,7 @@ def test_a_lane_of_lost_records_leaves_no_key(client: Redis, store: Store) -> No
     seed(client, standing(leased(A, "a"), waiting(B, "a")))
     client.delete(keys.message(A), keys.message(B), keys.LEASES)
     repaired(store)
-    assert read(client) == State(counts={"repaired": 4})
+    assert read(client) == State(counts={"repaired": 6})
 
 
 def test_a_lost_body_is_found_when_its_turn_comes(client: Redis, store: Store) -> None:

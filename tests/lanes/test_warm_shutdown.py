@@ -74,8 +74,8 @@ def test_workers_replaced_again_and_again_under_load_run_everything_once(lab: La
         worker.stop()
         # Then it leaves no lease, and nothing that it started is unsettled
         assert lab.leases() == []
-        assert lab.count("pending") == 2500 - len(ids(lab.history, "end"))
-    assert lab.count("pending") > 0, "the last one had nothing left to be stopped at"
+        assert lab.pending() == 2500 - len(ids(lab.history, "end"))
+    assert lab.pending() > 0, "the last one had nothing left to be stopped at"
     lab.worker("threads", 8)
     lab.drained()
     lab.check_once_each()
@@ -89,7 +89,7 @@ def test_workers_join_and_leave_while_another_one_works(lab: Lab) -> None:
     # When others join, take part, and leave
     for pool in ("gevent", "solo"):
         guest = lab.worker(pool, POOLS[pool])
-        until(lambda name=guest.name: any(event.worker == name for event in lab.history) or not lab.count("pending"))
+        until(lambda name=guest.name: any(event.worker == name for event in lab.history) or not lab.pending())
         guest.stop()
     lab.drained()
     # Then everything ran once, in order

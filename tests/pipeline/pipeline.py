@@ -18,6 +18,7 @@ from redis import Redis
 from sandbox.simulator import Simulator
 from tasks.lanes import keys
 from tasks.lanes.connect import connect
+from tasks.lanes.store import Store
 from tests.pipeline import bots, history
 from tests.pipeline.process import Process
 from tests.poller.waiting import until
@@ -144,7 +145,7 @@ class Pipeline:
     def drained(self) -> None:
         """Waits until Telegram has forgotten every update and Redis has heard of each that it is settled or buried."""
         until(lambda: self.simulator.stats()["confirmed"] == self.simulator.stats()["added"])
-        until(lambda: self.count("pending") == 0)
+        until(lambda: self.pending() == 0)
 
     def check_once_each(self) -> None:
         history.check_once_each(self.history, self.lanes)
@@ -156,6 +157,10 @@ class Pipeline:
 
     def count(self, name: str) -> int:
         return int(self.redis.hget(keys.COUNTS, name) or 0)
+
+    def pending(self) -> int:
+        """How many are not settled or buried."""
+        return Store(self.redis).pending()
 
     def state_of(self, update: int) -> str | None:
         """None: it is settled."""

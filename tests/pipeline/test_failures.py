@@ -92,7 +92,7 @@ def test_what_is_no_update_is_buried_and_its_batch_goes_on(make_pipeline: MakePi
     until(lambda: pipeline.simulator.stats()["confirmed"])
     # Then the updates run, and what is none is buried as it came
     pipeline.ended(1, 4, 7)
-    until(lambda: pipeline.count("pending") == 0)
+    until(lambda: pipeline.pending() == 0)
     assert pipeline.happened("start") == [1, 4, 7]
     assert len(pipeline.dead()) == len(bad)
     assert sorted(str(pipeline.stored(buried)) for buried in pipeline.dead()) == sorted(map(str, bad))

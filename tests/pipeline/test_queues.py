@@ -20,7 +20,7 @@ def test_a_worker_takes_only_the_queues_it_is_given(make_pipeline: MakePipeline)
     assert 0 < len(taken) < len(ids)
     first = pipeline.worker("threads", 4, "-Q", "updates.0,updates.1")
     pipeline.ended(*taken)
-    until(lambda: pipeline.count("pending") == len(ids) - len(taken))
+    until(lambda: pipeline.pending() == len(ids) - len(taken))
     # Then the rest waits for one that takes the others
     assert set(pipeline.happened("start")) == taken
     second = pipeline.worker("threads", 4, "-Q", "updates.2,updates.3")

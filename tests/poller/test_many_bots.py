@@ -142,3 +142,19 @@ def test_what_is_wrong_with_one_table_is_told_before_any_bot_is_polled(
     assert poller.exit_code() == code
     assert last in poller.lines[-1]
     assert simulator.stats()["polls"] == 0
+
+
+def test_a_backlog_of_one_bot_stops_no_other(
+    simulator: Simulator, other: Simulator, redis: Redis, start_both: StartBoth
+) -> None:
+    # Given a bot whose backlog is at its limit, since nobody works on it
+    other.push(*(message() for _ in range(500)))
+    poller = start_both(more="max_pending = 50\n")
+    poller.tells("poller [other]: backlog 100 is over MAX_PENDING 50: fetching stops")
+    # When more comes for another bot than that limit
+    ids = simulator.push(*(message() for _ in range(150)))
+    # Then all of it is fetched
+    until(lambda: simulator.stats()["confirmed"] == len(ids))
+    assert len(lane(redis, BOT_ID)) == 150
+    # And the rest of the first one's stays at Telegram
+    assert len(lane(redis, OTHER_ID)) == 100

@@ -3,13 +3,13 @@
 -- ARGV  seen_ttl_s seen_block fence
 --       then id queue stored scope number problem lanes, once for each message: `scope` and `number` (may be empty)
 --       are what it is remembered by, a `problem` buries it at once, `lanes` are keys joined by \n
--- Returns {added, seen, buried, pending}, or nil when the guard has another fence
+-- Returns {added, seen, buried, pending in the groups of these queues}, or nil when the guard has another fence
 local seen_ttl_s, seen_block, fence = unpack(ARGV, 1, 3)
 
 if KEYS[1] and redis.call('HGET', KEYS[1], 'fence') ~= fence then return false end
 
-local added, seen, buried = 0, 0, 0
-local remember = {}
+local added, seen, buried, pending = 0, 0, 0, 0
+local remember, groups = {}, {}
 local last = tonumber(redis.call('HGET', COUNTS, 'seq')) or 0
 
 local function distinct(lanes)
@@ -41,12 +41,14 @@ local function add(id, queue, stored, problem, lanes)
     buried = buried + 1
     return bury(id, {}, problem)
   end
+  redis.call('ZADD', PENDING .. group_of(queue), seq, id)
   for _, key in ipairs(lanes) do redis.call('ZADD', LANE .. key, seq, id) end
   if first_everywhere(id, lanes) then to_ready(id, queue) end
 end
 
 for i = 4, #ARGV, 7 do
   local id, queue, stored, scope, number, problem, lanes = unpack(ARGV, i, i + 6)
+  groups[group_of(queue)] = true
   if was_seen(id, scope, tonumber(number)) then
     seen = seen + 1
   else
@@ -62,6 +64,6 @@ end
 if added > 0 then redis.call('HSET', COUNTS, 'seq', string.format('%.0f', last)) end
 count('appended', added)
 count('seen', seen)
-count('pending', added)
+for group in pairs(groups) do pending = pending + redis.call('ZCARD', PENDING .. group) end
 ring_bells()
-return { added, seen, buried, tonumber(redis.call('HGET', COUNTS, 'pending')) or 0 }
+return { added, seen, buried, pending }

@@ -31,8 +31,7 @@ for i = 4, #ARGV, 4 do
   local what, key, value, ttl_ms = unpack(ARGV, i, i + 3)
   write[what](key, value, ttl_ms)
 end
-settle(id, mine.lanes)
-count('pending', -1)
+settle(id, mine)
 count('settled', 1)
 count('skipped', tonumber(skipped))
 ring_bells()

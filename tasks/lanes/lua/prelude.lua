@@ -4,7 +4,7 @@
 local MESSAGE, BODY, ERRORS, JOURNAL = 'lanes:message:', 'lanes:body:', 'lanes:errors:', 'lanes:journal:'
 local LANE, BELL, SEEN = 'lanes:lane:', 'lanes:bell:', 'lanes:seen:'
 local LEASES, DELAYED, DEAD = 'lanes:leases', 'lanes:delayed', 'lanes:dead'
-local COUNTS, SWEPT = 'lanes:counts', 'lanes:swept'
+local COUNTS, SWEPT, PENDING = 'lanes:counts', 'lanes:swept', 'lanes:pending:'
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
@@ -28,6 +28,23 @@ local function split(lanes)
   local keys = {}
   for key in string.gmatch(lanes or '', '[^\n]+') do keys[#keys + 1] = key end
   return keys
+end
+
+-- The queues of a group share a backlog, and have their turn among those of other groups.
+local function group_of(queue) return string.match(queue, '^(.+)%.[^.]*$') or queue end
+
+-- The queues by their groups, both in the order given; `at` is where to begin.
+local function grouped(queues)
+  local groups, known = {}, {}
+  for _, queue in ipairs(queues) do
+    local name = group_of(queue)
+    if not known[name] then
+      known[name] = { at = 1 }
+      groups[#groups + 1] = known[name]
+    end
+    table.insert(known[name], queue)
+  end
+  return groups
 end
 
 local function holds(id, fence)
@@ -77,25 +94,27 @@ local function leave(id, lanes)
   advance(lanes)
 end
 
-local function settle(id, lanes)
+local function settle(id, mine)
   redis.call('DEL', MESSAGE .. id, BODY .. id, ERRORS .. id, JOURNAL .. id)
-  leave(id, lanes)
+  redis.call('ZREM', PENDING .. group_of(mine.queue), id)
+  leave(id, mine.lanes)
 end
 
--- Every take-back gives a new fence: whoever still holds the old one is refused from here on.
+-- Every take-back gives a new fence: whoever still holds the old one is refused from here on. Gives the queue.
 local function take_back(id, state)
-  local fence = next_fence(redis.call('HGET', MESSAGE .. id, 'fence'))
-  redis.call('HSET', MESSAGE .. id, 'state', state, 'fence', fence)
+  local found = redis.call('HMGET', MESSAGE .. id, 'fence', 'queue')
+  redis.call('HSET', MESSAGE .. id, 'state', state, 'fence', next_fence(found[1]))
   redis.call('HDEL', MESSAGE .. id, 'holder')
   redis.call('ZREM', LEASES, id)
+  return found[2]
 end
 
 local function bury(id, lanes, problem)
-  take_back(id, 'buried')
+  local queue = take_back(id, 'buried')
   redis.call('RPUSH', ERRORS .. id, problem)
   redis.call('ZADD', DEAD, now_ms, id)
+  redis.call('ZREM', PENDING .. group_of(queue), id)
   leave(id, lanes)
-  count('pending', -1)
   count('buried', 1)
 end
 
@@ -112,7 +131,7 @@ local function id_of(entry, queue)
   end
   redis.call('HSET', MESSAGE .. id, 'state', 'ready', 'queue', queue, 'lanes', '', 'seq', seq)
   redis.call('SET', BODY .. id, entry)
-  count('pending', 1)
+  redis.call('ZADD', PENDING .. group_of(queue), seq, id)
   return id
 end
 

@@ -45,33 +45,36 @@ local check = {
 }
 
 local look_at = {}
+local function is_lost(id) return redis.call('EXISTS', MESSAGE .. id) == 0 end
 
 look_at[MESSAGE] = function(id)
   local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes', 'seq')
-  local lanes = split(found[3])
-  if check[found[1]] and (found[1] == 'buried' or in_lanes(id, lanes, found[4])) then
-    check[found[1]](id, found[2], lanes)
+  local lanes, is_buried = split(found[3]), found[1] == 'buried'
+  if not check[found[1]] then return end
+  if not is_buried then stands_in(PENDING .. group_of(found[2]), found[4])(id) end
+  if is_buried or in_lanes(id, lanes, found[4]) then check[found[1]](id, found[2], lanes) end
+end
+
+-- A message whose record was lost cannot be handed out any more.
+for _, prefix in ipairs({ BODY, ERRORS, JOURNAL }) do
+  look_at[prefix] = function(id)
+    if not is_lost(id) then return end
+    mend('DEL', prefix .. id)
+    redis.call('ZREM', DEAD, id)
   end
 end
 
--- A message whose record was lost cannot be handed out any more. It is pending no longer, or buried no longer.
-look_at[BODY] = function(id)
-  if redis.call('EXISTS', MESSAGE .. id) == 1 then return end
-  mend('DEL', BODY .. id)
-  if redis.call('ZREM', DEAD, id) == 0 then count('pending', -1) end
-end
-
-for _, prefix in ipairs({ ERRORS, JOURNAL }) do
-  look_at[prefix] = function(id)
-    if redis.call('EXISTS', MESSAGE .. id) == 0 then mend('DEL', prefix .. id) end
+-- A long one is not searched: each round looks at some of it.
+look_at[PENDING] = function(group)
+  for _, id in ipairs(redis.call('ZRANDMEMBER', PENDING .. group, SEARCHED)) do
+    if is_lost(id) then mend('ZREM', PENDING .. group, id) end
   end
 end
 
 look_at[LANE] = function(key)
-  local first = redis.call('ZRANGE', LANE .. key, 0, 0)[1]
-  while first and redis.call('EXISTS', MESSAGE .. first) == 0 do
+  for _, first in ipairs(redis.call('ZRANGE', LANE .. key, 0, 9)) do
+    if not is_lost(first) then break end
     mend('ZREM', LANE .. key, first)
-    first = redis.call('ZRANGE', LANE .. key, 0, 0)[1]
   end
 end
 

@@ -13,9 +13,9 @@ redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'seq', seq, 'replayed', no
 redis.call('HDEL', MESSAGE .. id, 'failed', 'died')
 redis.call('DEL', ERRORS .. id)
 redis.call('ZREM', DEAD, id)
+redis.call('ZADD', PENDING .. group_of(found[2]), seq, id)
 for _, key in ipairs(lanes) do redis.call('ZADD', LANE .. key, seq, id) end
 if first_everywhere(id, lanes) then to_ready(id, found[2]) end
-count('pending', 1)
 count('replayed', 1)
 ring_bells()
 return 1

@@ -1,5 +1,6 @@
 -- turn: settle what is done, then hand out what is ready, in one step: one round trip, one fsync.
--- KEYS  the queues, each a list of ready ids, in the order to look at them
+-- KEYS  the queues, each a list of ready ids, in the order to look at them: one id of each group of queues in turn, and
+--       inside of a group one of each queue
 -- ARGV  holder lease_ms room budget max_deaths holding settles
 --       then id fence, once for each of `settles`
 -- Returns {lost ids, ready messages left (0 or 1), suspects left (0 or 1), then for each message handed out
@@ -16,7 +17,7 @@ even_when_full()
 for i = 8, 7 + 2 * settles, 2 do
   local mine = holds(ARGV[i], ARGV[i + 1])
   if mine then
-    settle(ARGV[i], mine.lanes)
+    settle(ARGV[i], mine)
     done = done + 1
   else
     lost[#lost + 1] = ARGV[i]
@@ -46,16 +47,20 @@ local function hand_out(id, queue)
   return died >= SUSPECT_AFTER and room or 1
 end
 
-local queues, at = { unpack(KEYS) }, 1
-while taken < room and budget > 0 and #queues > 0 do
-  local entry = redis.call('RPOP', queues[at])
+local groups, at = grouped(KEYS), 1
+while taken < room and budget > 0 and #groups > 0 do
+  local group = groups[at]
+  local queue = group[group.at]
+  local entry = redis.call('RPOP', queue)
   if entry then
-    taken = taken + hand_out(id_of(entry, queues[at]), queues[at])
-    budget, at = budget - 1, at + 1
+    taken = taken + hand_out(id_of(entry, queue), queue)
+    budget, at, group.at = budget - 1, at + 1, group.at + 1
   else
-    table.remove(queues, at)
+    table.remove(group, group.at)
+    if #group == 0 then table.remove(groups, at) end
   end
-  if at > #queues then at = 1 end
+  if group.at > #group then group.at = 1 end
+  if at > #groups then at = 1 end
 end
 
 for i = #suspects, 1, -1 do redis.call('RPUSH', suspects[i][2], suspects[i][1]) end
@@ -67,7 +72,6 @@ for _, queue in ipairs(KEYS) do
   end
 end
 answer[3] = math.min(#suspects, 1)
-count('pending', -done)
 count('settled', done)
 count('refused', #lost)
 count('handed_out', (#answer - 3) / 7)
