@@ -11,6 +11,7 @@ import pytest
 from settings import Settings, SettingsError, load
 from settings.bots import PER_BOT
 
+ROOT = Path(__file__).parents[1]
 SHOP, HELP = "111:SHOP-SECRET-abcdefgh", "222:HELP-SECRET-abcdefgh"
 TOKENS = {"SHOP_TOKEN": SHOP, "HELP_TOKEN": HELP}
 TWO = '[shop]\ntoken_env = "SHOP_TOKEN"\n\n[help]\ntoken_env = "HELP_TOKEN"\n'
@@ -176,3 +177,14 @@ def test_no_repr_shows_a_token(tmp_path: Path) -> None:
 
 def test_every_key_of_a_table_is_a_setting() -> None:
     assert set(PER_BOT) <= set(Settings.model_fields)
+
+
+def test_the_documentation_tells_every_key() -> None:
+    line = next(line for line in (ROOT / "docs/many_bots.md").read_text().splitlines() if "of its own: `" in line)
+    assert re.findall(r"`(\w+)`", line) == list(PER_BOT)
+
+
+def test_the_example_is_a_right_one(tmp_path: Path) -> None:
+    settings = load({"BOTS": str(ROOT / "examples/bots.toml"), **TOKENS}, env_file=None)
+    assert [bot.bot_name for bot in settings.served] == ["shop", "helpdesk"]
+    assert settings.served[0].token == SHOP
