@@ -92,7 +92,10 @@ def holds_in_folder(folder: Path) -> Holds:
 
 
 class Ledger(threading.Thread):
-    """Keeps every append-only file of a server by a second link, for the server removes those it has rewritten."""
+    """Keeps every append-only file of a server by a second link, for the server removes those it has rewritten.
+
+    The server is up when this is made. A file lasts from one rewrite to the next: far longer than until the next look.
+    """
 
     def __init__(self, server: Path, folder: Path) -> None:
         super().__init__(name="ledger", daemon=True)
@@ -100,6 +103,7 @@ class Ledger(threading.Thread):
         self._folder = folder
         self._ended = threading.Event()
         folder.mkdir(exist_ok=True)
+        self._keep()
 
     def run(self) -> None:
         while not self._ended.wait(LOOK_EVERY_S):
