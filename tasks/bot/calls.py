@@ -18,6 +18,7 @@ from tasks.bot import downloads, errors
 from tasks.bot.client import BotApi, Prepared, prepare
 from tasks.bot.errors import BotApiError, NetworkError, TooManyRequests
 from tasks.bot.journal import Call, CallJournal, Uncertain
+from tasks.bot.last_look import looking
 from tasks.bot.repeats import is_read_only, repeated
 from tasks.lanes.wires import Asked
 
@@ -106,8 +107,8 @@ class Calls:
 
     def _send(self, call: Prepared, begun: Call) -> Any:
         """A process that was frozen since it began, or waited at the gate, may have lost its lease by now."""
-        begun.ensure()
-        return self.api.send(call)
+        with looking(begun.ensure):
+            return self.api.send(call)
 
     def _send_unnoted(self, call: Prepared) -> Any:
         while True:
@@ -118,8 +119,8 @@ class Calls:
                 self.gate.refused(call, error)
 
     def _send_if_ours(self, call: Prepared) -> Any:
-        self._ensure(call.method)
-        return self.api.send(call)
+        with looking(lambda: self._ensure(call.method)):
+            return self.api.send(call)
 
     def _ensure(self, method: str) -> None:
         if self.journal is not None:

@@ -13,12 +13,12 @@ from urllib.parse import quote, urlsplit
 
 import requests
 import urllib3.exceptions
-from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 
 from tasks.bot import answers, downloads
 from tasks.bot.encoding import Request, encode
 from tasks.bot.errors import Chat, NetworkError
+from tasks.bot.last_look import LookingAdapter
 from tasks.bot.repeats import is_read_only, repeated
 from tasks.bot.secrecy import keep_tokens_out_of_logs, without_token
 
@@ -158,7 +158,7 @@ def _new_session(url: str) -> requests.Session:
         session.proxies.update(get_environ_proxies(url))
     session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
     for scheme in ("http://", "https://"):
-        session.mount(scheme, HTTPAdapter(pool_maxsize=POOL_SIZE))
+        session.mount(scheme, LookingAdapter(pool_maxsize=POOL_SIZE))
     return session
 
 

@@ -1,0 +1,53 @@
+"""A call is kept back by whoever looks last, also when the way to the wire took long."""
+
+import ssl
+
+import pytest
+import trustme
+from http_server import TOKEN
+
+from tasks.bot.client import BotApi, prepare
+from tasks.bot.last_look import looking
+from tasks.lanes import LeaseLost
+
+CALL = prepare("sendMessage", {"chat_id": 7, "text": "hi"})
+
+
+def test_it_is_taken_when_the_connection_stands_and_nothing_was_sent(server, api):
+    seen = []
+    with looking(lambda: seen.append(len(server.asked))):
+        api.send(CALL)
+
+    assert seen
+    assert set(seen) == {0}
+    assert len(server.asked) == 1
+
+
+def test_what_it_raises_goes_up_and_nothing_was_sent(server, api):
+    def over() -> None:
+        raise LeaseLost("over")
+
+    api.send(CALL)  # so that a connection stands
+    with pytest.raises(LeaseLost), looking(over):
+        api.send(CALL)
+    assert len(server.asked) == 1
+
+    # And the client goes on as if nothing had been.
+    api.send(CALL)
+    assert len(server.asked) == 2
+
+
+def test_over_tls_too(server, monkeypatch, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    server.http.socket = context.wrap_socket(server.http.socket, server_side=True)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    seen = []
+
+    with looking(lambda: seen.append(len(server.asked))):
+        assert BotApi(server.url.replace("http://", "https://"), TOKEN).send(CALL) is True
+
+    assert seen
+    assert set(seen) == {0}
