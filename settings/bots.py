@@ -21,6 +21,7 @@ from settings.table import rows
 PER_BOT = (
     *("bot", "bot_api_url", "order_by", "queues", "allowed_updates", "max_pending"),
     *("session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
+    *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group"),
 )
 TOKEN_KEYS = ("token_env", "token_file")
 #: It becomes a part of queue names and of the webhook's path.

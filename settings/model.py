@@ -143,6 +143,31 @@ class Settings(BaseSettings):
         "What becomes of a Bot API call of which a dead worker left no outcome: `repeat` may send it twice, "
         "`skip` may not send it at all.",
     )
+    flood_wait: float = _number(
+        5.0,
+        "s",
+        0.0,
+        60.0,
+        "The longest a call waits in its place when Telegram says 429, or a `RATE_…` is used up; for more the update "
+        "is put back until the wait is over, which counts no attempt and takes no slot.",
+    )
+    rate_per_bot: float | None = _number(
+        None,
+        "messages/s",
+        0.01,
+        100_000.0,
+        "The bot sends no more, over all workers. Telegram advises 30. Unset: no limit.",
+    )
+    rate_per_chat: float | None = _number(
+        None, "messages/s", 0.001, 100_000.0, "The same for one chat, which may get 3 at once. Telegram advises 1."
+    )
+    rate_per_group: float | None = _number(
+        None,
+        "messages/min",
+        0.01,
+        1_000_000.0,
+        "The same for one group or channel, which may get 3 at once; besides RATE_PER_CHAT. Telegram advises 20.",
+    )
     webhook_url: WebAddress | None = _text(
         None, "an address with http:// or https://, without a query", "The public address that Telegram sends to."
     )

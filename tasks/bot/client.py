@@ -16,6 +16,7 @@ import urllib3.exceptions
 from requests.utils import get_environ_proxies
 
 from tasks.bot import answers, downloads
+from tasks.bot.counting import messages_of
 from tasks.bot.encoding import Request, encode
 from tasks.bot.errors import Chat, NetworkError
 from tasks.bot.last_look import LookingAdapter
@@ -41,13 +42,14 @@ class Prepared(NamedTuple):
     method: str
     chat: Chat
     request: Request
+    messages: int = 0  #: how many it puts into the chat
 
 
 def prepare(method: str, params: dict[str, Any]) -> Prepared:
     """Raises ValueError and TypeError for what cannot be sent."""
     if not (method.isascii() and method.isalnum()):
         raise ValueError(f"{method!r} is no method of the Bot API: write its name, such as sendMessage")
-    return Prepared(method, _chat(params), encode(params))
+    return Prepared(method, _chat(params), encode(params), messages_of(method, params))
 
 
 class BotApi:
@@ -81,7 +83,7 @@ class BotApi:
 
     def send(self, call: Prepared) -> Any:
         """Its result, by one attempt. Raises BotApiError."""
-        method, chat, request = call
+        method, chat, request, _ = call
         try:
             response = self._session().post(
                 f"{self._url}/bot{self._token}/{method}",

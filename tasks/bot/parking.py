@@ -5,6 +5,8 @@ none of its calls is made any more. It is a BaseException so that a bot's `excep
 failure of its own.
 """
 
+from typing import NoReturn
+
 from tasks.lanes import clock
 
 
@@ -31,7 +33,7 @@ class Parking:
         """What is left of the wait."""
         return max(0.0, self._until_s - clock.now_s())
 
-    def park(self, reason: str, delay_s: float) -> None:
+    def park(self, reason: str, delay_s: float) -> NoReturn:
         """Raises ParkUpdate. The longest wait of several counts."""
         until_s = clock.now_s() + delay_s
         if until_s > self._until_s:

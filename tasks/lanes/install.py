@@ -12,7 +12,6 @@ from typing import Any
 
 from celery import Celery, bootsteps, signals
 from celery.exceptions import CPendingDeprecationWarning
-from celery.worker import state
 from kombu import transport as kombu_transport
 
 from tasks.lanes.books import Pool
@@ -23,6 +22,7 @@ from tasks.lanes.registry import settler_of, stop_keepers
 from tasks.lanes.scripts import script
 from tasks.lanes.server import check_server
 from tasks.lanes.settler import Settler
+from tasks.lanes.stopping import is_stopping
 from tasks.lanes.store import Store
 from tasks.lanes.task import LaneTask, connect_signals
 from tasks.lanes.wires import Wires
@@ -158,7 +158,7 @@ class LanesStep(bootsteps.StartStopStep):
 
 
 def _slots(pool: Any) -> int:
-    if any(asked is not None and asked is not False for asked in (state.should_stop, state.should_terminate)):
+    if is_stopping():
         return 0  # on gevent the consumer hears of it up to 2 s later, and would go on taking
     try:
         return pool.num_processes or 1

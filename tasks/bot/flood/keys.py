@@ -1,0 +1,42 @@
+"""Every Redis key of flood control, with its type. Each expires when what it says is over."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: <bot id>; <bot id>:<scope>: string: paused until the key expires, after a 429. A scope is a chat, as it was named in
+#: the call, or the method of a call without one
+FLOOD = "flood:"
+#: <bot id>: set: the scopes that were refused since a call was last accepted
+REFUSED = "flood-refused:"
+#: <bot id>: hash: next (when the bot's next message is due), back (when the next of those that were sent away comes
+#: back); <bot id>:<chat>: hash: chat, group (when its next message is due). µs
+RATE = "flood-rate:"
+
+#: A chat's name is Telegram's business; as a part of a key it has an end.
+LONGEST_SCOPE = 64
+
+
+class Keys(NamedTuple):
+    """Of one call, in the order of the scripts."""
+
+    bot: str
+    scope: str
+    refused: str
+    bot_rate: str
+    chat_rate: str
+
+
+def keys_of(bot_id: str, scope: str) -> Keys:
+    return Keys(
+        bot=FLOOD + bot_id,
+        scope=f"{FLOOD}{bot_id}:{scope}",
+        refused=REFUSED + bot_id,
+        bot_rate=RATE + bot_id,
+        chat_rate=f"{RATE}{bot_id}:{scope}",
+    )
+
+
+def scope_of(method: str, chat: int | str | None) -> str:
+    """What a 429 for this call is about, as far as anybody can tell."""
+    return (method if chat is None else str(chat)[:LONGEST_SCOPE]).lower()

@@ -1,0 +1,53 @@
+-- ask: may a call go now? Looks at the pauses, then takes a slot of every rate that limits it, or of none.
+-- KEYS  1 pause of the bot  2 pause of the scope  3 refused  4 rates of the bot  5 rates of the chat
+-- ARGV  cost patience_us bot_us slack_us chat_us group_us burst
+--       `cost` in messages, 0: no rate counts; `…_us` is the time between two messages, 0: no such rate
+-- Returns {what, wait in us, when that is over in us, 1 when some were refused and none was accepted since}
+--       what: go; slot (taken, for after the wait); else nothing was taken and one asks again: pause, bot, rate, busy
+local cost, patience_us, bot_us, slack_us, chat_us, group_us, burst = unpack(ARGV, 1, 7)
+cost, patience_us, burst = tonumber(cost), tonumber(patience_us), tonumber(burst)
+bot_us, slack_us, chat_us, group_us = tonumber(bot_us), tonumber(slack_us), tonumber(chat_us), tonumber(group_us)
+
+local function answer(what, at_us)
+  return { what, math.ceil(at_us - now_us), math.ceil(at_us), redis.call('EXISTS', KEYS[3]) }
+end
+
+local bot_ms, scope_ms = redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2])
+if bot_ms > 0 or scope_ms > 0 then
+  return answer(bot_ms >= scope_ms and 'bot' or 'pause', now_us + math.max(bot_ms, scope_ms) * 1000)
+end
+if cost == 0 or bot_us + chat_us + group_us == 0 then return answer('go', now_us) end
+
+-- When the next message is due if they come evenly. So far ahead as nobody waits: the clock was set back.
+local function due(key, field, each_us, most_us)
+  local at_us = each_us > 0 and tonumber(redis.call('HGET', key, field)) or now_us
+  return at_us < now_us + most_us and math.max(at_us, now_us) or now_us
+end
+
+local function take(key, field, each_us, from_us)
+  if each_us == 0 then return end
+  local next_us = from_us + cost * each_us
+  redis.call('HSET', key, field, string.format('%.0f', next_us))
+  local ms = math.ceil((next_us - now_us) / 1000) + 1000
+  if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, ms) end
+end
+
+even_when_full()
+local ahead_us = patience_us + 60000000
+local bot = due(KEYS[4], 'next', bot_us, ahead_us + 200 * bot_us)
+local chat = due(KEYS[5], 'chat', chat_us, ahead_us + 200 * chat_us)
+local group = due(KEYS[5], 'group', group_us, ahead_us + 200 * group_us)
+local slot = math.max(bot - slack_us, now_us)
+-- A chat waits for its own rate before it stands in line for the bot's: the slots until then are others'.
+local own = math.max(chat - (burst - 1) * chat_us, group - (burst - 1) * group_us)
+if own > slot then return answer('rate', own) end
+if slot - now_us > patience_us then
+  -- Those who are sent away come back one after the other, as fast as the bot may send.
+  local back = math.max(due(KEYS[4], 'back', bot_us, ahead_us + 1000000 * bot_us), now_us + patience_us)
+  take(KEYS[4], 'back', bot_us, back)
+  return answer('busy', back)
+end
+take(KEYS[4], 'next', bot_us, bot)
+take(KEYS[5], 'chat', chat_us, math.max(chat, slot))
+take(KEYS[5], 'group', group_us, math.max(group, slot))
+return answer(slot > now_us and 'slot' or 'go', slot)

@@ -1,0 +1,31 @@
+-- refused: Telegram answered a call with 429. Pauses its scope for all, and the whole bot when it is not the only one.
+-- KEYS  1 pause of the bot  2 pause of the scope  3 refused
+-- ARGV  scope wait_ms
+-- Returns 1 when the whole bot is paused now, else 0
+local scope, wait_ms = unpack(ARGV, 1, 2)
+wait_ms = tonumber(wait_ms)
+
+-- A pause never becomes shorter.
+local function pause(key, ms)
+  if redis.call('PTTL', key) < ms then redis.call('SET', key, '1', 'PX', ms) end
+end
+
+even_when_full()
+pause(KEYS[2], wait_ms)
+redis.call('SADD', KEYS[3], scope)
+if redis.call('PTTL', KEYS[3]) < wait_ms then redis.call('PEXPIRE', KEYS[3], wait_ms) end
+
+-- Two scopes refused, and nothing accepted between them: it is not about this chat or that. What each was told to wait
+-- is then the bot's wait; the shortest of them does the least harm if it was about the chats after all.
+local paused, shortest_ms = 0, wait_ms
+for _, each in ipairs(redis.call('SMEMBERS', KEYS[3])) do
+  local left_ms = redis.call('PTTL', KEYS[1] .. ':' .. each)
+  if left_ms > 0 then
+    paused, shortest_ms = paused + 1, math.min(shortest_ms, left_ms)
+  else
+    redis.call('SREM', KEYS[3], each)
+  end
+end
+if paused < 2 then return 0 end
+pause(KEYS[1], shortest_ms)
+return 1

@@ -1,0 +1,241 @@
+"""The gate: what a call does that may not go, and what others learn of a 429. On a real Redis."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tasks.bot.client import Prepared, prepare
+from tasks.bot.errors import TooManyRequests
+from tasks.bot.flood import Gate, Passage, Rates, RunGate, Waiting, gate, waiting
+from tasks.bot.flood.answers import Answer, How, What, how
+from tasks.bot.flood.rates import is_group
+from tasks.bot.parking import Parking, ParkUpdate
+from tasks.lanes.connect import connect
+from tasks.lanes.errors import LeaseLost
+
+
+class Held:
+    """The lease of a run."""
+
+    id = "1:5"
+    lost = False
+
+    def is_lost(self) -> bool:
+        return self.lost
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with connect(redis_url) as client:
+        yield client
+
+
+def run_gate(*, deadline_s: float | None = None, **given: Any) -> tuple[RunGate, Parking]:
+    parking = Parking()
+    return RunGate(Gate("1", **given), Waiting(Held(), parking, deadline_s)), parking
+
+
+def call(chat: Any = 7, method: str = "sendMessage") -> Prepared:
+    return prepare(method, {"chat_id": chat})
+
+
+def ask(redis: Redis, passage: Passage) -> Answer | None:
+    return passage.held(passage.script.run(redis, passage.question()))
+
+
+def flood(retry_after: float, chat: Any = 7, method: str = "sendMessage") -> TooManyRequests:
+    return TooManyRequests(method, chat, "Too Many Requests: retry after …", 429, retry_after)
+
+
+# -- how one waits
+
+
+@pytest.mark.parametrize(
+    ("what", "wait_s", "given", "chosen"),
+    [
+        (What.PAUSE, 5, {}, How.HERE),
+        (What.PAUSE, 5.1, {}, How.PARKED),
+        (What.BOT, 60, {}, How.PARKED),
+        (What.BOT, 3601, {}, How.REFUSED),
+        (What.PAUSE, 3601, {"parks": False}, How.REFUSED),
+        (What.PAUSE, 60, {"parks": False}, How.REFUSED),
+        (What.RATE, 4, {"left_s": 3}, How.PARKED),
+        (What.RATE, 4, {"patience_s": 3}, How.PARKED),
+        (What.RATE, 9000, {}, How.PARKED),
+        (What.SLOT, 4, {}, How.HERE),
+        (What.BUSY, 1, {}, How.PARKED),
+        (What.BUSY, 1, {"parks": False}, How.REFUSED),
+    ],
+)
+def test_how_one_waits(what: What, wait_s: float, given: dict[str, Any], chosen: How) -> None:
+    assert how(Answer(what, wait_s, 0, False), **{"patience_s": 5, "left_s": math.inf, **given}) is chosen
+
+
+# -- pauses
+
+
+def test_what_one_worker_was_told_another_heeds(redis: Redis) -> None:
+    # Given a worker that was refused in chat 7
+    ours, _ = run_gate()
+    passage = ours.passage(call())
+    assert ask(redis, passage) is None
+    assert passage.refused(redis, flood(30)).what is What.PAUSE
+    # When another one calls
+    theirs, parking = run_gate()
+    held = ask(redis, theirs.passage(call()))
+    # Then it may not, in this chat, and others go
+    assert held is not None
+    assert (held.what, round(held.wait_s)) == (What.PAUSE, 30)
+    assert ask(redis, theirs.passage(call(8))) is None
+    # And its update is put off, as is everything it does afterwards
+    with pytest.raises(ParkUpdate, match=r"chat 7 waits 30\.\d s before sendMessage|waits 29\.\d s"):
+        theirs.passage(call()).wait(held)
+    assert parking.is_wanted
+    assert 29 < parking.delay_s() <= 30
+    with pytest.raises(ParkUpdate):
+        theirs.passage(call(8))
+
+
+def test_a_call_without_a_chat_pauses_its_method(redis: Redis) -> None:
+    ours, _ = run_gate()
+    ours.passage(prepare("setMyName", {})).refused(redis, flood(30, None, "setMyName"))
+    held = ask(redis, ours.passage(prepare("SETMYNAME", {"name": "x"})))
+    assert held is not None
+    assert held.what is What.PAUSE
+    assert ask(redis, ours.passage(call())) is None
+
+
+def test_two_chats_refused_in_a_row_are_the_whole_bot_unless_a_call_was_accepted_between(redis: Redis) -> None:
+    ours, _ = run_gate()
+    assert ours.passage(call(7)).refused(redis, flood(30)).what is What.PAUSE
+    accepted = ours.passage(call(9))
+    assert ask(redis, accepted) is None
+    accepted.accepted(redis)
+    assert ours.passage(call(8)).refused(redis, flood(20, 8)).what is What.PAUSE
+    assert ours.passage(call(6)).refused(redis, flood(10, 6)).what is What.BOT
+    held = ask(redis, ours.passage(call(9)))
+    assert held is not None
+    assert (held.what, round(held.wait_s)) == (What.BOT, 10)
+
+
+def test_an_acceptance_costs_nothing_where_nobody_was_refused(redis: Redis) -> None:
+    ours, _ = run_gate()
+    passage = ours.passage(call())
+    assert ask(redis, passage) is None
+    passage.accepted(None)  # type: ignore[arg-type]
+
+
+def test_a_short_wait_happens_in_place_and_ends(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "SHORTEST_S", 0.01)
+    ours, parking = run_gate()
+    passage = ours.passage(call())
+    passage.wait(passage.refused(redis, flood(0.05)))
+    assert ask(redis, passage) is None
+    assert not parking.is_wanted
+
+
+def test_all_waits_of_a_call_together_are_no_longer_than_flood_wait(redis: Redis) -> None:
+    ours, _ = run_gate(patience_s=0.1)
+    passage = ours.passage(call())
+    passage.wait(Answer(What.PAUSE, 0.06, 0, True))
+    with pytest.raises(ParkUpdate):
+        passage.wait(Answer(What.PAUSE, 0.06, 0, True))
+
+
+def test_a_wait_that_reaches_beyond_update_timeout_is_none_in_place(redis: Redis) -> None:
+    ours, _ = run_gate(deadline_s=time.monotonic() + 2)
+    with pytest.raises(ParkUpdate):
+        ours.passage(call()).wait(Answer(What.PAUSE, 3, 0, True))
+
+
+def test_a_wait_of_hours_is_a_refusal(redis: Redis) -> None:
+    """The chat of the update would stand still for a day."""
+    ours, parking = run_gate()
+    passage = ours.passage(prepare("setMyName", {}))
+    with pytest.raises(TooManyRequests, match=r"setMyName waits 86400\.0 s before setMyName") as refused:
+        passage.wait(passage.refused(redis, flood(86_400, None, "setMyName")))
+    assert refused.value.retry_after == 86_400
+    assert not parking.is_wanted
+
+
+def test_a_hook_is_refused_instead_of_parked(redis: Redis) -> None:
+    ours, parking = run_gate()
+    with pytest.raises(ParkUpdate):
+        parking.park("a flood wait", 60)
+    hook = ours.beside().passage(call())
+    with pytest.raises(TooManyRequests):
+        hook.wait(Answer(What.PAUSE, 60, 0, True))
+
+
+def test_a_wait_ends_when_the_lease_is_lost_or_the_worker_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, parking = Held(), Parking()
+    held.lost = True
+    with pytest.raises(LeaseLost):
+        Waiting(held, parking).here("a flood wait", 60)
+    held.lost = False
+    monkeypatch.setattr(waiting, "is_stopping", lambda: True)
+    with pytest.raises(ParkUpdate):
+        Waiting(held, parking).here("a flood wait", 60)
+    assert 59 < parking.delay_s() <= 60
+
+
+# -- rates
+
+
+def test_a_slot_is_taken_once_and_used_after_its_wait(redis: Redis) -> None:
+    # Given a bot with 20 messages a second
+    ours, _ = run_gate(rates=Rates(per_bot=20))
+    assert ask(redis, ours.passage(call(1))) is None
+    waits = ours.passage(call(2))
+    held = ask(redis, waits)
+    assert held is not None
+    assert held.what is What.SLOT
+    # When it has waited
+    waits.wait(held)
+    before = redis.hgetall("flood-rate:1")
+    # Then it goes, and takes no other one
+    assert ask(redis, waits) is None
+    assert redis.hgetall("flood-rate:1") == before
+
+
+def test_what_came_between_a_slot_and_its_use_counts(redis: Redis) -> None:
+    ours, _ = run_gate(rates=Rates(per_bot=20))
+    assert ask(redis, ours.passage(call(1))) is None
+    waits = ours.passage(call(2))
+    held = ask(redis, waits)
+    assert held is not None
+    waits.wait(held)
+    ours.passage(call(2)).refused(redis, flood(30, 2))
+    held = ask(redis, waits)
+    assert held is not None
+    assert held.what is What.PAUSE
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "messages"),
+    [
+        ("sendMessage", {"chat_id": 7}, 1),
+        ("editMessageText", {"chat_id": 7}, 1),
+        ("sendMediaGroup", {"chat_id": 7, "media": [1, 2, 3]}, 3),
+        ("forwardmessages", {"chat_id": 7, "message_ids": [1, 2]}, 2),
+        ("copyMessages", {"chat_id": 7, "message_ids": "[1,2]"}, 1),
+        ("sendChatAction", {"chat_id": 7}, 0),
+        ("getChat", {"chat_id": 7}, 0),
+        ("answerCallbackQuery", {"callback_query_id": "q"}, 0),
+    ],
+)
+def test_what_a_call_counts_for(method: str, params: dict[str, Any], messages: int) -> None:
+    assert prepare(method, params).messages == messages
+
+
+@pytest.mark.parametrize(
+    ("chat", "is_one"), [(7, False), ("7", False), (-7, True), ("-7", True), ("@news", True), (None, False)]
+)
+def test_what_is_a_group(chat: Any, is_one: bool) -> None:
+    assert is_group(chat) is is_one

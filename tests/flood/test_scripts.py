@@ -1,0 +1,227 @@
+"""ask, refused: the state before, one verb, the state after, on every server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import tasks.bot.flood
+from tasks.bot.flood.keys import keys_of
+from tasks.lanes.scripts import script
+
+KEYS = keys_of("1", "7")
+#: So long that no test is slow enough to see a minute of it pass.
+HOUR_US, MINUTE_US = 3_600_000_000, 60_000_000
+MINUTE_MS = 60_000
+LUA = Path(tasks.bot.flood.__file__).parent / "lua"
+
+State = dict[str, Any]
+
+
+def now_us(client: Redis) -> int:
+    seconds, micros = client.time()
+    return int(seconds) * 1_000_000 + int(micros)
+
+
+def seed(client: Redis, state: State) -> None:
+    """`key: minutes` is a pause, `key: {field: minutes from now}` a rate, `key: {scopes}` who was refused."""
+    now = now_us(client)
+    for key, value in state.items():
+        if isinstance(value, set):
+            client.sadd(key, *value)
+            client.pexpire(key, MINUTE_MS)
+        elif isinstance(value, dict):
+            client.hset(key, mapping={field: now + round(minutes * MINUTE_US) for field, minutes in value.items()})
+            client.pexpire(key, max(1_000, round(max(value.values()) * MINUTE_MS) + 1_000))
+        else:
+            client.set(key, "1", px=round(value * MINUTE_MS))
+
+
+def read(client: Redis) -> State:
+    """All there is, in tenths of a minute. Fails on a key that never expires."""
+    now, state = now_us(client), {}
+    for name in client.scan_iter():
+        key = name.decode()
+        left_ms = client.pttl(key)
+        assert left_ms > 0, key
+        kind = client.type(key)
+        if kind == b"set":
+            state[key] = {scope.decode() for scope in client.smembers(key)}
+        elif kind == b"hash":
+            found = client.hgetall(key)
+            state[key] = {field.decode(): round((int(at) - now) / MINUTE_US, 1) for field, at in found.items()}
+            assert left_ms * 1000 >= max(int(at) for at in found.values()) - now
+        else:
+            state[key] = round(left_ms / MINUTE_MS, 1)
+    return state
+
+
+def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, slack: float = 0, chat: float = 0,
+        group: float = 0, burst: int = 1, keys: Any = KEYS) -> tuple[str, float, int]:  # fmt: skip
+    """All in minutes: what, the wait, and whether some were refused."""
+    lua = script("ask", "tasks.bot.flood")
+    us = {"bot_us": bot, "slack_us": slack, "chat_us": chat, "group_us": group}
+    minutes = {name: value * MINUTE_US for name, value in us.items()}
+    command = lua.command(keys, cost=cost, patience_us=round(patience * MINUTE_US), **minutes, burst=burst)
+    what, wait_us, at_us, refused = lua.run(client, command)
+    assert abs(at_us - now_us(client) - wait_us) < MINUTE_US / 20
+    return what.decode(), round(wait_us / MINUTE_US, 1), refused
+
+
+def refused(client: Redis, minutes: float, chat: str = "7") -> int:
+    lua = script("refused", "tasks.bot.flood")
+    keys = keys_of("1", chat)
+    return int(lua.run(client, lua.command(keys[:3], scope=chat, wait_ms=round(minutes * MINUTE_MS))))
+
+
+# -- pauses
+
+
+def test_where_nothing_is_paused_nor_limited_a_call_goes_and_leaves_nothing(client: Redis) -> None:
+    assert ask(client) == ("go", 0, 0)
+    assert read(client) == {}
+
+
+PAUSES = [
+    ({KEYS.scope: 10}, ("pause", 10, 0)),
+    ({KEYS.bot: 10}, ("bot", 10, 0)),
+    ({KEYS.bot: 5, KEYS.scope: 10}, ("pause", 10, 0)),
+    ({KEYS.bot: 10, KEYS.scope: 5}, ("bot", 10, 0)),
+    ({"flood:1:8": 10, "flood:12": 10, "flood:2": 10, KEYS.refused: {"8"}}, ("go", 0, 1)),
+]
+
+
+@pytest.mark.parametrize(("state", "answer"), PAUSES)
+@pytest.mark.parametrize("cost", [0, 1])
+def test_a_pause_of_its_scope_or_its_bot_holds_a_call_and_takes_no_slot(
+    client: Redis, state: State, answer: tuple[str, float, int], cost: int
+) -> None:
+    seed(client, state)
+    limits = {} if answer[0] == "go" else {"bot": 1, "chat": 1, "group": 1}
+    assert ask(client, cost=cost, **limits) == answer
+    assert read(client) == {**state, **({KEYS.refused: {"8"}} if KEYS.refused in state else {})}
+
+
+def test_a_refusal_pauses_its_scope(client: Redis) -> None:
+    assert refused(client, 10) == 0
+    assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}}
+
+
+def test_a_pause_only_grows(client: Redis) -> None:
+    seed(client, {KEYS.scope: 10, KEYS.refused: {"7"}})
+    assert refused(client, 5) == 0
+    assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}}
+    assert refused(client, 20) == 0
+    assert read(client) == {KEYS.scope: 20, KEYS.refused: {"7"}}
+
+
+def test_two_scopes_refused_without_an_acceptance_pause_the_bot_as_long_as_the_shorter_one(client: Redis) -> None:
+    seed(client, {"flood:1:8": 5, KEYS.refused: {"8"}})
+    assert refused(client, 10) == 1
+    assert read(client) == {"flood:1:8": 5, KEYS.scope: 10, KEYS.bot: 5, KEYS.refused: {"7", "8"}}
+
+
+def test_a_scope_whose_pause_is_over_is_no_second_one(client: Redis) -> None:
+    seed(client, {KEYS.refused: {"8"}})
+    assert refused(client, 10) == 0
+    assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}}
+
+
+def test_after_an_acceptance_one_refusal_pauses_one_scope(client: Redis) -> None:
+    seed(client, {"flood:1:8": 5})
+    assert refused(client, 10) == 0
+    assert read(client) == {"flood:1:8": 5, KEYS.scope: 10, KEYS.refused: {"7"}}
+
+
+# -- rates
+
+
+def test_messages_of_a_bot_get_slots_one_after_the_other(client: Redis) -> None:
+    answers = [ask(client, bot=10, patience=60, keys=keys_of("1", str(chat))) for chat in range(4)]
+    assert answers == [("go", 0, 0), ("slot", 10, 0), ("slot", 20, 0), ("slot", 30, 0)]
+    assert read(client) == {KEYS.bot_rate: {"next": 40}}
+
+
+def test_slots_that_went_by_unused_are_gone_but_for_the_slack(client: Redis) -> None:
+    seed(client, {KEYS.bot_rate: {"next": -30}})
+    assert ask(client, bot=10, slack=15, patience=60) == ("go", 0, 0)
+    assert ask(client, bot=10, slack=15, patience=60) == ("go", 0, 0)
+    assert ask(client, bot=10, slack=15, patience=60) == ("slot", 5, 0)
+    assert read(client) == {KEYS.bot_rate: {"next": 30}}
+
+
+def test_who_would_wait_too_long_is_sent_away_and_takes_no_slot(client: Redis) -> None:
+    seed(client, {KEYS.bot_rate: {"next": 25}})
+    assert ask(client, bot=10, patience=20) == ("busy", 20, 0)
+    assert ask(client, bot=10, patience=20) == ("busy", 30, 0)  # they come back one after the other
+    assert read(client) == {KEYS.bot_rate: {"next": 25, "back": 40}}
+
+
+def test_a_chat_has_a_burst_and_then_its_rate(client: Redis) -> None:
+    answers = [ask(client, chat=10, burst=3) for _ in range(4)]
+    assert answers == [("go", 0, 0)] * 3 + [("rate", 10, 0)]
+    assert read(client) == {KEYS.chat_rate: {"chat": 30}}
+
+
+def test_a_chat_that_waits_for_its_own_rate_takes_none_of_the_bots_slots(client: Redis) -> None:
+    state = {KEYS.chat_rate: {"chat": 40}, KEYS.bot_rate: {"next": 10}}
+    seed(client, state)
+    assert ask(client, bot=10, chat=10, patience=60) == ("rate", 40, 0)
+    assert read(client) == state
+    # Others go on.
+    assert ask(client, bot=10, chat=10, patience=60, keys=keys_of("1", "8")) == ("slot", 10, 0)
+
+
+def test_a_chat_whose_own_wait_ends_before_the_bots_stands_in_line(client: Redis) -> None:
+    seed(client, {KEYS.chat_rate: {"chat": 10}, KEYS.bot_rate: {"next": 20}})
+    assert ask(client, bot=10, chat=10, patience=60) == ("slot", 20, 0)
+    assert read(client) == {KEYS.chat_rate: {"chat": 30}, KEYS.bot_rate: {"next": 30}}
+
+
+def test_a_group_has_two_rates(client: Redis) -> None:
+    answers = [ask(client, chat=1, group=20, burst=2) for _ in range(3)]
+    assert answers == [("go", 0, 0), ("go", 0, 0), ("rate", 20, 0)]
+    assert read(client) == {KEYS.chat_rate: {"chat": 2, "group": 40}}
+
+
+def test_an_album_counts_for_each_of_its_messages(client: Redis) -> None:
+    assert ask(client, cost=5, bot=1, chat=10, burst=3, patience=60) == ("go", 0, 0)
+    assert ask(client, cost=5, bot=1, chat=10, burst=3, patience=60) == ("rate", 30, 0)
+    assert read(client) == {KEYS.bot_rate: {"next": 5}, KEYS.chat_rate: {"chat": 50}}
+
+
+def test_a_slot_from_before_redis_clock_was_set_back_is_none(client: Redis) -> None:
+    seed(client, {KEYS.bot_rate: {"next": 90}, KEYS.chat_rate: {"chat": 90}})
+    assert ask(client, bot=0.1, chat=0.1, patience=60) == ("go", 0, 0)
+    assert read(client) == {KEYS.bot_rate: {"next": 0.1}, KEYS.chat_rate: {"chat": 0.1}}
+
+
+def test_a_full_redis_answers_all_the_same(client: Redis) -> None:
+    ask(client, bot=1, patience=1)
+    refused(client, 1, "8")
+    client.flushall()
+    client.config_set("maxmemory", 1)
+    try:
+        assert ask(client, bot=10, patience=20) == ("go", 0, 0)
+        assert refused(client, 10) == 0
+    finally:
+        client.config_set("maxmemory", 0)
+    assert read(client) == {KEYS.bot_rate: {"next": 10}, KEYS.scope: 10, KEYS.refused: {"7"}}
+
+
+# -- the headers
+
+
+@pytest.mark.parametrize("verb", ["ask", "refused"])
+def test_a_header_says_what_the_script_takes(verb: str) -> None:
+    source = (LUA / f"{verb}.lua").read_text()
+    fixed = script(verb, "tasks.bot.flood").fixed
+    assert f"local {', '.join(fixed)} = unpack(ARGV, 1, {len(fixed)})" in source
+    [named] = re.findall(r"^-- KEYS  (.*)$", source, re.MULTILINE)
+    used = {int(number) for number in re.findall(r"KEYS\[(\d)\]", source + (LUA / "prelude.lua").read_text())}
+    assert used == {int(number) for number in re.findall(r"(\d)  ?\w", named)}
+    assert not re.findall(r"'[a-z-]+:", re.sub("--.*", "", source))  # no script spells a key itself
