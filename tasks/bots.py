@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from settings import Settings
 from tasks.bot.bot import Bot
 from tasks.bot.client import BotApi
+from tasks.bot.flood import Gate, Rates
 from tasks.bot.loader import load_bot
 
 
 @dataclass(frozen=True)
 class Served:
-    """One bot: the settings as they are for it, its handler and its client."""
+    """One bot: the settings as they are for it, its handler, its client, and what all its calls pass."""
 
     settings: Settings
     bot: Bot
     api: BotApi
+    gate: Gate
 
 
 class Bots:
@@ -48,4 +50,9 @@ def _load(settings: Settings) -> Served:
         settings=settings,
         bot=load_bot(settings.bot, settings.name_of("bot")),
         api=BotApi(settings.bot_api_url, settings.token),
+        gate=Gate(
+            str(settings.bot_id),
+            Rates(settings.rate_per_bot, settings.rate_per_chat, settings.rate_per_group),
+            settings.flood_wait,
+        ),
     )

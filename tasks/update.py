@@ -21,6 +21,7 @@ from tasks import lanes
 from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.calls import Calls, calls_of
 from tasks.bot.context import Context
+from tasks.bot.flood import RunGate, Waiting
 from tasks.bot.loader import BotImportError
 from tasks.bot.parking import FloodWait, Parking, ParkUpdate
 from tasks.bot.session import SessionPlan
@@ -76,21 +77,29 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     served = bots().of(self.request.id)
     if served is None:
         refuse(self.request.id, delivery)
-    limit_s = served.settings.update_timeout
+    limit_s, parking = served.settings.update_timeout, Parking()
+    deadline_s = None if limit_s is None else monotonic() + limit_s
     ctx = Context(
         content,
-        calls_of(served.api, delivery, served.settings.uncertain_call),
+        calls_of(served.api, delivery, served.settings.uncertain_call, gate_of(served, delivery, parking, deadline_s)),
         1 if delivery is None else delivery.attempt + delivery.died,
-        None if limit_s is None else monotonic() + limit_s,
+        deadline_s,
         None if delivery is None else Stored(delivery),
         SessionPlan(served.bot.session, served.settings.session_ttl),
         None if delivery is None else int(delivery.fence),
     )
     try:
-        attempt(self, served, ctx, delivery, Parking())
+        attempt(self, served, ctx, delivery, parking)
     except SoftTimeLimitExceeded as late:
         # Celery's signal came between two steps of ours; to Celery an update that raised is done.
         raise Reject("interrupted while its outcome was being told", requeue=True) from late
+
+
+def gate_of(
+    served: Served, delivery: lanes.Delivery | None, parking: Parking, deadline_s: float | None
+) -> RunGate | None:
+    """None: it came through no lane, and could not be put off."""
+    return None if delivery is None else RunGate(served.gate, Waiting(delivery, parking, deadline_s))
 
 
 def attempt(

@@ -16,6 +16,7 @@ from redis import Redis
 from tasks.bot.calls import Calls, calls_of, fingerprint
 from tasks.bot.client import BotApi, prepare
 from tasks.bot.errors import BadRequest, BotApiError, ChatMigrated, NetworkError, ServerError, TooManyRequests
+from tasks.bot.flood import OpenGate, OpenPassage
 from tasks.lanes import Delivery, Lanes, LeaseLost, clock, install, keys
 from tasks.lanes.answers import Kind, Outcome
 from tasks.lanes.commands import NewMessage
@@ -317,16 +318,16 @@ def test_a_process_frozen_between_begin_and_send_asks_again(
     # Given a run that waits at the gate for longer than its lease, and another one meanwhile
     zombie = run()
 
-    class Freezes:
-        def look(self, call: Any) -> Any:
-            return ()
+    class Freezes(OpenGate, OpenPassage):
+        def passage(self, call: Any, ask: Any) -> OpenPassage:
+            return self
 
-        def enter(self, call: Any, answers: Any) -> None:
+        def held(self, answers: Any) -> None:
             lanes.store.release([(ID, zombie.delivery.fence)])
             now_s = clock.now_s()
             monkeypatch.setattr(clock, "now_s", lambda: now_s + 3600)
 
-    frozen = Calls(zombie.calls.api, zombie.calls.journal, Freezes())  # type: ignore[arg-type]
+    frozen = Calls(zombie.calls.api, zombie.calls.journal, Freezes())
     with pytest.raises(LeaseLost, match=f"{method} was not called"):
         frozen.call(method, chat_id=7)
     assert web.asked == []

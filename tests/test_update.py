@@ -19,6 +19,7 @@ from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.calls import Calls, calls_of
 from tasks.bot.client import BotApi
 from tasks.bot.context import Context
+from tasks.bot.flood import Gate
 from tasks.bot.parking import FloodWait, Parking, ParkUpdate
 from tasks.bots import Bots, Served
 from tasks.lanes import Lanes, clock, install, keys
@@ -212,7 +213,7 @@ def served(bot_token: str = TOKEN, **hooks: Any) -> Served:
     """A bot that does nothing, tries three times, and never again after a LookupError."""
     settings = settings_of(BOT_TOKEN=bot_token, MAX_ATTEMPTS=3, RETRY_BACKOFF=60)
     bot = Bot(lambda _: None, never_retry=(LookupError,), **hooks)
-    return Served(settings, bot, BotApi("http://127.0.0.1:1", bot_token))
+    return Served(settings, bot, BotApi("http://127.0.0.1:1", bot_token), Gate(bot_token))
 
 
 @pytest.fixture(autouse=True)

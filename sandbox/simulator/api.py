@@ -44,7 +44,7 @@ async def bot_api(request: Request) -> Response:
 
 async def _answer(request: Request, bot: SimulatedBot, method: str, params: Params) -> Response:
     call = bot.received(method, params)
-    fault = bot.faults.take(method) or Fault()
+    fault = bot.faults.take(method, params) or Fault()
     await fault.hang()
     if fault.loses_the_answer:
         if fault.takes_effect:

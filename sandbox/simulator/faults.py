@@ -10,6 +10,7 @@ import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -25,6 +26,7 @@ class Fault:
     """What happens to a call. Fields can be combined; the ones left out mean "as usual".
 
     method       only calls of this method; none: of any
+    chat_id      only calls with this one
     times        for so many calls; 0: for all, until a reset
     hang_s       wait this long first
     takes_effect the call is carried out, and only its answer is lost to what follows
@@ -37,6 +39,7 @@ class Fault:
     """
 
     method: str | None = None
+    chat_id: int | str | None = None
     times: int = 1
     hang_s: float = 0.0
     takes_effect: bool = False
@@ -46,6 +49,11 @@ class Fault:
     retry_after: int | None = None
     body: str | None = None
     slow_s: float = 0.0
+
+    def is_for(self, method: str, params: dict[str, Any]) -> bool:
+        if self.method is not None and self.method.lower() != method.lower():
+            return False
+        return self.chat_id is None or str(self.chat_id) == str(params.get("chat_id"))
 
     @property
     def loses_the_answer(self) -> bool:
@@ -74,10 +82,10 @@ class Faults:
     def add(self, fault: Fault) -> None:
         self._queue.append(fault)
 
-    def take(self, method: str) -> Fault | None:
-        """The first fault for this method, and one of its times is used up."""
+    def take(self, method: str, params: dict[str, Any]) -> Fault | None:
+        """The first fault for this call, and one of its times is used up."""
         for position, fault in enumerate(self._queue):
-            if fault.method is None or fault.method.lower() == method.lower():
+            if fault.is_for(method, params):
                 fault.times -= 1
                 if fault.times == 0:
                     del self._queue[position]

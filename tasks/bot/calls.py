@@ -11,41 +11,18 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tasks import lanes
 from tasks.bot import downloads, errors
 from tasks.bot.client import BotApi, Prepared, prepare
 from tasks.bot.errors import BotApiError, NetworkError, TooManyRequests
+from tasks.bot.flood import OpenGate, OpenPassage, Passage, RunGate
+from tasks.bot.flood.answers import Answer
 from tasks.bot.journal import Call, CallJournal, Uncertain
 from tasks.bot.last_look import looking
 from tasks.bot.repeats import is_read_only, repeated
 from tasks.lanes.wires import Asked
-
-
-class Gate(Protocol):
-    """What lets a call pass when its turn has come."""
-
-    def look(self, call: Prepared) -> Sequence[Asked]:
-        """What is to be asked of Redis before `enter`."""
-
-    def enter(self, call: Prepared, answers: Sequence[Any] | None) -> None:
-        """Return when the call may be sent, or raise. `answers` are those to `look`; None: it was not asked."""
-
-    def refused(self, call: Prepared, error: TooManyRequests) -> None:
-        """Raise what shall become of it; return when it may be tried again now."""
-
-
-class OpenGate:
-    """Lets everything pass."""
-
-    def look(self, call: Prepared) -> Sequence[Asked]:
-        return ()
-
-    def enter(self, call: Prepared, answers: Sequence[Any] | None) -> None: ...
-
-    def refused(self, call: Prepared, error: TooManyRequests) -> None:
-        raise error
 
 
 @dataclass(frozen=True)
@@ -54,19 +31,25 @@ class Calls:
 
     api: BotApi
     journal: CallJournal | None = None
-    gate: Gate = OpenGate()  # noqa: RUF009  has no state
+    gate: RunGate | OpenGate = OpenGate()  # noqa: RUF009  has no state
 
     def call(self, method: str, /, *, uncertain: Uncertain | None = None, **params: Any) -> Any:
         """The result of a method, made now or by an earlier run; None for a call that is skipped because nobody knows
         whether an earlier run has made it (`uncertain`; UNCERTAIN_CALL when not given).
 
-        Raises BotApiError, and LeaseLost.
+        Raises BotApiError, LeaseLost, and ParkUpdate when it has to wait for longer than FLOOD_WAIT.
         """
         call = prepare(method, params)
-        if self.journal is None or is_read_only(method):
-            return self._send_unnoted(call)
-        begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=self.gate.look(call))
-        return self._make(call, begun) if begun.is_due else _answer_of(begun)
+        if self.journal is None:
+            return repeated(lambda: self.api.send(call), reads=is_read_only(method))
+        passage = self.gate.passage(call, self.journal.ask)
+        if is_read_only(method):
+            return self._read(call, passage)
+        begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=passage.questions())
+        if begun.is_due:
+            return self._make(call, begun, passage)
+        passage.replayed()
+        return _answer_of(begun)
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:
         """As BotApi.download. Raises LeaseLost besides."""
@@ -75,48 +58,56 @@ class Calls:
 
     def beside(self, series: str) -> Calls:
         """For a hook, whose calls are not to be taken for the handler's."""
-        return replace(self, journal=self.journal and self.journal.beside(series))
+        return replace(self, journal=self.journal and self.journal.beside(series), gate=self.gate.beside())
 
     def reserved(self) -> Calls:
         """For a single call that is made later, on another thread: it has its place among the others from now on."""
         return replace(self, journal=self.journal and self.journal.reserved())
 
-    def _make(self, call: Prepared, begun: Call) -> Any:
+    def _make(self, call: Prepared, begun: Call, passage: Passage | OpenPassage) -> Any:
         while True:
-            self._enter(call, begun)
+            if held := passage.held(begun.answers):
+                self._begin_again(begun, passage, held)
+                continue
             try:
                 result = repeated(lambda: self._send(call, begun), reads=False)
             except TooManyRequests as error:
-                begun.undone()
-                self.gate.refused(call, error)
-                begun.begin(self.gate.look(call))
+                self._begin_again(begun, passage, error)
             except BotApiError as error:
                 _note(begun, error)
                 raise
             else:
                 # Dying before this line, the call is uncertain for the next run; after it, it is done.
                 begun.done(result)
+                passage.accepted()
                 return result
 
-    def _enter(self, call: Prepared, begun: Call) -> None:
-        try:
-            self.gate.enter(call, begun.answers)
-        except BaseException:
-            begun.undone()
-            raise
+    def _begin_again(self, begun: Call, passage: Passage | OpenPassage, why: Answer | TooManyRequests) -> None:
+        """After the wait that the gate, or Telegram, wants. Dying in it, the call was not made, for certain."""
+        begun.undone()
+        passage.wait(passage.refused(why) if isinstance(why, TooManyRequests) else why)
+        begun.begin(passage.questions())
 
     def _send(self, call: Prepared, begun: Call) -> Any:
         """A process that was frozen since it began, or waited at the gate, may have lost its lease by now."""
         with looking(begun.ensure):
             return self.api.send(call)
 
-    def _send_unnoted(self, call: Prepared) -> Any:
+    def _read(self, call: Prepared, passage: Passage | OpenPassage) -> Any:
         while True:
-            self.gate.enter(call, None)
+            if held := passage.held(self._ask(passage.questions())):
+                passage.wait(held)
+                continue
             try:
-                return repeated(lambda: self._send_if_ours(call), reads=is_read_only(call.method))
+                result = repeated(lambda: self._send_if_ours(call), reads=True)
             except TooManyRequests as error:
-                self.gate.refused(call, error)
+                passage.wait(passage.refused(error))
+            else:
+                passage.accepted()
+                return result
+
+    def _ask(self, questions: Sequence[Asked]) -> list[Any]:
+        return self.journal.ask(*questions) if self.journal and questions else []
 
     def _send_if_ours(self, call: Prepared) -> Any:
         with looking(lambda: self._ensure(call.method)):
@@ -127,7 +118,9 @@ class Calls:
             self.journal.ensure(method)
 
 
-def calls_of(api: BotApi, delivery: lanes.Delivery | None, uncertain: Uncertain, gate: Gate | None = None) -> Calls:
+def calls_of(
+    api: BotApi, delivery: lanes.Delivery | None, uncertain: Uncertain, gate: RunGate | OpenGate | None = None
+) -> Calls:
     """Those of the run that has this delivery."""
     journal = None if delivery is None else CallJournal(delivery.journal, uncertain)
     return Calls(api, journal, gate or OpenGate())

@@ -70,6 +70,10 @@ class CallJournal:
             )
         return call
 
+    def ask(self, *asked: Asked) -> list[Any]:
+        """Something else of Redis; it is waited for as begin does. Raises RedisError."""
+        return self._journal.ask(*asked)
+
     def ensure(self, method: str) -> None:
         """For what is not noted, because it only reads. Raises LeaseLost when somebody else may run the update."""
         self._journal.ensure(method)

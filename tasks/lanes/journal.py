@@ -106,6 +106,10 @@ class Journal:
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
 
+    def ask(self, *asked: Asked) -> list[Any]:
+        """The answers. A Redis that is away is waited for while the lease surely holds. Raises RedisError."""
+        return insist(lambda: self._wires.ask(*asked), self._sure_until_s - clock.now_s())
+
     # -- inside
 
     @property
@@ -135,12 +139,9 @@ class Journal:
             again = [told for told in self._ends if told.fate in fates]
         if not asked and not again:
             return []
-        answers = self._ask(*(told.asked for told in again), *asked)
+        answers = self.ask(*(told.asked for told in again), *asked)
         for told, answer in zip(again, answers, strict=False):
             if isinstance(answer, ResponseError):
                 raise answer
             told.fate = Fate.DONE
         return answers[len(again) :]
-
-    def _ask(self, *asked: Asked) -> list[Any]:
-        return insist(lambda: self._wires.ask(*asked), self._sure_until_s - clock.now_s())

@@ -63,6 +63,8 @@ def _contract(name: str, verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         raise ValueError(f"{name}.lua has no ARGV line in its header")
     group = _GROUP.search(verb)
     words = argv.group(1)
+    if words == "none":
+        return (), ()
     if group is None and "once for each" in words:  # nothing but a group
         return (), tuple(words.split(",")[0].split())
     return tuple(words.split()), tuple(group.group(1).split()) if group else ()

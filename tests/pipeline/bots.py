@@ -129,7 +129,25 @@ def vanish(ctx: Context, _: str) -> None:
     Delivery._gone = be_killed  # type: ignore[method-assign]
 
 
+def send_to(ctx: Context, chat: str) -> None:
+    ctx.call("sendMessage", chat_id=int(chat), text=f"from {ctx.chat_id}")
+
+
+def act(ctx: Context, action: str) -> None:
+    ctx.typing(action)
+
+
+def act_without_a_word(ctx: Context, action: str) -> None:
+    """As a bot does that is too careful."""
+    with suppress(BaseException):
+        ctx.typing(action)
+
+
 ORDERS = {
+    "says": lambda ctx, text: ctx.reply(text),
+    "sends": send_to,
+    "acts": act,
+    "swallows": act_without_a_word,
     "counts": count_up,
     "counts_at": count_slowly,
     "vanishes": vanish,

@@ -13,6 +13,12 @@ def test_a_fault_hits_its_method_as_often_as_it_says(simulator: Simulator, bot: 
     assert [bot("getMe").status_code for _ in range(3)] == [502, 502, 200]
 
 
+def test_a_fault_may_be_of_one_chat(simulator: Simulator, bot: Caller) -> None:
+    simulator.fault(chat_id=7, status=429, retry_after=1)
+    calls = [("getMe", {}), *(("sendMessage", {"chat_id": chat, "text": "a"}) for chat in (8, 7, "7"))]
+    assert [bot(method, **params).status_code for method, params in calls] == [200, 200, 429, 200]
+
+
 def test_faults_come_in_the_order_they_were_given(simulator: Simulator, bot: Caller) -> None:
     simulator.fault(status=500)
     simulator.fault(status=503, description="Bad Gateway")

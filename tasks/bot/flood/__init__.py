@@ -5,8 +5,9 @@ because both are kept in Redis, by its clock. Does not know Telegram's limits, w
 truth. See docs/flood.md.
 """
 
-from tasks.bot.flood.gate import Gate, Passage, RunGate
+from tasks.bot.flood.gate import Gate, OpenGate, OpenPassage, RunGate
+from tasks.bot.flood.passage import Ask, Passage
 from tasks.bot.flood.rates import Rates
 from tasks.bot.flood.waiting import Waiting
 
-__all__ = ["Gate", "Passage", "Rates", "RunGate", "Waiting"]
+__all__ = ["Ask", "Gate", "OpenGate", "OpenPassage", "Passage", "Rates", "RunGate", "Waiting"]

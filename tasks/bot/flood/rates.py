@@ -20,6 +20,10 @@ class Rates:
     per_chat: float | None = None
     per_group: float | None = None
 
+    @property
+    def are_set(self) -> bool:
+        return any((self.per_bot, self.per_chat, self.per_group))
+
     def apart(self, chat: int | str | None) -> Apart:
         bot_us, chat_us = _apart_us(self.per_bot, 1), _apart_us(self.per_chat, 1)
         group_us = _apart_us(self.per_group, 60) if is_group(chat) else 0.0

@@ -1,0 +1,77 @@
+"""A 429 that one worker is given: all heed it, nothing is sent twice for it, and nobody's slot is taken for long."""
+
+from __future__ import annotations
+
+from tasks.lanes import keys
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.pipeline import BOT_ID, Pipeline, message
+from tests.poller.waiting import until
+
+#: As an administrator of a group of Telegram's would be told.
+TOO_MANY = {"status": 429, "retry_after": 3}
+
+
+def sent(pipeline: Pipeline, chat: int) -> list[str]:
+    """The texts that came through, in order."""
+    calls = pipeline.simulator.calls("sendMessage")
+    return [call["params"]["text"] for call in calls if call["params"]["chat_id"] == chat and call["ok"]]
+
+
+def test_while_a_chat_is_paused_no_worker_sends_to_it_and_then_all_do(make_pipeline: MakePipeline) -> None:
+    # Given two workers, each with handlers that are about to send to chat 7
+    pipeline = make_pipeline()
+    workers = [pipeline.worker("threads", 6) for _ in range(2)]
+    pipeline.poller()
+    senders = pipeline.push(*(message(1, chat, do="gate:go sends:7") for chat in range(11, 19)))
+    pipeline.started(*senders)
+    assert {event.worker for event in pipeline.history} == {worker.name for worker in workers}
+    # When one more is refused there, for 3 s, and the others come to send
+    pipeline.simulator.fault(chat_id=7, **TOO_MANY)
+    [refused] = pipeline.push(message(1, 7))
+    until(lambda: pipeline.redis.exists(f"flood:{BOT_ID}:7"))
+    pipeline.open("go")
+    pipeline.ended(refused, *senders)
+    # Then none of them did before the time was over
+    to_7 = [call for call in pipeline.simulator.calls("sendMessage") if call["params"]["chat_id"] == 7]
+    assert [call["ok"] for call in to_7] == [False] + [True] * 9
+    assert to_7[1]["at"] - to_7[0]["at"] >= TOO_MANY["retry_after"]
+    # And all waited in their places: nothing was sent twice, and nothing ran twice
+    pipeline.drained()
+    assert sorted(sent(pipeline, 7)) == sorted(["#1", *(f"from {chat}" for chat in range(11, 19))])
+    assert pipeline.simulator.answers() == {7: [1]} | {chat: [1] for chat in range(11, 19)}
+    assert pipeline.count("parked") == 0
+    pipeline.check_once_each()
+
+
+def test_a_long_wait_takes_no_slot_counts_no_attempt_and_repeats_no_call(make_pipeline: MakePipeline) -> None:
+    # Given two chats where the second call of a handler is refused for an hour; one of the handlers swallows all
+    pipeline = make_pipeline(BOT="tests.pipeline.bots:bot")
+    for chat in (7, 8):
+        pipeline.simulator.fault(method="sendChatAction", chat_id=chat, status=429, retry_after=3600)
+    careful, careless = pipeline.push(
+        message(1, 7, do="says:hi acts:typing"), message(1, 8, do="says:hi swallows:typing")
+    )
+    pipeline.push(message(2, 7))
+    worker = pipeline.worker("prefork", 1)
+    pipeline.poller()
+    until(lambda: [pipeline.state_of(each) for each in (careful, careless)] == ["delayed", "delayed"])
+    # When another chat talks
+    [other] = pipeline.push(message(1, 9))
+    pipeline.ended(other)
+    # Then the one slot there is was free for it, and the first call of each is all that was sent in their chats
+    assert [sent(pipeline, chat) for chat in (7, 8, 9)] == [["hi"], ["hi"], ["#1"]]
+    assert pipeline.count("parked") == 2
+    # When the hour is over
+    for chat in (7, 8):
+        assert pipeline.redis.delete(f"flood:{BOT_ID}:{chat}") == 1
+    pipeline.redis.delete(f"flood:{BOT_ID}")
+    pipeline.redis.zadd(keys.DELAYED, {f"{BOT_ID}:{each}": 0 for each in (careful, careless)})
+    pipeline.drained()
+    # Then they went on where they were, in their order, at their first attempt
+    assert [sent(pipeline, chat) for chat in (7, 8, 9)] == [["hi", "#1", "#2"], ["hi", "#1"], ["#1"]]
+    assert {event.attempt for event in pipeline.history} == {1}
+    assert not [event for event in pipeline.history if event.what.startswith("error")]
+    assert "FloodWait('flood wait: chat 7 waits 3600.0 s before sendChatAction')" in worker.log
+    assert "Traceback" not in worker.log
+    assert pipeline.leftovers() == []
+    assert all(pipeline.redis.pttl(key) > 0 for key in pipeline.redis.scan_iter("flood*"))
