@@ -22,12 +22,18 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What an append did. `pending` is the backlog after it, in the groups of its queues: all that is not buried."""
+    """What an append did. `pending` is the backlog after it, in the groups of its queues: all that is not buried.
+
+    `held` are those of the added ones that wait for their predecessors, `due_ms` is when the next of all that are held
+    is due; None: none is.
+    """
 
     added: int
     seen: int
     buried: int
     pending: int
+    held: int = 0
+    due_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,8 @@ class Begun:
 def append_answer(answer: list[int] | None) -> Appended:
     if answer is None:
         raise LeaseLost("somebody else appends by now; nothing was appended")
-    return Appended(*answer)
+    added, seen, buried, pending, held, due_ms = answer
+    return Appended(added, seen, buried, pending, held, None if due_ms < 0 else due_ms)
 
 
 def turn_answer(answer: list[Any]) -> Turned:

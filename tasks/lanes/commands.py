@@ -71,11 +71,22 @@ class Move:
 Write = Set | Delete | Move
 
 
-def append_command(messages: Iterable[NewMessage], guard: Guard | None = None) -> list[Argument]:
+def only_seen(scope: str, number: int) -> NewMessage:
+    """In place of a message that is not wanted: its number counts as seen, and nobody waits for it."""
+    return NewMessage("", "", b"", (), once=(scope, number))
+
+
+def append_command(messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> list[Argument]:
     """The append as a command, for whoever sends more along with it."""
     guards, fence = ([guard.key], guard.fence) if guard else ([], "")
-    rows = map(_append_row, messages)
-    return script("append").command(guards, rows, seen_ttl_s=keys.SEEN_TTL_S, seen_block=keys.SEEN_BLOCK, fence=fence)
+    return script("append").command(
+        guards,
+        map(_append_row, messages),
+        seen_ttl_s=keys.SEEN_TTL_S,
+        seen_block=keys.SEEN_BLOCK,
+        fence=fence,
+        hold_ms=hold_ms,
+    )
 
 
 def turn_command(

@@ -44,9 +44,9 @@ class DurableAppends:
         self.durability: Durability = durability(client)
         self._is_met = False
 
-    def append(self, messages: Iterable[NewMessage], guard: Guard | None = None) -> Appended:
+    def append(self, messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> Appended:
         """One step, all or nothing. Raises RedisError, ServerUnfit, and LeaseLost for a guard with another fence."""
-        command = append_command(messages, guard)
+        command = append_command(messages, guard, hold_ms)
         for _ in range(_MEETINGS):
             if self._is_met:
                 self._look_again()

@@ -5,7 +5,7 @@ them live in one database: several apps that share it share the lanes, so each p
 keys and message ids. Redis Cluster is not supported: a script touches keys it is not told beforehand.
 """
 
-#: hash: state, queue, lanes (joined by \n), seq (its place in them), fence, holder, failed, died, replayed
+#: hash: state, queue, lanes (joined by \n), seq (its place in them), fence, holder, failed, died, replayed, held
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"
@@ -28,8 +28,14 @@ DELAYED = "lanes:delayed"
 DEAD = "lanes:dead"
 #: zset, named by a group of queues: message id -> seq, of all messages that are not buried, the first one is the oldest
 PENDING = "lanes:pending:"
+#: zset: <scope>:<number> -> until when it is held, ms
+HELD = "lanes:held"
+#: zset, named <scope>: message id -> number, of those that are held; #:<number> where there is no message
+GAP = "lanes:gap:"
+#: hash: scope -> the highest number that has lined up
+LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
-#: retried, parked, buried, replayed, expired, refused, repaired
+#: retried, parked, buried, replayed, expired, refused, repaired, held, late
 COUNTS = "lanes:counts"
 #: string: when the last sweep ran, ms
 SWEPT = "lanes:swept"

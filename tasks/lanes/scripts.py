@@ -1,7 +1,8 @@
 """Loads Lua verbs and binds their arguments by the names their headers give.
 
 A header is the contract: `-- ARGV  holder lease_ms` are the fixed arguments, `--       then id fence, …` the group
-that repeats. A call that does not fit it raises TypeError before anything is sent.
+that repeats, `-- With  gaps` is a file of functions that the verb needs besides the prelude. A call that does not fit
+it raises TypeError before anything is sent.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from redis import Redis
 from redis.exceptions import NoScriptError
 
 _FIXED = re.compile(r"^-- ARGV  (.*)$", re.MULTILINE)
+_WITH = re.compile(r"^-- With  (\w+)$", re.MULTILINE)
 _GROUP = re.compile(r"^--       then ([\w ]+?)(?:,.*)?$", re.MULTILINE)
 
 LANES = "tasks.lanes"
@@ -31,7 +33,8 @@ class Script:
         lua = files(package) / "lua"
         verb = (lua / f"{name}.lua").read_text()
         self.name = name
-        self.source = (lua / "prelude.lua").read_text() + verb
+        shared = ["prelude", *_WITH.findall(verb)]
+        self.source = "".join((lua / f"{each}.lua").read_text() for each in shared) + verb
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self.fixed, self.group = _contract(name, verb)
 

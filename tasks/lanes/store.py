@@ -51,11 +51,13 @@ class Store:
     def __init__(self, client: Redis) -> None:
         self.client = client
 
-    def append(self, messages: Iterable[NewMessage], guard: Guard | None = None) -> Appended:
-        """Append a whole batch, all or nothing. Raises LeaseLost when the guard has another fence by now, and
-        ValueError for a lane key with control characters.
+    def append(self, messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> Appended:
+        """Append a whole batch, all or nothing. With `hold_ms` they line up in the order of their numbers, and one
+        whose predecessor has not been seen waits for it so long at most.
+
+        Raises LeaseLost when the guard has another fence by now, and ValueError for a lane key with control characters.
         """
-        return append_answer(script("append").run(self.client, append_command(messages, guard)))
+        return append_answer(script("append").run(self.client, append_command(messages, guard, hold_ms)))
 
     def turn(
         self,

@@ -13,7 +13,7 @@ from typing import Any
 from redis import Redis
 
 from tasks.lanes import keys
-from tests.lanes.state import BITS, CLOCK, FENCES_FROM, KEPT, MINUTE_MS, Message, State
+from tests.lanes.state import BITS, CLOCK, FENCES_FROM, KEPT, MINUTE_MS, Message, State, number_of
 
 #: A fence that was taken from the clock in this test is younger than that.
 RECENT_US = 600 * 1_000_000
@@ -65,6 +65,16 @@ class _Reading:
     def dead(self, _: str, members: list[tuple[bytes, float]]) -> None:
         self.state.dead = [text(member) for member, _ in members]
 
+    def held(self, _: str, members: list[tuple[bytes, float]]) -> None:
+        self.state.held = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
+
+    def gap(self, scope: str, members: list[tuple[bytes, float]]) -> None:
+        self.state.gaps[scope] = [text(member) for member, _ in members]
+        assert [number for _, number in members] == [number_of(text(member)) for member, _ in members]
+
+    def last(self, _: str, fields: dict[bytes, bytes]) -> None:
+        self.state.last = {text(scope): int(number) for scope, number in fields.items()}
+
     def body(self, message_id: str, stored: bytes) -> None:
         self.state.bodies[message_id] = text(stored)
 
@@ -109,7 +119,8 @@ class _Reading:
             found = self.places.get((lane, message_id), place)
             assert found == place, f"{message_id} has place {place}, and {found} in {lane}"
         replayed = record.pop("replayed", None)
-        held = {"leased": self.state.leases, "delayed": self.state.delayed}.get(record["state"], {})
+        times = {"leased": self.state.leases, "delayed": self.state.delayed, "held": self.state.held}
+        minutes = times.get(record["state"], {}).get(message_id)
         body = self.state.bodies.get(message_id)
         message = Message(
             message_id,
@@ -118,10 +129,11 @@ class _Reading:
             queue=record.pop("queue"),
             fence=self.fence(record.pop("fence", None)),
             holder=record.pop("holder", None),
-            minutes=held.get(message_id),
+            minutes=minutes,
             died=int(record.pop("died", 0)),
             failed=int(record.pop("failed", 0)),
             replayed=None if replayed is None else -self.minutes_until(int(replayed)),
+            held=record.pop("held", None),
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
         )
@@ -163,6 +175,9 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.PENDING: (_members, _Reading.pending),
     keys.LEASES: (_members, _Reading.leases),
     keys.DELAYED: (_members, _Reading.delayed),
+    keys.HELD: (_members, _Reading.held),
+    keys.GAP: (_members, _Reading.gap),
+    keys.LAST: (_fields, _Reading.last),
     keys.DEAD: (_members, _Reading.dead),
     keys.BODY: (_string, _Reading.body),
     keys.ERRORS: (_elements, _Reading.errors),

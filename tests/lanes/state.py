@@ -46,6 +46,7 @@ class Message:
     died: int = 0
     failed: int = 0
     replayed: int | None = None  # minutes ago
+    held: str | None = None  # its scope and number
     errors: tuple[str, ...] = ()  # their types
     body: str | None = None  # None: "body of <id>"
 
@@ -68,6 +69,9 @@ class State:
     bells: set[str] = field(default_factory=set)
     seen: dict[str, set[int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)  # <scope>:<number> -> minutes
+    gaps: dict[str, list[str]] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
     swept: int | None = None  # minutes ago
     kept: dict[str, str] = field(default_factory=dict)
 
@@ -93,6 +97,11 @@ def delayed(message_id: str, *lanes: str, **more: Any) -> Message:
     return Message(message_id, "delayed", lanes, **({"fence": 1, "minutes": 10, "failed": 1, "errors": ("E",)} | more))
 
 
+def held(message_id: str, *lanes: str, **more: Any) -> Message:
+    """By its id, as the tests make them: <scope>:<number>."""
+    return Message(message_id, "held", lanes, held=message_id, **({"minutes": 10} | more))
+
+
 def buried(message_id: str, *lanes: str, **more: Any) -> Message:
     return Message(message_id, "buried", lanes, **({"fence": 1, "errors": ("E",)} | more))
 
@@ -106,6 +115,7 @@ def standing(
     journals: Mapping[str, Mapping[str, str]] | None = None,
     swept: int | None = None,
     kept: Mapping[str, str] | None = None,
+    last: Mapping[str, int] | None = None,
 ) -> State:
     """The state in which all keys agree with these messages, which stand in their lanes in this order.
 
@@ -120,6 +130,7 @@ def standing(
     state.bells = set(state.ready if bells is None else bells)
     state.journals = {message_id: dict(calls) for message_id, calls in (journals or {}).items()}
     state.seen = {block: set(offsets) for block, offsets in (seen or {}).items()}
+    state.last = dict(last or {})
     state.counts = {name: n for name, n in (counts or {}).items() if n}
     return state
 
@@ -130,14 +141,23 @@ def _place(state: State, message: Message) -> None:
         state.errors[message.id] = message.errors
     if message.state == "buried":
         state.dead.append(message.id)
-    else:
+    elif message.state == "held":
+        scope, _, _ = message.id.rpartition(":")
+        state.gaps[scope] = sorted([*state.gaps.get(scope, []), message.id], key=number_of)
+        state.held[message.id] = message.minutes or 0
+    if message.state != "buried":
         state.pending.setdefault(keys.group_of(message.queue), []).append(message.id)
+    if message.state not in ("buried", "held"):
         for lane in message.lanes:
             state.lanes.setdefault(lane, []).append(message.id)
     if message.state == "ready":
         state.ready.setdefault(message.queue, []).append(message.id)
-    if message.minutes is not None:
+    if message.minutes is not None and message.state != "held":
         {"leased": state.leases, "delayed": state.delayed}[message.state][message.id] = message.minutes
+
+
+def number_of(message_id: str) -> int:
+    return int(message_id.rpartition(":")[2])
 
 
 def seed(client: Redis, state: State) -> None:
@@ -154,6 +174,11 @@ def seed(client: Redis, state: State) -> None:
             pipe.rpush(queue, *reversed(ids))
         _zset(pipe, keys.LEASES, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.leases.items()})
         _zset(pipe, keys.DELAYED, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.delayed.items()})
+        _zset(pipe, keys.HELD, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.held.items()})
+        for scope, ids in state.gaps.items():
+            _zset(pipe, keys.GAP + scope, {each: number_of(each) for each in ids})
+        if state.last:
+            pipe.hset(keys.LAST, mapping=state.last)
         _zset(pipe, keys.DEAD, {each: now_ms - MINUTE_MS + place for place, each in enumerate(state.dead)})
         _belongings(pipe, state, now_ms)
         for queue in state.bells:
@@ -192,6 +217,7 @@ def _record(message: Message, seq: int, now_ms: int) -> dict[str, Any]:
         "holder": message.holder,
         "died": message.died or None,
         "failed": message.failed or None,
+        "held": message.held,
         "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,
     }
     return {name: value for name, value in fields.items() if value is not None}

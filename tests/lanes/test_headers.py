@@ -17,8 +17,11 @@ from tasks.lanes.scripts import Argument, Script, script
 from tasks.lanes.store import Store
 
 LUA = Path(tasks.lanes.__file__).parent / "lua"
-VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem != "prelude")
+#: What verbs share stands in front of them.
+SHARED = ("prelude", "gaps")
+VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem not in SHARED)
 PRELUDE = (LUA / "prelude.lua").read_text()
+GAPS = (LUA / "gaps.lua").read_text()
 SOURCES = {verb: (LUA / f"{verb}.lua").read_text() for verb in VERBS}
 
 #: A file is readable in one sitting.
@@ -97,7 +100,9 @@ def test_the_prelude_and_python_name_the_same_keys() -> None:
 
 
 def test_counts_are_those_of_the_catalogue() -> None:
-    written = {name for source in (PRELUDE, *SOURCES.values()) for name in re.findall(r"\bcount\('(\w+)'", source)}
+    written = {
+        name for source in (PRELUDE, GAPS, *SOURCES.values()) for name in re.findall(r"\bcount\('(\w+)'", source)
+    }
     catalogue = re.search(r"#: hash: seq (.*?)\nCOUNTS", Path(keys.__file__).read_text(), re.DOTALL)
     assert catalogue
     named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)*\b", catalogue[1].partition("totals")[2]))
@@ -109,7 +114,7 @@ def test_the_fields_of_a_message_are_those_of_the_catalogue() -> None:
     assert catalogue
     named = set(re.sub(r"\([^)]*\)", "", catalogue[1]).replace(" ", "").split(","))
     written: set[str] = set()
-    for source in (PRELUDE, *SOURCES.values()):
+    for source in (PRELUDE, GAPS, *SOURCES.values()):
         for arguments in re.findall(r"'HSET', MESSAGE \.\. id, (.*)\)$", source, re.MULTILINE):
             written |= set(re.findall(r"(?:^|, )'(\w+)', ", arguments))
         written |= set(re.findall(r"'HINCRBY', MESSAGE \.\. id, '(\w+)'", source))
@@ -133,7 +138,7 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     (
         "append",
         lambda s: s.append([NewMessage("1", "q", "x", ["a"]), NewMessage("2", "q", "x", [])], Guard("g", "5")),
-        [2, 0, 0, 2],
+        [2, 0, 0, 2, 0, -1],
         1,
         2,
     ),

@@ -5,6 +5,7 @@ local MESSAGE, BODY, ERRORS, JOURNAL = 'lanes:message:', 'lanes:body:', 'lanes:e
 local LANE, BELL, SEEN = 'lanes:lane:', 'lanes:bell:', 'lanes:seen:'
 local LEASES, DELAYED, DEAD = 'lanes:leases', 'lanes:delayed', 'lanes:dead'
 local COUNTS, SWEPT, PENDING = 'lanes:counts', 'lanes:swept', 'lanes:pending:'
+local HELD, GAP, LAST = 'lanes:held', 'lanes:gap:', 'lanes:last'
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
@@ -47,6 +48,14 @@ local function grouped(queues)
   return groups
 end
 
+local function distinct(lanes)
+  local keys, known = {}, {}
+  for _, key in ipairs(split(lanes)) do
+    if not known[key] then known[key], keys[#keys + 1] = true, key end
+  end
+  return keys
+end
+
 local function holds(id, fence)
   local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'queue', 'lanes')
   if found[1] == 'leased' and found[2] == fence then return { queue = found[3], lanes = split(found[4]) } end
@@ -72,6 +81,20 @@ local function to_ready(id, queue, back)
   redis.call('HSET', MESSAGE .. id, 'state', 'ready')
   redis.call(back and 'RPUSH' or 'LPUSH', queue, id)
   touched[queue] = true
+end
+
+-- Grows with every message, also when the counter was lost or the clock set back: a newcomer stands behind all others.
+local function next_place()
+  local last = tonumber(redis.call('HGET', COUNTS, 'seq')) or 0
+  local seq = string.format('%.0f', math.max(last + 1, now_us))
+  redis.call('HSET', COUNTS, 'seq', seq)
+  return seq
+end
+
+local function line_up(id, queue, lanes, seq)
+  redis.call('ZADD', PENDING .. group_of(queue), seq, id)
+  for _, key in ipairs(lanes) do redis.call('ZADD', LANE .. key, seq, id) end
+  if first_everywhere(id, lanes) then to_ready(id, queue) end
 end
 
 -- The first of each lane becomes ready when it is the first of all of its lanes; an id without a message is no first.

@@ -1,4 +1,5 @@
 -- repair: look at a few messages, and make every key agree with what each message records of itself.
+-- With  gaps
 -- KEYS  none
 -- ARGV  cursor limit lease_ms
 -- Returns {the next cursor ("0": been round), how many were mended}
@@ -42,6 +43,7 @@ local check = {
   leased = stands_in(LEASES, now_ms + lease_ms),
   delayed = stands_in(DELAYED, now_ms),
   buried = stands_in(DEAD, now_ms),
+  held = function(id) mend_held(id, mend) end,
 }
 
 local look_at = {}
@@ -52,7 +54,7 @@ look_at[MESSAGE] = function(id)
   local lanes, is_buried = split(found[3]), found[1] == 'buried'
   if not check[found[1]] then return end
   if not is_buried then stands_in(PENDING .. group_of(found[2]), found[4])(id) end
-  if is_buried or in_lanes(id, lanes, found[4]) then check[found[1]](id, found[2], lanes) end
+  if is_buried or found[1] == 'held' or in_lanes(id, lanes, found[4]) then check[found[1]](id, found[2], lanes) end
 end
 
 -- A message whose record was lost cannot be handed out any more.

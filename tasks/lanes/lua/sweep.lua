@@ -1,4 +1,6 @@
--- sweep: a bounded batch of what time brings about: expired leases and due retries become ready.
+-- sweep: a bounded batch of what time brings about: expired leases and due retries become ready, and what is held
+-- lines up when those who hold it for a moment are gone.
+-- With  gaps
 -- KEYS  none
 -- ARGV  lease_ms limit
 -- Returns {expired, due, ms until the next one is due (-1: none is leased or delayed)}
@@ -38,6 +40,7 @@ end
 local expired = take(LEASES, 'leased', function(id) redis.call('HINCRBY', MESSAGE .. id, 'died', 1) end)
 local due = take(DELAYED, 'delayed', function() end)
 count('expired', expired)
+give_up_gaps(limit)
 ring_bells()
 
 local next_ms = -1
