@@ -46,10 +46,11 @@ class Bots:
 
 
 def _load(settings: Settings) -> Served:
+    api = BotApi(settings.bot_api_url, settings.token)
     return Served(
         settings=settings,
-        bot=load_bot(settings.bot, settings.name_of("bot")),
-        api=BotApi(settings.bot_api_url, settings.token),
+        bot=load_bot(settings.bot, settings.name_of("bot"), api),
+        api=api,
         gate=Gate(
             str(settings.bot_id),
             Rates(settings.rate_per_bot, settings.rate_per_chat, settings.rate_per_group),

@@ -16,6 +16,20 @@ class ImportPathError(Exception):
 
 
 def import_callable(setting: str, path: str, error: type[ImportPathError] = ImportPathError) -> Callable[..., Any]:
+    """The function that `path` (the value of `setting`) names. Raises `error` with one sentence."""
+    found = import_object(setting, path, error)
+    check_callable(setting, path, found, error)
+    return found
+
+
+def check_callable(setting: str, path: str, found: Any, error: type[ImportPathError] = ImportPathError) -> None:
+    """Raises `error` unless it can be called."""
+    if not callable(found):
+        kind = type(found).__name__
+        raise error(f"{setting}={path} names a value of type {kind}, which cannot be called; name a function.")
+
+
+def import_object(setting: str, path: str, error: type[ImportPathError] = ImportPathError) -> Any:
     """What `path` (the value of `setting`) names. Raises `error` with one sentence."""
     module_name, colon, attribute = path.partition(":")
     if not (module_name and colon and attribute):
@@ -26,9 +40,6 @@ def import_callable(setting: str, path: str, error: type[ImportPathError] = Impo
         if not hasattr(found, name):
             raise error(f"{setting}={path}: {module_name} has no {attribute}; write a name that it defines.")
         found = getattr(found, name)
-    if not callable(found):
-        kind = type(found).__name__
-        raise error(f"{setting}={path} names a value of type {kind}, which cannot be called; name a function.")
     return found
 
 

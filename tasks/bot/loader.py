@@ -10,25 +10,28 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from tasks.bot.adapters import adapted
 from tasks.bot.async_context import awaited
 from tasks.bot.bot import Bot, UpdateTimeoutError, check_takes
+from tasks.bot.client import BotApi
 from tasks.bot.context import Context
 from tasks.bot.event_loop import OverdueError, event_loop
-from tasks.imports import ImportPathError, import_callable
+from tasks.imports import ImportPathError, check_callable, import_object
 
 
 class BotImportError(ImportPathError):
     """BOT names nothing that can handle updates."""
 
 
-def load_bot(path: str, setting: str = "BOT") -> Bot:
-    """The bot at `module:attribute`, or one of the handler there; each `async def` comes wrapped. `setting` names it.
+def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
+    """The bot at `module:attribute`, or one of the handler or of the framework's object there; each `async def` comes
+    wrapped. `setting` names it; `api` is what a framework's calls are made with, and None will do to look at it.
 
     Raises BotImportError.
     """
     said = f"{setting}={path}"
-    found = import_callable(setting, path, BotImportError)
-    bot = found if isinstance(found, Bot) else Bot(_handler(said, found))
+    found = import_object(setting, path, BotImportError)
+    bot = _bot(setting, path, found, api or BotApi("http://127.0.0.1", "0:none"))
     return Bot(
         _waited_for(said, bot.handle, is_limited=True),
         bot.never_retry,
@@ -36,6 +39,17 @@ def load_bot(path: str, setting: str = "BOT") -> Bot:
         on_timeout=bot.on_timeout and _waited_for(said, bot.on_timeout),
         session=bot.session,
     )
+
+
+def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
+    said = f"{setting}={path}"
+    if isinstance(found, Bot):
+        return found
+    bot = adapted(found, api, said)
+    if bot is None:
+        check_callable(setting, path, found, BotImportError)
+        bot = Bot(_handler(said, found))
+    return bot
 
 
 def in_greenlets() -> bool:

@@ -1,0 +1,35 @@
+"""Bots of other frameworks, as they are: chosen by the type of what BOT names.
+
+Promises that a framework is imported only for a bot that is its own. An adapter is a module here with one function,
+`bot_of(found, api, said)`, which gives a Bot: its handler runs one update to its end and raises what the framework's
+own handlers raised. `said` names the bot in its errors.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from tasks.bot.bot import Bot
+from tasks.bot.client import BotApi
+
+#: The package that a type comes from -> the adapter.
+ADAPTERS = {
+    "telebot": "tasks.bot.adapters.telebot",
+    "aiogram": "tasks.bot.adapters.aiogram",
+    "telegram": "tasks.bot.adapters.ptb",
+}
+
+
+def adapted(found: Any, api: BotApi, said: str) -> Bot | None:
+    """A Bot around a framework's object, or around a tuple with one; None: it is of no framework that we know.
+
+    Raises BotImportError.
+    """
+    for part in found if isinstance(found, tuple) else (found,):
+        for kind in type(part).__mro__:
+            adapter = ADAPTERS.get(kind.__module__.partition(".")[0])
+            if adapter:
+                bot: Bot = import_module(adapter).bot_of(found, api, said)
+                return bot
+    return None

@@ -1,0 +1,77 @@
+"""A framework's Bot API calls made as ours: journaled, at the gate, fenced; and answered as Telegram would.
+
+Promises that a call which a framework makes while it handles an update is a call of that update, with all that
+`ctx.call` promises; one that it makes outside of any is sent as it is. Raises what is no answer of Telegram's:
+LeaseLost, ParkUpdate, and NetworkError, which each adapter turns into its framework's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from functools import partial
+from typing import Any, NamedTuple
+
+import orjson
+
+from tasks.bot.calls import Calls
+from tasks.bot.client import BotApi
+from tasks.bot.context import Api
+from tasks.bot.current import current
+from tasks.bot.errors import BotApiError, ChatMigrated, NetworkError, TooManyRequests
+
+
+class Answered(NamedTuple):
+    """An HTTP answer of the Bot API."""
+
+    status: int
+    told: dict[str, Any]
+
+    @property
+    def body(self) -> bytes:
+        return orjson.dumps(self.told)
+
+
+def call(api: BotApi, method: str, params: dict[str, Any]) -> Answered:
+    """Make a call; wait for its answer."""
+    return _answered(_caller(api), method, params)
+
+
+async def call_soon(api: BotApi, method: str, params: dict[str, Any]) -> Answered:
+    """The same for a coroutine, which others need not wait for. Its place in the journal is taken now."""
+    caller = _caller(api)
+    reserved = caller.reserved() if isinstance(caller, Calls) else caller
+    return await asyncio.get_running_loop().run_in_executor(None, partial(_answered, reserved, method, params))
+
+
+def file(name: str | None, content: bytes) -> Any:
+    """A parameter that is uploaded under this name."""
+    upload = io.BytesIO(content)
+    upload.name = name or "file"
+    return upload
+
+
+def _caller(api: BotApi) -> Api:
+    try:
+        return current().api
+    except LookupError:
+        return api
+
+
+def _answered(api: Api, method: str, params: dict[str, Any]) -> Answered:
+    try:
+        return Answered(200, {"ok": True, "result": api.call(method, **params)})
+    except NetworkError:
+        raise
+    except BotApiError as error:
+        return _refused(error)
+
+
+def _refused(error: BotApiError) -> Answered:
+    code = error.code or 500
+    told: dict[str, Any] = {"ok": False, "error_code": code, "description": error.description}
+    if isinstance(error, TooManyRequests):
+        told["parameters"] = {"retry_after": round(error.retry_after)}
+    elif isinstance(error, ChatMigrated):
+        told["parameters"] = {"migrate_to_chat_id": error.migrate_to_chat_id}
+    return Answered(code, told)
