@@ -10,14 +10,15 @@ import sys
 from collections.abc import Callable, Sequence
 
 from poller.answer import TokenRefusedError
-from poller.building import poller_of
+from poller.building import check, poller_of
 from poller.log import start_logging
 from poller.many import poll_all
+from poller.patience import GaveUpError
 from poller.stop import Stop, Stopping
 from poller.webhook import command as webhook
 from settings import Settings, SettingsError, load
+from tasks.imports import ImportPathError
 from tasks.lanes.errors import ServerUnfit
-from tasks.routing import OrderByError, order_of
 
 log = logging.getLogger("poller")
 
@@ -66,10 +67,10 @@ def _run(command: Command, settings: Settings, given: argparse.Namespace) -> int
     stop.ask_on_signals()
     try:
         return command(settings, stop, given)
-    except OrderByError as error:
+    except ImportPathError as error:
         log.error("%s", error, exc_info=error.__cause__)  # what failed inside of the function's own module
         return 2
-    except (TokenRefusedError, ServerUnfit) as error:
+    except (TokenRefusedError, GaveUpError, ServerUnfit) as error:
         log.error("%s", error)
         return 1
     except Stopping:
@@ -83,7 +84,7 @@ def _run(command: Command, settings: Settings, given: argparse.Namespace) -> int
 def _poll(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
     """One bot on this thread, many on one each; those that cannot be polled end this only when they are all."""
     for bot in settings.served:
-        order_of(bot.order_by)
+        check(bot)
     if settings.bots is None:
         poller_of(settings, stop).run()
     elif not poll_all(settings.served, lambda bot: poller_of(bot, stop).run(), stop):

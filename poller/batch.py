@@ -3,7 +3,7 @@
 Promises never to move the offset past an update that was not in the batch, and never to read an id out of garbage.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,12 +50,12 @@ def has_id(update: Any) -> bool:
     return type(update_id) is int and 0 <= update_id <= LARGEST_UPDATE_ID
 
 
-def admitted(updates: list[Any], kinds: frozenset[str]) -> list[Any]:
+def admitted(updates: Sequence[Any], kinds: frozenset[str]) -> list[Any]:
     """The updates of the `kinds` asked for, all of them when there are none.
 
     Telegram applies a changed list only to updates that come later, so others may still be waiting there.
     A malformed update passes: it is not for the door to judge it, append buries it where it can be seen.
     """
     if not kinds:
-        return updates
+        return list(updates)
     return [update for update in updates if not has_id(update) or not kinds.isdisjoint(update)]

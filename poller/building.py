@@ -1,21 +1,30 @@
 """Builds a poller from settings: which objects there are, and who knows whom.
 
-Promises that what it returns is ready to run: Telegram and Redis have both answered.
+Promises that what it returns is ready to run: Telegram and Redis, as far as it needs them, have both answered.
 Reads neither the environment nor arguments: the entry points do.
 """
 
 import logging
+from asyncio import AbstractEventLoop
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
 from poller.answer import TelegramTroubleError
-from poller.lead import ANSWER_WITHIN_S, Lead
-from poller.loop import Poller
+from poller.door import Door
+from poller.given_sink import Appends, GivenSink
+from poller.given_source import GivenBatches, GivenSource
+from poller.lanes_sink import LanesSink
+from poller.lead import ANSWER_WITHIN_S, Alone, Lead
+from poller.loop import Poller, Sink, Source
+from poller.pacing import Pace
 from poller.patience import Patience
-from poller.room import Room
+from poller.room import Boundless, Room
 from poller.stop import Stop
 from poller.tally import Tally
 from poller.telegram import Telegram
+from poller.telegram_source import TelegramSource
 from settings import Settings
 from tasks.connection import connect_to
 from tasks.intake import Intake
@@ -23,37 +32,65 @@ from tasks.routing import order_of
 
 log = logging.getLogger("poller")
 
-#: Telegram has outages of minutes; a bot that asks every half minute is back soon enough.
-LONGEST_WAIT_FOR_TELEGRAM_S = 30.0
 #: Redis is ours and near: waiting longer spares nothing, and updates are waiting.
 LONGEST_WAIT_FOR_REDIS_S = 5.0
-#: How long after it was asked to stop the poller still waits for Redis to take the batch in hand.
-APPEND_GRACE_S = 1.2
 
 
-def poller_of(settings: Settings, stop: Stop) -> Poller:
-    """The poller of one bot. Waits for as long as Telegram or Redis is away.
+@dataclass(frozen=True)
+class Given:
+    """What takes the place of Telegram, or of the lanes; `loop` is where it is awaited, if it has to be."""
 
-    Raises SettingsError without a token, OrderByError, TokenRefusedError, ServerUnfit, Stopping.
+    source: GivenBatches | None = None
+    sink: Appends | None = None
+    loop: AbstractEventLoop | None = None
+
+
+def check(settings: Settings, given: Given = Given()) -> None:
+    """Finds out what needs no server. Raises SettingsError without a token, OrderByError, FilterError."""
+    Door(settings)
+    if given.sink is None:
+        order_of(settings.order_by)
+    if given.source is None or given.sink is None:
+        settings.token  # noqa: B018 - raises
+
+
+def poller_of(settings: Settings, stop: Stop, given: Given = Given()) -> Poller:
+    """From Telegram into the lanes, but for what is `given`. Waits for as long as one of them is away.
+
+    Raises as `check` does, and TokenRefusedError, GaveUpError, ServerUnfit, Stopping.
     """
-    order_of(settings.order_by)
-    with_telegram = patience_with_telegram(stop)
-    with_redis = patience_with_redis(stop)
-    telegram = Telegram(settings.bot_api_url, settings.token, settings.allowed_updates)
-    _introduce(settings, with_telegram.until_it_works(telegram.username))
-    intake = intake_of(settings, with_redis)
-    return Poller(
-        telegram=telegram,
-        intake=intake,
-        lead=Lead(connect_to(settings, ANSWER_WITHIN_S), settings.bot_id, with_redis, stop),
-        room=Room(intake, settings.max_pending, with_redis, stop),
-        tally=Tally(),
-        stop=stop,
-        with_telegram=with_telegram,
-        with_redis=with_redis,
-        kinds=frozenset(settings.allowed_updates or ()),
-        poll_timeout_s=settings.poll_timeout,
-    )
+    check(settings, given)
+    with ExitStack() as held:
+        with_telegram, with_redis = patience_with_telegram(settings, stop), patience_with_redis(stop)
+        # Telegram first: a wrong token is the commonest mistake.
+        telegram = None if given.source is not None else _telegram(settings, with_telegram, held)
+        intake = None if given.sink is not None else held.enter_context(closing(intake_of(settings, with_redis)))
+        # Of the pollers of a bot one leads; who that is, the lanes know. Who reads another source has it alone.
+        lead = _lead(settings, stop, with_redis, held) if telegram and intake else Alone()
+        room = Room(intake, settings.max_pending, with_redis, stop) if intake else Boundless()
+        door, tally = Door(settings), Tally()
+        held.callback(tally.tell)
+        source: Source
+        if telegram:
+            pace = Pace(settings.poll_balance, settings.poll_max_delay)
+            source = TelegramSource(telegram, lead, room, stop, with_telegram, settings.poll_timeout, pace)
+        elif given.source is not None:
+            source = GivenSource(given.source, room, stop, given.loop)
+        sink: Sink
+        if intake:
+            sink = LanesSink(intake, door, lead, room, tally, with_redis)
+        elif given.sink is not None:
+            sink = held.enter_context(closing(GivenSink(given.sink, door, tally, stop, given.loop)))
+        return Poller(source, sink, lead, stop, held.pop_all())
+
+
+def patience_with_telegram(settings: Settings, stop: Stop) -> Patience:
+    longest_s, give_up_after_s = settings.poll_retry_max, settings.poll_give_up_after
+    return Patience("Telegram", TelegramTroubleError, stop, longest_s=longest_s, give_up_after_s=give_up_after_s)
+
+
+def patience_with_redis(stop: Stop) -> Patience:
+    return Patience("Redis", RedisError, stop, longest_s=LONGEST_WAIT_FOR_REDIS_S)
 
 
 def intake_of(settings: Settings, with_redis: Patience) -> Intake:
@@ -65,12 +102,17 @@ def intake_of(settings: Settings, with_redis: Patience) -> Intake:
     return intake
 
 
-def patience_with_telegram(stop: Stop) -> Patience:
-    return Patience("Telegram", TelegramTroubleError, stop, longest_s=LONGEST_WAIT_FOR_TELEGRAM_S, grace_s=0.0)
+def _telegram(settings: Settings, with_telegram: Patience, held: ExitStack) -> Telegram:
+    """Once it has answered; says whose updates are polled for, and how."""
+    telegram = Telegram(settings.bot_api_url, settings.token, settings.allowed_updates)
+    held.callback(telegram.close)
+    _introduce(settings, with_telegram.until_it_works(telegram.username))
+    return telegram
 
 
-def patience_with_redis(stop: Stop) -> Patience:
-    return Patience("Redis", RedisError, stop, longest_s=LONGEST_WAIT_FOR_REDIS_S, grace_s=APPEND_GRACE_S)
+def _lead(settings: Settings, stop: Stop, with_redis: Patience, held: ExitStack) -> Lead:
+    client = held.enter_context(closing(connect_to(settings, ANSWER_WITHIN_S)))
+    return Lead(client, settings.bot_id, with_redis, stop)
 
 
 def _introduce(settings: Settings, username: str) -> None:

@@ -21,9 +21,8 @@ it the new leader was given. A late confirm needs no fence: it names only what w
 import logging
 import os
 import socket
-import time
 from contextlib import suppress
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from redis import Redis
@@ -65,20 +64,24 @@ class Lead:
         self._with_redis = with_redis
         self._stop = stop
         self._holder = f"{socket.gethostname()}:{os.getpid()}"
+        #: What our appends are guarded by: of the lead that was taken last.
+        self.guard: Guard | None = None
         self._fence = ""  # of our lead, none while we stand by
         self._until_s = float("-inf")  # clock.now_s; nobody else leads before
         self._stood_by_for = ""
-        self._renewing = Thread(target=self._renew_for_ever, name="lead", daemon=True)
+        self._is_over = Event()
+        self._renewing = Thread(target=self._renew_until_over, name="lead", daemon=True)
 
-    def take(self) -> Guard:
-        """Returns when this process leads, with what its appends are guarded by. Raises Stopping.
+    def take(self) -> None:
+        """Returns when this process leads. Raises Stopping.
 
         An equal guard means that nobody else has led since, also when our lease was over for a while.
         """
         while True:
             fence, leader = self._with_redis.until_it_works(self._ask)
             if fence:
-                return self._leads(fence)
+                self._leads(fence)
+                return
             self._stands_by(leader)
             self._stop.sleep(ASK_EVERY_S)
 
@@ -88,7 +91,8 @@ class Lead:
             raise LeaseLost("the lease of the lead is over")
 
     def resign(self) -> None:
-        """Let another one take over at once. Only after the stop was asked for."""
+        """Let another one take over at once. The last that is said here, whatever ended the poller."""
+        self._is_over.set()
         if not self._fence:
             return
         try:
@@ -105,14 +109,14 @@ class Lead:
         self._until_s = asked_s + LEASE_S if fence else float("-inf")
         return fence, leader
 
-    def _leads(self, fence: str) -> Guard:
+    def _leads(self, fence: str) -> None:
         if fence != self._fence:
             self._tell_if_lost()
             log.info("leading")
         self._fence, self._stood_by_for = fence, ""
+        self.guard = Guard(self._key, fence)
         if not self._renewing.is_alive():
             self._renewing.start()
-        return Guard(self._key, fence)
 
     def _stands_by(self, leader: str) -> None:
         self._tell_if_lost()
@@ -124,9 +128,8 @@ class Lead:
         if self._fence:
             log.warning("lost the lead")
 
-    def _renew_for_ever(self) -> None:
-        while True:
-            time.sleep(RENEW_EVERY_S)
+    def _renew_until_over(self) -> None:
+        while not self._is_over.wait(RENEW_EVERY_S):
             with suppress(RedisError):  # the poller's own calls tell of it, and without Redis it appends nothing
                 self._renew(self._fence)
 
@@ -142,3 +145,18 @@ class Lead:
     def _run(self, verb: str, **arguments: Argument) -> Any:
         lua = script(verb, "poller")
         return lua.run(self._client, lua.command([self._key], (), **arguments))
+
+
+class Alone:
+    """For a source that nobody else reads, or a sink that knows no guard: nothing to take, nothing to lose."""
+
+    guard: Guard | None = None
+
+    def take(self) -> None:
+        pass
+
+    def check(self) -> None:
+        pass
+
+    def resign(self) -> None:
+        pass

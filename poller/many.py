@@ -10,6 +10,7 @@ from threading import Thread
 
 from poller.answer import TokenRefusedError
 from poller.log import thread_of
+from poller.patience import GaveUpError
 from poller.stop import Stop, Stopping
 from settings import Settings
 from tasks.imports import ImportPathError
@@ -18,7 +19,7 @@ from tasks.lanes.errors import ServerUnfit
 log = logging.getLogger("poller")
 
 #: What another try would not mend. A sentence says what to do.
-FINAL = (TokenRefusedError, ServerUnfit, ImportPathError)
+FINAL = (TokenRefusedError, GaveUpError, ServerUnfit, ImportPathError)
 #: After a failure that nobody foresaw. The others go on, so that nothing outside of here starts it again.
 AGAIN_AFTER_S = 30.0
 

@@ -1,4 +1,4 @@
-"""Trying for ever: waits longer after each failure, and speaks only when the state changes.
+"""Trying for ever, unless told for how long: waits longer after each failure, speaks only when the state changes.
 
 Promises one log line when trouble begins, one when it becomes another trouble, one when it is over.
 Does not judge: which errors are worth another try is the caller's word; all others go up.
@@ -17,44 +17,59 @@ T = TypeVar("T")
 log = logging.getLogger("poller")
 
 
-class Patience:
-    """With one other side, Telegram or Redis. A call still busy `grace_s` after the poller was asked to stop is left.
+class GaveUpError(Exception):
+    """The other side was in trouble for longer than anybody wants to wait."""
 
-    `trouble` is the last error while there is any.
+
+class Patience:
+    """With one other side, Telegram or Redis. `trouble` is the last error while there is any.
+
+    `give_up_after_s` of trouble without a break it gives up; None: never.
     """
 
     def __init__(
-        self, name: str, worth_another_try: type[Exception], stop: Stop, *, longest_s: float, grace_s: float
+        self,
+        name: str,
+        worth_another_try: type[Exception],
+        stop: Stop,
+        *,
+        longest_s: float,
+        give_up_after_s: float | None = None,
     ) -> None:
         self._name = name
         self._worth_another_try = worth_another_try
         self._stop = stop
         self._longest_s = longest_s
-        self._grace_s = grace_s
+        self._give_up_after_s = give_up_after_s
         self._failures = 0
         self._since_s = 0.0
         self.trouble: Exception | None = None
 
-    def until_it_works(self, call: Callable[[], T]) -> T:
-        """What `call` returns, however often it has to be tried. Raises Stopping."""
+    def until_it_works(self, call: Callable[[], T], seeing_through_s: float = 0.0) -> T:
+        """What `call` returns, however often it has to be tried. Raises GaveUpError, and Stopping when asked to stop:
+        at once, or for what is in hand after a grace of `seeing_through_s`.
+        """
         while True:
             try:
-                result = self._stop.run(call, self._grace_s)
+                result = self._stop.see_through(call, seeing_through_s)
             except self._worth_another_try as error:
-                self._failed(error)
+                self._failed(error, seeing_through_s)
             else:
                 self._worked()
                 return result
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, seeing_through_s: float) -> None:
         if self.trouble is None:
             self._failures, self._since_s = 0, time.monotonic()
         self._failures += 1
+        lasted_s = time.monotonic() - self._since_s
+        if self._give_up_after_s is not None and lasted_s >= self._give_up_after_s:
+            raise GaveUpError(f"{self._name}: {_told(error)}; given up after {lasted_s:.1f} s of trouble") from error
         wait_s = delay_s(self._failures, self._longest_s, random.random(), getattr(error, "retry_after_s", None))  # noqa: S311
         if self.trouble is None or _told(error) != _told(self.trouble):
             log.warning("%s: %s; trying again until it works, next in %.1f s", self._name, _told(error), wait_s)
         self.trouble = error
-        self._stop.sleep(wait_s)
+        self._stop.sleep(wait_s, seeing_through_s)
 
     def _worked(self) -> None:
         if self.trouble is not None:

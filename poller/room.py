@@ -1,10 +1,11 @@
-"""Room for more: above a backlog limit nothing is fetched, and Telegram holds the rest.
+"""Room for more: at a backlog limit nothing is fetched, below it no more than fits; Telegram holds the rest.
 
-Promises that at most one batch more than `max_pending` updates waits in Redis because of this poller.
+Promises that no more than `max_pending` updates wait or run because of this poller: others may append besides.
 Does not spare Telegram's own limits: beyond 100,000 waiting updates, or their time to live, it drops some itself.
 """
 
 import logging
+import sys
 import time
 
 from poller.patience import Patience
@@ -16,6 +17,18 @@ log = logging.getLogger("poller")
 LOOK_EVERY_S = 0.5
 #: Under constant overload the backlog crosses the limit every other second: told once, then only every so often.
 TELL_EVERY_S = 30.0
+
+
+class Boundless:
+    """Where nobody counts: a sink of one's own holds its source up by not returning."""
+
+    pending = 0
+
+    def look(self) -> None:
+        pass
+
+    def wait(self) -> int:
+        return sys.maxsize
 
 
 class Room:
@@ -33,16 +46,16 @@ class Room:
         """How much is waiting now, left by another poller maybe. Raises Stopping."""
         self.pending = self._with_redis.until_it_works(self._intake.pending)
 
-    def wait(self) -> None:
-        """Returns when there is room. Raises Stopping."""
-        if self.pending <= self._max_pending:
-            return
-        level = self._level()
-        log.log(level, "backlog %d is over MAX_PENDING %d: fetching stops", self.pending, self._max_pending)
-        while self.pending > self._max_pending:
-            self._stop.sleep(LOOK_EVERY_S)
-            self.look()
-        log.log(level, "backlog %d: fetching goes on", self.pending)
+    def wait(self) -> int:
+        """Returns when there is room, for how many updates. Raises Stopping."""
+        if self.pending >= self._max_pending:
+            level = self._level()
+            log.log(level, "backlog %d, MAX_PENDING %d: fetching stops", self.pending, self._max_pending)
+            while self.pending >= self._max_pending:
+                self._stop.sleep(LOOK_EVERY_S)
+                self.look()
+            log.log(level, "backlog %d: fetching goes on", self.pending)
+        return self._max_pending - self.pending
 
     def _level(self) -> int:
         now_s = time.monotonic()

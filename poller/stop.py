@@ -5,11 +5,12 @@ Does not end the call itself: it goes on, on a daemon thread, until the process 
 at any point are made through here; every call of the poller is one, see loop.py.
 """
 
+import math
 import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from threading import Thread, current_thread
+from threading import Lock, Thread, current_thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,19 +22,29 @@ class Stopping(BaseException):
     """The poller was asked to stop. Like KeyboardInterrupt no error: `except Exception` does not swallow it."""
 
 
+#: What the graces of all calls together fit into, when nobody says otherwise.
+USUALLY_WITHIN_S = 2.0
+
+
 class Stop:
     """Asked once, for ever. Safe to ask from any thread."""
 
     def __init__(self) -> None:
+        self._asking = Lock()
         self._asked: Future[float] = Future()  # when, on the monotonic clock
+        self._more_s = 0.0  # than usual
+        self._seen_through_s = -math.inf  # when the last call of that kind was over
 
     @property
     def is_asked(self) -> bool:
         return self._asked.done()
 
-    def ask(self) -> None:
-        if not self._asked.done():
-            self._asked.set_result(time.monotonic())
+    def ask(self, within_s: float | None = USUALLY_WITHIN_S) -> None:
+        """All is to be over `within_s` from now; None: what is in hand is seen through, however long that takes."""
+        with self._asking:
+            if not self.is_asked:
+                self._more_s = math.inf if within_s is None else within_s - USUALLY_WITHIN_S
+                self._asked.set_result(time.monotonic())
 
     def ask_on_signals(self) -> None:
         """SIGTERM and SIGINT ask from now on. To be called on the main thread, before any other is started.
@@ -48,21 +59,45 @@ class Stop:
         signal.sigwait(SIGNALS)
         self.ask()
 
-    def sleep(self, seconds: float) -> None:
-        """Raises Stopping when asked before the time is over."""
+    def sleep(self, seconds: float, seeing_through_s: float = 0.0) -> None:
+        """Raises Stopping when asked before the time is over; with a grace, `seeing_through_s` after that."""
+        over_s = time.monotonic() + max(seconds, 0.0)
         wait([self._asked], timeout=max(seconds, 0.0))
         if self.is_asked:
-            raise Stopping
+            leave_s = self._see_through_until_s(seeing_through_s)
+            time.sleep(max(min(leave_s, over_s) - time.monotonic(), 0.0))
+            if leave_s <= over_s:
+                raise Stopping
 
     def run(self, call: Callable[[], T], grace_s: float = 0.0) -> T:
         """What `call` returns or raises; Stopping when it is still busy so long after the poller was asked to stop."""
+        return self._run(call, lambda: self._leave_at_s(grace_s))
+
+    def see_through(self, call: Callable[[], T], grace_s: float) -> T:
+        """The same for what is in hand: with as much more time as whoever asked has given."""
+        try:
+            return self._run(call, lambda: self._see_through_until_s(grace_s))
+        finally:
+            self._seen_through_s = time.monotonic()
+
+    def _run(self, call: Callable[[], T], leave_at_s: Callable[[], float]) -> T:
         result = _on_a_thread(call)
         _wait_for_either(result, self._asked)
-        if self.is_asked:
-            wait([result], timeout=max(self._asked.result() + grace_s - time.monotonic(), 0.0))
+        if self.is_asked and (until_s := leave_at_s()) < math.inf:
+            wait([result], timeout=max(until_s - time.monotonic(), 0.0))
+        elif self.is_asked:
+            wait([result])
         if not result.done():
             raise Stopping
         return result.result()
+
+    def _leave_at_s(self, grace_s: float) -> float:
+        """What is seen through may take long; the calls that follow still have their own time, as far as it goes."""
+        asked_s = self._asked.result()
+        return min(max(asked_s, self._seen_through_s) + grace_s, asked_s + grace_s + max(self._more_s, 0.0))
+
+    def _see_through_until_s(self, grace_s: float) -> float:
+        return self._asked.result() + (max(grace_s + self._more_s, 0.0) if grace_s else 0.0)
 
 
 def _wait_for_either(one: Future[Any], other: Future[Any]) -> None:

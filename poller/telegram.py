@@ -41,12 +41,14 @@ class Telegram:
         """Who the token is for. Raises TokenRefusedError, TelegramTroubleError."""
         return str(self.call("getMe").get("username"))
 
-    def updates(self, offset: int | None, timeout_s: int) -> list[Any]:
-        """The next batch, empty when none came within `timeout_s`. Raises TokenRefusedError, TelegramTroubleError.
+    def updates(self, offset: int | None, timeout_s: int, limit: int = BATCH) -> list[Any]:
+        """The next batch, of `limit` at most, empty when none came within `timeout_s`.
+
+        Raises TokenRefusedError, TelegramTroubleError.
 
         The server forgets all updates below `offset` when this request arrives, before anything of it comes back.
         """
-        wanted = {"limit": BATCH, "timeout": timeout_s, **self._kinds}
+        wanted = {"limit": limit, "timeout": timeout_s, **self._kinds}
         if offset is not None:
             wanted["offset"] = offset
         try:
@@ -65,6 +67,9 @@ class Telegram:
         """
         wanted = {"offset": offset, "limit": 1, "timeout": 0, **self._kinds}
         self.call("getUpdates", wanted, CONFIRM_WITHIN_S)
+
+    def close(self) -> None:
+        self._session.close()
 
     def _holder(self) -> str:
         """After a 409: who else gets this bot's updates."""

@@ -19,7 +19,8 @@ from settings.table import rows
 
 #: What a table may say, besides where its token is; all else is the same for every bot.
 PER_BOT = (
-    *("bot", "bot_api_url", "order_by", "queues", "allowed_updates", "max_pending"),
+    *("bot", "bot_api_url", "order_by", "queues", "allowed_updates", "filter"),
+    *("poll_balance", "poll_max_delay", "max_pending"),
     *("session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
     *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group"),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-ORDERS = ("chat", "chat+user", "topic", "user")
+ORDERS = ("chat", "chat+user", "topic", "user", "bot")
 
 #: Where Telegram's webhooks come from (core.telegram.org/bots/webhooks, "The short version").
 NAMED_NETWORKS = {"telegram": ("149.154.160.0/20", "91.108.4.0/22")}
@@ -87,6 +87,11 @@ def networks(text: Any) -> Any:
     found = tuple(dict.fromkeys(str(ip_network(name)) for name in known))
     _require(bool(found))
     return found
+
+
+def kinds_or_path(text: str) -> str:
+    """A comma list of kinds, or `module:attribute`; as it was written."""
+    return import_path(text) if ":" in text else ",".join(kinds(text))
 
 
 def existing_file(path: Path) -> Path:

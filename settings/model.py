@@ -47,6 +47,7 @@ WebAddress = Annotated[str, AfterValidator(checks.web_address)]
 RedisAddress = Annotated[str, AfterValidator(checks.redis_address)]
 ImportPath = Annotated[str, AfterValidator(checks.import_path)]
 Order = Annotated[str, AfterValidator(checks.order)]
+KindsOrPath = Annotated[str, AfterValidator(checks.kinds_or_path)]
 Kinds = Annotated[tuple[str, ...], BeforeValidator(checks.kinds)]
 Networks = Annotated[tuple[str, ...], BeforeValidator(checks.networks)]
 ExistingFile = Annotated[Path, AfterValidator(checks.existing_file)]
@@ -94,9 +95,9 @@ class Settings(BaseSettings):
     )
     order_by: Order = _text(
         "chat",
-        "chat, chat+user, topic, user, or module:function",
-        "What updates are ordered by: `chat`, `chat+user`, `topic`, `user`, or your own `module:function`, from an "
-        "update to its list of keys.",
+        "chat, chat+user, topic, user, bot, or module:function",
+        "What updates are ordered by: `chat`, `chat+user`, `topic`, `user`, `bot` (all of them in one lane), or your "
+        "own `module:function`, from an update to its list of keys.",
     )
     queues: int = _number(
         8,
@@ -112,11 +113,48 @@ class Settings(BaseSettings):
         "a comma list of kinds of update, such as message,callback_query",
         "Passed to Telegram and checked again at the door. Unset leaves what Telegram has in force.",
     )
+    filter: KindsOrPath | None = _text(
+        None,
+        "a comma list of kinds of update, or module:function",
+        "Which updates are let in, of those that come: a comma list of kinds, or your own `module:function`, from an "
+        "update to whether it is wanted. What is not is dropped, counted and never stored.",
+    )
     poll_timeout: int = _number(
         50, "s", 0, 50, "How long one long poll waits for updates. The server's own cap is 50; tests want less."
     )
+    poll_balance: float = _number(
+        0.0,
+        "",
+        0.0,
+        1.0,
+        "0 polls again at once, for the least delay; 1 waits between polls so that each brings more, for the fewest.",
+    )
+    poll_max_delay: float = _number(
+        0.5, "s", 0.0, 60.0, "The longest wait between polls that `POLL_BALANCE` may make; none after a full batch."
+    )
+    poll_retry_max: float = _number(
+        30.0,
+        "s",
+        0.1,
+        3600.0,
+        "The longest wait between two tries while Telegram is in trouble; the first is 1 s at most, each next twice "
+        "as long. A `retry_after` of Telegram's own is obeyed, whatever it is.",
+    )
+    poll_give_up_after: float | None = _number(
+        None,
+        "s",
+        0.1,
+        31_536_000.0,
+        "After so long in trouble with Telegram the poller ends with exit code 1, for a supervisor that wants to know. "
+        "Unset: it tries for ever.",
+    )
     max_pending: int = _number(
-        10_000, "updates", 1, 100_000_000, "Above this backlog the poller waits and lets Telegram hold the rest."
+        10_000,
+        "updates",
+        1,
+        100_000_000,
+        "At this backlog fetching stops, and Telegram holds the rest; near it, no more is fetched than there is room "
+        "for.",
     )
     lease_seconds: float = _number(
         15.0,

@@ -72,7 +72,18 @@ def by_user(update: dict[str, Any]) -> list[str]:
     return [f"user:{chat}"] if chat is not None and chat > 0 and not opened.is_guest else _chats(opened)
 
 
-ORDERS: dict[str, Order] = {"chat": by_chat, "chat+user": by_chat_and_user, "topic": by_topic, "user": by_user}
+def by_bot(update: dict[str, Any]) -> list[str]:
+    """One lane for all: each update waits for the one before, whosever it is."""
+    return ["bot"]
+
+
+ORDERS: dict[str, Order] = {
+    "chat": by_chat,
+    "chat+user": by_chat_and_user,
+    "topic": by_topic,
+    "user": by_user,
+    "bot": by_bot,
+}
 
 
 def _chats(opened: Anatomy) -> list[str]:

@@ -171,7 +171,7 @@ def test_the_keys_of_every_kind(kind, body, chat, chat_and_user, topic, user):
     update = {"update_id": 1, kind: body}
     assert kind_of(update) == kind
     assert [keys_of(update, order_by) for order_by in ORDERS] == [
-        keys.split() for keys in (chat, chat_and_user, topic, user)
+        keys.split() for keys in (chat, chat_and_user, topic, user, "bot")
     ]
     assert keys_of(update) == chat.split()
 
@@ -250,8 +250,8 @@ def test_any_json_has_distinct_keys_that_can_be_stored_and_logged(update, order_
     assert len(set(keys)) == len(keys)
     for key in keys:
         kind, _, identity = key.partition(":")
-        assert kind in {"chat", "user", "topic", "poll", "business", "guest"}
-        assert identity
+        assert kind in {"chat", "user", "topic", "poll", "business", "guest"} or key == "bot"
+        assert identity or key == "bot"
         assert not any(character < " " for character in key)
         key.encode()
     assert queue_of(keys, 1, 8) in {f"updates.{number}" for number in range(8)}

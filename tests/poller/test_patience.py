@@ -12,7 +12,12 @@ from poller.stop import Stop, Stopping
 
 @pytest.fixture
 def patience() -> Patience:
-    return Patience("Redis", ConnectionError, Stop(), longest_s=0.001, grace_s=0.0)
+    return Patience(
+        "Redis",
+        ConnectionError,
+        Stop(),
+        longest_s=0.001,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +76,7 @@ def test_other_errors_go_up(patience: Patience) -> None:
 
 def test_asked_to_stop_it_does_not_try_again() -> None:
     stop = Stop()
-    patience = Patience("Redis", ConnectionError, stop, longest_s=600.0, grace_s=60.0)
+    patience = Patience("Redis", ConnectionError, stop, longest_s=600.0)
 
     def fail() -> None:
         stop.ask()
@@ -83,7 +88,7 @@ def test_asked_to_stop_it_does_not_try_again() -> None:
 
 def test_the_wish_to_wait_is_obeyed_and_told(told: pytest.LogCaptureFixture) -> None:
     stop = Stop()
-    patience = Patience("Telegram", FloodedError, stop, longest_s=0.001, grace_s=60.0)
+    patience = Patience("Telegram", FloodedError, stop, longest_s=0.001)
 
     def flooded() -> None:
         stop.ask()

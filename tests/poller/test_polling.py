@@ -2,7 +2,7 @@
 
 import time
 
-from poller.loop import SAME_OFFSET_EVERY_S
+from poller.telegram_source import SAME_OFFSET_EVERY_S
 from sandbox.server import Server, start_server
 from sandbox.simulator import Simulator, start
 from tests.poller.bot_api import TOKEN, message
@@ -61,9 +61,9 @@ def test_nothing_is_confirmed_while_an_append_hangs(
 def test_killed_between_append_and_confirm_the_batch_comes_again_and_is_dropped_as_seen(
     simulator: Simulator, start_poller: StartPoller, redis_url: str
 ) -> None:
-    # Given a poller that has appended a batch and not yet confirmed it, because the backlog is over the limit
+    # Given a poller that has appended a batch and not yet confirmed it, because the backlog is at its limit
     pushed = simulator.push(*(message() for _ in range(5)))
-    poller = start_poller(MAX_PENDING=4)
+    poller = start_poller(MAX_PENDING=5)
     poller.tells("fetching stops")
     assert (lane(redis_url), confirmed(simulator)) == (pushed, 0)
     # When it is killed and another one started
@@ -99,17 +99,17 @@ def test_above_the_backlog_limit_it_stops_fetching_says_so_and_goes_on(
 ) -> None:
     # Given more updates than may wait
     simulator.push(*(message() for _ in range(500)))
-    # When the backlog is over the limit
+    # When the backlog is at the limit
     poller = start_poller(MAX_PENDING=150)
-    poller.tells("backlog 200 is over MAX_PENDING 150: fetching stops")
+    poller.tells("backlog 150, MAX_PENDING 150: fetching stops")
     # Then Telegram holds the rest, and the last batch until it is confirmed
     polls = simulator.stats()["polls"]
-    assert (len(lane(redis_url)), confirmed(simulator)) == (200, 100)
+    assert (len(lane(redis_url)), confirmed(simulator)) == (150, 100)
     # When workers have made room
     drain(redis_url)
     # Then it fetches again, until it is full again
     poller.tells("backlog 0: fetching goes on")
-    until(lambda: len(lane(redis_url)) == 200)
+    until(lambda: len(lane(redis_url)) == 150)
     assert simulator.stats()["polls"] == polls + 2
 
 
@@ -119,7 +119,7 @@ def test_a_backlog_left_by_the_last_poller_counts(simulator: Simulator, start_po
     killed.tells("fetching stops")
     killed.kill()
     polls = simulator.stats()["polls"]
-    start_poller(MAX_PENDING=4).tells("backlog 5 is over MAX_PENDING 4: fetching stops")
+    start_poller(MAX_PENDING=4).tells("backlog 4, MAX_PENDING 4: fetching stops")
     assert simulator.stats()["polls"] == polls
 
 

@@ -46,7 +46,7 @@ def test_with_a_batch_appended_and_not_yet_confirmed_it_is_confirmed(
     # When it is stopped
     assert poller.stop() < SOON_S
     # Then what it has appended is confirmed, and nothing else
-    assert simulator.stats()["confirmed"] == 100
+    assert simulator.stats()["confirmed"] == 99
 
 
 def test_a_batch_in_hand_is_appended_and_confirmed(

@@ -1,0 +1,47 @@
+"""The lanes as a sink: what the door lets in is appended to Redis, however long that takes.
+
+Promises that when `append` returns, all that was let in is durable and counted.
+Does not append under a lead that was lost: the guard of the lead goes with each append.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from poller.door import Door
+from poller.lead import Alone, Lead
+from poller.patience import Patience
+from poller.room import Boundless, Room
+from poller.tally import Tally
+from tasks.intake import Intake
+from tasks.lanes.answers import Appended
+
+#: How long after it was asked to stop the poller still waits for Redis to take the batch in hand.
+APPEND_GRACE_S = 1.2
+
+
+@dataclass
+class LanesSink:
+    intake: Intake
+    door: Door
+    lead: Lead | Alone
+    room: Room | Boundless
+    tally: Tally
+    with_redis: Patience
+
+    def append(self, updates: list[Any]) -> None:
+        """Raises Stopping before Redis holds them durably, and then nobody knows: they may be appended again.
+
+        Raises LeaseLost when another poller leads by now; nothing was appended.
+        """
+        wanted = self.door.admitted(updates)
+        appended = self._durably(wanted) if wanted else None
+        if appended:
+            self.room.pending = appended.pending
+        self.tally.count(len(updates), len(updates) - len(wanted), appended)
+
+    def size(self) -> int:
+        """Asks Redis. Raises RedisError."""
+        return self.intake.pending()
+
+    def _durably(self, updates: list[Any]) -> Appended:
+        return self.with_redis.until_it_works(lambda: self.intake.append(updates, self.lead.guard), APPEND_GRACE_S)
