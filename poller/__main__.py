@@ -14,6 +14,7 @@ from poller.building import check, poller_of
 from poller.log import start_logging
 from poller.many import poll_all
 from poller.patience import GaveUpError
+from poller.replay import add_arguments, replay
 from poller.stop import Stop, Stopping
 from poller.webhook import command as webhook
 from settings import Settings, SettingsError, load
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tokens = [bot.token for bot in settings.served]
     except SettingsError as error:
         return _give_up(str(error), 1)
-    start_logging(*tokens, verbose=given.verbose)
+    start_logging(*tokens, level=_level(given))
     return _run(given.run, settings, given)
 
 
@@ -44,17 +45,25 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     # On each sub-command too, where SUPPRESS keeps what was said before its name.
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("-v", "--verbose", action="store_true", help="a log line for every batch")
+    common.add_argument("-q", "--quiet", action="store_true", help="log nothing but errors that need you")
     parser = argparse.ArgumentParser(
         prog="python -m poller",
         description="Takes updates from Telegram into the lanes. Its settings come from the environment and .env.",
         parents=[common],
     )
-    parser.set_defaults(run=_poll, verbose=False)
+    parser.set_defaults(run=_poll)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     polling = commands.add_parser("poll", help="by long polling (what it does without a command)", parents=[common])
     polling.set_defaults(run=_poll)
     webhook.add_to(commands, common)
-    return parser.parse_args(arguments)
+    replaying = commands.add_parser("replay", help="append the updates of a file to their lanes", parents=[common])
+    add_arguments(replaying)
+    replaying.set_defaults(run=replay)
+    return parser.parse_args(arguments, argparse.Namespace(verbose=False, quiet=False))
+
+
+def _level(given: argparse.Namespace) -> int:
+    return logging.DEBUG if given.verbose else logging.ERROR if given.quiet else logging.INFO
 
 
 def _give_up(why: str, code: int) -> int:

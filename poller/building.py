@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from redis.exceptions import RedisError
 
 from poller.answer import TelegramTroubleError
-from poller.door import Door
+from poller.filter import Filter
 from poller.given_sink import Appends, GivenSink
 from poller.given_source import GivenBatches, GivenSource
 from poller.lanes_sink import LanesSink
@@ -47,7 +47,7 @@ class Given:
 
 def check(settings: Settings, given: Given = Given()) -> None:
     """Finds out what needs no server. Raises SettingsError without a token, OrderByError, FilterError."""
-    Door(settings)
+    Filter(settings)
     if given.sink is None:
         order_of(settings.order_by)
     if given.source is None or given.sink is None:
@@ -68,7 +68,7 @@ def poller_of(settings: Settings, stop: Stop, given: Given = Given()) -> Poller:
         # Of the pollers of a bot one leads; who that is, the lanes know. Who reads another source has it alone.
         lead = _lead(settings, stop, with_redis, held) if telegram and intake else Alone()
         room = Room(intake, settings.max_pending, with_redis, stop) if intake else Boundless()
-        door, tally = Door(settings), Tally()
+        filtering, tally = Filter(settings), Tally()
         held.callback(tally.tell)
         source: Source
         if telegram:
@@ -78,10 +78,10 @@ def poller_of(settings: Settings, stop: Stop, given: Given = Given()) -> Poller:
             source = GivenSource(given.source, room, stop, given.loop)
         sink: Sink
         if intake:
-            sink = LanesSink(intake, door, lead, room, tally, with_redis)
+            sink = LanesSink(intake, filtering, lead, room, tally, with_redis)
         elif given.sink is not None:
-            sink = held.enter_context(closing(GivenSink(given.sink, door, tally, stop, given.loop)))
-        return Poller(source, sink, lead, stop, held.pop_all())
+            sink = held.enter_context(closing(GivenSink(given.sink, filtering, tally, stop, given.loop)))
+        return Poller(source, sink, lead, tally, stop, held.pop_all())
 
 
 def patience_with_telegram(settings: Settings, stop: Stop) -> Patience:

@@ -1,6 +1,6 @@
 """A sink that a program gives, instead of the lanes: anything with `append(updates)`, plain or async.
 
-Promises that it gets what the door lets in, in order, from one thread or one event loop only, and that an error of
+Promises that it gets what the filter lets in, in order, from one thread or one event loop only, and that an error of
 its own ends the poller with nothing of the batch confirmed.
 Does not try again: only who wrote the sink knows whether that is safe.
 """
@@ -11,7 +11,7 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Protocol
 
 from poller.apart import OneThread, OnLoop
-from poller.door import Door
+from poller.filter import Filter
 from poller.lanes_sink import APPEND_GRACE_S
 from poller.stop import Stop
 from poller.tally import Tally
@@ -29,15 +29,15 @@ class GivenSink:
     """`loop`: where an async sink belongs, if anywhere."""
 
     def __init__(
-        self, sink: Appends, door: Door, tally: Tally, stop: Stop, loop: AbstractEventLoop | None = None
+        self, sink: Appends, filtering: Filter, tally: Tally, stop: Stop, loop: AbstractEventLoop | None = None
     ) -> None:
-        self._sink, self._door, self._tally, self._stop = sink, door, tally, stop
+        self._sink, self._filtering, self._tally, self._stop = sink, filtering, tally, stop
         self._is_async = iscoroutinefunction(sink.append)
         self._apart = OnLoop("sink", loop) if self._is_async else OneThread("sink")
 
     def append(self, updates: list[Any]) -> None:
         """Raises what the sink raises, and Stopping before it has returned."""
-        wanted = self._door.admitted(updates)
+        wanted = self._filtering.admitted(updates)
         if wanted:
             self._stop.see_through(lambda: self._apart.call(lambda: self._append(wanted)), APPEND_GRACE_S)
         appended = Appended(added=len(wanted), seen=0, buried=0, pending=self.size())

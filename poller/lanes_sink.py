@@ -1,4 +1,4 @@
-"""The lanes as a sink: what the door lets in is appended to Redis, however long that takes.
+"""The lanes as a sink: what the filter lets in is appended to Redis, however long that takes.
 
 Promises that when `append` returns, all that was let in is durable and counted.
 Does not append under a lead that was lost: the guard of the lead goes with each append.
@@ -7,7 +7,7 @@ Does not append under a lead that was lost: the guard of the lead goes with each
 from dataclasses import dataclass
 from typing import Any
 
-from poller.door import Door
+from poller.filter import Filter
 from poller.lead import Alone, Lead
 from poller.patience import Patience
 from poller.room import Boundless, Room
@@ -22,7 +22,7 @@ APPEND_GRACE_S = 1.2
 @dataclass
 class LanesSink:
     intake: Intake
-    door: Door
+    filtering: Filter
     lead: Lead | Alone
     room: Room | Boundless
     tally: Tally
@@ -33,10 +33,11 @@ class LanesSink:
 
         Raises LeaseLost when another poller leads by now; nothing was appended.
         """
-        wanted = self.door.admitted(updates)
+        wanted = self.filtering.admitted(updates)
         appended = self._durably(wanted) if wanted else None
         if appended:
             self.room.pending = appended.pending
+        self.tally.pending = self.room.pending
         self.tally.count(len(updates), len(updates) - len(wanted), appended)
 
     def size(self) -> int:

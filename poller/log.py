@@ -11,12 +11,12 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s%(bot)s: %(message)s"
 _BOT = "bot "
 
 
-def start_logging(*tokens: str, verbose: bool = False) -> None:
-    """`verbose`: the poller's own debug lines too."""
+def start_logging(*tokens: str, level: int = logging.INFO) -> None:
+    """`level`: of the poller's own lines; those of others have it too, but for their debug lines."""
     handler = logging.StreamHandler()
     handler.setFormatter(TokenFreeFormatter(*tokens))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("poller").setLevel(logging.DEBUG if verbose else logging.INFO)
+    logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
+    logging.getLogger("poller").setLevel(level)
 
 
 def thread_of(bot_name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from poller.lead import Alone, Lead
 from poller.stop import Stop, Stopping
+from poller.tally import Tally
 from tasks.lanes.errors import LeaseLost
 
 
@@ -38,6 +39,7 @@ class Poller:
     source: Source
     sink: Sink
     lead: Lead | Alone
+    tally: Tally
     stop: Stop
     held: ExitStack
 

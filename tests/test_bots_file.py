@@ -111,7 +111,7 @@ def test_a_token_that_is_missing_is_told_to_whoever_needs_it(tmp_path: Path, tom
             '[shop]\ntoken_env = "SHOP_TOKEN"\norder_by = "chats"\nqueues = 0\nallowed_updates = [1]\nbot = 7\n',
             [
                 "bots.toml: [shop] bot=7: allowed is module:attribute, such as examples.echo:handle",
-                "bots.toml: [shop] order_by=chats: allowed is chat, chat+user, topic, user, or module:function",
+                "bots.toml: [shop] order_by=chats: allowed is chat, chat+user, topic, user, bot, or module:function",
                 "bots.toml: [shop] queues=0: allowed is a whole number from 1 to 1,024",
                 "bots.toml: [shop] allowed_updates=1: allowed is a comma list of kinds of update, such as "
                 "message,callback_query",
@@ -134,7 +134,7 @@ def test_a_token_that_is_missing_is_told_to_whoever_needs_it(tmp_path: Path, tom
             [
                 "bots.toml: [shop] the token, BAD_TOKEN (token_env), is wrong (its value is secret and not shown): "
                 "allowed is <digits>:<letters>, as @BotFather gives it",
-                "bots.toml: [help] order_by=x: allowed is chat, chat+user, topic, user, or module:function",
+                "bots.toml: [help] order_by=x: allowed is chat, chat+user, topic, user, bot, or module:function",
             ],
         ),
     ],

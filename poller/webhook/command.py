@@ -13,6 +13,7 @@ from collections.abc import Callable
 from redis.exceptions import RedisError
 
 from poller.answer import TelegramTroubleError, TokenRefusedError
+from poller.building import check
 from poller.stop import Stop
 from poller.telegram import Telegram
 from poller.webhook.building import path_of, receiver_of, secret_of, url_of
@@ -22,7 +23,6 @@ from poller.webhook.told import told_info
 from poller.webhook.workers import Workers, inherited, worker_command
 from settings import Settings, SettingsError
 from tasks.lanes.errors import ServerUnfit
-from tasks.routing import order_of
 
 log = logging.getLogger("poller")
 
@@ -68,16 +68,16 @@ def receive(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
 
 
 def _begin(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    """Raises SettingsError, CannotListenError, OrderByError, ServerUnfit."""
+    """Raises SettingsError, CannotListenError, OrderByError, FilterError, ServerUnfit."""
     for bot in settings.served:
-        order_of(bot.order_by)
+        check(bot)
     paths = [path_of(bot) for bot in settings.served]
     with listener(settings.webhook_host, settings.webhook_port) as listening:
         _look_at_redis(settings.served[0])
         log.info("receiving on %s at %s", describe(listening), ", ".join(paths))
         if given.workers == 1:
             return _serve(settings, stop, listening)
-        code = Workers(given.workers, worker_command(given.verbose), listening, stop).run()
+        code = Workers(given.workers, worker_command(given.verbose, given.quiet), listening, stop).run()
     log.info("stopped")
     return code
 

@@ -8,7 +8,7 @@ import logging
 import time
 from typing import Any
 
-from poller.batch import admitted
+from poller.filter import Filter
 from poller.log import thread_of
 from poller.tally import Tally
 from poller.webhook.commits import Commits
@@ -32,7 +32,7 @@ class HookIntake:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._kinds = frozenset(settings.allowed_updates or ())
+        self._filtering = Filter(settings)
         self._intake: Intake | None = None
         self._commits = Commits(
             self._append, self._appended, thread_of(settings.bot_name) if settings.bot_name else "appends"
@@ -67,7 +67,7 @@ class HookIntake:
         """On the thread of the commits, one at a time. Raises RedisError, ServerUnfit."""
         if self._intake is None:
             self._intake = connected(self._settings)
-        wanted = admitted(updates, self._kinds)
+        wanted = self._filtering.admitted(updates)
         appended = self._intake.append(wanted)
         if updates:
             self.tally.count(len(updates), len(updates) - len(wanted), appended)

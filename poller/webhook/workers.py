@@ -78,8 +78,9 @@ class Workers:
                 process.wait()
 
 
-def worker_command(verbose: bool) -> list[str]:
-    return [sys.executable, "-m", "poller", "webhook", *(["--verbose"] if verbose else [])]
+def worker_command(verbose: bool, quiet: bool) -> list[str]:
+    said = {"--verbose": verbose, "--quiet": quiet}
+    return [sys.executable, "-m", "poller", "webhook", *(option for option, is_said in said.items() if is_said)]
 
 
 def inherited(descriptor: int, stop: Stop) -> socket.socket:

@@ -129,7 +129,7 @@ def test_a_bot_whose_telegram_is_in_trouble_delays_no_other(
             'order_by = "chats"\n',
             {},
             2,
-            "bots.toml: [other] order_by=chats: allowed is chat, chat+user, topic, user, or",
+            "bots.toml: [other] order_by=chats: allowed is chat, chat+user, topic, user, bot, or",
         ),
         ('order_by = "no_such:keys"\n', {}, 2, "ORDER_BY=no_such:keys: there is no module no_such"),
     ],

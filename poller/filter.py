@@ -17,32 +17,32 @@ from tasks.imports import ImportPathError, import_callable
 
 log = logging.getLogger("poller")
 
-Filter = Callable[[dict[str, Any]], object]
+Wants = Callable[[dict[str, Any]], object]
 
 
 class FilterError(ImportPathError):
     """FILTER names a function that cannot be had. Nothing can be let in until it is corrected."""
 
 
-class Door:
-    """Of one bot. Its filter is called once for each update that comes to the door."""
+class Filter:
+    """Of one bot. A function of yours is called once for each update that comes to the door."""
 
     def __init__(self, settings: Settings) -> None:
         """Raises FilterError."""
         self._asked_for = frozenset(settings.allowed_updates or ())
-        self._kinds, self._filter = _parted(settings.filter, settings.name_of("filter"))
+        self._kinds, self._own = _parted(settings.filter, settings.name_of("filter"))
         self._told: set[type[Exception]] = set()
 
     def admitted(self, updates: Sequence[Any]) -> list[Any]:
         """Those that come in, in their order."""
         coming = admitted(admitted(updates, self._asked_for), self._kinds)
-        return coming if self._filter is None else [each for each in coming if self._wants(self._filter, each)]
+        return coming if self._own is None else [each for each in coming if self._wants(self._own, each)]
 
-    def _wants(self, wanted: Filter, update: Any) -> bool:
+    def _wants(self, wants: Wants, update: Any) -> bool:
         if not has_id(update):
             return True
         try:
-            return bool(wanted(update))
+            return bool(wants(update))
         except Exception as error:
             if type(error) not in self._told:
                 self._told.add(type(error))
@@ -50,7 +50,7 @@ class Door:
             return True
 
 
-def _parted(text: str | None, setting: str) -> tuple[frozenset[str], Filter | None]:
+def _parted(text: str | None, setting: str) -> tuple[frozenset[str], Wants | None]:
     if text is None:
         return frozenset(), None
     if ":" not in text:

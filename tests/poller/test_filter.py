@@ -1,0 +1,89 @@
+"""What is let in: by kind, by a function of one's own, and what becomes of updates when that fails."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poller.filter import Filter, FilterError
+from settings import load
+from tests.poller.test_batch import MALFORMED, update
+
+OWN = """
+def odd(update):
+    return update["update_id"] % 2
+
+def failing(update):
+    if update["update_id"] < 3:
+        raise KeyError("message")
+    return 1 // (update["update_id"] - 3)
+
+async def later(update):
+    return True
+
+limit = 7
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_filters.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def filter_of(**env: str) -> Filter:
+    return Filter(load({"BOT_TOKEN": "123456:SECRET-part-of-it", **env}, env_file=None))
+
+
+def ids(updates: list[Any]) -> list[int]:
+    return [each["update_id"] for each in updates]
+
+
+BATCH = [update(1), update(2, "poll"), update(3, "callback_query"), update(4), {"update_id": 5}]
+
+
+@pytest.mark.parametrize(
+    ("env", "let_in"),
+    [
+        ({}, [1, 2, 3, 4, 5]),
+        ({"FILTER": "message"}, [1, 4]),
+        ({"FILTER": "callback_query, message,no_such_kind"}, [1, 3, 4]),
+        ({"FILTER": "own_filters:odd"}, [1, 3, 5]),
+        ({"FILTER": "own_filters:odd", "ALLOWED_UPDATES": "message,poll"}, [1]),
+        ({"FILTER": "poll", "ALLOWED_UPDATES": "message"}, []),
+    ],
+)
+def test_both_the_kinds_asked_for_and_the_filter_decide(env: dict[str, str], let_in: list[int]) -> None:
+    assert ids(filter_of(**env).admitted(BATCH)) == let_in
+
+
+def test_malformed_updates_come_in_to_be_buried_and_no_filter_sees_them() -> None:
+    assert filter_of(FILTER="own_filters:odd", ALLOWED_UPDATES="message").admitted(MALFORMED) == MALFORMED
+
+
+def test_what_a_filter_cannot_judge_comes_in_and_each_type_of_error_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own = filter_of(FILTER="own_filters:failing")
+    assert ids(own.admitted([update(n) for n in (1, 2, 3, 3, 4, 5)])) == [1, 2, 3, 3, 4]
+    assert ids(own.admitted([update(1)])) == [1]
+    told = [(each.levelno, each.getMessage(), each.exc_info[0]) for each in caplog.records if each.exc_info]
+    assert told == [
+        (logging.ERROR, "FILTER failed at update 1, which comes in; told once", KeyError),
+        (logging.ERROR, "FILTER failed at update 3, which comes in; told once", ZeroDivisionError),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("own_filters:even", "FILTER=own_filters:even: own_filters has no even"),
+        ("own_filters:limit", "FILTER=own_filters:limit names a value of type int"),
+        ("own_filters:later", "FILTER=own_filters:later is an async function; name one that returns"),
+        ("no_such_module:odd", "FILTER=no_such_module:odd: there is no module no_such_module"),
+    ],
+)
+def test_a_filter_that_cannot_be_had_is_told_at_start(path: str, sentence: str) -> None:
+    with pytest.raises(FilterError, match=sentence):
+        filter_of(FILTER=path)
