@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tasks.lanes.answers import Begun
 from tasks.lanes.commands import Delete, Move, Set, Write
+from tests.lanes.journals import Journal
 from tests.lanes.state import KEPT, LEASE_MINUTES, Message, State, standing
 
 GRACE_MINUTES = LEASE_MINUTES // 3
@@ -34,6 +36,7 @@ class Item:
     failed: int = 0
     replayed: int | None = None
     errors: tuple[str, ...] = ()
+    journal: Journal = field(default_factory=Journal)
 
 
 @dataclass
@@ -105,6 +108,14 @@ class Model:
 
     def renew(self, item: Item) -> None:
         item.minutes, item.graced = LEASE_MINUTES, False
+
+    def begin(self, item: Item, position: str, what: str) -> Begun:
+        assert item.fence
+        before = item.journal.times_uncertain
+        begun = item.journal.begin(item.fence, position, what)
+        self.counts["uncertain"] += item.journal.times_uncertain - before
+        self.renew(item)
+        return begun
 
     def release(self, item: Item, *, died: bool = False) -> None:
         self._take_back(item, "standing")
@@ -192,4 +203,12 @@ class Model:
                 )
             )
         seen = {"1:0": self.seen} if self.seen else {}
-        return standing(*messages, bells=bells, counts=self.counts, seen=seen, swept=self.swept, kept=self.kept)
+        return standing(
+            *messages,
+            bells=bells,
+            counts=self.counts,
+            seen=seen,
+            journals={item.id: fields for item in self.in_order() if (fields := item.journal.fields())},
+            swept=self.swept,
+            kept=self.kept,
+        )

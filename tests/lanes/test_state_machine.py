@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from redis import Redis
 
 from tasks.lanes import keys
-from tasks.lanes.answers import Leased, Outcome, Turned
+from tasks.lanes.answers import Kind, Leased, Noted, Outcome, Turned
 from tasks.lanes.commands import Delete, Move, NewMessage, Set, Write
 from tasks.lanes.store import Store
 from tests.lanes.model import SUSPECT_AFTER, Item, Model
@@ -58,6 +58,9 @@ some_writes = st.lists(
     ),
     max_size=3,
 )
+a_position = st.sampled_from(["1", "2", "3", "hook1/1", "hook1/2"])
+a_call = st.sampled_from(["x", "x", "x", "y"])
+LATE = ["settle", "commit", "release", "death", "retry", "park", "bury", "renew", "begin", "end"]
 
 
 class Lanes(RuleBasedStateMachine):
@@ -222,10 +225,27 @@ class Lanes(RuleBasedStateMachine):
         self.model.renew(item)
         self.compare()
 
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), position=a_position, what=a_call)
+    def begin(self, data: st.DataObject, position: str, what: str) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        begun = self.store.begin(item.id, str(item.fence), lease_ms=LEASE_MS, position=position, what=what)
+        assert begun == self.model.begin(item, position, what)
+        self.compare()
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), position=a_position, what=a_call, kind=st.sampled_from(Kind), outcome=st.sampled_from("rs"))
+    def end(self, data: st.DataObject, position: str, what: str, kind: Kind, outcome: str) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        ended = self.store.end(
+            item.id, str(item.fence), position=position, what=what, kind=kind, outcome=outcome.encode()
+        )
+        assert ended is Outcome.DONE
+        item.journal.end(item.fence or 0, position, what, kind, outcome)
+        self.compare()
+
     @precondition(lambda self: self.stale())
-    @rule(
-        data=st.data(), verb=st.sampled_from(["settle", "commit", "release", "death", "retry", "park", "bury", "renew"])
-    )
+    @rule(data=st.data(), verb=st.sampled_from(LATE))
     def come_late(self, data: st.DataObject, verb: str) -> None:
         message_id, fence = data.draw(st.sampled_from(self.stale()))
         late: dict[str, Callable[[], Any]] = {
@@ -239,8 +259,10 @@ class Lanes(RuleBasedStateMachine):
             "park": lambda: self.store.park(message_id, fence, delay_ms=0),
             "bury": lambda: self.store.bury(message_id, fence, {"type": "late"}),
             "renew": lambda: self.store.renew([(message_id, fence)], LEASE_MS),
+            "begin": lambda: self.store.begin(message_id, fence, lease_ms=LEASE_MS, position="1", what="x").noted,
+            "end": lambda: self.store.end(message_id, fence, position="1", what="x", kind=Kind.DONE),
         }
-        assert late[verb]() in ([message_id], Outcome.LOST)
+        assert late[verb]() in ([message_id], Outcome.LOST, Noted.LOST)
         assert not self.store.holds(message_id, fence)
         self.model.counts["refused"] += verb != "renew"
         self.compare()

@@ -38,6 +38,7 @@ elseif found and (found.state == 'done' or (found.state == 'refused' and last > 
   return { found.state, found.outcome }
 elseif found and (found.state == 'doubtful' or (found.state == 'begun' and found.by ~= fence)) then
   state, answer = 'doubtful', { 'uncertain' }
+  if found.by ~= fence then count('uncertain', 1) end
 end
 -- A refusal that the earlier run did not go on from took no effect: the call is made anew.
 redis.call('HSET', journal, position, table.concat({ state, fence, what, '' }, ' '))
