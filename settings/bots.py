@@ -21,7 +21,7 @@ from settings.table import rows
 PER_BOT = (
     *("bot", "bot_api_url", "order_by", "queues", "allowed_updates", "filter"),
     *("poll_balance", "poll_max_delay", "max_pending"),
-    *("session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
+    *("stale", "session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
     *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group"),
 )
 TOKEN_KEYS = ("token_env", "token_file")

@@ -163,6 +163,12 @@ class Settings(BaseSettings):
         3600.0,
         "How long a dead worker keeps an update. Longer delays recovery; shorter lets a slow machine lose live ones.",
     )
+    stale: Literal["run", "skip"] = _text(
+        "run",
+        "run or skip",
+        "What becomes of an update that Telegram takes no answer to any more, such as an inline query of 30 s ago: "
+        "`skip` settles it without running it.",
+    )
     session_ttl: float | None = _number(
         None, "s", 1.0, 315_360_000.0, "How long a session is kept after its last change. Unset: for ever."
     )
@@ -283,6 +289,11 @@ class Settings(BaseSettings):
     def queue_group(self) -> str:
         """The bot's queues are named by it: they share a backlog, and have their turn among those of other bots."""
         return "updates"
+
+    @property
+    def express_queue(self) -> str:
+        """What Telegram waits seconds for: looked at before all others."""
+        return f"{self.queue_group}.express"
 
     @property
     def queue_names(self) -> list[str]:

@@ -47,7 +47,8 @@ def configuration() -> dict[str, Any]:
             "socket_keepalive": True,
         },
         "task_queues": [
-            *(Queue(name, Exchange(""), name, queue_arguments=lanes.QUEUE_ARGUMENTS) for name in queue_names(now)),
+            *(_queue(name, lanes.FIRST_QUEUE_ARGUMENTS) for name in express_queues(now)),
+            *(_queue(name, lanes.QUEUE_ARGUMENTS) for name in queue_names(now)),
             Queue(ORDINARY_QUEUE, Exchange(""), ORDINARY_QUEUE),
         ],
         # A misspelt queue would be made, and nobody would read it.
@@ -75,6 +76,31 @@ def set_up_flower(**_: Any) -> None:
 def queue_names(now: Settings) -> list[str]:
     """Those of every bot. With BOTS also the ones without a name: a bot that was alone may have left updates there."""
     return list(dict.fromkeys(name for settings in (*now.served, now) for name in settings.queue_names))
+
+
+def express_queues(now: Settings) -> dict[str, list[str]]:
+    """The express queue of each bot, and its other queues."""
+    return {settings.express_queue: settings.queue_names for settings in (*now.served, now)}
+
+
+def _queue(name: str, arguments: dict[str, Any]) -> Queue:
+    return Queue(name, Exchange(""), name, queue_arguments=arguments)
+
+
+@signals.celeryd_init.connect(weak=False)
+def remember_what_is_excluded(instance: Any, options: dict[str, Any], **_: Any) -> None:
+    instance.excluded_queues = frozenset(options.get("exclude_queues") or ())
+
+
+@signals.celeryd_after_setup.connect(weak=False)
+def read_express(instance: Any, **_: Any) -> None:
+    """Who reads some queue of a bot reads its express queue too, whatever -Q says: a payment must not wait for the one
+    worker that was told to. `-X updates.express` leaves it out.
+    """
+    queues = instance.app.amqp.queues
+    for express, others in express_queues(settings()).items():
+        if express not in instance.excluded_queues and not set(others).isdisjoint(queues.consume_from):
+            queues.select_add(queues[express])
 
 
 @signals.worker_init.connect(weak=False)

@@ -23,7 +23,7 @@ from tasks.lanes.durable import DurableAppends
 from tasks.lanes.envelope import pack_task
 from tasks.lanes.server import Durability, advice
 from tasks.lanes.store import Store
-from tasks.routing import KeysError, keys_of, order_of, queue_of
+from tasks.routing import KeysError, is_express, keys_of, order_of, queue_of
 
 #: The name of the task in tasks/update.py; importing that would build the Celery app.
 TASK = "tasks.update"
@@ -57,6 +57,7 @@ class Intake:
         self._order_by = settings.order_by
         self._queues = settings.queues
         self._queue_group = settings.queue_group
+        self._express = settings.express_queue
 
     @classmethod
     def connect(cls, settings: Settings) -> Intake:
@@ -94,13 +95,16 @@ class Intake:
             problem = {"type": type(error).__name__, "message": str(error)}
         return NewMessage(
             id=f"{self._bot_id}:{number}",
-            queue=queue_of(lanes, number, self._queues, self._queue_group),
+            queue=self._queue(update, lanes, number),
             stored=pack_task(TASK, _told(update, number), _BODY % body),
             # One Redis may serve several bots; the same chat id is another chat for each.
             lanes=[f"{self._bot_id}/{key}" for key in lanes],
             once=(str(self._bot_id), number),
             problem=problem,
         )
+
+    def _queue(self, update: dict[str, Any], lanes: list[str], number: int) -> str:
+        return self._express if is_express(update) else queue_of(lanes, number, self._queues, self._queue_group)
 
     def _malformed(self, update: Any) -> NewMessage:
         try:

@@ -13,9 +13,12 @@ from zlib import crc32
 from tasks.anatomy import Anatomy, chat_of, kind_of, lay_open
 from tasks.imports import ImportPathError, import_callable
 
-__all__ = ["KeysError", "OrderByError", "chat_of", "keys_of", "kind_of", "order_of", "queue_of"]
+__all__ = ["KeysError", "OrderByError", "chat_of", "is_express", "keys_of", "kind_of", "order_of", "queue_of"]
 
 Order = Callable[[dict[str, Any]], list[str]]
+
+#: Of payments: a user stands before a window that closes after 10 s.
+EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
 
 _KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
 
@@ -40,6 +43,11 @@ def queue_of(keys: list[str], update_id: int, queues: int, group: str = "updates
     """The queue `<group>.<n>` of these keys. The same for ever: Python's own hash() differs from process to process."""
     text = keys[0] if keys else str(update_id)
     return f"{group}.{crc32(text.encode()) % queues}"
+
+
+def is_express(update: dict[str, Any]) -> bool:
+    """Whether it travels through the bot's express queue: Telegram waits for its answer, and not for long."""
+    return kind_of(update) in EXPRESS_KINDS
 
 
 def order_of(order_by: str) -> Order:

@@ -7,7 +7,7 @@ may die between any two of them.
 
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from time import monotonic
@@ -29,6 +29,7 @@ from tasks.bot.stored import Stored
 from tasks.bots import Bots, Served
 from tasks.celery import app, settings
 from tasks.lanes.answers import Outcome
+from tasks.lanes.commands import Write
 from tasks.lanes.endings import ENDS_THE_WORKER, as_exceptions
 from tasks.limits import Run, means_here
 from tasks.outcome import Bury, RetryIn, decide, problem_of
@@ -82,12 +83,16 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     ctx = Context(
         content,
         calls_of(served.api, delivery, served.settings.uncertain_call, gate_of(served, delivery, parking, deadline_s)),
-        1 if delivery is None else delivery.attempt + delivery.died,
-        deadline_s,
-        None if delivery is None else Stored(delivery),
-        SessionPlan(served.bot.session, served.settings.session_ttl),
-        None if delivery is None else int(delivery.fence),
+        attempt=1 if delivery is None else delivery.attempt + delivery.died,
+        deadline_s=deadline_s,
+        appended_s=None if delivery is None else monotonic() - delivery.age_s,
+        stored=None if delivery is None else Stored(delivery),
+        session_plan=SessionPlan(served.bot.session, served.settings.session_ttl),
+        fence=None if delivery is None else int(delivery.fence),
     )
+    if delivery is not None and ctx.is_stale and served.settings.stale == "skip":
+        skip(ctx, delivery)
+        return
     try:
         attempt(self, served, ctx, delivery, parking)
     except SoftTimeLimitExceeded as late:
@@ -151,10 +156,25 @@ def keep(ctx: Context, delivery: lanes.Delivery | None) -> None:
     acknowledgement.
     """
     writes = ctx.stored.writes if ctx.stored else []
-    if delivery is None or not writes:
-        return
+    if delivery is not None and writes:
+        commit(delivery, writes)
+
+
+def skip(ctx: Context, delivery: lanes.Delivery) -> None:
+    """Settle it without running it. Raises as `commit`."""
+    commit(delivery, skipped=True)
+    logger.info(
+        "%s: not run, for its %s is %.0f s old: Telegram takes no answer to it any more (STALE=skip)",
+        delivery.id,
+        ctx.kind,
+        ctx.age_s,
+    )
+
+
+def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: bool = False) -> None:
+    """Raises Reject when Redis cannot be told, and Ignore when somebody else has it by now."""
     try:
-        outcome = delivery.commit(writes)
+        outcome = delivery.commit(writes, skipped=skipped)
     except Exception as trouble:
         # It may have happened: then the update is gone, and giving it back changes nothing.
         raise Reject(f"could not tell Redis that {delivery.id} is done: {trouble}", requeue=True) from trouble

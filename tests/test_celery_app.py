@@ -103,6 +103,30 @@ def test_tls_checks_certificates(tmp_path: Path) -> None:
     assert says(tmp_path, program, REDIS_URL="redis://127.0.0.1:1/0") in ("None", "False")
 
 
+@pytest.mark.parametrize(
+    ("selected", "excluded", "read"),
+    [
+        (["updates.1"], [], "updates.1 updates.express"),
+        (["updates.1"], ["updates.express"], "updates.1"),
+        (["updates.express"], [], "updates.express"),
+        (["celery"], [], "celery"),
+    ],
+)
+def test_who_reads_some_queue_of_a_bot_reads_its_express_queue_too(
+    tmp_path: Path, selected: list[str], excluded: list[str], read: str
+) -> None:
+    program = (
+        "from types import SimpleNamespace as New\n"
+        "from tasks.celery import app, read_express, remember_what_is_excluded\n"
+        "worker = New(app=app)\n"
+        f"remember_what_is_excluded(instance=worker, options={{'exclude_queues': {excluded}}})\n"
+        f"app.amqp.queues.select({selected})\n"
+        "read_express(instance=worker)\n"
+        "print(*sorted(app.amqp.queues.consume_from))"
+    )
+    assert says(tmp_path, program) == read
+
+
 def test_an_error_inside_of_our_modules_shows_its_own_traceback(tmp_path: Path) -> None:
     """Celery alone would say that there is no module tasks.celery."""
     # Given a copy of the source, one module of which imports what is not there
@@ -149,4 +173,7 @@ def test_an_update_may_take_as_long_as_update_timeout_says(tmp_path: Path, given
 def test_there_are_as_many_lane_queues_as_queues_says_and_an_ordinary_one(tmp_path: Path) -> None:
     program = "from tasks import app; print(*((q.name, q.queue_arguments) for q in app.conf.task_queues))"
     told = says(tmp_path, program, QUEUES="2")
-    assert told == "('updates.0', {'x-lanes': True}) ('updates.1', {'x-lanes': True}) ('celery', None)"
+    assert told == (
+        "('updates.express', {'x-lanes': True, 'x-lanes-first': True}) "
+        "('updates.0', {'x-lanes': True}) ('updates.1', {'x-lanes': True}) ('celery', None)"
+    )

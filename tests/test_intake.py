@@ -101,6 +101,13 @@ def test_an_update_becomes_a_message_of_its_bot_in_the_lane_of_its_chat(intake: 
     assert content(client, f"{BOT_ID}:10") == first
 
 
+def test_a_payment_takes_the_express_queue_and_the_lane_of_its_chat(intake: Intake, client: Redis) -> None:
+    intake.append([{"update_id": 10, "pre_checkout_query": {"id": "p", "from": {"id": 7}}}, message(11)])
+    found = record(client, f"{BOT_ID}:10")
+    assert (found["queue"], found["lanes"]) == ("updates.express", f"{BOT_ID}/chat:7")
+    assert lane(client, f"{BOT_ID}/chat:7") == [f"{BOT_ID}:10", f"{BOT_ID}:11"]
+
+
 def test_celery_gets_a_task_that_tells_no_text(intake: Intake, client: Redis) -> None:
     intake.append([message(10, text="nobody else's business")])
     headers = stored(client, f"{BOT_ID}:10")["headers"]

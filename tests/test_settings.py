@@ -37,6 +37,7 @@ DEFAULTS = {
     "POLL_GIVE_UP_AFTER": None,
     "MAX_PENDING": 10_000,
     "LEASE_SECONDS": 15.0,
+    "STALE": "run",
     "SESSION_TTL": None,
     "UPDATE_TIMEOUT": None,
     "MAX_ATTEMPTS": 5,
@@ -89,6 +90,7 @@ def test_empty_and_blank_count_as_unset():
         ("ALLOWED_UPDATES", "message, poll,,message,some_new_kind", ("message", "poll", "some_new_kind")),
         ("POLL_TIMEOUT", "0", 0),
         ("LEASE_SECONDS", "1.5", 1.5),
+        ("STALE", "skip", "skip"),
         ("SESSION_TTL", "86400", 86_400.0),
         ("UPDATE_TIMEOUT", "30", 30.0),
         ("RETRY_BACKOFF", "0", 0.0),
@@ -139,6 +141,7 @@ def test_right_values_are_taken(name, text, value):
         ("LEASE_SECONDS", "0.9"),
         ("LEASE_SECONDS", "inf"),
         ("LEASE_SECONDS", "nan"),
+        ("STALE", "drop"),
         ("SESSION_TTL", "0"),
         ("UPDATE_TIMEOUT", "0"),
         ("MAX_ATTEMPTS", "0"),
@@ -211,6 +214,7 @@ def test_the_bot_id_is_in_the_token():
 
 def test_queue_names():
     assert given(QUEUES="3").queue_names == ["updates.0", "updates.1", "updates.2"]
+    assert given().express_queue == "updates.express"
 
 
 def test_settings_cannot_change():

@@ -14,6 +14,7 @@ from tasks.anatomy import Anatomy, chat_of, lay_open, number
 from tasks.bot.session import CHATS_OWN, Session, SessionPlan
 from tasks.bot.shorthands import Shorthands
 from tasks.bot.stored import Stored
+from tasks.stale import is_stale
 
 
 class Api(Protocol):
@@ -37,6 +38,7 @@ class Context(Shorthands):
     api: Api
     attempt: int = 1  #: 1 at the first time, 2 after a failure or a death, …
     deadline_s: float | None = None  #: when UPDATE_TIMEOUT is over, as time.monotonic(); None: never
+    appended_s: float | None = None  #: when the poller or receiver had it, as time.monotonic(); None: unknown
     stored: Stored | None = None  #: for adapters: what the update keeps in Redis; None: it came through no lane
     session_plan: SessionPlan = CHATS_OWN
     fence: int | None = None  #: greater in every run of this update than in those before; None: it came through no lane
@@ -81,6 +83,16 @@ class Context(Shorthands):
     def timed_out(self) -> bool:
         """Whether UPDATE_TIMEOUT is over. A thread cannot be interrupted: a long loop may ask this, and end itself."""
         return self.deadline_s is not None and time.monotonic() >= self.deadline_s
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the poller or the receiver had it; a replay makes it new."""
+        return 0.0 if self.appended_s is None else time.monotonic() - self.appended_s
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether Telegram has given up waiting for its answer, as it does after 30 s with an inline query."""
+        return is_stale(self.kind, self.age_s)
 
     @property
     def session(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ whatever dies. Promises at least one run of each message; knows nothing of Teleg
     charge.apply_async((order,), queue="orders", headers=lanes.headers(["customer:9"]))
 """
 
-from tasks.lanes.channel import QUEUE_ARGUMENTS
+from tasks.lanes.channel import FIRST_QUEUE_ARGUMENTS, QUEUE_ARGUMENTS
 from tasks.lanes.delivery import Delivery
 from tasks.lanes.errors import LanesError, LeaseLost, Misconfigured, PublishRefused, ServerUnfit
 from tasks.lanes.install import Lanes, install
@@ -19,6 +19,7 @@ from tasks.lanes.publish import headers
 from tasks.lanes.task import LaneTask
 
 __all__ = [
+    "FIRST_QUEUE_ARGUMENTS",
     "QUEUE_ARGUMENTS",
     "Delivery",
     "Journal",

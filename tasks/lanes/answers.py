@@ -38,13 +38,14 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """A message handed out. `replayed_s` is the time since its replay, seconds; None: never replayed."""
+    """A message handed out. `waited_s`: since it was appended, or replayed; `replayed_s`: None when it never was."""
 
     id: str
     fence: str
     queue: str
     died: int
     failed: int
+    waited_s: float
     replayed_s: float | None
     stored: bytes
 
@@ -119,10 +120,11 @@ def turn_answer(answer: list[Any]) -> Turned:
             queue=flat[i + 2].decode(),
             died=flat[i + 3],
             failed=flat[i + 4],
-            replayed_s=flat[i + 5] / 1000 if flat[i + 5] >= 0 else None,
-            stored=flat[i + 6],
+            waited_s=flat[i + 5] / 1000,
+            replayed_s=flat[i + 6] / 1000 if flat[i + 6] >= 0 else None,
+            stored=flat[i + 7],
         )
-        for i in range(0, len(flat), 7)
+        for i in range(0, len(flat), 8)
     ]
     return Turned(texts(lost), bool(more), bool(suspects), leased)
 

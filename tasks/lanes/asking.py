@@ -43,14 +43,16 @@ class Asking(Line):
         settler = self._settler
         self._reconcile()
         self._asked += 1
+        queues, first = self._channel.active_lane_queues, self._channel.first_queues()
         command = turn_command(
-            rotated(self._channel.active_lane_queues, self._asked),
+            queues[:first] + rotated(queues[first:], self._asked),
             holder=settler.holder,
             lease_ms=settler.lease_ms,
             room=min(room, MOST_IN_A_TURN),
             holding=settler.leased(),
             settles=settler.plan_turn(),
             max_deaths=settler.max_deaths,
+            first=first,
         )
         self.asked_s = clock.now_s()
         try:

@@ -24,6 +24,9 @@ from tasks.lanes.turns import Turns
 #: A queue with this argument is a lane queue: Queue("orders", queue_arguments=QUEUE_ARGUMENTS).
 LANES_ARGUMENT = "x-lanes"
 QUEUE_ARGUMENTS = {LANES_ARGUMENT: True}
+#: One with this argument too is emptied before any other is looked at, at each turn.
+FIRST_ARGUMENT = "x-lanes-first"
+FIRST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, FIRST_ARGUMENT: True}
 
 
 _StockChannel: Any = stock.Channel if TYPE_CHECKING else object
@@ -56,8 +59,9 @@ class LaneChannelMixin(_StockChannel):
     # -- what is a lane queue
 
     def _new_queue(self, queue: str, **kwargs: Any) -> Any:
-        if (kwargs.get("arguments") or {}).get(LANES_ARGUMENT):
-            self.connection.lane_queues.add(queue)
+        arguments = kwargs.get("arguments") or {}
+        if arguments.get(LANES_ARGUMENT):
+            self.connection.lane_queues[queue] = bool(arguments.get(FIRST_ARGUMENT))
         return super()._new_queue(queue, **kwargs)
 
     def _is_lane_queue(self, queue: str) -> bool:
@@ -70,7 +74,13 @@ class LaneChannelMixin(_StockChannel):
 
     @property
     def active_lane_queues(self) -> list[str]:
-        return [queue for queue in dict.fromkeys(self._active_queues) if self._is_lane_queue(queue)]
+        """Those that are looked at first, first."""
+        queues = [queue for queue in dict.fromkeys(self._active_queues) if self._is_lane_queue(queue)]
+        return sorted(queues, key=lambda queue: not self.connection.lane_queues[queue])
+
+    def first_queues(self) -> int:
+        """How many of active_lane_queues are looked at first."""
+        return sum(self.connection.lane_queues[queue] for queue in self.active_lane_queues)
 
     # -- publishing
 

@@ -98,8 +98,12 @@ def turn_command(
     holding: int,
     settles: Sequence[tuple[str, str]],
     max_deaths: int,
+    first: int = 0,
 ) -> list[Argument]:
-    """The turn as a command, for whoever reads the answer later. It looks at 64 ids more than there is room for."""
+    """The turn as a command, for whoever reads the answer later. It looks at 64 ids more than there is room for.
+
+    The `first` queues are emptied before the rest is looked at.
+    """
     return script("turn").command(
         queues,
         settles,
@@ -109,6 +113,7 @@ def turn_command(
         budget=room + 64,
         max_deaths=max_deaths,
         holding=holding,
+        first=first,
         settles=len(settles),
     )
 

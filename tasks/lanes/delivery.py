@@ -31,13 +31,14 @@ _KEPT = "lanes_delivery"
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """`failed` attempts and `died` workers are those before this run."""
+    """`failed` attempts and `died` workers are those before this run; `waited_s` is until it was handed out."""
 
     lanes: Lanes
     tag: str
     deadline_s: float
     failed: int
     died: int
+    waited_s: float = 0.0
     #: of this run
     journal: Journal = field(init=False, repr=False, compare=False)
 
@@ -56,6 +57,12 @@ class Delivery:
     def attempt(self) -> int:
         """1, 2, …"""
         return self.failed + 1
+
+    @property
+    def age_s(self) -> float:
+        """Since it was appended, or put back by a replay."""
+        handed_out_s = self.deadline_s - self.lanes.settler.lease_s
+        return self.waited_s + max(0.0, clock.now_s() - handed_out_s)
 
     def start(self) -> None:
         """Begin. Raises LeaseLost when it was given back or its lease is over."""
@@ -160,4 +167,11 @@ def delivery_of(request: Any, lanes: Lanes) -> Delivery | None:
 
 def delivery_from(told: dict[str, Any], tag: str, lanes: Lanes) -> Delivery:
     """What the turn told of a message (envelope.LANE)."""
-    return Delivery(lanes=lanes, tag=tag, deadline_s=told["deadline_s"], failed=told["failed"], died=told["died"])
+    return Delivery(
+        lanes=lanes,
+        tag=tag,
+        deadline_s=told["deadline_s"],
+        failed=told["failed"],
+        died=told["died"],
+        waited_s=told["waited_s"],
+    )

@@ -77,6 +77,7 @@ def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
         "deadline_s": deadline_s,
         "failed": leased.failed,
         "died": leased.died,
+        "waited_s": leased.waited_s,
         "replayed_s": leased.replayed_s,
     }
     return envelope.unpack(

@@ -69,8 +69,11 @@ class Store:
         holding: int = 0,
         settles: Sequence[tuple[str, str]] = (),
         max_deaths: int = MAX_DEATHS,
+        first: int = 0,
     ) -> Turned:
-        """Settle (id, fence) pairs and lease up to `room` ready messages, in one step."""
+        """Settle (id, fence) pairs and lease up to `room` ready messages, in one step; those of the `first` queues
+        before the others.
+        """
         command = turn_command(
             queues,
             holder=holder,
@@ -79,6 +82,7 @@ class Store:
             holding=holding,
             settles=settles,
             max_deaths=max_deaths,
+            first=first,
         )
         return turn_answer(script("turn").run(self.client, command))
 

@@ -107,7 +107,7 @@ class Transport(stock.Transport):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.cycle = Poller()
-        self.lane_queues: set[str] = set()
+        self.lane_queues: dict[str, bool] = {}  # whether it is looked at first
 
     def establish_connection(self) -> Any:
         """A server that refuses writes counts as one that is away: Celery waits longer after each attempt.

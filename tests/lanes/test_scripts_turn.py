@@ -11,7 +11,7 @@ from redis import Redis
 
 from tasks.lanes import keys
 from tasks.lanes.answers import Leased, Turned
-from tasks.lanes.commands import MAX_DEATHS
+from tasks.lanes.commands import MAX_DEATHS, NewMessage
 from tasks.lanes.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import (
@@ -47,11 +47,10 @@ def test_it_hands_out_what_is_ready_with_all_that_is_known_of_it(client: Redis, 
     # When a worker takes a turn
     turned = turn(store, holder="worker")
     # Then it holds that one with a newer fence, its lanes still stand behind it, and nobody is rung
-    assert turned == Turned(
-        lost=[],
-        more=False,
-        suspects=False,
-        leased=[Leased(A, fence(5), "q", died=1, failed=2, replayed_s=None, stored=b"body of 1:10")],
+    [message] = turned.leased
+    assert turned == Turned(lost=[], more=False, suspects=False, leased=[message])
+    assert message == Leased(
+        A, fence(5), "q", died=1, failed=2, waited_s=message.waited_s, replayed_s=None, stored=b"body of 1:10"
     )
     held = leased(A, "a", "b", fence=5, holder="worker", died=1, failed=2, errors=("E", "E"))
     assert read(client) == standing(held, waiting(B, "b"), counts={"handed_out": 1})
@@ -155,6 +154,25 @@ def test_the_queues_take_turns(client: Redis, store: Store) -> None:
     turned = turn(store, "q", "r", "s", room=3)
     # Then each queue had its turn
     assert [(message.id, message.queue) for message in turned.leased] == [(A, "q"), (C, "r"), (D, "s")]
+
+
+def test_the_first_queues_are_emptied_before_the_others_take_turns(client: Redis, store: Store) -> None:
+    # Given two queues to look at first, and two others
+    ids_of = {"q": [A, B], "r": [C], "s": [D, "1:14"], "t": ["1:15", "1:16"]}
+    seed(client, standing(*(ready(each, queue=queue) for queue, each_id in ids_of.items() for each in each_id)))
+    # When there is room for all but one
+    turned = turn(store, "q", "r", "s", "t", room=6, first=2)
+    # Then the others had their turn after them
+    assert ids(turned) == [A, B, C, D, "1:15", "1:14"]
+    assert turned.more
+
+
+@pytest.mark.parametrize(("room", "taken"), [(1, [A]), (2, [A, B]), (3, [A, B, C])])
+def test_the_first_queue_is_looked_at_first_however_little_room_there_is(
+    client: Redis, store: Store, room: int, taken: list[str]
+) -> None:
+    seed(client, standing(ready(A, queue="r"), ready(B, queue="r"), ready(C), bells=[]))
+    assert ids(turn(store, "empty", "r", "q", room=room, first=2)) == taken
 
 
 def test_what_is_in_no_state_of_readiness_is_skipped(client: Redis, store: Store) -> None:
@@ -279,6 +297,19 @@ def test_a_replayed_one_says_how_long_ago(client: Redis, store: Store) -> None:
     [message] = turn(store).leased
     assert message.replayed_s is not None
     assert round(message.replayed_s / 60) == 3
+
+
+def test_it_says_how_long_a_message_waited_since_its_append_or_its_replay(client: Redis, store: Store) -> None:
+    # Given two messages that were appended ten minutes ago, one of which was buried meanwhile and is replayed now
+    store.append([NewMessage(each, "q", "{}", []) for each in (A, B)])
+    for each in (A, B):
+        client.hincrby(keys.message(each), "seq", -600 * 1_000_000)
+    client.hset(keys.message(B), "state", "buried")
+    store.replay(B)
+    # When both are handed out
+    waited = {message.id: round(message.waited_s / 60) for message in turn(store).leased}
+    # Then the replayed one is new
+    assert waited == {A: 10, B: 0}
 
 
 def test_a_lease_runs_from_now(client: Redis, store: Store) -> None:

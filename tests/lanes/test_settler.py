@@ -37,7 +37,7 @@ def settler(time: Clock) -> Iterator[Settler]:
 
 def take(settler: Settler, *ids: str, died: int = 0, suspects_wait: bool = False) -> list[str]:
     """A turn brings these; gives their tags."""
-    leased = [Leased(each, "1", "q", died, 0, None, b"") for each in ids]
+    leased = [Leased(each, "1", "q", died, 0, 0.0, None, b"") for each in ids]
     return [held.tag for held in settler.turn_ended(leased, clock.now_s(), suspects_wait=suspects_wait)]
 
 

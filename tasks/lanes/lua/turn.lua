@@ -1,12 +1,12 @@
 -- turn: settle what is done, then hand out what is ready, in one step: one round trip, one fsync.
--- KEYS  the queues, each a list of ready ids, in the order to look at them: one id of each group of queues in turn, and
---       inside of a group one of each queue
--- ARGV  holder lease_ms room budget max_deaths holding settles
+-- KEYS  the queues, each a list of ready ids, in the order to look at them: the `first` ones until they are empty, then
+--       one id of each group of queues in turn, and inside of a group one of each queue
+-- ARGV  holder lease_ms room budget max_deaths holding first settles
 --       then id fence, once for each of `settles`
 -- Returns {lost ids, ready messages left (0 or 1), suspects left (0 or 1), then for each message handed out
---       id, fence, queue, died, failed, ms since its replay (-1: never), stored}
-local holder, lease_ms, room, budget, max_deaths, holding, settles = unpack(ARGV, 1, 7)
-room, budget, holding = tonumber(room), tonumber(budget), tonumber(holding)
+--       id, fence, queue, died, failed, ms since its append or replay, ms since its replay (-1: never), stored}
+local holder, lease_ms, room, budget, max_deaths, holding, first, settles = unpack(ARGV, 1, 8)
+room, budget, holding, first = tonumber(room), tonumber(budget), tonumber(holding), tonumber(first)
 
 -- After two deaths a message is suspected of killing its worker: it is handed out alone, so that nothing dies beside it.
 local SUSPECT_AFTER = 2
@@ -14,7 +14,7 @@ local lost, done, taken, suspects = {}, 0, 0, {}
 local answer = { lost, 0, 0 }
 
 even_when_full()
-for i = 8, 7 + 2 * settles, 2 do
+for i = 9, 8 + 2 * settles, 2 do
   local mine = holds(ARGV[i], ARGV[i + 1])
   if mine then
     settle(ARGV[i], mine)
@@ -25,7 +25,7 @@ for i = 8, 7 + 2 * settles, 2 do
 end
 
 local function hand_out(id, queue)
-  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'lanes', 'died', 'failed', 'replayed')
+  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'lanes', 'died', 'failed', 'replayed', 'seq')
   if found[1] ~= 'ready' then return 0 end -- a leftover: the message is gone, or elsewhere
   local died, stored = tonumber(found[4]) or 0, redis.call('GET', BODY .. id)
   if not stored or died >= tonumber(max_deaths) then
@@ -40,21 +40,30 @@ local function hand_out(id, queue)
   local fence = next_fence(found[2])
   redis.call('HSET', MESSAGE .. id, 'state', 'leased', 'fence', fence, 'holder', holder)
   redis.call('ZADD', LEASES, now_ms + lease_ms, id)
+  local waited = math.max(now_ms - (found[7] or now_us) / 1000, 0) -- its place in its lanes is the time it was given it
   local replayed = found[6] and now_ms - found[6] or -1
-  for _, value in ipairs({ id, fence, queue, died, tonumber(found[5]) or 0, replayed, stored }) do
+  for _, value in ipairs({ id, fence, queue, died, tonumber(found[5]) or 0, waited, replayed, stored }) do
     answer[#answer + 1] = value
   end
   return died >= SUSPECT_AFTER and room or 1
 end
 
-local groups, at = grouped(KEYS), 1
-while taken < room and budget > 0 and #groups > 0 do
-  local group = groups[at]
-  local queue = group[group.at]
+local function has_room() return taken < room and budget > 0 end
+
+local function take(queue)
   local entry = redis.call('RPOP', queue)
-  if entry then
-    taken = taken + hand_out(id_of(entry, queue), queue)
-    budget, at, group.at = budget - 1, at + 1, group.at + 1
+  if entry then taken, budget = taken + hand_out(id_of(entry, queue), queue), budget - 1 end
+  return entry
+end
+
+for i = 1, first do
+  while has_room() and take(KEYS[i]) do end
+end
+local groups, at = grouped({ unpack(KEYS, first + 1) }), 1
+while has_room() and #groups > 0 do
+  local group = groups[at]
+  if take(group[group.at]) then
+    at, group.at = at + 1, group.at + 1
   else
     table.remove(group, group.at)
     if #group == 0 then table.remove(groups, at) end
@@ -74,6 +83,6 @@ end
 answer[3] = math.min(#suspects, 1)
 count('settled', done)
 count('refused', #lost)
-count('handed_out', (#answer - 3) / 7)
+count('handed_out', (#answer - 3) / 8)
 ring_bells()
 return answer

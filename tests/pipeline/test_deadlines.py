@@ -1,0 +1,57 @@
+"""What Telegram waits for comes first, and what it waits for no longer need not be run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tasks.lanes import keys
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.history import updates
+from tests.pipeline.pipeline import BOT_ID, Pipeline, message
+from tests.poller.waiting import until
+
+
+def query(kind: str, user: int) -> dict[str, Any]:
+    return {kind: {"id": "q", "from": {"id": user, "is_bot": False, "first_name": "Ann"}}}
+
+
+def push(pipeline: Pipeline, kind: str, user: int) -> int:
+    [update_id] = pipeline.simulator.push(query(kind, user))
+    assert update_id is not None
+    return update_id
+
+
+def test_a_payment_passes_a_backlog_but_not_its_own_chat(make_pipeline: MakePipeline) -> None:
+    # Given a worker of one slot, told to read one queue, and 30 chats that wait in it
+    pipeline = make_pipeline(QUEUES=1)
+    pipeline.worker("threads", 1, "-Q", "updates.0")
+    first, *backlog = pipeline.push(*(message(chat, chat, do="gate:a" if chat == 1 else "") for chat in range(1, 32)))
+    pipeline.poller()
+    pipeline.started(first)
+    # When a user without a backlog pays, and one whose message is the last one of it
+    alone, behind = push(pipeline, "pre_checkout_query", 99), push(pipeline, "shipping_query", 31)
+    until(lambda: pipeline.count("appended") == 33)
+    pipeline.open("a")
+    pipeline.drained()
+    # Then the one comes next, and the other after its message
+    assert updates(pipeline.history, "start") == [first, alone, *backlog, behind]
+
+
+def test_what_is_stale_is_settled_and_not_run(make_pipeline: MakePipeline) -> None:
+    # Given updates that wait for a worker; all but one of the inline queries for an hour
+    pipeline = make_pipeline(STALE="skip")
+    [text] = pipeline.push(message(1, chat=7))
+    late, fresh = push(pipeline, "inline_query", 7), push(pipeline, "inline_query", 8)
+    behind = push(pipeline, "poll_answer", 7)
+    pipeline.poller()
+    until(lambda: pipeline.count("appended") == 4)
+    for update in (text, late, behind):
+        pipeline.redis.hincrby(keys.message(f"{BOT_ID}:{update}"), "seq", -3_600_000_000)
+    # When a worker comes
+    worker = pipeline.worker("prefork", 1)
+    pipeline.drained()
+    # Then the one that Telegram forgot is settled without a run; its chat goes on
+    assert set(pipeline.happened("start")) == {text, fresh, behind}
+    assert (pipeline.count("skipped"), pipeline.count("settled")) == (1, 4)
+    assert f"{BOT_ID}:{late}: not run, for its inline_query is 36" in worker.log
+    assert pipeline.leftovers() == []
