@@ -23,6 +23,8 @@ class Tally:
     seen: int = 0
     buried: int = 0
     dropped: int = 0
+    held: int = 0
+    late: int = 0
     pending: int = 0
 
     #: How many had been received when it was last told, and when that was.
@@ -39,6 +41,8 @@ class Tally:
             self.added += appended.added
             self.seen += appended.seen
             self.buried += appended.buried
+            self.held += appended.held
+            self.late += appended.late
             self.pending = appended.pending
         if time.monotonic() - self._told_at_s >= TELL_EVERY_S:
             self.tell()
@@ -49,11 +53,12 @@ class Tally:
             return
         self._told, self._told_at_s = self.received, time.monotonic()
         log.info(
-            "%d updates so far: %d added, %d seen before, %d buried, %d dropped at the door; backlog %d",
+            "%d updates so far: %d added, %d seen before, %d buried, %d dropped at the door; backlog %d%s",
             self.received,
             self.added,
             self.seen,
             self.buried,
             self.dropped,
             self.pending,
+            f"; {self.held} were held for others, {self.late} came late" if self.held or self.late else "",
         )

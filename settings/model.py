@@ -224,6 +224,14 @@ class Settings(BaseSettings):
         "127.0.0.1", "a host name or address", "Where the receiver listens: by default only behind a proxy, for TLS."
     )
     webhook_port: int = _number(8080, "", 1, 65_535, "Port that the receiver listens on.")
+    webhook_reorder: int = _number(
+        100,
+        "ms",
+        0,
+        10_000,
+        "How long an update that came by webhook waits at most for those with lower ids: Telegram may send them later. "
+        "0: it does not wait.",
+    )
     webhook_trusted_proxies: Annotated[Networks, NoDecode, Field(validate_default=True)] = _text(
         "127.0.0.1,::1",
         "a comma list of addresses and networks, such as 127.0.0.1,10.0.0.0/8",

@@ -18,7 +18,7 @@ from settings import Settings
 from tasks.anatomy import chat_of, kind_of
 from tasks.connection import connect_to
 from tasks.lanes.answers import Appended
-from tasks.lanes.commands import Guard, NewMessage
+from tasks.lanes.commands import Guard, NewMessage, only_seen
 from tasks.lanes.durable import DurableAppends
 from tasks.lanes.envelope import pack_task
 from tasks.lanes.server import Durability, advice
@@ -68,13 +68,21 @@ class Intake:
         """Of the server as it was last seen: at the last connection, or after the last trouble."""
         return self._appends.durability
 
-    def append(self, updates: Sequence[Any], guard: Guard | None = None) -> Appended:
+    def append(
+        self, updates: Sequence[Any], guard: Guard | None = None, *, hold_ms: int = 0, unwanted: Sequence[Any] = ()
+    ) -> Appended:
         """Append a batch, in its order. What is no update is buried as it is.
 
-        Raises RedisError, and LeaseLost when the guard has another fence by now: then nothing was appended. Raises
-        ServerUnfit when another server is met, which cannot carry lanes.
+        With `hold_ms` they stand in the order of their ids instead, also with those of other batches: one whose
+        predecessor has not come waits for it so long at most. Of the `unwanted` only the ids are remembered, so that
+        nobody waits for them. Raises RedisError, and LeaseLost when the guard has another fence by now: then nothing
+        was appended. Raises ServerUnfit when another server is met, which cannot carry lanes.
         """
-        return self._appends.append([self._message(update) for update in updates], guard)
+        rows = [self._message(update) for update in updates]
+        rows += [only_seen(str(self._bot_id), update["update_id"]) for update in unwanted]
+        if hold_ms:
+            rows.sort(key=lambda row: row.once[1] if row.once else -1)
+        return self._appends.append(rows, guard, hold_ms)
 
     def pending(self) -> int:
         """The bot's backlog: updates that are neither settled nor buried. Raises RedisError."""

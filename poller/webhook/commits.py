@@ -16,7 +16,6 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from poller.batch import newest_id
 from tasks.lanes.answers import Appended
 from tasks.lanes.errors import ServerUnfit
 
@@ -97,8 +96,7 @@ class Commits:
         """The oldest that somebody still waits for."""
         waiting = [each for each in self._waiting if not each.told.done()]
         batch, self._waiting = waiting[:MOST_IN_ONE], waiting[MOST_IN_ONE:]
-        # Those that wait together are known to each other: nothing has to be held up for them.
-        return sorted(batch, key=lambda each: newest_id([each.update]) or 0)
+        return batch
 
     async def _commit(self, batch: list[Waiting]) -> None:
         updates = [each.update for each in batch]
@@ -108,11 +106,20 @@ class Commits:
             problem: Exception | None = NotDurableError(str(error))
         else:
             # Dying here, nobody is answered: Telegram sends all of them again, and append drops what it has seen.
+            self._look_when_due(appended.due_ms)
             self.on_appended(appended)
             problem = None
         for each in batch:
             if not each.told.done():
                 each.told.set_exception(problem) if problem else each.told.set_result(None)
+
+    def _look_when_due(self, due_ms: int | None) -> None:
+        """When what is held has waited for long enough, by whomever it was brought. Should this process die before,
+        another's next append lets it go, or a worker's sweep.
+        """
+        if self._due:
+            self._due.cancel()
+        self._due = None if due_ms is None else asyncio.get_running_loop().call_later(due_ms / 1000, self.look)
 
     # -- the thread that waits for Redis
 

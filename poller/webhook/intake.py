@@ -6,6 +6,7 @@ looked at again and again until there is room. Connects to Redis when it is firs
 
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 from poller.filter import Filter
@@ -68,9 +69,13 @@ class HookIntake:
         if self._intake is None:
             self._intake = connected(self._settings)
         wanted = self._filtering.admitted(updates)
-        appended = self._intake.append(wanted)
+        kept = set(map(id, wanted))
+        dropped = [update for update in updates if id(update) not in kept]
+        appended = self._intake.append(wanted, hold_ms=self._settings.webhook_reorder, unwanted=dropped)
+        if not wanted:  # an append knows the backlog of what it has appended
+            appended = replace(appended, pending=self._intake.pending())
         if updates:
-            self.tally.count(len(updates), len(updates) - len(wanted), appended)
+            self.tally.count(len(updates), len(dropped), appended)
         return appended
 
     def _appended(self, appended: Appended) -> None:

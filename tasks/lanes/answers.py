@@ -24,8 +24,8 @@ class Outcome(Enum):
 class Appended:
     """What an append did. `pending` is the backlog after it, in the groups of its queues: all that is not buried.
 
-    `held` are those of the added ones that wait for their predecessors, `due_ms` is when the next of all that are held
-    is due; None: none is.
+    `held` are those of the added ones that wait for their predecessors, `late` those that lined up behind higher
+    numbers; `due_ms` is when the next of all that are held is due, None: none is.
     """
 
     added: int
@@ -33,6 +33,7 @@ class Appended:
     buried: int
     pending: int
     held: int = 0
+    late: int = 0
     due_ms: int | None = None
 
 
@@ -107,8 +108,8 @@ class Begun:
 def append_answer(answer: list[int] | None) -> Appended:
     if answer is None:
         raise LeaseLost("somebody else appends by now; nothing was appended")
-    added, seen, buried, pending, held, due_ms = answer
-    return Appended(added, seen, buried, pending, held, None if due_ms < 0 else due_ms)
+    added, seen, buried, pending, held, late, due_ms = answer
+    return Appended(added, seen, buried, pending, held, late, None if due_ms < 0 else due_ms)
 
 
 def turn_answer(answer: list[Any]) -> Turned:

@@ -7,8 +7,8 @@
 -- With  gaps
 -- Where hold_ms is not 0, messages line up in the order of their numbers: one whose predecessor has not been seen is
 -- held for so long at most. Where it is 0, what is held and has a lower number goes before.
--- Returns {added, seen, buried, pending in the groups of these queues, held, ms until the next held one is due (-1:
--- none)}, or nil when the guard has another fence
+-- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due
+-- (-1: none)}, or nil when the guard has another fence
 local seen_ttl_s, seen_block, fence, hold_ms = unpack(ARGV, 1, 4)
 hold_ms = tonumber(hold_ms)
 
@@ -61,7 +61,7 @@ for i = 5, #ARGV, 7 do
         hold(id, queue, stored, place_of(scope, number), keys)
       else
         add(id, queue, stored, problem, keys)
-        if hold_ms > 0 and scope ~= '' and keys[1] and is_late(scope, number) then count('late', 1) end
+        if hold_ms > 0 and scope ~= '' and keys[1] then note_number(scope, number) end
       end
     end
     if not waits and has_held(scope) then let_go(scope, number + 1, number + 1) end
@@ -77,6 +77,7 @@ end
 count('appended', added)
 count('seen', seen)
 count('held', held)
+count('late', late)
 for group in pairs(groups) do pending = pending + redis.call('ZCARD', PENDING .. group) end
 ring_bells()
-return { added, seen, buried, pending, held, due_ms }
+return { added, seen, buried, pending, held, late, due_ms }

@@ -2,6 +2,7 @@
 -- predecessor is missing is held for a moment; what is missing then is waited for no longer. Stands behind the prelude.
 
 local held_scopes = {} -- scope -> whether any of it are held
+local late = 0 -- so many lined up behind higher numbers
 
 local function place_of(scope, number) return scope .. ':' .. string.format('%.0f', number) end
 
@@ -32,13 +33,15 @@ local function hold(id, queue, stored, held_as, lanes)
   redis.call('ZADD', PENDING .. group_of(queue), seq, id)
 end
 
--- Whether a higher number of its scope stands in its lanes already. One that is lower by far is not late: its scope has
--- begun anew, as Telegram's update ids do.
-local function is_late(scope, number)
+-- It is late when a higher number of its scope stands in its lanes already. One that is lower by far is not: its scope
+-- has begun anew, as Telegram's update ids do.
+local function note_number(scope, number)
   local last = tonumber(redis.call('HGET', LAST, scope))
-  if last and number < last and last - number < 1000000 then return true end
-  redis.call('HSET', LAST, scope, number)
-  return false
+  if last and number < last and last - number < 1000000 then
+    late = late + 1
+  else
+    redis.call('HSET', LAST, scope, number)
+  end
 end
 
 -- Those of a scope that are held and have these numbers, and those that follow without a gap, line up in their order.
@@ -56,7 +59,7 @@ local function let_go(scope, from, to)
         redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'seq', seq)
         redis.call('HDEL', MESSAGE .. id, 'held')
         line_up(id, message[2], split(message[3]), seq)
-        if is_late(scope, tonumber(number)) then count('late', 1) end
+        note_number(scope, tonumber(number))
       end
       to = tonumber(number)
     end

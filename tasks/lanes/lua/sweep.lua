@@ -41,6 +41,7 @@ local expired = take(LEASES, 'leased', function(id) redis.call('HINCRBY', MESSAG
 local due = take(DELAYED, 'delayed', function() end)
 count('expired', expired)
 give_up_gaps(limit)
+count('late', late)
 ring_bells()
 
 local next_ms = -1
