@@ -191,7 +191,7 @@ class Pipeline:
 
     def leftovers(self) -> list[bytes]:
         """What Redis holds of updates. After all are settled: nothing."""
-        patterns = [keys.MESSAGE, keys.BODY, keys.LANE, keys.ERRORS]
+        patterns = [keys.MESSAGE, keys.BODY, keys.LANE, keys.ERRORS, keys.JOURNAL]
         return [key for pattern in patterns for key in self.redis.scan_iter(f"{pattern}*", count=1000)]
 
     def close(self) -> None:

@@ -68,6 +68,10 @@ class Process:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(WITHIN_S)
 
+    def signal(self, number: signal.Signals) -> None:
+        """To all its processes."""
+        os.killpg(self._process.pid, number)
+
     def exit_code(self) -> int:
         """Waits for its end."""
         return self._process.wait(WITHIN_S)

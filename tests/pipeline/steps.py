@@ -1,0 +1,77 @@
+"""A bot of three messages for each update, which can be held at each step of its second one, in its first run.
+
+Promises that what is held stands exactly there: the product's own functions are wrapped here, in the worker's process,
+and wait before or after. A text holds `#<n>` and orders: `held:<step>`, `skip:yes` (the call's own policy), and
+`fails:<until>` (after the second message, as long as the gate `mended` is closed and ctx.attempt is not above it).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from tasks.bot.calls import Calls
+from tasks.bot.client import BotApi
+from tasks.bot.context import Context
+from tasks.bot.journal import CallJournal
+from tests.pipeline.bots import GATES, record
+
+#: In their order. Between the second and the fourth nobody but Telegram knows whether the call was made.
+STEPS = ("before_begin", "after_begin", "after_send", "after_record", "before_ack")
+
+_here = threading.local()
+
+
+def handle(ctx: Context) -> None:
+    orders = dict(re.findall(r"(\w+):(\w+)", ctx.text))
+    name = ctx.text.rpartition(" ")[2]
+    record("start", ctx)
+    say(ctx, f"one {name}")
+    _here.held = (ctx, orders.get("held")) if ctx.attempt == 1 else None
+    say(ctx, f"two {name}", **({"uncertain": "skip"} if "skip" in orders else {}))
+    if ctx.attempt <= int(orders.get("fails", 0)) and not is_open("mended"):
+        raise RuntimeError(f"attempt {ctx.attempt}")
+    reach("before_ack")
+    _here.held = None
+    say(ctx, f"three {name}")
+    record("end", ctx)
+
+
+def say(ctx: Context, text: str, **more: Any) -> None:
+    ctx.call("sendMessage", chat_id=ctx.chat_id, text=text, **more)
+
+
+def reach(step: str) -> None:
+    ctx, at = getattr(_here, "held", None) or (None, None)
+    if ctx and at == step:
+        record(f"at-{step}", ctx)
+        while not is_open("go"):
+            time.sleep(0.005)
+
+
+def is_open(gate: str) -> bool:
+    return Path(os.environ[GATES], gate).exists()
+
+
+def held(owner: type, name: str, before: str = "", after: str = "") -> None:
+    original: Callable[..., Any] = getattr(owner, name)
+
+    @wraps(original)
+    def through(*args: Any, **kwargs: Any) -> Any:
+        reach(before)
+        result = original(*args, **kwargs)
+        reach(after)
+        return result
+
+    setattr(owner, name, through)
+
+
+held(CallJournal, "begin", before="before_begin", after="after_begin")
+held(BotApi, "send", after="after_send")
+held(Calls, "call", after="after_record")

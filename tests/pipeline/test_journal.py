@@ -1,0 +1,101 @@
+"""Messages are counted where they arrive: whatever is killed or frozen, at each step of a call."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+from tasks.lanes.store import Store
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.pipeline import BOT_ID, Pipeline, message
+from tests.pipeline.process import Process
+from tests.pipeline.steps import STEPS
+from tests.poller.waiting import until
+
+#: Where the call is in flight, with what the second message's policy makes of it: how often it arrives.
+IN_FLIGHT = {("after_begin", "repeat"): 1, ("after_begin", "skip"): 0}
+IN_FLIGHT |= {("after_send", "repeat"): 2, ("after_send", "skip"): 1}
+CASES = [(step, "repeat") for step in STEPS] + [case for case in IN_FLIGHT if "skip" in case]
+
+
+def fall_children(pipeline: Pipeline, worker: Process) -> None:
+    """Each child that holds an update is killed; their worker goes on."""
+    for child in {event.pid for event in pipeline.history if event.what.startswith("at-")}:
+        os.kill(child, signal.SIGKILL)
+
+
+def fall_whole(pipeline: Pipeline, worker: Process) -> None:
+    """The worker is killed with all its processes, and another one goes on."""
+    worker.kill()
+    pipeline.worker("threads", len(CASES))
+
+
+def freeze(pipeline: Pipeline, worker: Process) -> None:
+    """The worker stands still for longer than its leases, another one does its work, and then it wakes and goes on."""
+    worker.signal(signal.SIGSTOP)
+    pipeline.worker("threads", len(CASES))
+    until(lambda: pipeline.count("settled") == len(CASES))
+    pipeline.open("go")
+    worker.signal(signal.SIGCONT)
+    worker.stop()
+
+
+@pytest.mark.parametrize(
+    ("pool", "blow"),
+    [
+        ("prefork", fall_children),
+        ("threads", fall_whole),
+        ("gevent", fall_whole),
+        ("prefork", freeze),
+        ("threads", freeze),
+    ],
+)
+def test_each_message_arrives_once_but_where_its_call_was_in_flight(
+    make_pipeline: MakePipeline, pool: str, blow: object
+) -> None:
+    # Given updates of three messages each, every one of them held at a step of its second one
+    pipeline = make_pipeline(BOT="tests.pipeline.steps:handle", LEASE_SECONDS=2)
+    pipeline.push(*(message(n, n, do=f"held:{step} {policy}:yes") for n, (step, policy) in enumerate(CASES, 1)))
+    pipeline.poller()
+    worker = pipeline.worker(pool, len(CASES))
+    until(lambda: sum(event.what.startswith("at-") for event in pipeline.history) == len(CASES))
+    # When the blow falls
+    blow(pipeline, worker)  # type: ignore[operator]
+    # Then all goes on, and every message has arrived as often as it should
+    pipeline.drained()
+    arrived = messages(pipeline)
+    for n, case in enumerate(CASES, 1):
+        assert (case, arrived[f"one #{n}"], arrived[f"two #{n}"], arrived[f"three #{n}"]) == (
+            case,
+            1,
+            IN_FLIGHT.get(case, 1),
+            1,
+        )
+    assert pipeline.count("uncertain") == len(IN_FLIGHT)
+    assert pipeline.leftovers() == []
+
+
+def messages(pipeline: Pipeline) -> Counter[str]:
+    """How often each text has arrived."""
+    return Counter(call["params"]["text"] for call in pipeline.simulator.calls("sendMessage") if call["ok"])
+
+
+def test_a_handler_that_failed_halfway_says_nothing_twice_also_after_its_burial(make_pipeline: MakePipeline) -> None:
+    # Given two updates that fail after their second message: one twice, the other until it is mended
+    pipeline = make_pipeline(BOT="tests.pipeline.steps:handle", RETRY_BACKOFF=0.01, MAX_ATTEMPTS=3)
+    _, buried = pipeline.push(message(1, 1, do="fails:2"), message(2, 2, do="fails:9"))
+    pipeline.poller()
+    pipeline.worker("prefork", 2)
+    pipeline.drained()
+    # Then the one has said everything once, and the other what it came to, before it was buried
+    assert pipeline.dead() == [f"{BOT_ID}:{buried}"]
+    assert messages(pipeline) == Counter(["one #1", "two #1", "three #1", "one #2", "two #2"])
+    # And when that is mended and replayed, it goes on from there
+    pipeline.open("mended")
+    assert Store(pipeline.redis).replay(f"{BOT_ID}:{buried}")
+    pipeline.drained()
+    assert messages(pipeline) == Counter(f"{which} #{n}" for which in ("one", "two", "three") for n in (1, 2))
+    assert pipeline.leftovers() == []
