@@ -11,6 +11,7 @@ from sandbox.simulator.faults import Faults
 from sandbox.simulator.polls import WEBHOOK_ACTIVE, WEBHOOK_SET, ConflictError, Gone, Polls, whole
 from sandbox.simulator.stream import StreamPlan, Update, run_stream
 from sandbox.simulator.updates import Updates
+from sandbox.simulator.webhook import USUAL_CONNECTIONS, Disorder, Webhook, webhook_from
 
 #: So many of the last calls are kept to be looked at.
 KEPT_CALLS = 200_000
@@ -33,12 +34,15 @@ class SimulatedBot:
         self.chats = Chats(self.me())
         self.answers = Answers()
         self.webhook: Params = {}
+        self.disorder = Disorder()
+        self._sending: Webhook | None = None
         self.calls: deque[dict[str, Any]] = deque(maxlen=KEPT_CALLS)
         self.calls_received = 0
         self.call_counts: Counter[str] = Counter()
 
     def reset(self) -> None:
         self.stop_stream()
+        self._end_sending()
         self.polls.wake()
         self._begin()
 
@@ -81,13 +85,24 @@ class SimulatedBot:
         return done
 
     def _set_webhook(self, params: Params) -> bool:
-        """The webhook is only remembered: nothing is delivered to it yet."""
+        """Any address is taken; the public server insists on https and on some ports."""
+        self._end_sending()
         self.webhook = params if params.get("url") else {}
         if str(params.get("drop_pending_updates", "")).lower() in {"true", "1"}:
             self.updates.forget_all()
         if self.webhook:
+            self.polls.allow(params.get("allowed_updates"))
             self.polls.terminate(WEBHOOK_SET)
+            self._sending = webhook_from(self.webhook, self._connections(), self.updates, self.disorder)
         return True
+
+    def _connections(self) -> int:
+        return whole(self.webhook, "max_connections", USUAL_CONNECTIONS)
+
+    def _end_sending(self) -> None:
+        if self._sending:
+            self._sending.end()
+            self._sending = None
 
     def _webhook_info(self) -> dict[str, Any]:
         info = {
@@ -96,7 +111,9 @@ class SimulatedBot:
             "pending_update_count": len(self.updates),
         }
         if self.webhook:
-            info |= {"max_connections": whole(self.webhook, "max_connections", 40), "ip_address": "127.0.0.1"}
+            info |= {"max_connections": self._connections(), "ip_address": "127.0.0.1"}
+        if self._sending and self._sending.last_error:
+            info["last_error_date"], info["last_error_message"] = self._sending.last_error
         if self.updates.allowed is not None:
             info["allowed_updates"] = self.updates.allowed
         return info
@@ -105,14 +122,23 @@ class SimulatedBot:
 
     def deliver(self, updates: list[Update]) -> list[int | None]:
         """New updates; gives their ids, None for those that were dropped."""
-        ids = [self.updates.add(update) for update in updates]
-        self.polls.wake()
-        return ids
+        return self._told_of([self.updates.add(update) for update in updates])
 
     def deliver_raw(self, bodies: list[Any]) -> list[int | None]:
-        ids = [self.updates.add_raw(body) for body in bodies]
+        return self._told_of([self.updates.add_raw(body) for body in bodies])
+
+    def _told_of(self, ids: list[int | None]) -> list[int | None]:
         self.polls.wake()
+        if self._sending:
+            for update_id, body in self.updates.newest(sum(update_id is not None for update_id in ids)):
+                self._sending.take(update_id, body)
         return ids
+
+    def disturb(self, disorder: Disorder) -> None:
+        """From now on, whatever the webhook."""
+        self.disorder = disorder
+        if self._sending:
+            self._sending.disturb(disorder)
 
     def start_stream(self, plan: StreamPlan) -> None:
         """In place of the one that runs, if any."""
@@ -136,5 +162,6 @@ class SimulatedBot:
             "calls": dict(self.call_counts),
             "answers": self.answers.summary(),
             "faults": self.faults.waiting(),
+            "webhook": self._sending.tally() if self._sending else {},
             "streaming": bool(self._streaming and not self._streaming.done()),
         }

@@ -49,6 +49,10 @@ class Simulator:
     def stop_stream(self) -> None:
         self._post("stream", {"stop": True})
 
+    def disturb(self, **disorder: Any) -> None:
+        """What comes by webhook comes late and twice; the fields are those of webhook.Disorder."""
+        self._post("webhook", disorder)
+
     def reset(self) -> None:
         self._post("reset", {})
 

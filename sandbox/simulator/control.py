@@ -16,6 +16,7 @@ from sandbox.simulator.bot import SimulatedBot
 from sandbox.simulator.faults import Fault
 from sandbox.simulator.replies import json_reply
 from sandbox.simulator.stream import StreamPlan
+from sandbox.simulator.webhook import Disorder
 
 WELCOME = """A Telegram Bot API that is not Telegram's: it runs on this machine and forgets everything when it ends.
 
@@ -25,6 +26,7 @@ GET  /control/answers   per chat, the numbers of the updates it was answered, in
 POST /control/updates   a list of updates; or {"raw": [...]}, given out as they are
 POST /control/faults    {"method": "getUpdates", "times": 3, "status": 502}, or a list of such
 POST /control/stream    {"chats": 10, "rate": 50, "total": 0, "seed": 0, "first_chat": 1001}; {"stop": true}
+POST /control/webhook   {"jitter_s": 0.05, "repeat": 0.1, "seed": 0}: how badly the way to a webhook behaves
 POST /control/reset     back to the beginning
 """
 
@@ -66,6 +68,11 @@ def set_stream(bot: SimulatedBot, body: Any) -> bool:
         bot.stop_stream()
         return False
     bot.start_stream(StreamPlan(**body))
+    return True
+
+
+def disturb(bot: SimulatedBot, body: Any) -> bool:
+    bot.disturb(Disorder(**body))
     return True
 
 
@@ -111,5 +118,6 @@ ROUTES = [
     _changing("/control/updates", add_updates),
     _changing("/control/faults", add_faults),
     _changing("/control/stream", set_stream),
+    _changing("/control/webhook", disturb),
     _changing("/control/reset", reset),
 ]

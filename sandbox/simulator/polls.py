@@ -59,7 +59,7 @@ class Polls:
         offset = whole(params, "offset", 0)
         limit = min(max(whole(params, "limit", MAX_LIMIT), 1), MAX_LIMIT)
         timeout_s: float = min(max(whole(params, "timeout", 0), 0), MAX_TIMEOUT_S)
-        self._allow(params.get("allowed_updates"))
+        self.allow(params.get("allowed_updates"))
         if self.quirks:
             limit, timeout_s = self._held_back(offset, limit, timeout_s)
         self.received += 1
@@ -69,7 +69,7 @@ class Polls:
             await self._wait(timeout_s, gone)
         return self._updates.oldest(limit)
 
-    def _allow(self, kinds: Any) -> None:
+    def allow(self, kinds: Any) -> None:
         """The last list set stays in force; what cannot be read changes nothing."""
         if isinstance(kinds, str):
             try:

@@ -82,6 +82,22 @@ class Updates:
             self._waiting.popleft()
         self.confirmed += count
 
+    def delivered(self, update_id: int) -> None:
+        """A webhook has taken it: forget it, wherever it stands."""
+        for place, (waiting, _) in enumerate(self._waiting):
+            if waiting == update_id:
+                del self._waiting[place]
+                self.confirmed += 1
+                return
+
+    def waiting(self) -> list[tuple[int, bytes]]:
+        """All of them, oldest first."""
+        return list(self._waiting)
+
+    def newest(self, count: int) -> list[tuple[int, bytes]]:
+        """The last ones that came, oldest first."""
+        return list(self._waiting)[len(self._waiting) - count :] if count else []
+
     def forget_all(self) -> None:
         self._forget(len(self._waiting))
 

@@ -2,7 +2,7 @@
 
 import pytest
 import requests
-from calling import Caller, text_update
+from calling import Caller, text_update, wait_until
 
 from sandbox.simulator import Simulator
 
@@ -133,11 +133,15 @@ def test_a_webhook_is_remembered(simulator: Simulator, bot: Caller) -> None:
     simulator.push(text_update())
     assert bot.result("getWebhookInfo") == none
     bot.result("setWebhook", url="https://example.org/hook", max_connections=7)
-    assert bot.result("getWebhookInfo") == {
+    wait_until(lambda: "last_error_date" in bot.result("getWebhookInfo"))
+    info = bot.result("getWebhookInfo")
+    assert info.pop("last_error_date") > 0
+    assert info == {
         **none,
         "url": "https://example.org/hook",
         "max_connections": 7,
         "ip_address": "127.0.0.1",
+        "last_error_message": "the simulator sends to this machine only",
     }
     bot.result("deleteWebhook", drop_pending_updates=True)
     assert bot.result("getWebhookInfo") == {**none, "pending_update_count": 0}
