@@ -27,6 +27,9 @@ def _guest_answer(opened: Anatomy, text: str, params: dict[str, Any]) -> dict[st
     if query is None:
         raise NoChatError("this guest_message has no guest_query_id, and a guest's chat takes nothing but its answer")
     content = {"message_text": text, **params}
+    policy = (
+        {"uncertain": content.pop("uncertain")} if "uncertain" in content else {}
+    )  # of the call, not of the message
     markup = {"reply_markup": content.pop("reply_markup")} if "reply_markup" in content else {}
     article = {"type": "article", "id": "reply", "title": text[:GUEST_TITLE_LENGTH], **markup}
-    return {"guest_query_id": query, "result": {**article, "input_message_content": content}}
+    return {**policy, "guest_query_id": query, "result": {**article, "input_message_content": content}}

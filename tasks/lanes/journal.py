@@ -51,8 +51,8 @@ class Journal:
         """Note that a call is about to be made: `what` is `<name>:<more>`. Gives besides the answers to what is asked
         along.
 
-        The same call may be begun again as long as it was not made. A Redis that is away is waited for while the lease
-        surely holds. Raises LeaseLost and RedisError.
+        The same call may be begun again as long as it was not made. A Redis that is away is waited for as long as a
+        lease. Raises LeaseLost and RedisError.
         """
         self._refuse_if_lost(what)
         asked_s = clock.now_s()
@@ -60,8 +60,6 @@ class Journal:
             script("begin"), begin_command(*self._lease, lease_ms=self._lease_ms, position=position, what=what)
         )
         answer, *answers = self._ask_after_the_ends(begin, *along)
-        if isinstance(answer, ResponseError):
-            raise answer
         begun = begin_answer(answer)
         if begun.noted is Noted.LOST:
             self._is_lost = True
@@ -107,8 +105,8 @@ class Journal:
         self._sure_from(asked_s)
 
     def ask(self, *asked: Asked) -> list[Any]:
-        """The answers. A Redis that is away is waited for while the lease surely holds. Raises RedisError."""
-        return insist(lambda: self._wires.ask(*asked), self._sure_until_s - clock.now_s())
+        """The answers. A Redis that is away is waited for as long as a lease. Raises RedisError."""
+        return insist(lambda: self._wires.ask(*asked), self._lanes.settler.lease_s)
 
     # -- inside
 
@@ -133,15 +131,24 @@ class Journal:
             self._ends.append(told)
 
     def _ask_after_the_ends(self, *asked: Asked, also_under_way: bool = False) -> list[Any]:
-        """The answers. What was told and perhaps never arrived goes before it."""
+        """The answers; what is asked after the first may be answered with an error. What was told and perhaps never
+        arrived goes before it.
+        """
         fates = {Fate.UNKNOWN, Fate.UNDER_WAY} if also_under_way else {Fate.UNKNOWN}
         with self._lock:
             again = [told for told in self._ends if told.fate in fates]
         if not asked and not again:
             return []
-        answers = self.ask(*(told.asked for told in again), *asked)
-        for told, answer in zip(again, answers, strict=False):
-            if isinstance(answer, ResponseError):
-                raise answer
+        ours = len(again) + min(len(asked), 1)
+
+        def step() -> list[Any]:
+            answers = self._wires.ask(*(told.asked for told in again), *asked)
+            for answer in answers[:ours]:
+                if isinstance(answer, ResponseError):  # a Redis that refuses is as good as away
+                    raise answer
+            return answers
+
+        answers = insist(step, self._lanes.settler.lease_s)
+        for told in again:
             told.fate = Fate.DONE
         return answers[len(again) :]
