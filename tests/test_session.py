@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from tasks import update as updates
 from tasks.bot import Bot, Context, SessionError
+from tasks.bot.loader import load_bot
 from tasks.bot.session import SessionPlan
 from tasks.bot.stored import Stored, UnsafeKeyError
 from tasks.lanes import Delivery, Lanes, LeaseLost, clock, install, keys
@@ -402,3 +403,16 @@ def test_an_adapter_keeps_bytes_of_its_own_in_the_same_step(take: Take, redis: R
     assert redis.get("session:1/chat:7") == b'{"n":1}'
     assert not redis.exists("session:1/chat:7/old")
     assert state_of(redis) == ""
+
+
+def test_a_coroutine_has_the_same_session(take: Take, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handle(ctx: Context) -> None:
+        ctx.session["n"] = 1
+        ctx.session = {**ctx.session, "m": 2}
+
+    monkeypatch.setitem(globals(), "coroutine", handle)
+    updates_bot = load_bot(f"{__name__}:coroutine")
+    ctx = take()
+    updates.run_bot(updates_bot, ctx)
+    updates.keep(ctx, delivery_of(ctx))
+    assert sessions(redis) == {"session:1/chat:7": {"n": 1, "m": 2}}

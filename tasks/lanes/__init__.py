@@ -11,6 +11,7 @@ whatever dies. Promises at least one run of each message; knows nothing of Teleg
 """
 
 from tasks.lanes.channel import FIRST_QUEUE_ARGUMENTS, QUEUE_ARGUMENTS
+from tasks.lanes.commands import Delete, Move, Set
 from tasks.lanes.delivery import Delivery
 from tasks.lanes.errors import LanesError, LeaseLost, Misconfigured, PublishRefused, ServerUnfit
 from tasks.lanes.install import Lanes, install
@@ -21,6 +22,7 @@ from tasks.lanes.task import LaneTask
 __all__ = [
     "FIRST_QUEUE_ARGUMENTS",
     "QUEUE_ARGUMENTS",
+    "Delete",
     "Delivery",
     "Journal",
     "LaneTask",
@@ -28,8 +30,10 @@ __all__ = [
     "LanesError",
     "LeaseLost",
     "Misconfigured",
+    "Move",
     "PublishRefused",
     "ServerUnfit",
+    "Set",
     "headers",
     "install",
 ]
