@@ -95,6 +95,16 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[max(rank, 1) - 1]
 
 
+def fullest(moments: Sequence[float], window: float) -> int:
+    """The most of these moments, in their order, that lie within one window."""
+    most, first = 0, 0
+    for last, moment in enumerate(moments):
+        while moment - moments[first] >= window:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
 #: The pool starts up before the first of these shares of a backlog is done; after the second its end is in sight.
 STEADY_FROM, STEADY_TO = 0.10, 0.95
 

@@ -21,6 +21,9 @@ class Scale:
     arrivals: dict[int, int]  # updates/s -> how many in a round
     hot: int
     stored: int
+    rates_cases: int
+    rates_rounds: int
+    rates_s: float  # how long each round of the rates lasts
 
 
 FULL = Scale(
@@ -32,6 +35,9 @@ FULL = Scale(
     arrivals={50: 120, 200: 300},
     hot=1_000,
     stored=10_000,
+    rates_cases=4,
+    rates_rounds=3,
+    rates_s=20.0,
 )
 
 QUICK = Scale(
@@ -43,4 +49,7 @@ QUICK = Scale(
     arrivals={200: 40},
     hot=100,
     stored=500,
+    rates_cases=1,
+    rates_rounds=1,
+    rates_s=0.5,
 )

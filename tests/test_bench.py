@@ -14,14 +14,14 @@ from typing import Any
 import orjson
 import pytest
 
-from bench.figures import Goal, Result, Side, Spread, percentile, ratios, steady_rate
+from bench.figures import Goal, Result, Side, Spread, fullest, percentile, ratios, steady_rate
 from bench.report import document, number, table
 from bench.scale import UPDATE_BYTES
 from bench.sides import lane_message
 from bench.updates import make_update, make_updates, stamp
 
 #: row -> its cases in a quick run
-CASES = {"throughput": 2, "intake": 2, "latency": 8, "hot-lane": 1, "memory": 1}
+CASES = {"throughput": 2, "intake": 2, "latency": 8, "hot-lane": 1, "memory": 1, "rates": 2}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,14 @@ def test_rounds_are_held_against_each_other_one_by_one(
 def test_a_machine_that_is_slow_for_one_round_does_not_change_the_ratio() -> None:
     result = Result("row", "case", "tasks/s", Side("lanes", [400, 40, 400]), Side("stock", [100, 10, 100]))
     assert result.ratio == Spread(4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("moments", "most"),
+    [([], 0), ([5], 1), ([0, 9, 10], 2), ([0, 9, 9.9, 20, 21, 22, 29.9, 30], 4), ([3, 3, 3], 3)],
+)
+def test_the_fullest_window_is_found(moments: list[float], most: int) -> None:
+    assert fullest(moments, window=10) == most
 
 
 @pytest.mark.parametrize(

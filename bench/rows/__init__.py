@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.figures import Result
-from bench.rows import hot_lane, intake, latency, memory, throughput
+from bench.rows import hot_lane, intake, latency, memory, rates, throughput
 from bench.stage import Stage
 
 ROWS: dict[str, Callable[[Stage], list[Result]]] = {
@@ -12,4 +12,5 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "latency": latency.run,
     "hot-lane": hot_lane.run,
     "memory": memory.run,
+    "rates": rates.run,
 }

@@ -53,8 +53,8 @@ def read(client: Redis) -> State:
             state[key] = {scope.decode() for scope in client.smembers(key)}
         elif kind == b"hash":
             found = client.hgetall(key)
-            state[key] = {field.decode(): round((int(at) - now) / MINUTE_US, 1) for field, at in found.items()}
-            assert left_ms * 1000 >= max(int(at) for at in found.values()) - now
+            state[key] = {field.decode(): round((float(at) - now) / MINUTE_US, 1) for field, at in found.items()}
+            assert left_ms * 1000 >= max(float(at) for at in found.values()) - now
         else:
             state[key] = round(left_ms / MINUTE_MS, 1)
     return state

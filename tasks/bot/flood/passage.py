@@ -44,7 +44,7 @@ class Passage:
         self._scope = scope_of(call.method, call.chat)
         self._keys = keys_of(run.gate.bot_id, self._scope)
         self._patience_s = run.gate.patience_s
-        self._has_slot = False
+        self.has_slot = False
         self._only_looked = False
         self._some_refused = False
 
@@ -54,7 +54,7 @@ class Passage:
         self._only_looked = self._run.replays and self._call.messages > 0
         command = ASK.command(
             self._keys,
-            cost=0 if self._has_slot or self._only_looked else self._call.messages,
+            cost=0 if self.has_slot or self._only_looked else self._call.messages,
             patience_us=max(0, round(self._patience_s * 1_000_000)),
             bot_us=apart.bot_us,
             slack_us=apart.slack_us,
@@ -74,7 +74,7 @@ class Passage:
         if not found.goes:
             return found
         self._run.replays = False
-        if self._only_looked and not self._has_slot and self._gate.rates.are_set:
+        if self._only_looked and not self.has_slot and self._gate.rates.are_set:
             return self.held(self._ask(*self.questions()))
         return None
 
@@ -84,7 +84,7 @@ class Passage:
 
     def wait(self, answer: Answer) -> None:
         """Returns when it is worth asking again. Raises ParkUpdate, TooManyRequests, LeaseLost."""
-        self._has_slot = False
+        self.has_slot = False
         waiting, reason = self._run.waiting, self._reason(answer)
         chosen = how(answer, patience_s=self._patience_s, left_s=waiting.left_s(), parks=waiting.parks)
         if chosen is How.REFUSED:
@@ -93,7 +93,7 @@ class Passage:
             waiting.park(reason, answer.wait_s, together=answer.what is What.BOT)
         self._patience_s -= answer.wait_s
         waiting.here(reason, answer.wait_s)
-        self._has_slot = answer.what is What.SLOT
+        self.has_slot = answer.what is What.SLOT
 
     def refused(self, error: TooManyRequests) -> Answer:
         """Telegram said 429: tells all workers. What this call has to wait for."""

@@ -1,0 +1,96 @@
+"""python -m bench.rate_app: one of several processes that send as much as the gate lets them.
+
+Each thread is a handler that calls again and again; a call that passed is written down with the moment of its slot, by
+Redis' clock. Nothing is sent anywhere. The argument is one JSON object (Plan); what was given is told at SIGTERM.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import orjson
+
+from tasks.bot.client import prepare
+from tasks.bot.flood import Gate, Rates, RunGate, Waiting
+from tasks.bot.parking import Parking, ParkUpdate
+from tasks.lanes.connect import connect
+
+BEGUN = "the first slot was given"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`rates` as Rates takes them; each thread calls one of the chats, again and again."""
+
+    url: str
+    grants: str
+    chats: list[int]
+    threads: int = 8
+    patience_s: float = 5.0
+    rates: dict[str, float] = field(default_factory=dict)
+
+    def text(self) -> str:
+        return orjson.dumps(asdict(self)).decode()
+
+
+class Nothing:
+    """What holds the run of a handler that is never disturbed."""
+
+    id = "bench"
+
+    def is_lost(self) -> bool:
+        return False
+
+
+def main() -> None:
+    plan = Plan(**orjson.loads(sys.argv[1]))
+    grants: list[tuple[int, int]] = []
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    for number in range(plan.threads):
+        Thread(target=_call, args=(plan, number, grants), daemon=True).start()
+    stop.wait()
+    Path(plan.grants).write_bytes(orjson.dumps(list(grants)))
+
+
+def _call(plan: Plan, number: int, grants: list[tuple[int, int]]) -> None:
+    gate = Gate("1", Rates(**plan.rates), plan.patience_s)
+    chat = plan.chats[number % len(plan.chats)]
+    with connect(plan.url) as client:
+
+        def ask(*asked: Any) -> list[Any]:
+            return [each.script.run(client, each.command) for each in asked]
+
+        while True:
+            if at_us := _slot(gate, chat, ask):
+                grants.append((at_us, chat))
+                if len(grants) == 1:
+                    print(BEGUN, flush=True)
+
+
+def _slot(gate: Gate, chat: int, ask: Any) -> int | None:
+    """When the call may go; None when its update was put off, and comes back after that."""
+    parking = Parking()
+    passage = RunGate(gate, Waiting(Nothing(), parking)).passage(prepare("sendMessage", {"chat_id": chat}), ask)
+    slot_us = 0
+    while True:
+        answers = ask(*passage.questions())
+        held = passage.held(answers)
+        if held is None:
+            return slot_us or int(answers[0][2])
+        try:
+            passage.wait(held)
+        except ParkUpdate:
+            time.sleep(parking.delay_s())
+            return None
+        slot_us = held.at_us if passage.has_slot else 0
+
+
+if __name__ == "__main__":
+    main()
