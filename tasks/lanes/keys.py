@@ -37,6 +37,8 @@ LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
 #: retried, parked, buried, replayed, expired, refused, repaired, held, late, uncertain
 COUNTS = "lanes:counts"
+#: hash: queue -> how many messages of it have been settled
+SETTLED = "lanes:settled"
 #: string: when the last sweep ran, ms
 SWEPT = "lanes:swept"
 # Besides: one list for each lane queue, under the queue's own name as kombu and Flower expect: ids of ready messages.

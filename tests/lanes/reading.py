@@ -33,6 +33,7 @@ def read(client: Redis) -> State:
         _FAMILIES[family][1](reading, name.removeprefix(family), value)
     for message_id, record in reading.records.items():
         reading.state.messages[message_id] = reading.message(message_id, record)
+    assert reading.settled_by_queue == reading.state.counts.get("settled", 0)
     return reading.state
 
 
@@ -42,6 +43,7 @@ class _Reading:
     def __init__(self, now_us: int) -> None:
         self.now_us = now_us
         self.state = State()
+        self.settled_by_queue = 0
         self.records: dict[str, dict[str, str]] = {}
         self.places: dict[tuple[str, str], float] = {}
 
@@ -102,6 +104,9 @@ class _Reading:
 
     def counts(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.counts = {text(name): int(n) for name, n in fields.items() if name != b"seq" and int(n)}
+
+    def settled(self, _: str, fields: dict[bytes, bytes]) -> None:
+        self.settled_by_queue = sum(map(int, fields.values()))
 
     def swept(self, _: str, at_ms: bytes) -> None:
         self.state.swept = -self.minutes_until(float(at_ms))
@@ -185,6 +190,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.BELL: (_elements, _Reading.bell),
     keys.SEEN: (_string, _Reading.seen),
     keys.COUNTS: (_fields, _Reading.counts),
+    keys.SETTLED: (_fields, _Reading.settled),
     keys.SWEPT: (_string, _Reading.swept),
     KEPT: (_string, _Reading.kept),
     "": (_elements, _Reading.queue),

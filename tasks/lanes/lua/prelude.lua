@@ -4,7 +4,7 @@
 local MESSAGE, BODY, ERRORS, JOURNAL = 'lanes:message:', 'lanes:body:', 'lanes:errors:', 'lanes:journal:'
 local LANE, BELL, SEEN = 'lanes:lane:', 'lanes:bell:', 'lanes:seen:'
 local LEASES, DELAYED, DEAD = 'lanes:leases', 'lanes:delayed', 'lanes:dead'
-local COUNTS, SWEPT, PENDING = 'lanes:counts', 'lanes:swept', 'lanes:pending:'
+local COUNTS, SWEPT, PENDING, SETTLED = 'lanes:counts', 'lanes:swept', 'lanes:pending:', 'lanes:settled'
 local HELD, GAP, LAST = 'lanes:held', 'lanes:gap:', 'lanes:last'
 
 local time = redis.call('TIME')
@@ -120,6 +120,7 @@ end
 local function settle(id, mine)
   redis.call('DEL', MESSAGE .. id, BODY .. id, ERRORS .. id, JOURNAL .. id)
   redis.call('ZREM', PENDING .. group_of(mine.queue), id)
+  redis.call('HINCRBY', SETTLED, mine.queue, 1)
   leave(id, mine.lanes)
 end
 

@@ -1,0 +1,10 @@
+"""`celery -A tasks lanes …`: see what waits in the lanes, mend what was buried, stop and go on.
+
+Promises sentences instead of tracebacks, plain text when piped, and to ask before anything is thrown away. Importing it
+reads no setting: every `celery` command does.
+"""
+
+from tasks.cli import status as status
+from tasks.cli.command import lanes
+
+__all__ = ["lanes"]

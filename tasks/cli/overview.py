@@ -1,0 +1,82 @@
+"""The state of the lanes in figures: for each bot, each of its queues, and the chats with the most waiting. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.lanes.looking import Record
+
+STATES = ("waiting", "ready", "leased", "delayed", "buried")
+#: So many of the chats are told.
+MOST_CHATS = 10
+
+
+@dataclass
+class Figures:
+    """Of a bot, or of one of its queues. `oldest_us`: when the oldest one was appended; None: nothing is there."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    oldest_us: int | None = None
+    #: Settled in a second, when two looks have been compared.
+    rate: float | None = None
+
+    @property
+    def backlog(self) -> int:
+        return sum(self.states.values()) - self.states["buried"]
+
+    def add(self, record: Record) -> None:
+        self.states[record.state] += 1
+        if record.state != "buried":
+            self.oldest_us = min(record.appended_us, self.oldest_us or record.appended_us)
+
+    def as_json(self, now_us: int) -> dict[str, Any]:
+        oldest_s = None if self.oldest_us is None else round((now_us - self.oldest_us) / 1e6, 3)
+        states = {state: self.states[state] for state in STATES}
+        return {"backlog": self.backlog, **states, "oldest_s": oldest_s, "rate": self.rate}
+
+
+@dataclass
+class Crowd:
+    """A lane with much in it. `first` is whom the others wait for."""
+
+    lane: str
+    waiting: int
+    first: Record
+    title: str = ""
+
+
+@dataclass
+class Overview:
+    """`uncounted`: of so many only the number is known, since there are too many to look at each."""
+
+    now_us: int
+    bots: dict[str, Figures]
+    queues: dict[str, dict[str, Figures]]
+    crowds: list[Crowd]
+    uncounted: int = 0
+
+
+def overview(
+    now_us: int, records: Iterable[Record], names: Mapping[str, str], queues: Iterable[tuple[str, str]]
+) -> Overview:
+    """`names` are those of the bots by their groups of queues; `queues` are (group, queue), told also when empty."""
+    bots = {name: Figures() for name in names.values()}
+    by_queue: dict[str, dict[str, Figures]] = {name: {} for name in bots}
+    for group, queue in queues:
+        by_queue[names.get(group, group)][queue] = Figures()
+    lanes: Counter[str] = Counter()
+    firsts: dict[str, Record] = {}
+    for record in records:
+        bot = names.get(record.group, record.group)
+        bots.setdefault(bot, Figures()).add(record)
+        by_queue.setdefault(bot, {}).setdefault(record.queue, Figures()).add(record)
+        if record.state != "buried":
+            for key in record.lanes:
+                lanes[key] += 1
+                if key not in firsts or record.appended_us < firsts[key].appended_us:
+                    firsts[key] = record
+    crowds = [Crowd(key, number - 1, firsts[key]) for key, number in lanes.most_common(MOST_CHATS) if number > 1]
+    return Overview(now_us, bots, by_queue, crowds)

@@ -1,0 +1,150 @@
+"""`lanes status`: what waits for which bot, in which queue and state, and for whom the others wait."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from tasks.cli.command import Lanes, command
+from tasks.cli.overview import STATES, Crowd, Figures, Overview, overview
+from tasks.cli.words import age, bar, number, table
+from tasks.lanes import looking
+
+#: More are not looked at one by one: a look must not take longer than anybody wants to wait for it.
+MOST_LOOKED_AT = 50_000
+#: Between two looks at what is settled.
+RATE_OVER_S = 1.0
+BAR = 20
+
+
+@command("status")
+@click.option("--watch", is_flag=True, help="Again and again, with bars; Ctrl-C ends it.")
+@click.option("--every", "every_s", type=click.FloatRange(0.2), default=2.0, show_default=True, help="With --watch, s.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line.")
+def status(lanes: Lanes, watch: bool, every_s: float, as_json: bool) -> None:
+    """What waits, runs and was buried, for each bot and queue; the chats with the most waiting, and why they wait."""
+    before = looking.settled(lanes.client)
+    pause_s = RATE_OVER_S
+    while True:
+        time.sleep(pause_s)
+        now = looking.settled(lanes.client)
+        seen = look(lanes)
+        add_rates(seen, before, now)
+        tell(lanes, seen, watch=watch, as_json=as_json)
+        if not watch:
+            return
+        before, pause_s = now, every_s
+
+
+def look(lanes: Lanes) -> Overview:
+    client = lanes.client
+    groups = sorted({*lanes.names, *looking.groups(client)})
+    ids: list[str] = []
+    uncounted = 0
+    for group in groups:
+        ids += looking.pending(client, group, max(MOST_LOOKED_AT - len(ids), 1))
+        uncounted += lanes.store.pending(group)
+    uncounted -= len(ids)
+    ids += list(looking.dead(client))[:MOST_LOOKED_AT]
+    seen = overview(looking.now_us(client), looking.records(client, ids), lanes.names, lanes.queues)
+    titles = looking.titles(client, [crowd.first.id for crowd in seen.crowds])
+    crowds = [replace(crowd, title=titles[crowd.first.id]) for crowd in seen.crowds]
+    return replace(seen, crowds=crowds, uncounted=uncounted)
+
+
+def add_rates(seen: Overview, before: looking.Settled, now: looking.Settled) -> None:
+    seconds = max(now.at_us - before.at_us, 1) / 1e6
+    for bot, queues in seen.queues.items():
+        for queue, figures in queues.items():
+            figures.rate = round((now.by_queue.get(queue, 0) - before.by_queue.get(queue, 0)) / seconds, 1)
+        seen.bots[bot].rate = round(sum(figures.rate or 0.0 for figures in queues.values()), 1)
+
+
+def tell(lanes: Lanes, seen: Overview, *, watch: bool, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_as_json(lanes, seen), indent=None if watch else 2))
+        return
+    live = watch and sys.stdout.isatty()
+    if live:
+        click.clear()
+    click.echo(figures_table(seen, bars=live))
+    if seen.uncounted:
+        click.echo(f"and {seen.uncounted:,} more that were not looked at one by one")
+    if seen.crowds:
+        click.echo()
+        click.echo(crowds_table(seen))
+
+
+def figures_table(seen: Overview, *, bars: bool) -> str:
+    """Queues in which nothing is are left out, unless there is nothing at all."""
+    most = max((figures.backlog for figures in seen.bots.values()), default=0) or 1
+    rows = []
+    for bot, total in seen.bots.items():
+        rows.append([bot, "", *_cells(seen, total), *([bar(total.backlog / most, BAR)] if bars else [])])
+        for queue, figures in seen.queues[bot].items():
+            if figures.backlog or figures.states["buried"] or figures.rate:
+                shown = [bar(figures.backlog / most, BAR)] if bars else []
+                rows.append(["", queue, *_cells(seen, figures), *shown])
+    head = ["bot", "queue", "backlog", *STATES, "oldest", "rate/s", *([""] if bars else [])]
+    return table(head, rows, left=(0, 1, len(head) - 1) if bars else (0, 1))
+
+
+def _cells(seen: Overview, figures: Figures) -> list[str]:
+    oldest_s = None if figures.oldest_us is None else (seen.now_us - figures.oldest_us) / 1e6
+    states = [number(figures.states[state]) for state in STATES]
+    return [number(figures.backlog), *states, age(oldest_s), number(figures.rate)]
+
+
+def crowds_table(seen: Overview) -> str:
+    rows = [[crowd.lane, number(crowd.waiting), f"{crowd.title}: {doing(crowd, seen.now_us)}"] for crowd in seen.crowds]
+    return table(["lane", "waiting", "for"], rows, left=(0, 2))
+
+
+def doing(crowd: Crowd, now_us: int) -> str:
+    """What the first update of a lane is doing, where, and since when."""
+    first = crowd.first
+    since = age((now_us - (first.moved_us or first.appended_us)) / 1e6)
+    again = f", attempt {first.attempt}" if first.attempt > 1 else ""
+    if first.state == "leased":
+        return f"runs on {worker_of(first.holder)} for {since}{again}"
+    if first.state == "delayed":
+        return f"put off {since} ago{again}"
+    if first.state == "ready":
+        return f"ready for {since}{again}"
+    return f"waits for another lane for {since}{again}"
+
+
+def worker_of(holder: str) -> str:
+    """`host:pid` of the main process of a worker."""
+    return ":".join(holder.split(":")[:2])
+
+
+def _as_json(lanes: Lanes, seen: Overview) -> dict[str, Any]:
+    bots = {
+        bot: {
+            **figures.as_json(seen.now_us),
+            "queues": {queue: each.as_json(seen.now_us) for queue, each in seen.queues[bot].items()},
+        }
+        for bot, figures in seen.bots.items()
+    }
+    lanes_ = [
+        {
+            "lane": crowd.lane,
+            "waiting": crowd.waiting,
+            "first": {
+                "id": crowd.first.id,
+                "title": crowd.title,
+                "state": crowd.first.state,
+                "worker": worker_of(crowd.first.holder) or None,
+                "since_s": round((seen.now_us - (crowd.first.moved_us or crowd.first.appended_us)) / 1e6, 3),
+                "attempt": crowd.first.attempt,
+            },
+        }
+        for crowd in seen.crowds
+    ]
+    return {"bots": bots, "lanes": lanes_, "not_looked_at": seen.uncounted}

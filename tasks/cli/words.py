@@ -1,0 +1,55 @@
+"""How figures are said: ages, numbers, tables, bars. Pure; colours only where a terminal shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+
+_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
+_BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+def age(seconds: float | None) -> str:
+    """`0.3 s`, `12 s`, `4 min`, `3 h`, `2 d`; a dash for none."""
+    if seconds is None:
+        return "–"
+    for size, unit in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0.0):.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def moment(at_ms: float) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def bar(share: float, width: int) -> str:
+    """A part of a whole, as a bar."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_BLOCKS[rest] if rest else "")).ljust(width)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """Columns of one width each; those that are named `left` begin at the left, the others end at the right."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    return "\n".join(
+        click.style(line, bold=True) if number == 0 else line
+        for number, line in enumerate(_line(row, widths, left) for row in (head, *rows))
+    )
+
+
+def _line(row: Sequence[str], widths: Sequence[int], left: Sequence[int]) -> str:
+    cells = [
+        text.ljust(width) if column in left else text.rjust(width)
+        for column, (text, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells).rstrip()
