@@ -1,0 +1,130 @@
+"""lanes status: each state where it belongs, who holds a chat up, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.cli import overview, status, words
+from tests.cli.conftest import Cli
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "RATE_OVER_S", 0.0)
+
+
+def some_of_everything(cli: Cli) -> None:
+    cli.bury("1:9", "1/chat:9")
+    for number in range(4):
+        cli.append(f"1:1{number}", "1/chat:7")
+    cli.append("1:20", "1/chat:8")
+    [_, (delayed, fence)] = cli.take(2)
+    cli.store.retry(delayed, fence, delay_ms=600_000, problem={"type": "E"})
+    cli.append("1:21", "1/chat:8")
+    cli.append("2:1", "2/chat:7", queue="help.0")
+
+
+def test_every_state_is_told_for_each_group_and_queue(cli: Cli) -> None:
+    some_of_everything(cli)
+    told = json.loads(cli.text("status", "--json"))
+    shop, help_ = told["bots"]["shop"], told["bots"]["help"]
+    assert {name: shop[name] for name in ("backlog", *overview.STATES)} == {
+        "backlog": 6,
+        "waiting": 4,
+        "ready": 0,
+        "leased": 1,
+        "delayed": 1,
+        "buried": 1,
+    }
+    assert shop["queues"].keys() == {"shop.0", "shop.1"}
+    assert (shop["queues"]["shop.1"]["backlog"], shop["queues"]["shop.1"]["oldest_s"]) == (0, None)
+    assert (help_["backlog"], help_["ready"], help_["buried"]) == (1, 1, 0)
+    assert 0 <= shop["oldest_s"] < 600
+
+
+def test_the_chats_with_the_most_waiting_are_told_with_whom_they_wait_for(cli: Cli) -> None:
+    some_of_everything(cli)
+    first, second = json.loads(cli.text("status", "--json"))["lanes"]
+    assert (first["lane"], first["waiting"], first["first"]["state"]) == ("1/chat:7", 3, "leased")
+    assert (first["first"]["worker"], first["first"]["attempt"]) == ("east:4711", 1)
+    assert first["first"]["title"] == "message, chat 7, update 1:10"
+    assert (second["lane"], second["waiting"], second["first"]["state"]) == ("1/chat:8", 1, "delayed")
+    assert second["first"]["attempt"] == 2
+    text = cli.text("status")
+    assert "1/chat:7        3  message, chat 7, update 1:10: runs on east:4711 for" in text
+    assert "message, chat 8, update 1:20: put off" in text
+
+
+def test_a_pipe_gets_plain_text_and_empty_queues_are_left_out(cli: Cli) -> None:
+    some_of_everything(cli)
+    text = cli.text("status")
+    assert "\x1b" not in text
+    assert "shop.0" in text
+    assert "shop.1" not in text
+
+
+def test_nothing_at_all_is_a_table_of_zeros(cli: Cli) -> None:
+    head, *bots = cli.said("status")
+    assert head.split() == ["bot", "queue", "backlog", *overview.STATES, "oldest", "rate/s"]
+    assert [line.split() for line in bots] == [[name, *"000000", "–", "0.0"] for name in ("shop", "help")]
+
+
+def test_what_nobody_declares_is_told_too(cli: Cli) -> None:
+    cli.append("3:1", queue="gone.4")
+    assert json.loads(cli.text("status", "--json"))["bots"]["gone"]["queues"]["gone.4"]["ready"] == 1
+
+
+def test_more_than_can_be_looked_at_is_told_as_a_number(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "MOST_LOOKED_AT", 3)
+    for number in range(8):
+        cli.append(f"1:{number}")
+    assert "and 5 more that were not looked at one by one" in cli.said("status")
+
+
+def test_a_rate_is_what_was_settled_between_two_looks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(8):
+        cli.append(f"1:{number}")
+
+    def settle(_: float) -> None:
+        cli.store.turn([], holder="east:4711:abcdef", lease_ms=1, room=0, settles=cli.take(8))
+
+    monkeypatch.setattr(status.time, "sleep", settle)
+    told = json.loads(cli.text("status", "--json"))["bots"]["shop"]
+    assert told["rate"] > 0
+    assert told["rate"] == told["queues"]["shop.0"]["rate"]
+
+
+def test_a_redis_that_is_away_is_a_sentence(cli: Cli) -> None:
+    cli.app.conf.broker_url = "redis://:hidden@127.0.0.1:1/0"
+    [line] = cli.said("status")
+    assert line.startswith("Redis (127.0.0.1:1) does not answer: ")
+    assert cli.code == 1
+
+
+def test_it_is_a_command_of_celery(tmp_path: Path, redis_url: str) -> None:
+    command = [sys.executable, "-m", "celery", "-A", "tasks", "lanes", "status"]
+    env = {**os.environ, "REDIS_URL": redis_url, "BOT_TOKEN": "1:A", "PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    assert (ran.stderr, ran.returncode) == ("", 0)
+    assert ran.stdout.splitlines()[1].split()[0] == "updates"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "–"), (0.04, "0.0 s"), (9.94, "9.9 s"), (119.4, "119 s"), (121.0, "2 min"), (7300.0, "2 h"), (2e5, "2 d")],
+)
+def test_ages(seconds: float | None, text: str) -> None:
+    assert words.age(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "    "), (1, "████"), (0.5, "██  "), (0.28, "█▏  "), (7, "████"), (-1, "    ")]
+)
+def test_bars(share: float, text: str) -> None:
+    assert words.bar(share, 4) == text
