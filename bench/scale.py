@@ -19,6 +19,7 @@ class Scale:
     steady_s: float  # how long a measured run of a throughput row shall take
     intake: dict[str, int]  # for each way in
     arrivals: dict[int, int]  # updates/s -> how many in a round
+    calls: int
     hot: int
     stored: int
     rates_cases: int
@@ -33,6 +34,7 @@ FULL = Scale(
     steady_s=3.0,
     intake={"lanes": 15_000, "stock": 3_000, "batched": 10_000},
     arrivals={50: 120, 200: 300},
+    calls=1_500,
     hot=1_000,
     stored=10_000,
     rates_cases=4,
@@ -47,6 +49,7 @@ QUICK = Scale(
     steady_s=0.2,
     intake={"lanes": 2_000, "stock": 400, "batched": 1_000},
     arrivals={200: 40},
+    calls=100,
     hot=100,
     stored=500,
     rates_cases=1,

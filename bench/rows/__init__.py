@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 from bench.figures import Result
-from bench.rows import hot_lane, intake, latency, memory, rates, throughput
+from bench.rows import calls, hot_lane, intake, latency, memory, rates, throughput
 from bench.stage import Stage
 
 ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "throughput": throughput.run,
     "intake": intake.run,
     "latency": latency.run,
+    "calls": calls.run,
     "hot-lane": hot_lane.run,
     "memory": memory.run,
     "rates": rates.run,

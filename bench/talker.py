@@ -1,0 +1,37 @@
+"""The bot of the calls row: says hello once for each update, and writes down how long that call took.
+
+`journaled` calls as every bot does; `bare` goes around journal and gate to the client behind them. The file is named by
+the environment variable BENCH_CALLS; each line is one call, milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any, cast
+
+from tasks.bot.calls import Calls
+from tasks.bot.context import Context
+
+CALLS = "BENCH_CALLS"
+
+
+def journaled(ctx: Context) -> None:
+    _say_hello(ctx, ctx.call)
+
+
+def bare(ctx: Context) -> None:
+    _say_hello(ctx, cast(Calls, ctx.api).api.call)
+
+
+def _say_hello(ctx: Context, call: Callable[..., Any]) -> None:
+    began_s = time.perf_counter()
+    call("sendMessage", chat_id=ctx.chat_id, text="hello")
+    os.write(_file(), f"{(time.perf_counter() - began_s) * 1000:.3f}\n".encode())
+
+
+@cache
+def _file() -> int:
+    return os.open(os.environ[CALLS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
