@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chaos import order, poison, recovery, talk
+from chaos import order, poison, recovery, talk, twice
 from chaos.offence import Offence
 from chaos.records import Evidence
 
@@ -36,7 +36,7 @@ class Verdict:
 def check(evidence: Evidence) -> Verdict:
     valid = [run for run in evidence.runs if not run.is_late]
     finished = order.finished(valid)
-    in_flight, otherwise = talk.sent_twice(evidence.effects, evidence.runs)
+    in_flight, otherwise = twice.sent_twice(evidence)
     return Verdict(
         offences={
             "lost": order.lost(evidence.expected, finished, evidence.buried),

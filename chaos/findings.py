@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.ledger import holds_in_folder
+from chaos.ledger import book_in
 from chaos.records import Blow, Evidence, effects_in, runs_in
 
 FILE, HISTORY, LEDGER = "findings.json", "history.jsonl", "ledger"
@@ -27,6 +27,7 @@ class Findings:
     sessions: dict[str, int] | None
     lease_s: float | None
     hung: list[str]
+    parts: dict[int, str]
     backlog: list[tuple[float, int]]
 
     def save(self, folder: Path) -> None:
@@ -41,15 +42,16 @@ def evidence(folder: Path) -> Evidence:
     """All that a run left behind."""
     found = load(folder)
     blows = [Blow(**{**blow, "pids": tuple(blow["pids"])}) for blow in found.blows]
-    holds = holds_in_folder(folder / LEDGER) if found.lease_s is None else None
+    book = book_in(folder / LEDGER) if found.lease_s is None else None
     with (folder / HISTORY).open() as lines:
-        runs = runs_in(map(json.loads, lines), blows, holds, found.lease_s or 0.0)
+        runs = runs_in(map(json.loads, lines), blows, book.holds if book else None, found.lease_s or 0.0)
     return Evidence(
         runs=runs,
         effects=effects_in(found.calls),
         blows=blows,
         expected=range(1, found.sent + 1),
         buried=None if found.buried is None else frozenset(found.buried),
-        holds=holds,
+        book=book,
         sessions=found.sessions,
+        parts={int(pid): name for pid, name in found.parts.items()},
     )

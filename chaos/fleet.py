@@ -21,12 +21,16 @@ STOP_WITHIN_S = 60.0
 
 @dataclass
 class Fleet:
-    """`commands` and `environments` are those of the parts, by name; logs go to files in `folder`."""
+    """`commands` and `environments` are those of the parts, by name; logs go to files in `folder`.
+
+    `started` names every main process there has been, by its id.
+    """
 
     commands: dict[str, list[str]]
     environments: dict[str, dict[str, str]]
     folder: Path
     hung: list[str] = field(default_factory=list)
+    started: dict[int, str] = field(default_factory=dict)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _stop_by_s: dict[str, float] = field(default_factory=dict)
 
@@ -35,6 +39,7 @@ class Fleet:
             self._processes[name] = subprocess.Popen(
                 self.commands[name], env=self.environments[name], stdout=log, stderr=log, start_new_session=True
             )
+        self.started[self._processes[name].pid] = name
 
     def tend(self) -> None:
         """Start again whatever has ended; kill what was told to stop and hangs."""

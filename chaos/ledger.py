@@ -1,4 +1,5 @@
-"""Who held which message, with which fence, from when until when: read from Redis' append-only file.
+"""Who held which message, with which fence, from when until when, and which calls were noted: read from Redis'
+append-only file.
 
 Redis writes down what every script changed, in the order it happened, and a fence is the time (µs) of the hand-out or
 the take-back that made it. So the file is the one witness that neither worker nor handler can argue with. Promises to
@@ -11,14 +12,15 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from tasks.lanes.keys import MESSAGE
+from tasks.lanes import keys
 
 FOREVER = float("inf")
 LOOK_EVERY_S = 0.2
+_MESSAGE, _JOURNAL = keys.MESSAGE.encode(), keys.JOURNAL.encode()
 
 
 @dataclass
@@ -42,27 +44,57 @@ class Hold:
 Holds = dict[tuple[int, str], Hold]
 
 
-def holds_in(commands: Iterable[list[bytes]]) -> Holds:
-    """Every hold, by update id and fence."""
-    holds: Holds = {}
-    current: dict[int, Hold] = {}
+@dataclass
+class Book:
+    """`holds`: every hand-out, by update and fence. `noted`: update, number of the call (from 0) and fence of each call
+    whose outcome Redis had.
+    """
+
+    holds: Holds = field(default_factory=dict)
+    noted: set[tuple[int, int, str]] = field(default_factory=set)
+
+
+def book_of(commands: Iterable[list[bytes]]) -> Book:
+    """All that these commands, in their order, say."""
+    book, current = Book(), dict[int, Hold]()
     for name, *arguments in commands:
-        if not arguments or not arguments[0].startswith(MESSAGE.encode()):
+        if not arguments:
             continue
-        update = int(arguments[0].rpartition(b":")[2])
-        if name.upper() in (b"DEL", b"UNLINK"):
-            current.pop(update, None)
-            continue
-        fields = dict(zip(arguments[1::2], arguments[2::2], strict=False)) if name.upper() == b"HSET" else {}
-        if b"fence" not in fields:
-            continue
-        fence = fields[b"fence"].decode()
-        if ended := current.pop(update, None):
-            ended.until_s = int(fence) / 1e6
-        if fields.get(b"state") == b"leased":
-            holder = fields.get(b"holder", b"").decode()
-            current[update] = holds[update, fence] = Hold(update, fence, holder)
-    return holds
+        key, verb = arguments[0], name.upper()
+        if key.startswith(_MESSAGE):
+            _moved(_update(key), verb, _fields(verb, arguments), current, book)
+        elif key.startswith(_JOURNAL) and verb == b"HSET":
+            _noted(_update(key), _fields(verb, arguments), book)
+    return book
+
+
+def _moved(update: int, verb: bytes, fields: dict[bytes, bytes], current: dict[int, Hold], book: Book) -> None:
+    if verb in (b"DEL", b"UNLINK"):
+        current.pop(update, None)
+    if b"fence" not in fields:
+        return
+    fence = fields[b"fence"].decode()
+    if ended := current.pop(update, None):
+        ended.until_s = int(fence) / 1e6
+    if fields.get(b"state") == b"leased":
+        holder = fields.get(b"holder", b"").decode()
+        current[update] = book.holds[update, fence] = Hold(update, fence, holder)
+
+
+def _noted(update: int, fields: dict[bytes, bytes], book: Book) -> None:
+    """Of the handler's own calls; a field is the place of one, from 1, its value `state fence what outcome`."""
+    for place, value in fields.items():
+        state, _, rest = value.partition(b" ")
+        if place.isdigit() and state == b"done":
+            book.noted.add((update, int(place) - 1, rest.partition(b" ")[0].decode()))
+
+
+def _update(key: bytes) -> int:
+    return int(key.rpartition(b":")[2])
+
+
+def _fields(verb: bytes, arguments: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(arguments[1::2], arguments[2::2], strict=False)) if verb == b"HSET" else {}
 
 
 def commands_in(file: BinaryIO) -> Iterator[list[bytes]]:
@@ -80,7 +112,7 @@ def commands_in(file: BinaryIO) -> Iterator[list[bytes]]:
         yield command
 
 
-def holds_in_folder(folder: Path) -> Holds:
+def book_in(folder: Path) -> Book:
     """What a Ledger kept there. Its files are numbered: appendonly.aof.7.incr.aof."""
 
     def commands() -> Iterator[list[bytes]]:
@@ -88,7 +120,7 @@ def holds_in_folder(folder: Path) -> Holds:
             with path.open("rb") as file:
                 yield from commands_in(file)
 
-    return holds_in(commands())
+    return book_of(commands())
 
 
 class Ledger(threading.Thread):

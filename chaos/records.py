@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos.ledger import FOREVER, Holds
+from chaos.ledger import FOREVER, Book, Holds
 
 Record = dict[str, Any]
 
@@ -22,6 +22,7 @@ class Call:
 
     number: int
     began_s: float
+    ended_s: float = FOREVER
     outcome: str = "died"
 
 
@@ -74,9 +75,10 @@ class Blow:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All there is to judge by. None is what a system does not have: dead letters, fences, sessions.
+    """All there is to judge by. None is what a system does not have: dead letters, a book, sessions.
 
-    `sessions`: how many updates each chat's session says it has seen, by the chat's key.
+    `sessions`: how many updates each chat's session says it has seen, by the chat's key. `parts`: the names of the main
+    processes, by their ids.
     """
 
     runs: Sequence[Run]
@@ -84,8 +86,13 @@ class Evidence:
     blows: Sequence[Blow]
     expected: Sequence[int]
     buried: frozenset[int] | None
-    holds: Holds | None
+    book: Book | None
     sessions: dict[str, int] | None
+    parts: dict[int, str]
+
+    @property
+    def holds(self) -> Holds | None:
+        return None if self.book is None else self.book.holds
 
 
 def runs_in(records: Iterable[Record], blows: Sequence[Blow], holds: Holds | None, lease_s: float) -> list[Run]:
@@ -123,11 +130,16 @@ def _went_on(run: Run, record: Record) -> None:
         case "call":
             run.calls[record["number"]] = Call(record["number"], record["at_s"])
         case "called":
-            run.calls[record["number"]].outcome = "answered"
+            _called(run, record, "answered")
         case "failed":
-            run.calls[record["number"]].outcome = "failed"
+            _called(run, record, "failed")
         case outcome:
             run.end_s, run.outcome = record["at_s"], outcome
+
+
+def _called(run: Run, record: Record, outcome: str) -> None:
+    call = run.calls[record["number"]]
+    call.ended_s, call.outcome = record["at_s"], outcome
 
 
 def effects_in(calls: Iterable[Record]) -> list[Effect]:

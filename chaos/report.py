@@ -27,12 +27,18 @@ def table(columns: Sequence[tuple[str, Evidence, Verdict]]) -> str:
 def _cells(evidence: Evidence, verdict: Verdict) -> dict[str, str]:
     return {
         "blows; updates": f"{len(evidence.blows)}; {len(evidence.expected):,}",
-        **{kind: str(len(offences)) for kind, offences in verdict.offences.items()},
+        **{kind: _count(kind, len(offences), evidence) for kind, offences in verdict.offences.items()},
         "sent twice, where a call was in flight at a blow": str(verdict.twice_in_flight),
         "finished more than once": str(verdict.duplicates),
         "started late, without effect": str(verdict.late_starts),
         "recovery after a kill, median; max": _recovery(verdict.recoveries_s),
     }
+
+
+def _count(kind: str, number: int, evidence: Evidence) -> str:
+    """A dash for what a system does not have."""
+    has = {"innocents buried": evidence.buried is not None, "sessions wrong": evidence.sessions is not None}
+    return str(number) if has.get(kind, True) else "–"
 
 
 def _recovery(times_s: Sequence[float]) -> str:

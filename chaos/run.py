@@ -77,6 +77,7 @@ class Chaos:
                 sessions=self.system.sessions(client) if self.system.sessions else None,
                 lease_s=self.system.lease_s,
                 hung=self.fleet.hung,
+                parts=self.fleet.started,
                 backlog=self.samples.backlog,
             ).save(self.folder)
 

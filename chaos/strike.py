@@ -82,8 +82,10 @@ class Striker:
         with suppress(RedisError), Redis(port=self.redis.port, socket_timeout=1.0) as client:
             match planned.what:
                 case "kill":
+                    began_s = time.monotonic()
                     self.redis.kill()
                     self.redis = start_server(self.folder, port=self.redis.port)
+                    return time.monotonic() - began_s
                 case "freeze":
                     frozen = self.redis.pid
                     os.kill(frozen, signal.SIGSTOP)

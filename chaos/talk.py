@@ -2,15 +2,14 @@
 
 A call is by a stale holder when its fence had been taken back before it arrived, or another run on one of its keys had
 already started. Promises to find such a call unless it came within ARRIVES_WITHIN_S of the moment it lost its right: so
-long may a call that was sent in time be on its way. A message sent twice is excused only by a run before it whose
-own call of that message had no answer: nobody can know whether it arrived.
+long may a call that was sent in time be on its way.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from chaos.offence import Offence
 from chaos.records import Effect, Evidence, Run
@@ -63,26 +62,3 @@ def _late(effect: Effect, run: Run, starts: dict[str, list[tuple[float, str, int
             if effect.at_s > next_s + ARRIVES_WITHIN_S:
                 return f"came after {update} had started on {key} at {next_s:.3f}"
     return None
-
-
-def sent_twice(effects: Sequence[Effect], runs: Sequence[Run]) -> tuple[list[Effect], list[Offence]]:
-    """What was sent beyond the first time: where a call was in flight at a blow, and without that excuse."""
-    by_name = {run.name: run for run in runs}
-    unknown = {
-        (run.update, call.number, run.name) for run in runs for call in run.calls.values() if call.outcome != "answered"
-    }
-    sent: dict[tuple[int, int], list[Effect]] = defaultdict(list)
-    in_flight: list[Effect] = []
-    otherwise: list[Offence] = []
-    for effect in sorted(effects, key=lambda effect: effect.at_s):
-        before = sent[effect.update, effect.number]
-        if before:
-            excused = any((each.update, each.number, each.run) in unknown for each in before)
-            if excused:
-                in_flight.append(effect)
-            else:
-                text = f"{effect.update}: its message {effect.number} came again at {effect.at_s:.3f}"
-                otherwise.append(Offence(text, (effect.update,)))
-        if effect.run in by_name:
-            before.append(effect)
-    return in_flight, otherwise

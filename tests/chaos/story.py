@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chaos.checker import Verdict, check
-from chaos.ledger import FOREVER, Hold, Holds
+from chaos.ledger import FOREVER, Book, Hold
 from chaos.records import Blow, Effect, Evidence, Record, runs_in
 
 #: Of a system without fences.
@@ -15,7 +15,7 @@ class Story:
 
     def __init__(self, *, fences: bool = True) -> None:
         self.records: list[Record] = []
-        self.holds: Holds | None = {} if fences else None
+        self.book = Book() if fences else None
         self.effects: list[Effect] = []
         self.blows: list[Blow] = []
         self.buried: set[int] = set()
@@ -34,6 +34,7 @@ class Story:
         taken_back_s: float = FOREVER,
         says: tuple[float, ...] = (),
         unanswered: bool = False,
+        noted: bool = False,
     ) -> Story:
         """Without `to_s` it never ends by itself. `says`: when Telegram receives its messages 0, 1, …"""
         self._runs += 1
@@ -43,6 +44,8 @@ class Story:
             self._write(name, update, "call", at_s, number=number)
             if not unanswered:
                 self._write(name, update, "called", at_s, number=number)
+            if noted and self.book and fence:
+                self.book.noted.add((update, number, fence))
             self.effects.append(Effect(at_s, update, number, name, fence))
         if to_s is not None:
             self._write(name, update, end, to_s)
@@ -50,6 +53,10 @@ class Story:
 
     def kills(self, pid: int, at_s: float) -> Story:
         self.blows.append(Blow(at_s, "kill_all", "prefork", 0.0, (pid,)))
+        return self
+
+    def strikes(self, what: str, whom: str, at_s: float, for_s: float = 0.0) -> Story:
+        self.blows.append(Blow(at_s, what, whom, for_s))
         return self
 
     def buries(self, *updates: int) -> Story:
@@ -63,13 +70,14 @@ class Story:
 
     def evidence(self, *expected: int) -> Evidence:
         return Evidence(
-            runs=runs_in(self.records, self.blows, self.holds, LEASE_S),
+            runs=runs_in(self.records, self.blows, self.book and self.book.holds, LEASE_S),
             effects=self.effects,
             blows=self.blows,
             expected=expected,
-            buried=None if self.holds is None else frozenset(self.buried),
-            holds=self.holds,
+            buried=None if self.book is None else frozenset(self.buried),
+            book=self.book,
             sessions=self.sessions,
+            parts={1: "prefork", 2: "threads"},
         )
 
     def judged(self, *expected: int) -> Verdict:
@@ -81,10 +89,10 @@ class Story:
         return {kind: len(offences) for kind, offences in found.items() if offences}
 
     def _handed_out(self, update: int, at_s: float, pid: int, taken_back_s: float) -> str | None:
-        if self.holds is None:
+        if self.book is None:
             return None
         fence = f"{at_s * 1e6:.0f}"
-        self.holds[update, fence] = Hold(update, fence, f"here:{pid}:1", taken_back_s)
+        self.book.holds[update, fence] = Hold(update, fence, f"here:{pid}:1", taken_back_s)
         return fence
 
     def _write(self, run: str, update: int, what: str, at_s: float, **more: object) -> None:

@@ -80,7 +80,7 @@ def test_a_lease_that_was_not_taken_back_excuses_nothing() -> None:
 def test_a_first_line_of_a_run_that_had_lost_its_lease_is_counted_and_no_offence() -> None:
     # Frozen between its look at the lease and its first line; 2 was handed out meanwhile.
     story = Story().run(1, 4.0, 5.0, pid=2).run(2, 5.0, 6.0, pid=2).run(1, 7.0, 7.1)
-    story.holds[1, "7000000"].until_s = 3.5  # type: ignore[index]
+    story.book.holds[1, "7000000"].until_s = 3.5  # type: ignore[union-attr]
 
     verdict = story.judged(1, 2)
 

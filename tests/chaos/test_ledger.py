@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from chaos.ledger import FOREVER, Ledger, commands_in, holds_in, holds_in_folder
+from chaos.ledger import FOREVER, Book, Ledger, book_in, book_of, commands_in
 from sandbox.server import Server, start_server
 from tasks.lanes.commands import NewMessage
 from tasks.lanes.store import Store
@@ -39,7 +39,7 @@ def test_every_hand_out_and_when_it_was_taken_back(server: Server, tmp_path: Pat
     server.kill()
 
     ledger.end()
-    holds = holds_in_folder(tmp_path / "ledger")
+    holds = book_in(tmp_path / "ledger").holds
 
     # Then the first hold ended before the second began, and nobody took anything from the others
     assert list(holds) == [(1, first.fence), (1, again.fence), (2, second.fence)]
@@ -62,4 +62,15 @@ def test_other_keys_and_other_fields_are_nobody_s_hold() -> None:
         [b"EXEC"],
     ]
 
-    assert holds_in(commands) == {}
+    assert book_of(commands) == Book()
+
+
+def test_the_outcomes_that_were_noted() -> None:
+    commands = [
+        [b"HSET", b"lanes:journal:1:5", b"1", b"begun 77 sendMessage:x "],
+        [b"HSET", b"lanes:journal:1:5", b"1", b"done 77 sendMessage:x {}"],
+        [b"HSET", b"lanes:journal:1:5", b"2", b"begun 77 sendMessage:y ", b"last", b"2"],
+        [b"HSET", b"lanes:journal:1:5", b"error1", b"done 77 sendMessage:z {}"],
+    ]
+
+    assert book_of(commands).noted == {(5, 0, "77")}

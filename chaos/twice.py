@@ -1,0 +1,56 @@
+"""Messages that Telegram received more than once, and whether anybody could have known: pure.
+
+A message sent again is excused where its outcome could not be known: the call before had no answer (its process died in
+it, its connection broke), or a blow met Redis, or the way there, before the outcome was noted. Promises that
+one sent again although its outcome was noted is found, whatever else happened.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from chaos.offence import Offence
+from chaos.records import Call, Effect, Evidence, Run
+
+#: What is told and not waited for has reached Redis by then, unless something keeps it.
+ARRIVES_WITHIN_S = 0.5
+#: Blows to a worker that keep what it says from Redis until its lease may be over.
+KEEP_FROM_REDIS = ("freeze", "cut_redis", "hole_redis")
+
+
+def sent_twice(evidence: Evidence) -> tuple[list[Effect], list[Offence]]:
+    """What was sent beyond the first time: where a call was in flight at a blow, and without that excuse."""
+    calls = {(run.name, call.number): (run, call) for run in evidence.runs for call in run.calls.values()}
+    sent: dict[tuple[int, int], list[Effect]] = defaultdict(list)
+    in_flight: list[Effect] = []
+    needless: list[Offence] = []
+    for effect in sorted(evidence.effects, key=lambda effect: effect.at_s):
+        before = sent[effect.update, effect.number]
+        if before and all(_was_in_flight(*calls[each.run or "", each.number], evidence) for each in before):
+            in_flight.append(effect)
+        elif before:
+            text = f"{effect.update}: its message {effect.number} came again at {effect.at_s:.3f}"
+            needless.append(Offence(text, (effect.update,)))
+        if (effect.run or "", effect.number) in calls:
+            before.append(effect)
+    return in_flight, needless
+
+
+def _was_in_flight(run: Run, call: Call, evidence: Evidence) -> bool:
+    book = evidence.book
+    if book is not None and (run.update, call.number, run.fence) in book.noted:
+        return False
+    if call.outcome != "answered":
+        return True
+    return book is not None and _was_struck(run, call, evidence)
+
+
+def _was_struck(run: Run, call: Call, evidence: Evidence) -> bool:
+    """Whether something kept what its worker told Redis of this call."""
+    hold = (evidence.holds or {}).get((run.update, run.fence or ""))
+    part = evidence.parts.get(hold.pid) if hold else None
+    return any(
+        blow.at_s <= call.ended_s + ARRIVES_WITHIN_S and blow.at_s + blow.for_s >= call.began_s
+        for blow in evidence.blows
+        if blow.whom == "redis" or (blow.whom == part and blow.what in KEEP_FROM_REDIS)
+    )

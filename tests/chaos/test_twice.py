@@ -1,0 +1,59 @@
+"""The judge must tell a message that was sent twice because nobody could know, from one sent twice without need."""
+
+import pytest
+
+from tests.chaos.story import Story
+
+NEEDLESS = "sent twice without need"
+
+
+def told_twice(*, unanswered: bool = False, noted: bool = False) -> Story:
+    """The worker prefork dies after its call at 0.4 s; threads makes it again."""
+    story = Story().run(1, 0.0, taken_back_s=3.5, says=(0.4,), unanswered=unanswered, noted=noted)
+    return story.kills(1, 2.0).run(1, 4.0, 5.0, pid=2, says=(4.5,))
+
+
+def counted(story: Story) -> tuple[int, int]:
+    verdict = story.judged(1)
+    return verdict.twice_in_flight, len(verdict.offences[NEEDLESS])
+
+
+def test_a_call_without_an_answer_may_be_made_again() -> None:
+    assert counted(told_twice(unanswered=True)) == (1, 0)
+
+
+def test_a_call_with_an_answer_may_not() -> None:
+    assert counted(told_twice()) == (0, 1)
+
+
+@pytest.mark.parametrize("blow", [("cut_redis", "prefork"), ("freeze", "prefork"), ("freeze", "redis")])
+def test_unless_a_blow_kept_the_answer_from_redis(blow: tuple[str, str]) -> None:
+    assert counted(told_twice().strikes(*blow, at_s=0.3, for_s=2.0)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("what", "whom", "at_s"),
+    [("hole_redis", "threads", 0.3), ("hole_telegram", "prefork", 0.3), ("hole_redis", "prefork", 1.0)],
+)
+def test_a_blow_elsewhere_or_later_is_no_excuse(what: str, whom: str, at_s: float) -> None:
+    assert counted(told_twice().strikes(what, whom, at_s, for_s=0.5)) == (0, 1)
+
+
+@pytest.mark.parametrize("unanswered", [True, False])
+def test_nothing_excuses_one_whose_outcome_redis_had(unanswered: bool) -> None:
+    story = told_twice(unanswered=unanswered, noted=True).strikes("cut_redis", "prefork", 0.3)
+
+    assert counted(story) == (0, 1)
+
+
+def test_without_a_journal_every_answered_call_that_is_made_again_counts() -> None:
+    story = Story(fences=False).run(1, 0.0, says=(0.4,)).strikes("cut_redis", "prefork", 0.4).kills(1, 0.5)
+
+    assert counted(story.run(1, 20.0, 21.0, pid=2, says=(20.5,))) == (0, 1)
+
+
+def test_the_same_message_of_two_updates_is_two_messages() -> None:
+    verdict = Story().run(1, 0.0, 1.0, says=(0.5, 0.6)).run(2, 1.0, 2.0, says=(1.5, 1.6)).judged(1, 2)
+
+    assert verdict.is_clean
+    assert verdict.twice_in_flight == 0
