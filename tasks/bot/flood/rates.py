@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,17 +27,17 @@ class Rates:
 
     def apart(self, chat: int | str | None) -> Apart:
         bot_us, chat_us = _apart_us(self.per_bot, 1), _apart_us(self.per_chat, 1)
-        group_us = _apart_us(self.per_group, 60) if is_group(chat) else 0.0
-        return Apart(bot_us, max(0.0, SLACK_S * 1_000_000 - bot_us), chat_us, group_us)
+        group_us = _apart_us(self.per_group, 60) if is_group(chat) else 0
+        return Apart(bot_us, max(0, round(SLACK_S * 1_000_000) - bot_us), chat_us, group_us)
 
 
 class Apart(NamedTuple):
     """The times between two messages to one chat, as the script `ask` wants them; 0: no such limit."""
 
-    bot_us: float
-    slack_us: float
-    chat_us: float
-    group_us: float
+    bot_us: int
+    slack_us: int
+    chat_us: int
+    group_us: int
 
 
 def is_group(chat: int | str | None) -> bool:
@@ -44,6 +45,6 @@ def is_group(chat: int | str | None) -> bool:
     return not str(chat).isdecimal() if chat is not None else False
 
 
-def _apart_us(limit: float | None, period_s: float) -> float:
-    """The time between two messages that come evenly; 0: no limit."""
-    return period_s * 1_000_000 / limit if limit else 0.0
+def _apart_us(limit: float | None, period_s: float) -> int:
+    """The time between two messages that come evenly, rather a little longer; 0: no limit."""
+    return math.ceil(period_s * 1_000_000 / limit) if limit else 0

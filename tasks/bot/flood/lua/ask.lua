@@ -27,7 +27,7 @@ end
 local function take(key, field, each_us, from_us)
   if each_us == 0 then return end
   local next_us = from_us + cost * each_us
-  redis.call('HSET', key, field, string.format('%.2f', next_us))
+  redis.call('HSET', key, field, string.format('%.0f', next_us))
   local ms = math.ceil((next_us - now_us) / 1000) + 1000
   if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, ms) end
 end
