@@ -7,6 +7,7 @@ says the seed, and the shortest excerpt that shows it.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ from chaos.systems import LANES, RECIPE, System
 
 def main() -> int:
     arguments = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # nothing that was started outlives us
     systems = [LANES, RECIPE] if arguments.both else [RECIPE if arguments.recipe else LANES]
     with tempfile.TemporaryDirectory(prefix="chaos-") as scratch:
         keep = arguments.judge or arguments.keep or Path(scratch)

@@ -79,7 +79,7 @@ LANES = System(
     buried=_dead_letters,
     sessions=_sessions,
     lease_s=None,
-    calm_within_s=180.0,
+    calm_within_s=600.0,
 )
 
 #: By chat alone: a queue can keep one order only. It is never calm again once an update has killed its worker.
