@@ -4,6 +4,7 @@ Promises sentences instead of tracebacks, plain text when piped, and to ask befo
 reads no setting: every `celery` command does.
 """
 
+from tasks.cli import dead as dead
 from tasks.cli import status as status
 from tasks.cli.command import lanes
 

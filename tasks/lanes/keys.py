@@ -35,7 +35,7 @@ GAP = "lanes:gap:"
 #: hash: scope -> the highest number that has lined up
 LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
-#: retried, parked, buried, replayed, expired, refused, repaired, held, late, uncertain
+#: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain
 COUNTS = "lanes:counts"
 #: hash: queue -> how many messages of it have been settled
 SETTLED = "lanes:settled"

@@ -128,6 +128,10 @@ class Store:
         """Put a buried message at the end of its lanes; False when no such message is buried."""
         return bool(self._run("replay", id=message_id))
 
+    def drop(self, message_id: str) -> bool:
+        """Throw a buried message away; False when no such message is buried."""
+        return bool(self._run("drop", id=message_id))
+
     def purge(self, queue: str) -> int:
         """Bury what is ready in a queue, and what becomes ready by that; returns how many were buried."""
         problem = problem_json({"type": "Purged", "message": f"queue {queue} was purged"})

@@ -144,6 +144,10 @@ class Model:
         item.died, item.failed, item.errors = 0, 0, ()
         self.counts["replayed"] += 1
 
+    def drop(self, item: Item) -> None:
+        del self.items[item.id]
+        self.counts["dropped"] += 1
+
     def purge(self, queue: str) -> int:
         """How many were buried: what is ready, and what becomes ready by that."""
         purged = 0

@@ -68,6 +68,23 @@ def test_only_what_is_buried_is_replayed(client: Redis, store: Store, given: sto
     assert read(client) == state
 
 
+def test_drop_leaves_nothing_but_that_it_was_seen(client: Redis, store: Store) -> None:
+    others = [buried(B, "a"), leased(C, "a")]
+    seed(client, standing(buried(A, "a", died=2), *others, seen={"1:0": [10]}))
+    assert [store.drop(A), store.drop(A), store.drop("gone")] == [True, False, False]
+    assert read(client) == standing(*others, seen={"1:0": [10]}, counts={"dropped": 1})
+
+
+@pytest.mark.parametrize(
+    "given", [waiting(A, "a"), ready(A, "a"), leased(A, "a"), delayed(A, "a")], ids=lambda message: message.state
+)
+def test_only_what_is_buried_is_dropped(client: Redis, store: Store, given: stores.NewMessage) -> None:
+    state = standing(given)  # type: ignore[arg-type]
+    seed(client, state)
+    assert store.drop(A) is False
+    assert read(client) == state
+
+
 def test_a_second_replay_does_nothing(client: Redis, store: Store) -> None:
     seed(client, standing(buried(A, "a")))
     assert [store.replay(A), store.replay(A)] == [True, False]

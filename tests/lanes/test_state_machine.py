@@ -276,6 +276,16 @@ class Lanes(RuleBasedStateMachine):
             self.model.replay(item)
         self.compare()
 
+    @precondition(lambda self: self.model.items)
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        item = self.draw(data, self.model.in_state("buried") or self.model.in_order())
+        assert self.store.drop(item.id) == (item.state == "buried")
+        if item.state == "buried":
+            self.model.drop(item)
+            self.appended.remove(item.id)
+        self.compare()
+
     @rule(queue=st.sampled_from(QUEUES))
     def purge(self, queue: str) -> None:
         assert self.store.purge(queue) == self.model.purge(queue)

@@ -1,0 +1,12 @@
+-- drop: throw a buried message away. It is remembered as seen, so that it does not come in again.
+-- KEYS  none
+-- ARGV  id
+-- Returns 1, or 0 when no such message is buried
+local id = unpack(ARGV, 1, 1)
+
+even_when_full()
+if redis.call('HGET', MESSAGE .. id, 'state') ~= 'buried' then return 0 end
+redis.call('DEL', MESSAGE .. id, BODY .. id, ERRORS .. id, JOURNAL .. id)
+redis.call('ZREM', DEAD, id)
+count('dropped', 1)
+return 1

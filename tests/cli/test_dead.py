@@ -1,0 +1,142 @@
+"""lanes dead: list, show, replay and drop what was buried."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tasks.cli import dead
+from tasks.cli.chosen import is_of_chat
+from tasks.lanes import looking
+from tests.cli.conftest import Cli
+
+UPDATE = {"update_id": 5, "message": {"text": "buy 3 of it"}}
+
+
+@pytest.fixture
+def three(cli: Cli) -> Cli:
+    """Buried in another order than they came: 1:11 of chat 7 last."""
+    cli.append("1:11", "1/chat:7", update=UPDATE)
+    [(_, fence)] = cli.take()
+    cli.bury("1:12", "1/chat:8", problem="KeyError")
+    cli.bury("2:13", "2/chat:7", queue="help.0")
+    for attempt, message in ((4, "not yet"), (5, "a long story " * 20)):
+        problem = {
+            "type": "ValueError",
+            "message": message,
+            "attempt": attempt,
+            "traceback": f"Traceback\n  at {attempt}\n",
+        }
+        if attempt == 5:
+            cli.store.bury("1:11", fence, problem)
+        else:
+            cli.client.rpush("lanes:errors:1:11", json.dumps({"at_ms": 0, **problem}))
+    return cli
+
+
+def test_the_list_tells_each_with_its_last_error(three: Cli) -> None:
+    head, *lines = three.said("dead", "list")
+    assert head.split() == ["id", "buried", "update", "error"]
+    assert [line.split()[0] for line in lines] == ["1:12", "2:13", "1:11"]
+    assert "message, chat 8, update 1:12  KeyError: 1:12 went wrong" in lines[0]
+    assert lines[2].endswith("ValueError: a long story a long story a long story a long s…")
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        (["--chat", "7"], ["2:13", "1:11"]),
+        (["--chat", "7", "--bot", "shop"], ["1:11"]),
+        (["--bot", "help"], ["2:13"]),
+        (["--chat", "2/chat:7"], ["2:13"]),
+        (["--limit", "1"], ["1:11"]),
+    ],
+)
+def test_the_list_is_cut_down(three: Cli, options: list[str], ids: list[str]) -> None:
+    told = [json.loads(line) for line in three.said("dead", "list", "--json", *options)]
+    assert [each["id"] for each in told] == ids
+
+
+def test_a_bot_that_is_not_there_is_told_with_those_that_are(three: Cli) -> None:
+    assert three.said("dead", "list", "--bot", "shopp") == ["--bot shopp: there are shop, help"]
+    assert three.code == 1
+
+
+def test_an_empty_list_says_so(cli: Cli) -> None:
+    assert cli.said("dead", "list") == ["nothing is buried"]
+    assert cli.said("dead", "list", "--chat", "7") == ["nothing of it is buried"]
+    assert cli.said("dead", "list", "--json") == []
+    assert cli.said("dead", "replay", "--all") == ["nothing is buried"]
+    assert cli.code == 0
+
+
+def test_one_is_shown_with_all_its_errors_and_what_telegram_sent(three: Cli) -> None:
+    text = three.text("dead", "show", "1:11")
+    assert text.index("ValueError: not yet\nTraceback\n  at 4") < text.index("ValueError: a long story")
+    assert "lanes 1/chat:7" in text
+    assert json.loads(text[text.index("\n{") :]) == UPDATE
+    told = json.loads(three.text("dead", "show", "1:11", "--json"))
+    assert (told["update"], len(told["errors"]), told["lanes"]) == (UPDATE, 2, ["1/chat:7"])
+
+
+@pytest.mark.parametrize("verb", ["show", "replay", "drop"])
+def test_what_is_not_buried_is_said(three: Cli, verb: str) -> None:
+    three.append("1:14")
+    assert three.said("dead", verb, "1:14") == ["1:14 is not buried: it is ready"]
+    assert three.said("dead", verb, "1:99")[0].startswith("1:99 is not buried: there is no such message")
+    assert three.code == 1
+
+
+def test_all_are_replayed_in_the_order_in_which_they_came(three: Cli) -> None:
+    three.bury("1:15", "1/chat:7")
+    assert three.said("dead", "replay", "--all", "--chat", "7", "--bot", "shop") == ["replayed 2 updates"]
+    ids, _ = looking.in_lane(three.client, "1/chat:7", 10)
+    assert ids == ["1:11", "1:15"]
+    assert list(looking.dead(three.client)) == ["1:12", "2:13"]
+    # And some by their ids
+    assert three.said("dead", "replay", "2:13", "1:12", "2:13") == ["replayed 2 updates"]
+    assert looking.dead(three.client) == {}
+
+
+def test_nothing_is_dropped_before_somebody_said_yes(three: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given nobody to ask
+    assert three.said("dead", "drop", "--all") == ["Throw 3 updates away? There is nobody to ask: say --yes"]
+    # When somebody is there
+    monkeypatch.setattr(dead, "_ask", lambda question: dead.click.confirm(question, abort=True))
+    assert three.text("dead", "drop", "1:11", answer="n\n").endswith("[y/N]: n\nAborted!\n")
+    assert (three.code, len(looking.dead(three.client))) == (1, 3)
+    # Then it is done when the answer is yes
+    assert three.text("dead", "drop", "1:11", answer="y\n").endswith("dropped 1 update\n")
+    assert three.said("dead", "drop", "--all", "--yes") == ["dropped 2 updates"]
+    assert looking.dead(three.client) == {}
+
+
+@pytest.mark.parametrize("arguments", [[], ["1:11", "--all"], ["1:11", "--chat", "7"]])
+def test_it_must_be_clear_which_are_meant(three: Cli, arguments: list[str]) -> None:
+    assert "say which" in three.text("dead", "drop", *arguments) or "go with --all" in three.text(
+        "dead", "drop", *arguments
+    )
+    assert three.code == 2
+
+
+@pytest.mark.parametrize(
+    ("lane", "chat", "is_it"),
+    [
+        ("1/chat:7", "7", True),
+        ("1/chat:77", "7", False),
+        ("1/chat:-1007", "-1007", True),
+        ("1/topic:7:3", "7", True),
+        ("1/topic:3:7", "7", False),
+        ("1/business:c0:7", "7", True),
+        ("1/guest:7", "7", True),
+        ("1/user:7", "7", True),
+        ("1/user:7", "chat:7", False),
+        ("1/chat:7", "chat:7", True),
+        ("1/chat:7", "1/chat:7", True),
+        ("2/chat:7", "1/chat:7", False),
+        ("own key", "own key", True),
+    ],
+)
+def test_which_lanes_are_of_a_chat(lane: str, chat: str, is_it: bool) -> None:
+    assert is_of_chat(lane, chat) == is_it
