@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from celery import Celery
 from redis import Redis
 
+from sandbox.server import start_server
 from tasks.bot.calls import Calls, calls_of, fingerprint
 from tasks.bot.client import BotApi, prepare
 from tasks.bot.errors import BadRequest, BotApiError, ChatMigrated, NetworkError, ServerError, TooManyRequests
@@ -62,14 +64,15 @@ def lanes(redis_url: str) -> Iterator[Lanes]:
 def run(lanes: Lanes, api: BotApi) -> Callable[..., Run]:
     """Begins the next run of the update."""
 
-    def begin(uncertain: str = "repeat") -> Run:
-        [leased] = lanes.store.turn(["q"], holder="test", lease_ms=LEASE_MS, room=1).leased
-        [held] = lanes.settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
-        lanes.settler.claim(held.tag, starts=True)
-        delivery = Delivery(lanes, held.tag, held.deadline_s, failed=leased.failed, died=leased.died)
-        return Run(lanes, delivery, calls_of(api, delivery, uncertain))  # type: ignore[arg-type]
+    return lambda uncertain="repeat": begin_run(lanes, api, uncertain)
 
-    return begin
+
+def begin_run(lanes: Lanes, api: BotApi, uncertain: str = "repeat") -> Run:
+    [leased] = lanes.store.turn(["q"], holder="test", lease_ms=LEASE_MS, room=1).leased
+    [held] = lanes.settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
+    lanes.settler.claim(held.tag, starts=True)
+    delivery = Delivery(lanes, held.tag, held.deadline_s, failed=leased.failed, died=leased.died)
+    return Run(lanes, delivery, calls_of(api, delivery, uncertain))  # type: ignore[arg-type]
 
 
 class Run:
@@ -426,6 +429,45 @@ def test_an_end_that_redis_refused_is_told_again(web: Server, run: Any, redis: R
     first.delivery.journal.end("1", "sendMessage:x", Kind.DONE)
     first.fails()
     assert redis.hget(keys.journal(ID), "1").split()[0] == b"done"
+
+
+def test_a_call_waits_for_a_redis_that_restarts(
+    web: Server, api: BotApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a run with a call, on a Redis of its own
+    server = start_server(tmp_path)
+    with Celery("test", broker=server.url, set_as_current=False) as app:
+        lanes = install(app)
+        lanes.store.append([NewMessage(ID, "q", "{}", ["1/chat:7"])])
+        only = begin_run(lanes, api)
+        only.call("a")
+        # When it is killed, and comes back while the handler calls
+        server.kill()
+        with ThreadPoolExecutor(1) as meanwhile:
+            restarted = meanwhile.submit(start_server, tmp_path, port=server.port)
+            only.call("b")
+        with restarted.result():
+            # Then nothing was forgotten
+            only.fails()
+            again = begin_run(lanes, api)
+            for text in "abc":
+                again.call(text)
+    assert texts(web) == ["a", "b", "c"]
+
+
+def test_threads_of_a_handler_share_the_journal(web: Server, run: Any) -> None:
+    # Given a run whose threads make many calls at once
+    def call_all(one: Run) -> None:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda _: one.call("a"), range(64)))
+
+    first = run()
+    call_all(first)
+    first.fails()
+    # When the update runs again
+    call_all(run())
+    # Then each was made once
+    assert texts(web) == ["a"] * 64
 
 
 def test_without_a_lane_every_call_is_made(web: Server, api: BotApi) -> None:

@@ -1,8 +1,9 @@
 """A bot of three messages for each update, which can be held at each step of its second one, in its first run.
 
 Promises that what is held stands exactly there: the product's own functions are wrapped here, in the worker's process,
-and wait before or after. A text holds `#<n>` and orders: `held:<step>`, `skip:yes` (the call's own policy), and
-`fails:<until>` (after the second message, as long as the gate `mended` is closed and ctx.attempt is not above it).
+and wait before or after. A text holds `#<n>` and orders: `held:<step>`, `uncertain:<policy>` (of that call alone),
+`deaf:yes` (the bot swallows every error), and `fails:<until>` (after the second message, while the gate `mended` is
+closed and ctx.attempt is not above it).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,6 @@ from tasks.bot.context import Context
 from tasks.bot.journal import CallJournal
 from tests.pipeline.bots import GATES, record
 
-#: In their order. Between the second and the fourth nobody but Telegram knows whether the call was made.
-STEPS = ("before_begin", "after_begin", "after_send", "after_record", "before_ack")
-
 _here = threading.local()
 
 
@@ -34,12 +33,14 @@ def handle(ctx: Context) -> None:
     record("start", ctx)
     say(ctx, f"one {name}")
     _here.held = (ctx, orders.get("held")) if ctx.attempt == 1 else None
-    say(ctx, f"two {name}", **({"uncertain": "skip"} if "skip" in orders else {}))
+    with suppress(Exception if "deaf" in orders else ()):
+        say(ctx, f"two {name}", uncertain=orders.get("uncertain"))
     if ctx.attempt <= int(orders.get("fails", 0)) and not is_open("mended"):
         raise RuntimeError(f"attempt {ctx.attempt}")
     reach("before_ack")
     _here.held = None
-    say(ctx, f"three {name}")
+    with suppress(Exception if "deaf" in orders else ()):
+        say(ctx, f"three {name}")
     record("end", ctx)
 
 
@@ -49,7 +50,7 @@ def say(ctx: Context, text: str, **more: Any) -> None:
 
 def reach(step: str) -> None:
     ctx, at = getattr(_here, "held", None) or (None, None)
-    if ctx and at == step:
+    if ctx and at == step:  # before_begin, after_begin, after_send, after_record or before_ack
         record(f"at-{step}", ctx)
         while not is_open("go"):
             time.sleep(0.005)
