@@ -2,7 +2,8 @@
 
 import sys
 
-from tasks.bot.loader import BotImportError, load_bot
+from tasks.bot.loader import load_bot
+from tasks.imports import BotImportError
 
 
 def main() -> None:

@@ -15,6 +15,10 @@ class ImportPathError(Exception):
     """A setting names something that cannot be had. The text says what to do about it."""
 
 
+class BotImportError(ImportPathError):
+    """BOT names nothing that can handle updates."""
+
+
 def import_callable(setting: str, path: str, error: type[ImportPathError] = ImportPathError) -> Callable[..., Any]:
     """The function that `path` (the value of `setting`) names. Raises `error` with one sentence."""
     found = import_object(setting, path, error)

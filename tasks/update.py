@@ -22,12 +22,12 @@ from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.calls import Calls, calls_of
 from tasks.bot.context import Context
 from tasks.bot.flood import RunGate, Waiting
-from tasks.bot.loader import BotImportError
 from tasks.bot.parking import FloodWait, Parking, ParkUpdate
 from tasks.bot.session import SessionPlan
 from tasks.bot.stored import Stored
 from tasks.bots import Bots, Served
 from tasks.celery import app, settings
+from tasks.imports import BotImportError
 from tasks.lanes.answers import Outcome
 from tasks.lanes.commands import Write
 from tasks.lanes.endings import ENDS_THE_WORKER, as_exceptions

@@ -69,6 +69,15 @@ class BotApi:
         self._process: tuple[int, requests.Session] | None = None
         keep_tokens_out_of_logs()
 
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return self._url
+
+    def has_token(self, token: str) -> bool:
+        """Whether it is this bot's."""
+        return self._token == token
+
     def __repr__(self) -> str:
         return f"BotApi(bot {self._token.partition(':')[0]})"
 

@@ -16,11 +16,7 @@ from tasks.bot.bot import Bot, UpdateTimeoutError, check_takes
 from tasks.bot.client import BotApi
 from tasks.bot.context import Context
 from tasks.bot.event_loop import OverdueError, event_loop
-from tasks.imports import ImportPathError, check_callable, import_object
-
-
-class BotImportError(ImportPathError):
-    """BOT names nothing that can handle updates."""
+from tasks.imports import BotImportError, check_callable, import_object
 
 
 def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
@@ -31,7 +27,7 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
     """
     said = f"{setting}={path}"
     found = import_object(setting, path, BotImportError)
-    bot = _bot(setting, path, found, api or BotApi("http://127.0.0.1", "0:none"))
+    bot = _bot(setting, path, found, api or BotApi("http://127.0.0.1", ""))
     return Bot(
         _waited_for(said, bot.handle, is_limited=True),
         bot.never_retry,

@@ -6,7 +6,8 @@ import pytest
 
 from tasks.bot import Bot
 from tasks.bot.context import Context
-from tasks.bot.loader import BotImportError, load_bot
+from tasks.bot.loader import load_bot
+from tasks.imports import BotImportError
 
 
 def handle(ctx):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tasks.bot.context import Context
-from tasks.bot.loader import BotImportError, load_bot
+from tasks.bot.loader import load_bot
+from tasks.imports import BotImportError
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,7 +107,8 @@ def test_an_async_bot_is_refused_under_gevent(write):
     code = """
 from gevent import monkey
 monkey.patch_all()
-from tasks.bot.loader import BotImportError, load_bot
+from tasks.bot.loader import load_bot
+from tasks.imports import BotImportError
 try:
     load_bot("bot_green:handle")
 except BotImportError as error:
