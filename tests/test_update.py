@@ -307,6 +307,7 @@ def test_what_cannot_be_put_off_is_given_back_or_left_to_its_new_holder(lanes: L
     assert state_of(redis, 1) == "ready"
     with connect("redis://127.0.0.1:1/0") as away:
         delivery.lanes.store.client = away
+        delivery.lanes.settler.lease_s = 0.1
         with pytest.raises(Reject, match="could not tell Redis that 1:1 waits"):
             update.put_off(delivery, 60, FloodWait())
 

@@ -96,9 +96,12 @@ class Delivery:
         return outcome
 
     def park(self, *, delay_s: float) -> Outcome:
-        """Put it off without counting an attempt: first in its lanes, ready after `delay_s`. Its lanes wait."""
+        """Put it off without counting an attempt: first in its lanes, ready after `delay_s`. Its lanes wait.
+
+        Asks again for as long as a lease while Redis is away. A park that happened and whose answer was lost is LOST.
+        """
         self.journal.confirm()
-        outcome = self.lanes.store.park(self.id, self.fence, delay_ms=round(delay_s * 1000))
+        outcome = self._insist(lambda: self.lanes.store.park(self.id, self.fence, delay_ms=round(delay_s * 1000)))
         self._gone()
         return outcome
 

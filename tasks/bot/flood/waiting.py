@@ -7,18 +7,17 @@ UPDATE_TIMEOUT, because nothing could stop that clock; one that would reach beyo
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
 from typing import NoReturn, Protocol
 
-from celery.utils.log import get_task_logger
-
 from tasks.bot.parking import Parking
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.stopping import is_stopping
 
-logger = get_task_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: How soon a wait notices that it is pointless.
 LOOK_EVERY_S = 0.2
