@@ -45,7 +45,7 @@ class Asking(Line):
         self._asked += 1
         queues, first = self._channel.active_lane_queues, self._channel.first_queues()
         command = turn_command(
-            queues[:first] + rotated(queues[first:], self._asked),
+            rotated(queues[:first], self._asked) + rotated(queues[first:], self._asked),
             holder=settler.holder,
             lease_ms=settler.lease_ms,
             room=min(room, MOST_IN_A_TURN),

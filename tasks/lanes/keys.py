@@ -39,6 +39,8 @@ LAST = "lanes:last"
 COUNTS = "lanes:counts"
 #: hash: queue -> how many messages of it have been settled
 SETTLED = "lanes:settled"
+#: hash: lane:<key>, queue:<name> or group:<name>, that nothing is handed out of -> since when, ms
+PAUSED = "lanes:paused"
 #: string: when the last sweep ran, ms
 SWEPT = "lanes:swept"
 # Besides: one list for each lane queue, under the queue's own name as kombu and Flower expect: ids of ready messages.

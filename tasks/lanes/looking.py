@@ -131,6 +131,12 @@ def content(client: Redis, message_id: str) -> Any:
         return None
 
 
+def paused(client: Redis) -> dict[str, int]:
+    """`lane:<key>`, `queue:<name>` or `group:<name>` -> since when nothing of it is handed out, ms."""
+    found: Any = client.hgetall(keys.PAUSED)
+    return {what.decode(): int(at_ms) for what, at_ms in found.items()}
+
+
 def counts(client: Redis) -> dict[str, int]:
     found: Any = client.hgetall(keys.COUNTS)
     return {name.decode(): int(value) for name, value in found.items()}

@@ -7,7 +7,7 @@ Does not retry: a step whose answer was lost may have happened, and the caller k
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from redis import Redis
 
@@ -43,6 +43,10 @@ from tasks.lanes.scripts import Argument, script
 SWEEP_LIMIT = 500
 REPAIR_LIMIT = 200
 PURGE_LIMIT = 500
+
+
+#: What can be paused: the messages of a lane key, of a queue, of a group of queues.
+Pausable = Literal["lane", "queue", "group"]
 
 
 class Store:
@@ -131,6 +135,14 @@ class Store:
     def drop(self, message_id: str) -> bool:
         """Throw a buried message away; False when no such message is buried."""
         return bool(self._run("drop", id=message_id))
+
+    def pause(self, what: Pausable, name: str) -> bool:
+        """Hand out nothing more of it; what runs goes on, what comes waits. False: it was paused already."""
+        return bool(self._run("pause", what=what, named=name))
+
+    def resume(self, what: Pausable, name: str, queues: Sequence[str] = ()) -> bool:
+        """Hand it out again. `queues`: whose workers are to hear of it. False: it was not paused."""
+        return bool(self._run("resume", keys=queues, what=what, named=name))
 
     def purge(self, queue: str) -> int:
         """Bury what is ready in a queue, and what becomes ready by that; returns how many were buried."""

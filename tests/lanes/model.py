@@ -47,6 +47,7 @@ class Model:
     swept: int | None = None
     kept: dict[str, str] = field(default_factory=dict)
     places: int = 0
+    paused: set[str] = field(default_factory=set)
     #: whose fence has to be a newer one after the verb; all others keep theirs
     refenced: set[str] = field(default_factory=set)
 
@@ -54,13 +55,13 @@ class Model:
         return sorted(self.items.values(), key=lambda item: item.place)
 
     def ready(self, queues: Iterable[str] | None = None) -> list[Item]:
-        """Those that stand, with none in any of their lanes before them."""
+        """Those that stand, with none in any of their lanes before them, and none of their lanes paused."""
         taken: set[str] = set()
         found = []
         for item in self.in_order():
             if item.state == "buried":
                 continue
-            if item.state == "standing" and not taken & set(item.lanes):
+            if item.state == "standing" and not (taken | self.paused) & set(item.lanes):
                 found.append(item)
             taken |= set(item.lanes)
         return [item for item in found if queues is None or item.queue in queues]
@@ -215,4 +216,5 @@ class Model:
             journals={item.id: fields for item in self.in_order() if (fields := item.journal.fields())},
             swept=self.swept,
             kept=self.kept,
+            paused={f"lane:{lane}" for lane in self.paused},
         )

@@ -108,6 +108,9 @@ class _Reading:
     def settled(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.settled_by_queue = sum(map(int, fields.values()))
 
+    def paused(self, _: str, fields: dict[bytes, bytes]) -> None:
+        self.state.paused = set(map(text, fields))
+
     def swept(self, _: str, at_ms: bytes) -> None:
         self.state.swept = -self.minutes_until(float(at_ms))
 
@@ -191,6 +194,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.SEEN: (_string, _Reading.seen),
     keys.COUNTS: (_fields, _Reading.counts),
     keys.SETTLED: (_fields, _Reading.settled),
+    keys.PAUSED: (_fields, _Reading.paused),
     keys.SWEPT: (_string, _Reading.swept),
     KEPT: (_string, _Reading.kept),
     "": (_elements, _Reading.queue),

@@ -73,6 +73,7 @@ class State:
     gaps: dict[str, list[str]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     swept: int | None = None  # minutes ago
+    paused: set[str] = field(default_factory=set)
     kept: dict[str, str] = field(default_factory=dict)
 
 
@@ -116,6 +117,7 @@ def standing(
     swept: int | None = None,
     kept: Mapping[str, str] | None = None,
     last: Mapping[str, int] | None = None,
+    paused: Iterable[str] = (),
 ) -> State:
     """The state in which all keys agree with these messages, which stand in their lanes in this order.
 
@@ -131,6 +133,7 @@ def standing(
     state.journals = {message_id: dict(calls) for message_id, calls in (journals or {}).items()}
     state.seen = {block: set(offsets) for block, offsets in (seen or {}).items()}
     state.last = dict(last or {})
+    state.paused = set(paused)
     state.counts = {name: n for name, n in (counts or {}).items() if n}
     return state
 
@@ -177,8 +180,8 @@ def seed(client: Redis, state: State) -> None:
         _zset(pipe, keys.HELD, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.held.items()})
         for scope, ids in state.gaps.items():
             _zset(pipe, keys.GAP + scope, {each: number_of(each) for each in ids})
-        if state.last:
-            pipe.hset(keys.LAST, mapping=state.last)
+        _hash(pipe, keys.LAST, state.last)
+        _hash(pipe, keys.PAUSED, dict.fromkeys(state.paused, now_ms))
         _zset(pipe, keys.DEAD, {each: now_ms - MINUTE_MS + place for place, each in enumerate(state.dead)})
         _belongings(pipe, state, now_ms)
         for queue in state.bells:
@@ -228,6 +231,11 @@ def _call(noted: str) -> str:
     state, blank, rest = noted.partition(" ")
     by, _, what = rest.partition(" ")
     return f"{state} {fence(int(by))} {what}" if blank else noted
+
+
+def _hash(pipe: Any, key: str, fields: Mapping[str, int]) -> None:
+    if fields:
+        pipe.hset(key, mapping=fields)
 
 
 def _zset(pipe: Any, key: str, members: Mapping[str, int]) -> None:

@@ -152,6 +152,8 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     ("begin", lambda s: s.begin("1", "5", lease_ms=1, position="1", what="x"), [b"begun"], 0, 0),
     ("end", lambda s: s.end("1", "5", position="1", what="x", kind=Kind.DONE), 1, 0, 0),
     ("replay", lambda s: s.replay("1"), 1, 0, 0),
+    ("pause", lambda s: s.pause("lane", "a"), 1, 0, 0),
+    ("resume", lambda s: s.resume("group", "q", ["q.0", "q.1"]), 1, 2, 0),
     ("drop", lambda s: s.drop("1"), 1, 0, 0),
     ("purge", lambda s: s.purge("q"), 0, 1, 0),
     ("sweep", lambda s: s.sweep(1), [0, 0, -1], 0, 0),

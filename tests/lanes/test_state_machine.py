@@ -276,6 +276,16 @@ class Lanes(RuleBasedStateMachine):
             self.model.replay(item)
         self.compare()
 
+    @rule(lane=st.sampled_from("abcd"))
+    def pause_or_resume(self, lane: str) -> None:
+        is_paused = lane in self.model.paused
+        assert self.store.pause("lane", lane) != is_paused
+        if is_paused:
+            assert self.store.resume("lane", lane)
+        assert self.store.resume("lane", "none") is False
+        self.model.paused ^= {lane}
+        self.compare()
+
     @precondition(lambda self: self.model.items)
     @rule(data=st.data())
     def drop(self, data: st.DataObject) -> None:
@@ -411,6 +421,8 @@ class Lanes(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Work on all there is, to its end."""
+        for lane in [*self.model.paused]:
+            self.pause_or_resume(lane)
         for _ in range(1000):
             if not self.model.items:
                 break

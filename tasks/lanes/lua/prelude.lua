@@ -5,12 +5,13 @@ local MESSAGE, BODY, ERRORS, JOURNAL = 'lanes:message:', 'lanes:body:', 'lanes:e
 local LANE, BELL, SEEN = 'lanes:lane:', 'lanes:bell:', 'lanes:seen:'
 local LEASES, DELAYED, DEAD = 'lanes:leases', 'lanes:delayed', 'lanes:dead'
 local COUNTS, SWEPT, PENDING, SETTLED = 'lanes:counts', 'lanes:swept', 'lanes:pending:', 'lanes:settled'
-local HELD, GAP, LAST = 'lanes:held', 'lanes:gap:', 'lanes:last'
+local HELD, GAP, LAST, PAUSED = 'lanes:held', 'lanes:gap:', 'lanes:last', 'lanes:paused'
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now_us / 1000)
 local touched = {} -- queues that may have become worth a worker's turn
+local is_anything_paused = redis.call('EXISTS', PAUSED) == 1
 
 -- A full Redis (maxmemory, noeviction) refuses a script's first write if that could take memory; after one that takes
 -- none it lets it finish. What brings messages nearer to their end goes on, for that is what makes room.
@@ -48,6 +49,22 @@ local function grouped(queues)
   return groups
 end
 
+-- Takes from one queue of each group in turn, for as long as `goes_on` says and `take` finds something.
+local function in_turn(queues, goes_on, take)
+  local groups, at = grouped(queues), 1
+  while goes_on() and #groups > 0 do
+    local group = groups[at]
+    if take(group[group.at]) then
+      at, group.at = at + 1, group.at + 1
+    else
+      table.remove(group, group.at)
+      if #group == 0 then table.remove(groups, at) end
+    end
+    if group.at > #group then group.at = 1 end
+    if at > #groups then at = 1 end
+  end
+end
+
 local function distinct(lanes)
   local keys, known = {}, {}
   for _, key in ipairs(split(lanes)) do
@@ -76,8 +93,20 @@ local function first_everywhere(id, lanes)
   return true
 end
 
--- A newcomer goes to the end of its queue; what was there before goes back to the front.
+local function is_paused(what, name)
+  return is_anything_paused and redis.call('HEXISTS', PAUSED, what .. ':' .. name) == 1
+end
+
+local function in_paused_lane(id)
+  for _, key in ipairs(is_anything_paused and split(redis.call('HGET', MESSAGE .. id, 'lanes')) or {}) do
+    if is_paused('lane', key) then return true end
+  end
+  return false
+end
+
+-- A newcomer goes to the end of its queue; what was there before goes back to the front. In a paused lane it waits.
 local function to_ready(id, queue, back)
+  if in_paused_lane(id) then return redis.call('HSET', MESSAGE .. id, 'state', 'waiting') end
   redis.call('HSET', MESSAGE .. id, 'state', 'ready')
   redis.call(back and 'RPUSH' or 'LPUSH', queue, id)
   touched[queue] = true

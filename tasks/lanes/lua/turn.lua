@@ -1,6 +1,6 @@
 -- turn: settle what is done, then hand out what is ready, in one step: one round trip, one fsync.
 -- KEYS  the queues, each a list of ready ids, in the order to look at them: the `first` ones until they are empty, then
---       one id of each group of queues in turn, and inside of a group one of each queue
+--       the others. One id of each group of queues in turn, and inside of a group one of each queue; none of paused ones
 -- ARGV  holder lease_ms room budget max_deaths holding first settles
 --       then id fence, once for each of `settles`
 -- Returns {lost ids, ready messages left (0 or 1), suspects left (0 or 1), then for each message handed out
@@ -48,33 +48,25 @@ local function hand_out(id, queue)
   return died >= SUSPECT_AFTER and room or 1
 end
 
-local function has_room() return taken < room and budget > 0 end
-
 local function take(queue)
   local entry = redis.call('RPOP', queue)
   if entry then taken, budget = taken + hand_out(id_of(entry, queue), queue), budget - 1 end
   return entry
 end
 
-for i = 1, first do
-  while has_room() and take(KEYS[i]) do end
+local function has_room() return taken < room and budget > 0 end
+
+local before, others, is_open = {}, {}, {}
+for i, queue in ipairs(KEYS) do
+  is_open[queue] = not is_paused('queue', queue) and not is_paused('group', group_of(queue))
+  if is_open[queue] then table.insert(i <= first and before or others, queue) end
 end
-local groups, at = grouped({ unpack(KEYS, first + 1) }), 1
-while has_room() and #groups > 0 do
-  local group = groups[at]
-  if take(group[group.at]) then
-    at, group.at = at + 1, group.at + 1
-  else
-    table.remove(group, group.at)
-    if #group == 0 then table.remove(groups, at) end
-  end
-  if group.at > #group then group.at = 1 end
-  if at > #groups then at = 1 end
-end
+in_turn(before, has_room, take)
+in_turn(others, has_room, take)
 
 for i = #suspects, 1, -1 do redis.call('RPUSH', suspects[i][2], suspects[i][1]) end
 for _, queue in ipairs(KEYS) do
-  if redis.call('LLEN', queue) > 0 then
+  if is_open[queue] and redis.call('LLEN', queue) > 0 then
     answer[2], touched[queue] = 1, true
   else
     redis.call('DEL', BELL .. queue) -- nobody waits for this bell, or it would be gone
