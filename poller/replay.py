@@ -36,9 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def replay(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
     """The exit code: 1 when a line was no update, or before the end of the file; 2 for what cannot be begun."""
     bots = {bot.bot_name: bot for bot in settings.served}
-    bot = bots.get(given.bot) if given.bot or settings.bots else settings
+    bot = bots.get(given.bot or "")
     if bot is None:
-        return _refuse(f"--bot {given.bot or 'is missing'}: BOTS names {', '.join(bots) or 'nobody'}")
+        named = ", ".join(filter(None, bots)) or "no bots"
+        return _refuse(f"--bot {given.bot or 'is missing'}: BOTS names {named}")
     try:
         opened = _open(given.file)
     except OSError as error:

@@ -46,9 +46,9 @@ def cluster(tmp_path: Path) -> Iterator[Server]:
 
 
 class StartPoller(Protocol):
-    """Starts `python -m poller` with these settings; ended after the test."""
+    """Starts `python -m poller` with these arguments and settings; ended after the test."""
 
-    def __call__(self, **settings: object) -> RunningPoller: ...
+    def __call__(self, *arguments: str, **settings: object) -> RunningPoller: ...
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def start_poller(simulator: Simulator, redis_url: str, tmp_path: Path) -> Iterat
     running: list[RunningPoller] = []
     usual = {"BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url}
 
-    def begin(**settings: object) -> RunningPoller:
-        running.append(RunningPoller(tmp_path, **{**usual, **settings}))
+    def begin(*arguments: str, **settings: object) -> RunningPoller:
+        running.append(RunningPoller(tmp_path, *arguments, **{**usual, **settings}))
         return running[-1]
 
     yield begin

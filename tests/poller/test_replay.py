@@ -1,0 +1,164 @@
+"""`python -m poller replay FILE`, as a process: what reaches the lanes, what it says, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.poller.bot_api import TOKEN
+from tests.poller.lanes import buried, lane
+from tests.poller.running import OURS
+from tests.poller.waiting import WITHIN_S, until
+
+
+def lines_of(*update_ids: int) -> str:
+    updates = ({"update_id": n, "message": {"chat": {"id": 7}, "from": {"id": 7}, "text": "hi"}} for n in update_ids)
+    return "".join(json.dumps(update) + "\n" for update in updates)
+
+
+class Replay:
+    """Runs the command where `updates.jsonl` is."""
+
+    def __init__(self, directory: Path, redis_url: str) -> None:
+        self.directory = directory
+        outside = {name: value for name, value in os.environ.items() if name not in OURS}
+        self._env = {**outside, "BOT_TOKEN": TOKEN, "REDIS_URL": redis_url}
+
+    def start(self, *arguments: str, **settings: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "poller", "replay", *arguments],
+            cwd=self.directory,
+            env={**self._env, **{name: str(value) for name, value in settings.items()}},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *arguments: str, stdin: str = "", **settings: object) -> tuple[int, str, str]:
+        """Exit code, what it said, what it logged."""
+        with self.start(*arguments, **settings) as process:
+            said, logged = process.communicate(stdin, timeout=WITHIN_S)
+        return process.returncode, said, logged
+
+    def write(self, text: str) -> None:
+        (self.directory / "updates.jsonl").write_text(text)
+
+
+@pytest.fixture
+def replay(tmp_path: Path, redis_url: str) -> Replay:
+    return Replay(tmp_path, redis_url)
+
+
+def test_a_file_is_appended_in_its_order_and_a_second_time_nothing(replay: Replay, redis_url: str) -> None:
+    # Given 250 updates
+    replay.write(lines_of(*range(1, 251)))
+    # When they are replayed
+    code, said, _ = replay("updates.jsonl")
+    # Then each is in its lane once, in order
+    assert lane(redis_url) == list(range(1, 251))
+    assert (code, said) == (
+        0,
+        "updates.jsonl: 250 lines, 250 updates: 250 appended, 0 seen before, 0 buried, 0 dropped at the door, "
+        "0 lines that are no updates; backlog 250\n",
+    )
+    # And when they are replayed again, from stdin, nothing is appended, and it says why
+    code, said, _ = replay("-", stdin=lines_of(*range(1, 251)))
+    assert lane(redis_url) == list(range(1, 251))
+    assert code == 0
+    assert said.startswith("stdin: 250 lines, 250 updates: 0 appended, 250 seen before, ")
+    assert "what was appended in the last 48 h is remembered, and not appended again\n" in said
+
+
+def test_lines_that_are_no_updates_are_told_by_their_number_and_never_appended(replay: Replay, redis_url: str) -> None:
+    replay.write("\ufeff" + lines_of(1) + 'hello\n\n{"message":{}}\n[1]\n{"update_id":-1}\n' + lines_of(2).rstrip())
+    code, said, logged = replay("updates.jsonl", "--quiet")
+    assert lane(redis_url) == [1, 2]
+    assert buried(redis_url) == 0
+    assert code == 1
+    assert said.startswith("updates.jsonl: 7 lines, 2 updates: 2 appended")
+    assert "4 lines that are no updates" in said
+    told = [line.partition("poller: ")[2] for line in logged.splitlines()]
+    assert [line.partition(" is no JSON: ")[0].partition(" has no ")[0] for line in told] == [
+        "line 2",
+        "line 4",
+        "line 5",
+        "line 6",
+    ]
+
+
+def test_another_kind_of_file_is_told_of_in_a_few_lines(replay: Replay) -> None:
+    replay.write("hello\n" * 1000)
+    code, said, logged = replay("updates.jsonl", "-q")
+    assert code == 1
+    assert "1000 lines that are no updates" in said
+    assert len(logged.splitlines()) == 21
+
+
+def test_what_the_filter_does_not_want_is_dropped_and_counted(replay: Replay, redis_url: str) -> None:
+    replay.write(lines_of(1, 2) + '{"update_id": 3, "poll": {"id": "1"}}\n')
+    code, said, _ = replay("updates.jsonl", FILTER="message")
+    assert (code, lane(redis_url)) == (0, [1, 2])
+    assert "3 updates: 2 appended, 0 seen before, 0 buried, 1 dropped at the door" in said
+
+
+def test_stopped_at_a_full_backlog_it_says_how_far_it_came_and_the_next_one_goes_on(
+    replay: Replay, redis_url: str
+) -> None:
+    # Given a replay that waits for room
+    replay.write(lines_of(*range(1, 251)))
+    with replay.start("updates.jsonl", MAX_PENDING=150) as process:
+        until(lambda: len(lane(redis_url)) == 150)
+        # When it is stopped
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=WITHIN_S)
+    # Then it says up to where all is in the lanes, which is true
+    assert process.returncode == 1
+    assert "stopped before the end: all up to line 100 is in the lanes. Run it again for the rest" in said
+    # And the next one brings the rest, and no second one of any
+    code, said, _ = replay("updates.jsonl")
+    assert (code, lane(redis_url)) == (0, list(range(1, 251)))
+    assert "100 appended, 150 seen before" in said
+
+
+def test_stopped_while_stdin_gives_nothing_it_ends(replay: Replay) -> None:
+    with replay.start("-") as process:
+        assert process.stderr
+        assert "Redis is durable" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WITHIN_S) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "sentence"),
+    [
+        (["nope.jsonl"], {}, "nope.jsonl cannot be read: No such file or directory"),
+        (["."], {}, ". cannot be read: Is a directory"),
+        ([], {}, "the following arguments are required: FILE"),
+        (["updates.jsonl", "--bot", "shop"], {}, "--bot shop: BOTS names no bots"),
+        (["updates.jsonl"], {"BOTS": "bots.toml"}, "--bot is missing: BOTS names one, two"),
+        (["updates.jsonl", "--bot", "three"], {"BOTS": "bots.toml"}, "--bot three: BOTS names one, two"),
+    ],
+)
+def test_what_cannot_begin_is_told(
+    replay: Replay, arguments: list[str], settings: dict[str, str], sentence: str
+) -> None:
+    replay.write(lines_of(1))
+    (replay.directory / "bots.toml").write_text('[one]\ntoken_env = "BOT_TOKEN"\n[two]\ntoken_env = "OTHER_TOKEN"\n')
+    code, _, logged = replay(*arguments, OTHER_TOKEN="7890:SECRET-other", **settings)
+    assert (code, logged.splitlines()[-1].rpartition("error: ")[2]) == (2, sentence)
+
+
+def test_of_many_bots_the_one_that_is_named_gets_them(replay: Replay, redis_url: str) -> None:
+    replay.write(lines_of(1))
+    (replay.directory / "bots.toml").write_text('[one]\ntoken_env = "BOT_TOKEN"\n[two]\ntoken_env = "OTHER_TOKEN"\n')
+    code, _, _ = replay("updates.jsonl", "--bot", "two", BOTS="bots.toml", OTHER_TOKEN="7890:SECRET-other")
+    assert (code, lane(redis_url)) == (0, [])
+    code, _, _ = replay("updates.jsonl", "--bot", "one", BOTS="bots.toml", OTHER_TOKEN="7890:SECRET-other")
+    assert (code, lane(redis_url)) == (0, [1])
