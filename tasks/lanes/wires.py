@@ -22,6 +22,8 @@ from tasks.lanes.scripts import Argument, Script
 
 #: Answers left unread on one wire; more are read before it is used again. Each is a few bytes.
 MOST_UNREAD = 64
+#: Connections kept, not allowed: a thousand greenlets may ask at the same moment, and seldom do.
+MOST_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ class Wires:
         """`scripts` are loaded on each new connection: what is told is not told again when they are missing."""
         self._client = client
         self._scripts = scripts
-        # The one used last is taken first, so that there are as many as were ever needed at the same moment. Taking
-        # and putting back are atomic, also for threads: a lock could be held by another thread at a fork.
+        # The one used last is taken first, so that few are used. Taking and putting back are atomic, also for threads:
+        # a lock could be held by another thread at a fork.
         self._free: deque[_Wire] = deque()
 
     def ask(self, *asked: Asked) -> list[Any]:
@@ -100,7 +102,10 @@ class Wires:
             if isinstance(answer, ReadOnlyError):
                 wire.close()
                 raise answer
-        self._free.append(wire)
+        if len(self._free) < MOST_KEPT:
+            self._free.append(wire)
+        else:
+            wire.close()
         return answers
 
     def _take(self) -> _Wire:

@@ -142,6 +142,18 @@ def test_answers_do_not_pile_up(wires: Wires, lease: tuple[str, str], monkeypatc
     assert len(wire._unread) <= 3
 
 
+def test_connections_that_only_a_rush_needed_are_closed(
+    wires: Wires, client: Redis, lease: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_KEPT", 2)
+    rush = [wires._take() for _ in range(5)]
+    wires._free.extend(rush[:3])
+    before = connections(client)
+    wires.ask(begin(lease, 1))
+    assert connections(client) == before - 1
+    assert len(wires._free) == 2
+
+
 def test_nobody_waits_for_a_server_that_is_not_there() -> None:
     with connect("redis://127.0.0.1:1/0") as away:
         wires = Wires(away, script("begin"))

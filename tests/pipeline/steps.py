@@ -1,4 +1,4 @@
-"""A bot of three messages for each update, which can be held at each step of its second one, in its first run.
+"""A bot of three messages and a payment for each update, which can be held at each step of its second one, in its first run.
 
 Promises that what is held stands exactly there: the product's own functions are wrapped here, in the worker's process,
 and wait before or after. A text holds `#<n>` and orders: `held:<step>`, `uncertain:<policy>` (of that call alone),
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -31,17 +32,57 @@ def handle(ctx: Context) -> None:
     orders = dict(re.findall(r"(\w+):(\w+)", ctx.text))
     name = ctx.text.rpartition(" ")[2]
     record("start", ctx)
+    enter(ctx)
     say(ctx, f"one {name}")
     _here.held = (ctx, orders.get("held")) if ctx.attempt == 1 else None
     with suppress(Exception if "deaf" in orders else ()):
         say(ctx, f"two {name}", uncertain=orders.get("uncertain"))
     if ctx.attempt <= int(orders.get("fails", 0)) and not is_open("mended"):
         raise RuntimeError(f"attempt {ctx.attempt}")
+    pay(ctx)
     reach("before_ack")
     _here.held = None
     with suppress(Exception if "deaf" in orders else ()):
         say(ctx, f"three {name}")
     record("end", ctx)
+
+
+def enter(ctx: Context) -> None:
+    """As docs/calls.md says, for a database of the bot's own. Raises LookupError when a newer run is at work."""
+    with database() as own:
+        newest = own.execute(
+            "INSERT INTO runs (update_id, fence) VALUES (?, ?) ON CONFLICT (update_id) "
+            "DO UPDATE SET fence = excluded.fence WHERE runs.fence <= excluded.fence",
+            (ctx.update_id, ctx.fence),
+        )
+        if not newest.rowcount:
+            raise LookupError(f"a newer run of {ctx.update_id} is at work")
+
+
+def pay(ctx: Context) -> None:
+    """Once for each update."""
+    with database() as own:
+        new = own.execute("INSERT INTO handled (update_id) VALUES (?) ON CONFLICT DO NOTHING", (ctx.update_id,))
+        if new.rowcount:
+            own.execute("UPDATE accounts SET balance = balance - 5")
+
+
+@contextmanager
+def database(folder: str = "") -> Iterator[sqlite3.Connection]:
+    """A transaction."""
+    with (
+        closing(sqlite3.connect(Path(folder or os.environ[GATES], "shop.sqlite"), timeout=60)) as connection,
+        connection,
+    ):
+        yield connection
+
+
+def open_shop(folder: Path) -> None:
+    with database(str(folder)) as own:
+        own.execute("CREATE TABLE runs (update_id INTEGER PRIMARY KEY, fence INTEGER)")
+        own.execute("CREATE TABLE handled (update_id INTEGER PRIMARY KEY)")
+        own.execute("CREATE TABLE accounts (balance INTEGER)")
+        own.execute("INSERT INTO accounts VALUES (100)")
 
 
 def say(ctx: Context, text: str, **more: Any) -> None:

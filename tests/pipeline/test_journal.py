@@ -12,6 +12,7 @@ from tasks.lanes.store import Store
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message
 from tests.pipeline.process import Process
+from tests.pipeline.steps import database, open_shop
 from tests.poller.waiting import until
 
 #: What the bot is told, and how often its second message arrives. Where the call is in flight, that depends on the
@@ -66,6 +67,7 @@ def test_each_message_arrives_once_but_where_its_call_was_in_flight(
 ) -> None:
     # Given updates of three messages each, every one of them held at a step of its second one
     pipeline = make_pipeline(BOT="tests.pipeline.steps:handle", LEASE_SECONDS=2)
+    open_shop(pipeline.directory)
     pipeline.push(*(message(n, n, do=do) for n, do in enumerate(CASES, 1)))
     pipeline.poller()
     worker = pipeline.worker(pool, len(CASES))
@@ -78,7 +80,15 @@ def test_each_message_arrives_once_but_where_its_call_was_in_flight(
     for n, (case, times) in enumerate(CASES.items(), 1):
         assert (case, *(arrived[f"{which} #{n}"] for which in ("one", "two", "three"))) == (case, 1, times, 1)
     assert pipeline.count("uncertain") == IN_FLIGHT
+    # And so has each payment in the bot's own database
+    assert balance(pipeline) == 100 - 5 * len(CASES)
     assert pipeline.leftovers() == []
+
+
+def balance(pipeline: Pipeline) -> int:
+    with database(str(pipeline.directory)) as own:
+        [[found]] = own.execute("SELECT balance FROM accounts")
+    return int(found)
 
 
 def messages(pipeline: Pipeline) -> Counter[str]:
@@ -92,6 +102,7 @@ def test_a_handler_that_failed_halfway_says_nothing_twice_also_after_its_burial(
     pipeline = make_pipeline(
         BOT="tests.pipeline.steps:handle", RETRY_BACKOFF=0.01, MAX_ATTEMPTS=3, UNCERTAIN_CALL="skip"
     )
+    open_shop(pipeline.directory)
     pipeline.simulator.fault(method="sendMessage", takes_effect=True, reset=True)
     _, buried = pipeline.push(message(1, 1, do="fails:2"), message(2, 2, do="fails:9"))
     pipeline.poller()
