@@ -1,7 +1,7 @@
-"""A bot of three messages and a payment for each update, which can be held at each step of its second one, in its first run.
+"""A bot of three messages and a payment for each update, which can be held at each step of its second message.
 
 Promises that what is held stands exactly there: the product's own functions are wrapped here, in the worker's process,
-and wait before or after. A text holds `#<n>` and orders: `held:<step>`, `uncertain:<policy>` (of that call alone),
+and wait before or after, in the first run of an update. A text holds `#<n>` and orders: `held:<step>`, `uncertain:<policy>` (of that call alone),
 `deaf:yes` (the bot swallows every error), and `fails:<until>` (after the second message, while the gate `mended` is
 closed and ctx.attempt is not above it).
 """
@@ -70,10 +70,8 @@ def pay(ctx: Context) -> None:
 @contextmanager
 def database(folder: str = "") -> Iterator[sqlite3.Connection]:
     """A transaction."""
-    with (
-        closing(sqlite3.connect(Path(folder or os.environ[GATES], "shop.sqlite"), timeout=60)) as connection,
-        connection,
-    ):
+    file = Path(folder or os.environ[GATES], "shop.sqlite")
+    with closing(sqlite3.connect(file, timeout=60)) as connection, connection:
         yield connection
 
 
