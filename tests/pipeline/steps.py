@@ -1,9 +1,9 @@
 """A bot of three messages and a payment for each update, which can be held at each step of its second message.
 
-Promises that what is held stands exactly there: the product's own functions are wrapped here, in the worker's process,
-and wait before or after, in the first run of an update. A text holds `#<n>` and orders: `held:<step>`, `uncertain:<policy>` (of that call alone),
-`deaf:yes` (the bot swallows every error), and `fails:<until>` (after the second message, while the gate `mended` is
-closed and ctx.attempt is not above it).
+Promises that what is held stands exactly there, in the first run of an update: the product's own functions are wrapped
+here, in the worker's process, and wait before or after. A text holds `#<n>` and orders: `held:<step>`,
+`uncertain:<policy>` (of that call alone), `deaf:yes` (the bot swallows every error), and `fails:<until>` (after the
+second message, while the gate `mended` is closed and ctx.attempt is not above it).
 """
 
 from __future__ import annotations
