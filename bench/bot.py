@@ -1,4 +1,4 @@
-"""The bot of the latency row: writes down how long after it was given out each update starts its handler.
+"""The bots of two rows. That of latency writes down how long after it was given out each update starts its handler.
 
 The file is named by the environment variable BENCH_STARTS; each line is one start, milliseconds. A line is one write
 to the end of the file, so lines of several processes do not mix.
@@ -18,6 +18,14 @@ STARTS = "BENCH_STARTS"
 
 def handle(ctx: Context) -> None:
     record(ctx.update)
+
+
+def do_nothing(_: Context) -> None:
+    """What is left is the cost of getting it here."""
+
+
+def count(ctx: Context) -> None:
+    ctx.session["n"] = ctx.session.get("n", 0) + 1
 
 
 def record(update: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
 """Which updates come too late: Telegram has given up waiting for what would answer them. Pure.
 
-Promises nothing about how old an update is at Telegram: those of the kinds below have no date, so that their age is
-counted from when they were appended. What a poller that was away fetches late looks new.
+Promises that what is younger than its kind's life, counted from its append, is never called stale. Those kinds have no
+date, so that one which waited at Telegram first is older than it looks: by at most its life again, for Telegram keeps
+none for longer.
 """
 
 from __future__ import annotations

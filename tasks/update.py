@@ -90,10 +90,10 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
         session_plan=SessionPlan(served.bot.session, served.settings.session_ttl),
         fence=None if delivery is None else int(delivery.fence),
     )
-    if delivery is not None and ctx.is_stale and served.settings.stale == "skip":
-        skip(ctx, delivery)
-        return
     try:
+        if delivery is not None and ctx.is_stale and served.settings.stale == "skip":
+            skip(ctx, delivery)
+            return
         attempt(self, served, ctx, delivery, parking)
     except SoftTimeLimitExceeded as late:
         # Celery's signal came between two steps of ours; to Celery an update that raised is done.

@@ -21,7 +21,7 @@ from bench.sides import lane_message
 from bench.updates import make_update, make_updates, stamp
 
 #: row -> its cases in a quick run
-CASES = {"throughput": 2, "intake": 2, "latency": 8, "calls": 4, "hot-lane": 1, "memory": 1, "rates": 2}
+CASES = {"throughput": 2, "intake": 2, "latency": 8, "calls": 4, "hot-lane": 1, "memory": 1, "rates": 2, "sessions": 2}
 
 
 @pytest.mark.parametrize(

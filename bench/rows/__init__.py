@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.figures import Result
-from bench.rows import calls, hot_lane, intake, latency, memory, rates, throughput
+from bench.rows import calls, hot_lane, intake, latency, memory, rates, sessions, throughput
 from bench.stage import Stage
 
 ROWS: dict[str, Callable[[Stage], list[Result]]] = {
@@ -14,4 +14,5 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "hot-lane": hot_lane.run,
     "memory": memory.run,
     "rates": rates.run,
+    "sessions": sessions.run,
 }
