@@ -4,7 +4,9 @@ Promises sentences instead of tracebacks, plain text when piped, and to ask befo
 reads no setting: every `celery` command does.
 """
 
+from tasks.cli import chat as chat
 from tasks.cli import dead as dead
+from tasks.cli import pausing as pausing
 from tasks.cli import status as status
 from tasks.cli.command import lanes
 

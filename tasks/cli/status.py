@@ -11,9 +11,10 @@ from typing import Any
 import click
 
 from tasks.cli.command import Lanes, command
-from tasks.cli.overview import STATES, Crowd, Figures, Overview, overview
-from tasks.cli.words import age, bar, number, table
+from tasks.cli.overview import STATES, Figures, Overview, overview
+from tasks.cli.words import age, bar, moment, number, table
 from tasks.lanes import looking
+from tasks.lanes.looking import Record
 
 #: More are not looked at one by one: a look must not take longer than anybody wants to wait for it.
 MOST_LOOKED_AT = 50_000
@@ -73,6 +74,8 @@ def tell(lanes: Lanes, seen: Overview, *, watch: bool, as_json: bool) -> None:
     if live:
         click.clear()
     click.echo(figures_table(seen, bars=live))
+    for what, since_ms in sorted(looking.paused(lanes.client).items()):
+        click.echo(f"paused since {moment(since_ms)}: {what.replace(':', ' ', 1)}")
     if seen.uncounted:
         click.echo(f"and {seen.uncounted:,} more that were not looked at one by one")
     if seen.crowds:
@@ -101,13 +104,15 @@ def _cells(seen: Overview, figures: Figures) -> list[str]:
 
 
 def crowds_table(seen: Overview) -> str:
-    rows = [[crowd.lane, number(crowd.waiting), f"{crowd.title}: {doing(crowd, seen.now_us)}"] for crowd in seen.crowds]
+    rows = [
+        [crowd.lane, number(crowd.waiting), f"{crowd.title}: {doing(crowd.first, seen.now_us)}"]
+        for crowd in seen.crowds
+    ]
     return table(["lane", "waiting", "for"], rows, left=(0, 2))
 
 
-def doing(crowd: Crowd, now_us: int) -> str:
+def doing(first: Record, now_us: int) -> str:
     """What the first update of a lane is doing, where, and since when."""
-    first = crowd.first
     since = age((now_us - (first.moved_us or first.appended_us)) / 1e6)
     again = f", attempt {first.attempt}" if first.attempt > 1 else ""
     if first.state == "leased":
@@ -147,4 +152,5 @@ def _as_json(lanes: Lanes, seen: Overview) -> dict[str, Any]:
         }
         for crowd in seen.crowds
     ]
-    return {"bots": bots, "lanes": lanes_, "not_looked_at": seen.uncounted}
+    paused = looking.paused(lanes.client)
+    return {"bots": bots, "lanes": lanes_, "paused_since_ms": paused, "not_looked_at": seen.uncounted}

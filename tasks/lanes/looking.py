@@ -113,6 +113,14 @@ def problems(client: Redis, message_id: str) -> list[dict[str, Any]]:
     return [json.loads(problem) for problem in client.lrange(keys.errors(message_id), 0, -1)]
 
 
+def journal(client: Redis, message_id: str) -> list[tuple[str, str, str]]:
+    """(position, state, name) of each call that a message has begun, in their order; nothing of what they say."""
+    found: Any = client.hgetall(keys.journal(message_id))
+    calls = [(position.decode(), *noted.decode(errors="replace").split(" ", 3)) for position, noted in found.items()]
+    noted = [(each[0], each[1], each[3].partition(":")[0]) for each in calls if len(each) > 3]
+    return sorted(noted, key=lambda call: (call[0].rstrip("0123456789"), len(call[0]), call[0]))
+
+
 def titles(client: Redis, ids: Sequence[str]) -> dict[str, str]:
     """What each message says of itself in a few words, as Flower shows its arguments; nothing of its content."""
     with client.pipeline(transaction=False) as pipe:

@@ -1,0 +1,67 @@
+"""lanes pause and resume: a chat, a queue, a bot; and what status says of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tasks.cli import status
+from tests.cli.conftest import Cli
+
+
+def ready(cli: Cli, *queues: str) -> list[str]:
+    """What a worker of these queues would get; it goes back."""
+    turned = cli.store.turn(queues or ["shop.0", "shop.1"], holder="w", lease_ms=60_000, room=9)
+    cli.store.release([(message.id, message.fence) for message in turned.leased])
+    return [message.id for message in turned.leased]
+
+
+def test_a_chat_is_paused_and_resumed(cli: Cli) -> None:
+    cli.append("1:1", "1/chat:7")
+    cli.append("1:2", "1/chat:8")
+    assert cli.said("pause", "chat", "1/chat:7") == ["paused 1/chat:7"]
+    assert cli.said("pause", "chat", "1/chat:7") == ["1/chat:7 was paused already"]
+    assert ready(cli) == ["1:2"]
+    assert cli.said("resume", "chat", "1/chat:7") == ["resumed 1/chat:7"]
+    assert cli.said("resume", "chat", "1/chat:7") == ["1/chat:7 was not paused"]
+    assert sorted(ready(cli)) == ["1:1", "1:2"]
+    assert cli.code == 0
+
+
+def test_a_queue_and_a_bot_are_paused_and_resumed(cli: Cli) -> None:
+    cli.append("1:1", "1/chat:7")
+    cli.append("1:2", "1/chat:8", queue="shop.1")
+    assert cli.said("pause", "queue", "shop.0") == ["paused shop.0"]
+    assert ready(cli) == ["1:2"]
+    assert cli.said("pause", "bot", "shop") == ["paused shop"]
+    assert cli.said("resume", "queue", "shop.0") == ["resumed shop.0"]
+    assert ready(cli) == []
+    assert cli.said("resume", "bot", "shop") == ["resumed shop"]
+    assert sorted(ready(cli)) == ["1:1", "1:2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["pause", "queue", "shop.9"], "there is no lane queue shop.9: there are shop.0, shop.1, help.0"),
+        (["pause", "bot"], "which bot? There are shop, help"),
+        (["resume", "bot", "shopp"], "there is no bot shopp: there are shop, help"),
+        (
+            ["pause", "chat", "7"],
+            "the bot's id is not known here, for its token is not: write it before the key, as 123456/chat:7",
+        ),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is(cli: Cli, arguments: list[str], sentence: str) -> None:
+    assert cli.said(*arguments) == [sentence]
+    assert cli.code == 1
+
+
+def test_status_tells_what_is_paused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "RATE_OVER_S", 0.0)
+    cli.said("pause", "chat", "1/chat:7")
+    cli.said("pause", "bot", "shop")
+    told = [line for line in cli.said("status") if line.startswith("paused since")]
+    assert [line.rpartition(": ")[2] for line in told] == ["group shop", "lane 1/chat:7"]
+    assert json.loads(cli.text("status", "--json"))["paused_since_ms"].keys() == {"group:shop", "lane:1/chat:7"}
