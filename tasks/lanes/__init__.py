@@ -10,6 +10,7 @@ whatever dies. Promises at least one run of each message; knows nothing of Teleg
     charge.apply_async((order,), queue="orders", headers=lanes.headers(["customer:9"]))
 """
 
+from tasks.lanes.answers import Begun, Kind, Noted, Outcome
 from tasks.lanes.channel import FIRST_QUEUE_ARGUMENTS, QUEUE_ARGUMENTS
 from tasks.lanes.commands import Delete, Move, Set
 from tasks.lanes.delivery import Delivery
@@ -22,15 +23,19 @@ from tasks.lanes.task import LaneTask
 __all__ = [
     "FIRST_QUEUE_ARGUMENTS",
     "QUEUE_ARGUMENTS",
+    "Begun",
     "Delete",
     "Delivery",
     "Journal",
+    "Kind",
     "LaneTask",
     "Lanes",
     "LanesError",
     "LeaseLost",
     "Misconfigured",
     "Move",
+    "Noted",
+    "Outcome",
     "PublishRefused",
     "ServerUnfit",
     "Set",

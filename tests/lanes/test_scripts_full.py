@@ -8,9 +8,11 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from tasks.lanes.answers import Outcome
-from tasks.lanes.commands import NewMessage, Set
+from tasks.lanes.answers import Kind, Outcome
+from tasks.lanes.commands import NewMessage, Set, begin_command, end_command
+from tasks.lanes.scripts import script
 from tasks.lanes.store import Store
+from tasks.lanes.wires import Asked, Wires
 
 MINUTE_MS = 60_000
 
@@ -46,6 +48,7 @@ def test_a_full_redis_takes_nothing_in_and_lets_what_it_holds_come_to_its_end(fu
     assert len(turned.leased) == 7
     leases = [(leased.id, leased.fence) for leased in turned.leased]
     assert full.renew(leases, MINUTE_MS) == []
+    check_calls(full, leases[0])
     settled, retried, parked, buried, released, reconciled, committed = leases
     assert full.turn([], holder="w", lease_ms=MINUTE_MS, room=0, settles=[settled]).lost == []
     assert full.turn([], holder="w", lease_ms=MINUTE_MS, room=0, settles=[settled]).lost == [settled[0]]
@@ -59,3 +62,13 @@ def test_a_full_redis_takes_nothing_in_and_lets_what_it_holds_come_to_its_end(fu
     assert full.pending() == 4
     again = full.turn(["q"], holder="w", lease_ms=MINUTE_MS, room=5)
     assert {leased.id for leased in again.leased} == {retried[0], parked[0], released[0], reconciled[0]}
+
+
+def check_calls(full: Store, lease: tuple[str, str]) -> None:
+    """A handler may call, also in a process that has not met this server yet."""
+    wires = Wires(full.client, script("begin"), script("end"))
+    call = {"position": "1", "what": "x"}
+    begin = Asked(script("begin"), begin_command(*lease, lease_ms=MINUTE_MS, **call))
+    end = Asked(script("end"), end_command(*lease, **call, kind=Kind.DONE, outcome=b"y"))
+    assert wires.ask(begin, end, begin) == [[b"begun"], 1, [b"done", b"y"]]
+    wires.close()
