@@ -66,7 +66,7 @@ class Calls:
 
     def _make(self, call: Prepared, begun: Call, passage: Passage | OpenPassage) -> Any:
         while True:
-            if held := passage.held(begun.answers):
+            if held := self._held(begun, passage):
                 self._begin_again(begun, passage, held)
                 continue
             try:
@@ -81,6 +81,13 @@ class Calls:
                 begun.done(result)
                 passage.accepted()
                 return result
+
+    def _held(self, begun: Call, passage: Passage | OpenPassage) -> Answer | None:
+        try:
+            return passage.held(begun.answers)
+        except BaseException:
+            begun.undone()
+            raise
 
     def _begin_again(self, begun: Call, passage: Passage | OpenPassage, why: Answer | TooManyRequests) -> None:
         """After the wait that the gate, or Telegram, wants. Dying in it, the call was not made, for certain."""

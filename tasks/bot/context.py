@@ -114,8 +114,8 @@ class Context(Shorthands):
         """The result of any Bot API method, made once: a later run of this update gets the same result again.
 
         `uncertain="repeat"` or `"skip"` says, for this call, what UNCERTAIN_CALL says for all; a skipped one
-        gives None. Raises tasks.bot.errors.BotApiError, and tasks.lanes.LeaseLost when somebody else may run the
-        update.
+        gives None. Waits while Telegram wants that; for longer the update is put off (docs/flood.md). Raises
+        tasks.bot.errors.BotApiError, and tasks.lanes.LeaseLost when somebody else may run the update.
         """
         return self.api.call(method, **params)
 

@@ -1,6 +1,6 @@
 """How many messages a call puts into a chat, as Telegram's limits count them. Pure."""
 
-from collections.abc import Sized
+import json
 from typing import Any
 
 #: Methods with a chat_id that put no message there.
@@ -14,5 +14,14 @@ def messages_of(method: str, params: dict[str, Any]) -> int:
     name = method.lower()
     if params.get("chat_id") is None or name.startswith("get") or name in _NONE:
         return 0
-    several = params.get(_SEVERAL.get(name, ""))
-    return max(1, len(several)) if isinstance(several, Sized) and not isinstance(several, str | bytes) else 1
+    return max(1, _length(params.get(_SEVERAL.get(name, ""))))
+
+
+def _length(several: Any) -> int:
+    """Of a list, which frameworks give as its JSON."""
+    if isinstance(several, str) and several.startswith("["):
+        try:
+            several = json.loads(several)
+        except ValueError:
+            return 1
+    return len(several) if isinstance(several, list | tuple) else 1

@@ -43,6 +43,25 @@ def test_while_a_chat_is_paused_no_worker_sends_to_it_and_then_all_do(make_pipel
     pipeline.check_once_each()
 
 
+def test_a_worker_that_dies_while_a_call_waits_has_not_made_it(make_pipeline: MakePipeline) -> None:
+    """Though it had begun: where a doubtful call is skipped, this one is none."""
+    # Given a handler whose second call waits in its place, and a worker that is killed meanwhile
+    pipeline = make_pipeline(UNCERTAIN_CALL="skip", FLOOD_WAIT=60, LEASE_SECONDS=2)
+    pipeline.simulator.fault(method="sendChatAction", status=429, retry_after=50)
+    pipeline.push(message(1, 7, do="says:hi acts:typing"))
+    pipeline.poller()
+    worker = pipeline.worker("threads", 2)
+    until(lambda: "flood wait: chat 7 waits" in worker.log)
+    worker.kill()
+    # When the wait is over and another worker comes
+    pipeline.redis.delete(f"flood:{BOT_ID}:7")
+    pipeline.worker("threads", 2)
+    pipeline.drained()
+    # Then it makes that call, and no other one twice
+    assert [call["ok"] for call in pipeline.simulator.calls("sendChatAction")] == [False, True]
+    assert sent(pipeline, 7) == ["hi", "#1"]
+
+
 def test_a_long_wait_takes_no_slot_counts_no_attempt_and_repeats_no_call(make_pipeline: MakePipeline) -> None:
     # Given two chats where the second call of a handler is refused for an hour; one of the handlers swallows all
     pipeline = make_pipeline(BOT="tests.pipeline.bots:bot")

@@ -91,6 +91,8 @@ class Passage:
             raise TooManyRequests(self._call.method, self._call.chat, reason, 429, answer.wait_s)
         if chosen is How.PARKED:
             waiting.park(reason, answer.wait_s, together=answer.what is What.BOT)
+        if answer.is_pause:
+            waiting.tell(f"flood wait: {reason}")
         self._patience_s -= answer.wait_s
         waiting.here(reason, answer.wait_s)
         self.has_slot = answer.what is What.SLOT

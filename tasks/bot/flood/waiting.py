@@ -61,7 +61,6 @@ class Waiting:
 
     def here(self, reason: str, wait_s: float) -> None:
         """Raises LeaseLost, and ParkUpdate when the worker stops."""
-        self.tell(f"flood wait: {reason}")
         until_s = time.monotonic() + wait_s
         while (left_s := until_s - time.monotonic()) > 0:
             if self._held.is_lost():
