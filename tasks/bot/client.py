@@ -74,6 +74,11 @@ class BotApi:
         """Where it answers."""
         return self._url
 
+    @property
+    def token(self) -> str:
+        """For a framework's own bot. It must not be shown."""
+        return self._token
+
     def has_token(self, token: str) -> bool:
         """Whether it is this bot's."""
         return self._token == token

@@ -37,11 +37,15 @@ def call(api: BotApi, method: str, params: dict[str, Any]) -> Answered:
     return _answered(_caller(api), method, params)
 
 
-async def call_soon(api: BotApi, method: str, params: dict[str, Any]) -> Answered:
-    """The same for a coroutine, which others need not wait for. Its place in the journal is taken now."""
+def reserve(api: BotApi) -> Api:
+    """For one call that is made later: it has its place among the update's calls from now on."""
     caller = _caller(api)
-    reserved = caller.reserved() if isinstance(caller, Calls) else caller
-    return await asyncio.get_running_loop().run_in_executor(None, partial(_answered, reserved, method, params))
+    return caller.reserved() if isinstance(caller, Calls) else caller
+
+
+async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answered:
+    """Make a call that was reserved, on another thread, so that the loop goes on."""
+    return await asyncio.get_running_loop().run_in_executor(None, partial(_answered, caller, method, params))
 
 
 def file(name: str | None, content: bytes) -> Any:

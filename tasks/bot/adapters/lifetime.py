@@ -7,34 +7,43 @@ process stops nothing.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Callable
-from threading import Lock
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from celery import signals
 
+from tasks.bot.event_loop import event_loop
+
 log = logging.getLogger(__name__)
 
+#: What a shutdown may take before its process ends without it.
+STOP_WITHIN_S = 10.0
 
-class Lifetime:
-    """Of one bot. A start that raises is tried again with the next update."""
 
-    def __init__(self, start: Callable[[], object], stop: Callable[[], object]) -> None:
+class AsyncLifetime:
+    """Of one bot, on this process's event loop. A start that raises is tried again with the next update."""
+
+    def __init__(
+        self, start: Callable[[], Coroutine[Any, Any, object]], stop: Callable[[], Coroutine[Any, Any, object]]
+    ) -> None:
         self._start, self._stop = start, stop
-        self._lock = Lock()
         self._pid: int | None = None
+        self._lock: tuple[int, asyncio.Lock] | None = None
         signals.worker_process_shutdown.connect(self._end, weak=False)
         signals.worker_shutdown.connect(self._end, weak=False)
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Before each update. Raises what `start` raises."""
         if self._pid == os.getpid():
             return
-        with self._lock:
+        if self._lock is None or self._lock[0] != os.getpid():
+            self._lock = (os.getpid(), asyncio.Lock())
+        async with self._lock[1]:
             if self._pid != os.getpid():
-                self._start()
+                await self._start()
                 self._pid = os.getpid()
 
     def _end(self, **_: Any) -> None:
@@ -42,6 +51,6 @@ class Lifetime:
             return
         self._pid = None
         try:
-            self._stop()
+            event_loop().run(self._stop(), STOP_WITHIN_S)
         except Exception:
             log.exception("the bot's own shutdown failed")

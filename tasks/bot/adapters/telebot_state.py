@@ -7,7 +7,6 @@ refused where it is registered. They are JSON, under the key of the update's cha
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,34 +15,15 @@ from telebot.asyncio_storage.base_storage import StateStorageBase as AsyncStateS
 from telebot.handler_backends import HandlerBackend
 from telebot.storage.base_storage import StateDataContext, StateStorageBase
 
-from tasks.bot.context import Context
-from tasks.bot.current import current
-from tasks.bot.session_key import place_of
+from tasks.bot.adapters import kept
 
 
-class NoLaneError(Exception):
-    """The update came through no lane, so that nothing can be kept with it."""
+def _load(chat_id: Any, key: str) -> Any:
+    return kept.load(chat_id, f"telebot:{key}")
 
 
-def _load(key: str) -> Any:
-    found = _stored(ctx := current()).load(f"{_place(ctx)}/telebot:{key}")
-    return None if found is None else json.loads(found)
-
-
-def _keep(key: str, value: Any) -> None:
-    stored = _stored(ctx := current())
-    stored.stage(f"{_place(ctx)}/telebot:{key}", None if value is None else json.dumps(value).encode())
-
-
-def _stored(ctx: Context) -> Any:
-    if ctx.stored is None:
-        raise NoLaneError("states and next steps are kept with an update that came through a lane; this one did not")
-    return ctx.stored
-
-
-def _place(ctx: Context) -> str:
-    place = place_of(ctx.update, "chat")
-    return place.key or f"user:{ctx.user_id}"
+def _keep(chat_id: Any, key: str, value: Any) -> None:
+    kept.keep(chat_id, f"telebot:{key}", value)
 
 
 class States(StateStorageBase):
@@ -51,19 +31,19 @@ class States(StateStorageBase):
 
     def set_state(self, chat_id: int, user_id: int, state: Any, *where: Any, **place: Any) -> bool:
         key = _state_key(chat_id, user_id, where, place)
-        _keep(key, {"data": {}, **(_load(key) or {}), "state": getattr(state, "name", state)})
+        _keep(chat_id, key, {"data": {}, **(_load(chat_id, key) or {}), "state": getattr(state, "name", state)})
         return True
 
     def get_state(self, chat_id: int, user_id: int, *where: Any, **place: Any) -> Any:
-        return (_load(_state_key(chat_id, user_id, where, place)) or {}).get("state")
+        return (_load(chat_id, _state_key(chat_id, user_id, where, place)) or {}).get("state")
 
     def delete_state(self, chat_id: int, user_id: int, *where: Any, **place: Any) -> bool:
-        was = _load(key := _state_key(chat_id, user_id, where, place))
-        _keep(key, None)
+        was = _load(chat_id, key := _state_key(chat_id, user_id, where, place))
+        _keep(chat_id, key, None)
         return was is not None
 
     def get_data(self, chat_id: int, user_id: int, *where: Any, **place: Any) -> Any:
-        return (_load(_state_key(chat_id, user_id, where, place)) or {}).get("data", {})
+        return (_load(chat_id, _state_key(chat_id, user_id, where, place)) or {}).get("data", {})
 
     def set_data(self, chat_id: int, user_id: int, key: str, value: Any, *where: Any, **place: Any) -> None:
         data = self.get_data(chat_id, user_id, *where, **place)
@@ -74,9 +54,9 @@ class States(StateStorageBase):
         return self.save(chat_id, user_id, {}, *where, **place)
 
     def save(self, chat_id: int, user_id: int, data: dict[str, Any], *where: Any, **place: Any) -> bool:
-        was = _load(key := _state_key(chat_id, user_id, where, place))
+        was = _load(chat_id, key := _state_key(chat_id, user_id, where, place))
         if was is not None:
-            _keep(key, {**was, "data": data})
+            _keep(chat_id, key, {**was, "data": data})
         return was is not None
 
     def get_interactive_data(self, chat_id: int, user_id: int, *where: Any, **place: Any) -> StateDataContext:
@@ -131,19 +111,23 @@ class NextSteps(HandlerBackend):
         key = self._key(handler_group_id)
         step = {"name": _name_of(handler["callback"]), "args": handler["args"], "kwargs": handler["kwargs"]}
         try:
-            _keep(key, [*(_load(key) or []), step])
+            _keep(self._chat(handler_group_id), key, [*(_load(self._chat(handler_group_id), key) or []), step])
         except TypeError as error:
             raise TypeError(f"the arguments of the next step {step['name']} cannot be kept: {error}") from None
 
     def clear_handlers(self, handler_group_id: Any) -> None:
-        _keep(self._key(handler_group_id), None)
+        _keep(self._chat(handler_group_id), self._key(handler_group_id), None)
 
     def get_handlers(self, handler_group_id: Any) -> list[dict[str, Any]] | None:
-        steps = _load(key := self._key(handler_group_id))
+        steps = _load(self._chat(handler_group_id), key := self._key(handler_group_id))
         if steps is None:
             return None
-        _keep(key, None)
+        _keep(self._chat(handler_group_id), key, None)
         return [{"callback": _found(step["name"]), "args": step["args"], "kwargs": step["kwargs"]} for step in steps]
+
+    def _chat(self, group: Any) -> Any:
+        """Next steps are a chat's; those for a reply are a message's, of the chat that the update is from."""
+        return group if self._name == "next" else None
 
     def _key(self, group: Any) -> str:
         return f"{self._name}:{group}"

@@ -1,0 +1,63 @@
+"""aiogram: `BOT=mybot:dp` names a Dispatcher, or a tuple (dp, bot).
+
+Promises that an update is fed to the dispatcher to its end on this process's event loop, that a returned method is
+executed, that an error which none of its error handlers took is a failed attempt, and that its states are kept with the
+update. A Dispatcher alone gets a Bot with our token; start-up and shutdown callbacks run once per process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiogram import Bot as AiogramBot
+from aiogram import Dispatcher
+from aiogram.fsm.storage.memory import MemoryStorage
+from aiogram.methods import TelegramMethod
+from aiogram.types import Update
+
+from tasks.bot.adapters.aiogram_calls import BridgedSession
+from tasks.bot.adapters.aiogram_state import UpdateStorage
+from tasks.bot.adapters.errors import check_token
+from tasks.bot.adapters.lifetime import AsyncLifetime
+from tasks.bot.bot import Bot
+from tasks.bot.client import BotApi
+from tasks.bot.context import Context
+from tasks.imports import BotImportError
+
+#: Shaped as a token: aiogram looks at it, and it is only used to see whether a bot can be imported.
+_NO_TOKEN = "1:none"  # noqa: S105
+
+
+def bot_of(found: Any, api: BotApi, said: str) -> Bot:
+    """A Bot around it. Raises BotImportError."""
+    dispatcher, bot = _parts(found, api, said)
+    bot.session = BridgedSession(api, bot.session)
+    if isinstance(dispatcher.storage, MemoryStorage):
+        dispatcher.fsm.storage = UpdateStorage()
+    known: dict[str, Any] = {"dispatcher": dispatcher, "bots": (bot,), **dispatcher.workflow_data}
+
+    async def stop() -> None:
+        await dispatcher.emit_shutdown(bot=bot, **known)
+        await bot.session.close()
+
+    lifetime = AsyncLifetime(lambda: dispatcher.emit_startup(bot=bot, **known), stop)
+
+    async def handle(ctx: Context) -> None:
+        await lifetime.begin()
+        answer = await dispatcher.feed_update(bot, Update.model_validate(ctx.update, context={"bot": bot}))
+        if isinstance(answer, TelegramMethod):
+            await bot(answer)
+
+    return Bot(handle)
+
+
+def _parts(found: Any, api: BotApi, said: str) -> tuple[Dispatcher, AiogramBot]:
+    parts = found if isinstance(found, tuple) else (found,)
+    dispatchers = [part for part in parts if isinstance(part, Dispatcher)]
+    bots = [part for part in parts if isinstance(part, AiogramBot)]
+    if len(dispatchers) != 1 or len(bots) > 1:
+        raise BotImportError(f"{said} must name a Dispatcher, or a tuple (dp, bot): a Bot alone has no handlers.")
+    bot = bots[0] if bots else AiogramBot(api.token or _NO_TOKEN)
+    if bots:
+        check_token(bot.token, api, said)
+    return dispatchers[0], bot

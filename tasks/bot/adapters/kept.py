@@ -1,0 +1,44 @@
+"""What a framework keeps for the chat of an update: JSON, written in the step that settles the update.
+
+Promises that a failed attempt leaves it as it was, and that what another update could write at the same time is refused
+(UnsafeKeyError): with ORDER_BY=chat an update keeps what is its chat's.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tasks.bot.context import Context
+from tasks.bot.current import current
+from tasks.bot.session_key import place_of
+from tasks.bot.stored import Stored
+
+
+class NoLaneError(Exception):
+    """The update came through no lane, so that nothing can be kept with it."""
+
+
+def load(chat_id: int | str | None, name: str) -> Any:
+    """None: nothing is kept. Raises UnsafeKeyError, LeaseLost, NoLaneError and RedisError."""
+    ctx = current()
+    found = _stored(ctx).load(_key(ctx, chat_id, name))
+    return None if found is None else json.loads(found)
+
+
+def keep(chat_id: int | str | None, name: str, value: Any) -> None:
+    """None deletes. Raises TypeError for what is no JSON, and as `load`."""
+    ctx = current()
+    _stored(ctx).stage(_key(ctx, chat_id, name), None if value is None else json.dumps(value).encode())
+
+
+def _stored(ctx: Context) -> Stored:
+    if ctx.stored is None:
+        raise NoLaneError("states are kept with an update that came through a lane; this one did not")
+    return ctx.stored
+
+
+def _key(ctx: Context, chat_id: int | str | None, name: str) -> str:
+    """Under the key that the update is ordered by where it is about the update's own chat."""
+    own = place_of(ctx.update, "chat").key
+    return f"{own if own and chat_id in (None, ctx.chat_id) else f'chat:{chat_id}'}/{name}"
