@@ -16,6 +16,7 @@ import click
 from redis import Redis
 from redis.exceptions import RedisError
 
+from settings import Settings
 from tasks.lanes.channel import LANES_ARGUMENT
 from tasks.lanes.errors import LanesError
 from tasks.lanes.keys import group_of
@@ -44,6 +45,13 @@ class Lanes:
     def client(self) -> Redis:
         return self.store.client
 
+    @property
+    def place(self) -> str:
+        """Where Redis is, without its password."""
+        connection = self.app.connection_for_write()
+        nodes = [urlsplit(url) for url in connection.alt or [connection.as_uri(include_password=True)]]
+        return ", ".join(f"{node.hostname}:{node.port or connection.default_port}" for node in nodes)
+
     @cached_property
     def queues(self) -> list[tuple[str, str]]:
         """(group, queue) of each lane queue of the app."""
@@ -55,15 +63,15 @@ class Lanes:
     @cached_property
     def names(self) -> dict[str, str]:
         """What each group of queues is called: as its bot, where BOTS names several."""
-        named = {bot.queue_group: bot.bot_name for bot in self._bots() if bot.bot_name}
+        named = {bot.queue_group: bot.bot_name for bot in self.bots() if bot.bot_name}
         return {group: named.get(group, group) for group, _ in self.queues}
 
     @cached_property
     def bot_ids(self) -> dict[int, str]:
         """Bot id -> what its group of queues is called; of the bots whose tokens are here."""
-        return {bot.bot_id: self.names[bot.queue_group] for bot in self._bots() if bot.bot_token is not None}
+        return {bot.bot_id: self.names[bot.queue_group] for bot in self.bots() if bot.bot_token is not None}
 
-    def _bots(self) -> Any:
+    def bots(self) -> tuple[Settings, ...]:
         """None for an app that is not ours: lanes carry anybody's messages."""
         if self.app.main != "chatlanes":
             return ()
@@ -93,20 +101,13 @@ def command(name: str, group: click.Group = lanes, **options: Any) -> Callable[[
             try:
                 function(ctx.obj, **arguments)
             except RedisError as error:
-                raise Told(f"Redis ({_place(ctx.obj)}) does not answer: {_line(error)}") from None
+                raise Told(f"Redis ({ctx.obj.place}) does not answer: {_line(error)}") from None
             except LanesError as error:
                 raise Told(str(error)) from None
 
         return group.command(name, **options)(click.pass_context(told))
 
     return made
-
-
-def _place(found: Lanes) -> str:
-    """Without its password."""
-    connection = found.app.connection_for_write()
-    nodes = [urlsplit(url) for url in connection.alt or [connection.as_uri(include_password=True)]]
-    return ", ".join(f"{node.hostname}:{node.port or connection.default_port}" for node in nodes)
 
 
 def _line(error: Exception) -> str:

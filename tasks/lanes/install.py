@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from importlib import import_module
 from typing import Any
 
 from celery import Celery, bootsteps, signals
@@ -98,6 +99,8 @@ def install(app: Celery) -> Lanes:
     app.steps["worker"].add(LanesStep)
     app.steps["consumer"].add(BuryUndecodable)
     connect_signals()
+    # Celery's table of what a worker may be asked is filled by importing.
+    import_module("tasks.lanes.control")
     signals.worker_shutdown.connect(_worker_stopped, weak=False, dispatch_uid="tasks.lanes.stopped")
     return app.lanes
 

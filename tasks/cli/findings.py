@@ -1,0 +1,136 @@
+"""What `lanes check` looks at: Redis, how durable it is, its clock, the workers, and who brings updates in.
+
+Promises a finding for each thing, whatever is wrong with the others. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from redis.exceptions import RedisError
+
+from settings import Settings
+from tasks.bot.client import BotApi
+from tasks.bot.errors import BotApiError
+from tasks.cli.command import Lanes
+from tasks.cli.words import age
+from tasks.lanes import looking
+from tasks.lanes.errors import ServerUnfit
+from tasks.lanes.scripts import digest
+from tasks.lanes.server import advice, check_server, durability
+
+#: Hash of a bot's leading poller: fence, holder, until_ms (poller/lead.py).
+LEADER = "poller:%d:leader"
+#: What workers on this machine and Redis say of the time may differ by so much without anybody noticing.
+CLOCKS_DIFFER_S = 5.0
+#: A busy worker answers within so long.
+ANSWER_WITHIN_S = 2.0
+
+
+class Finding(NamedTuple):
+    """`is_right` None: it could not be found out, or does not matter here."""
+
+    is_right: bool | None
+    what: str
+    sentence: str
+
+
+def of_redis(lanes: Lanes, replicas: int) -> Iterator[Finding]:
+    """Nothing else can be found out when the first one is wrong. Raises RedisError."""
+    asked_s = time.monotonic()
+    lanes.client.ping()
+    took_ms = (time.monotonic() - asked_s) * 1000
+    info: Any = lanes.client.info("server")
+    name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info.get('redis_version', '?')}"
+    try:
+        check_server(lanes.client)
+    except ServerUnfit as unfit:
+        yield Finding(False, "redis", str(unfit))
+        return
+    yield Finding(True, "redis", f"{name} answers in {took_ms:.1f} ms")
+    kept = durability(lanes.client)
+    yield Finding(kept.safe, "durability", str(kept))
+    for sentence in advice(lanes.client, replicas):
+        yield Finding(False, "redis", sentence)
+
+
+def of_clock(lanes: Lanes) -> Finding:
+    before_s = time.time()
+    redis_s = looking.now_us(lanes.client) / 1e6
+    off_s = abs(redis_s - (before_s + time.time()) / 2)
+    if off_s > CLOCKS_DIFFER_S:
+        return Finding(False, "clock", f"this machine and Redis differ by {age(off_s)}: let NTP set both")
+    return Finding(True, "clock", f"this machine and Redis differ by less than {max(off_s, 0.001) * 1.1:.3f} s")
+
+
+def of_workers(lanes: Lanes) -> Iterator[Finding]:
+    answers = lanes.app.control.inspect(timeout=ANSWER_WITHIN_S)._request("lanes") or {}
+    if not answers:
+        yield Finding(False, "workers", "none answers: start one (a solo worker answers between two updates)")
+    yield from workers_told(answers, digest(), [queue for _, queue in lanes.queues])
+
+
+def workers_told(answers: Mapping[str, Any], ours: str, queues: Iterable[str]) -> Iterator[Finding]:
+    """`answers` are those of tasks/lanes/control.py, by the names of the workers."""
+    read: set[str] = set()
+    for name, answer in sorted(answers.items()):
+        if "scripts" not in answer:
+            yield Finding(False, "worker", f"{name} does not know of lanes: {answer.get('error', 'restart it')}")
+            continue
+        read |= set(answer["queues"])
+        holds = f"{name} holds {answer['holding']} updates for {answer['slots']} slots"
+        if answer["scripts"] != ours:
+            yield Finding(False, "worker", f"{holds}, with other scripts than this version's: restart it")
+        else:
+            yield Finding(True, "worker", holds)
+    unread = [queue for queue in queues if queue not in read]
+    if answers and unread:
+        yield Finding(False, "queues", f"no worker reads {', '.join(unread)}: start one for them, or one without -Q")
+
+
+def of_intake(lanes: Lanes, bot: Settings) -> Finding:
+    """Who brings this bot's updates in: a poller that leads, or a webhook that Telegram knows."""
+    what = f"intake {bot.bot_name}".rstrip()
+    if bot.bot_token is None:
+        return Finding(None, what, "cannot be looked at without the bot's token")
+    leader = _leader(lanes, bot.bot_id)
+    try:
+        webhook = BotApi(bot.bot_api_url, bot.token, connect_timeout_s=5.0, read_timeout_s=10.0).call("getWebhookInfo")
+    except BotApiError as error:
+        return Finding(False, what, f"{_led(leader)}, and Telegram does not tell of a webhook: {error}")
+    url, waiting = str(webhook.get("url") or ""), webhook.get("pending_update_count", 0)
+    if url and leader:
+        return Finding(False, what, f"{_led(leader)}, and gets nothing, for there is a webhook at {url}")
+    if url:
+        trouble = webhook.get("last_error_message")
+        told = f"; Telegram's last trouble with it: {trouble}" if trouble else ""
+        return Finding(not trouble or not waiting, what, f"webhook at {url}, {waiting} updates wait at Telegram{told}")
+    if leader:
+        return Finding(True, what, f"{_led(leader)}, {waiting} updates wait at Telegram")
+    return Finding(False, what, f"{_led(leader)} and there is no webhook: {waiting} updates wait at Telegram")
+
+
+def _leader(lanes: Lanes, bot_id: int) -> str:
+    """`host:pid` of the poller that leads; empty: none."""
+    found: Any = lanes.client.hmget(LEADER % bot_id, "holder", "until_ms")
+    holder, until_ms = found
+    return str(holder.decode()) if holder and int(until_ms or 0) > looking.now_us(lanes.client) / 1000 else ""
+
+
+def _led(leader: str) -> str:
+    return f"{leader} polls" if leader else "nobody polls"
+
+
+def findings(lanes: Lanes, bots: Iterable[Settings], replicas: int) -> Iterator[Finding]:
+    """All of them, as they are found."""
+    try:
+        yield from of_redis(lanes, replicas)
+        yield of_clock(lanes)
+    except RedisError as error:
+        yield Finding(False, "redis", f"{lanes.place} does not answer: {error}")
+        return
+    yield from of_workers(lanes)
+    for bot in bots:
+        yield of_intake(lanes, bot)

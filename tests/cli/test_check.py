@@ -1,0 +1,147 @@
+"""lanes check: a line for each thing, right or wrong, and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from poller.lead import LEADER
+from sandbox.server import start_server
+from sandbox.simulator import Simulator, start
+from settings import Settings, load
+from tasks.cli import findings
+from tasks.cli.command import Lanes
+from tasks.lanes import looking
+from tasks.lanes.scripts import digest
+from tests.cli.conftest import Cli
+
+TOKEN = "123456:SECRET-part_of-the_TOKEN"
+
+
+@pytest.fixture(scope="module")
+def telegram() -> Iterator[Simulator]:
+    with start(TOKEN) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def simulator(telegram: Simulator) -> Simulator:
+    telegram.reset()
+    return telegram
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "ANSWER_WITHIN_S", 0.2)
+
+
+def bot_at(url: str, token: str = TOKEN) -> Settings:
+    return load({"BOT_TOKEN": token, "BOT_API_URL": url}, env_file=None)
+
+
+def lead(client: Redis, for_ms: int) -> None:
+    until_ms = looking.now_us(client) // 1000 + for_ms
+    client.hset("poller:123456:leader", mapping={"fence": 1, "holder": "east:99", "until_ms": until_ms})
+
+
+def test_without_workers_something_is_wrong(cli: Cli) -> None:
+    lines = cli.said("check")
+    assert [line.split(":")[0] for line in lines] == ["ok    redis", "ok    durability", "ok    clock", "WRONG workers"]
+    assert lines[-1].startswith("WRONG workers: none answers")
+    assert cli.code == 1
+
+
+def test_a_redis_that_is_away_ends_it(cli: Cli) -> None:
+    cli.app.conf.broker_url = "redis://127.0.0.1:1/0"
+    [line] = cli.said("check")
+    assert line.startswith("WRONG redis: 127.0.0.1:1 does not answer: ")
+    assert cli.code == 1
+
+
+def test_a_redis_that_keeps_nothing_is_wrong(cli: Cli, tmp_path: Path) -> None:
+    with start_server(tmp_path, extra=["--appendonly", "no", "--maxmemory-policy", "allkeys-lru"]) as server:
+        cli.app.conf.broker_url = server.url
+        lines = cli.said("check")
+        cli.client.close()
+    assert lines[1].startswith("WRONG durability: Redis keeps no append-only file")
+    assert lines[2].startswith("WRONG redis: Redis throws updates away")
+
+
+@pytest.mark.parametrize(
+    ("answers", "lines"),
+    [
+        ({"w1": {}}, [(True, "w1 holds 3 updates for 4 slots")]),
+        (
+            {"w1": {"scripts": "old"}},
+            [(False, "w1 holds 3 updates for 4 slots, with other scripts than this version's")],
+        ),
+        (
+            {"w1": {"queues": ["a"]}, "w2": {"queues": ["c"]}},
+            [(True, "w1 holds"), (True, "w2 holds"), (False, "no worker reads b: start one for them")],
+        ),
+    ],
+)
+def test_workers_are_told_with_what_is_wrong(answers: dict[str, Any], lines: list[tuple[bool, str]]) -> None:
+    right = {"scripts": "new", "queues": ["a", "b", "c"], "holding": 3, "slots": 4}
+    found = [
+        *findings.workers_told({name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"])
+    ]
+    assert len(found) == len(lines)
+    for finding, (is_right, begin) in zip(found, lines, strict=True):
+        assert finding.is_right is is_right
+        assert finding.sentence.startswith(begin)
+
+
+def test_a_worker_that_knows_nothing_of_lanes_is_to_be_restarted() -> None:
+    [told, _] = findings.workers_told({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
+    assert (told.is_right, told.sentence) == (False, "w1 does not know of lanes: Unknown command lanes")
+
+
+def test_who_brings_updates_in(cli: Cli, simulator: Simulator) -> None:
+    lanes, bot = Lanes(cli.app), bot_at(simulator.url)
+    simulator.push({"message": {}})
+    # Nobody
+    found = findings.of_intake(lanes, bot)
+    assert found == (False, "intake", "nobody polls and there is no webhook: 1 updates wait at Telegram")
+    # A poller that leads
+    lead(cli.client, 5_000)
+    assert findings.of_intake(lanes, bot) == (True, "intake", "east:99 polls, 1 updates wait at Telegram")
+    # One whose lease is over
+    lead(cli.client, -1)
+    assert not findings.of_intake(lanes, bot).is_right
+
+
+def test_a_webhook_and_a_poller_are_one_too_many(cli: Cli, simulator: Simulator) -> None:
+    lanes, bot = Lanes(cli.app), bot_at(simulator.url)
+    findings.BotApi(bot.bot_api_url, bot.token).call("setWebhook", url="https://bot.example.org/hook")
+    found = findings.of_intake(lanes, bot)
+    assert (found.is_right, found.sentence) == (
+        True,
+        "webhook at https://bot.example.org/hook, 0 updates wait at Telegram",
+    )
+    lead(cli.client, 5_000)
+    assert findings.of_intake(lanes, bot).sentence.startswith("east:99 polls, and gets nothing, for there is a webhook")
+
+
+def test_a_token_that_telegram_refuses_is_told_without_it(cli: Cli, simulator: Simulator) -> None:
+    found = findings.of_intake(Lanes(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
+    assert not found.is_right
+    assert "Unauthorized" in found.sentence
+    assert "SECRET" not in found.sentence
+
+
+def test_a_bot_whose_token_is_elsewhere_is_not_looked_at(cli: Cli) -> None:
+    found = findings.of_intake(Lanes(cli.app), load({}, env_file=None))
+    assert (found.is_right, found.sentence) == (None, "cannot be looked at without the bot's token")
+
+
+def test_the_key_of_the_leader_is_the_pollers() -> None:
+    assert findings.LEADER == LEADER
+
+
+def test_a_digest_is_of_these_scripts() -> None:
+    assert digest() == digest("tasks.lanes") != digest("poller")
