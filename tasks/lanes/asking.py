@@ -97,9 +97,13 @@ class Asking(Line):
 
     def _reconcile(self) -> None:
         settler = self._settler
-        if settler.answer_lost:  # no turn is under way, so nothing else is on its way to us
-            self._channel.store.reconcile(settler.holder, [message_id for message_id, _ in settler.ledger.leases()])
-            settler.answer_lost = False
+        if not settler.must_reconcile:
+            return
+        # No turn is under way, so nothing else is on its way to us.
+        released = self._channel.store.reconcile(settler.holder, settler.ledger.ours())
+        settler.must_reconcile = False
+        if released:
+            logger.info("lanes: released %d messages whose hand-out never arrived", released)
 
 
 def rotated(queues: list[str], turn: int) -> list[str]:

@@ -50,9 +50,10 @@ class Held:
     def is_suspect(self) -> bool:
         return self.died >= SUSPECT_AFTER
 
-    def lapses(self, now_s: float, lease_s: float) -> bool:
-        """Not to be renewed: lost, or given to the pool a lease ago and never started."""
-        return self.is_lost or (self.claimed_s is not None and not self.is_started and now_s - self.claimed_s > lease_s)
+    def is_forgotten(self, now_s: float, lease_s: float) -> bool:
+        """Taken, or given to the pool, a lease ago and never started: Celery drops some when a connection breaks."""
+        since_s = self.taken_s if self.claimed_s is None else self.claimed_s
+        return not self.is_lost and not self.is_started and now_s - since_s > lease_s
 
 
 class Books:
@@ -84,8 +85,11 @@ class Books:
     def unclaimed(self) -> list[Held]:
         return [held for held in self._held.values() if held.claimed_s is None and not held.is_lost]
 
-    def renewable(self, now_s: float, lease_s: float) -> list[Lease]:
-        return [(held.id, held.fence) for held in self._held.values() if not held.lapses(now_s, lease_s)]
+    def forgotten(self, now_s: float, lease_s: float) -> list[Held]:
+        return [held for held in self._held.values() if held.is_forgotten(now_s, lease_s)]
+
+    def leases(self) -> list[Lease]:
+        return [(held.id, held.fence) for held in self._held.values() if not held.is_lost]
 
     def forget(self, tag: str) -> Held | None:
         """Out of the books; what it was. None: it was not in them."""
@@ -111,3 +115,7 @@ class Books:
 
 def tag_of(message_id: str, fence: str) -> str:
     return f"{message_id}#{fence}"
+
+
+def id_of(tag: str) -> str:
+    return tag.rpartition("#")[0]

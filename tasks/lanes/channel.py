@@ -6,11 +6,13 @@ lane queue buries. Taking messages is the business of turns.py.
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from kombu.transport import redis as stock
 from kombu.utils.objects import cached_property
+from redis.exceptions import RedisError
 
 from tasks.lanes import clock, publish
 from tasks.lanes.connect import connect_like
@@ -28,6 +30,8 @@ QUEUE_ARGUMENTS = {LANES_ARGUMENT: True}
 FIRST_ARGUMENT = "x-lanes-first"
 FIRST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, FIRST_ARGUMENT: True}
 
+
+_AWAY = (RedisError, OSError)
 
 _StockChannel: Any = stock.Channel if TYPE_CHECKING else object
 
@@ -109,7 +113,9 @@ class LaneChannelMixin(_StockChannel):
     def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
         if self._is_lane_queue(queue):
             self.store.purge(queue)
-        super()._delete(queue, *args, **kwargs)
+        # A channel that closes takes its private queues along, as far as it can: Redis may be why it closes.
+        with suppress(*_AWAY) if self._closing else nullcontext():
+            super()._delete(queue, *args, **kwargs)
 
     def _get(self, queue: str) -> dict[str, Any]:
         """For `queue.get()`: a turn for one message, which is held until it is acknowledged."""
@@ -144,6 +150,10 @@ class LaneChannelMixin(_StockChannel):
         self.turns.on_disconnect(connection)
         super()._on_connection_disconnect(connection)
 
-    def _close_clients(self) -> None:
+    def close(self) -> None:
+        """Whatever Redis answers: what stayed open would go on to be polled."""
         self.turns.close()
-        super()._close_clients()
+        try:
+            super().close()
+        except _AWAY:  # in the answer to its last BRPOP; the next attempt has none to wait for
+            super().close()

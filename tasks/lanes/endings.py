@@ -2,6 +2,7 @@
 
 Promises that sys.exit(), a cancelled future or a greenlet's timeout in a task is a failure of that task. Celery's pools
 lose what is no Exception: the message would keep its lease and its slot for ever, and solo would end its worker.
+Promises too that a task which was cut short because its process was told to end has neither failed nor succeeded.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from billiard.common import terminate_handler_fired
 from celery.exceptions import WorkerShutdown, WorkerTerminate
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 
@@ -25,7 +27,11 @@ def as_exceptions(*, but: tuple[type[BaseException], ...] = ()) -> Iterator[None
     """Around a handler: whatever it raises, also SystemExit, leaves as an Exception. `but` pass as they are."""
     try:
         yield
-    except (Exception, *ENDS_THE_WORKER, *but):
-        raise
     except BaseException as error:
+        if terminate_handler_fired():
+            # A cold shutdown told this prefork child to end, by raising SystemExit in the handler. What arrives here
+            # may also be an error of the handler's own clean-up: neither is an outcome.
+            raise SystemExit from error
+        if isinstance(error, (Exception, *ENDS_THE_WORKER, *but)):
+            raise
         raise HandlerEndedError(f"the handler ended with {type(error).__name__}: {error}") from error

@@ -11,15 +11,17 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from celery import Celery, bootsteps, signals
+from celery import Celery, bootsteps
 from celery.exceptions import CPendingDeprecationWarning
 from kombu import transport as kombu_transport
 
 from tasks.lanes.books import Pool
 from tasks.lanes.connect import connect_like
 from tasks.lanes.errors import Misconfigured
+from tasks.lanes.last_words import LastWords, let_them_end
 from tasks.lanes.prefork import keep_written_jobs
-from tasks.lanes.registry import settler_of, stop_keepers
+from tasks.lanes.quiet import say_it_in_one_line
+from tasks.lanes.registry import settler_of
 from tasks.lanes.scripts import script
 from tasks.lanes.server import check_server
 from tasks.lanes.settler import Settler
@@ -98,10 +100,11 @@ def install(app: Celery) -> Lanes:
     app.add_defaults(DEFAULTS)
     app.steps["worker"].add(LanesStep)
     app.steps["consumer"].add(BuryUndecodable)
+    app.steps["consumer"].add(LastWords)
     connect_signals()
     # Celery's table of what a worker may be asked is filled by importing.
     import_module("tasks.lanes.control")
-    signals.worker_shutdown.connect(_worker_stopped, weak=False, dispatch_uid="tasks.lanes.stopped")
+    say_it_in_one_line()
     return app.lanes
 
 
@@ -149,7 +152,8 @@ class LanesStep(bootsteps.StartStopStep):
         """Celery starts it after the pool and before the consumer."""
         # At every reconnect Celery would praise an option that must be off here (DEFAULTS).
         warnings.filterwarnings("ignore", "\nIn Celery 5.1 we introduced", CPendingDeprecationWarning)
-        keep_written_jobs(worker.pool)
+        keep_written_jobs(worker.pool, worker.app.lanes.settler.give_back_dropped)
+        let_them_end(worker.pool)
 
     @staticmethod
     def _check_tasks(app: Celery) -> None:
@@ -184,21 +188,6 @@ class BuryUndecodable(bootsteps.StartStopStep):
 
         consumer.on_decode_error = on_decode_error
         super().__init__(consumer, **kwargs)
-
-
-def _worker_stopped(sender: Any, **_: Any) -> None:
-    """The pool has ended: settle what is done, and give back what nobody here will run."""
-    lanes = getattr(sender.app, "lanes", None)
-    if lanes is None:
-        return
-    settler = lanes.settler
-    settler.read_handoff()
-    # A thread or greenlet may outlive its pool (a cold shutdown): what it runs keeps its lease until that runs out.
-    if settler.forks:
-        settler.give_back_all()
-    else:
-        settler.give_back_unclaimed()
-    stop_keepers()
 
 
 __all__ = ["DEFAULTS", "Lanes", "LanesStep", "check_server", "check_transport", "install"]

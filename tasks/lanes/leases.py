@@ -62,13 +62,6 @@ class LeaseKeeper:
             self._ended.acquire(timeout=_LAST_WORDS_S)
             self.is_running = False
 
-    def reconcile(self) -> None:
-        """After a lost answer: release what is leased in our name and not in our hands."""
-        held = [message_id for message_id, _ in self._settler.ledger.leases()]
-        released = self._store.reconcile(self._settler.holder, held)
-        if released:
-            logger.info("lanes: released %d messages whose hand-out never arrived", released)
-
     def _run(self) -> None:
         try:
             while not self._stopping:
@@ -128,7 +121,7 @@ class LeaseKeeper:
             self._send(untold)
             self._settler.ledger.told()
         except BaseException:
-            self._settler.ledger.put_back(untold)  # saying it twice is harmless: the fence is old by then
+            self._settler.ledger.put_back()  # saying it twice is harmless: the fence is old by then
             raise
 
     def _send(self, untold: Untold) -> None:
@@ -150,6 +143,9 @@ class LeaseKeeper:
             self._store.retry(message_id, fence, delay_ms=delay_ms, problem=problem)
 
     def _renew(self) -> None:
+        forgotten = self._settler.give_back_forgotten()
+        if forgotten:
+            logger.warning("lanes: gave back %d messages that did not start within a lease", forgotten)
         leases = self._settler.ledger.leases()
         if not leases:
             return

@@ -115,6 +115,11 @@ class Ledger:
             free = max(0, slots - (len(self._books) - len(unclaimed)))
             return self._release([held for held in unclaimed[free:] if now_s - held.taken_s > longer_than_s])
 
+    def release_forgotten(self) -> int:
+        """What nobody will start any more, it seems. If somebody does, he asks Redis first: its first lease is over."""
+        with self._lock:
+            return self._release(self._books.forgotten(clock.now_s(), self.lease_s))
+
     def bury(self, tag: str, problem: dict[str, Any]) -> None:
         with self._lock:
             held = self._books.forget_valid(tag)
@@ -136,12 +141,14 @@ class Ledger:
     # -- the lease keeper
 
     def leases(self) -> list[Lease]:
-        """What to renew: all that is held, and what is done but not yet settled.
-
-        Not what a pool was given a lease ago and never started: Celery drops some when a connection breaks.
-        """
+        """What to renew: all that is held, and what is done but not yet settled."""
         with self._lock:
-            return [*self._books.renewable(clock.now_s(), self.lease_s), *self._outbox.done()]
+            return self._leases()
+
+    def ours(self) -> list[str]:
+        """The ids of all that Redis may rightly believe to be leased to us."""
+        with self._lock:
+            return [*(message_id for message_id, _ in self._leases()), *self._outbox.given_up()]
 
     def renewed(self, leases: list[Lease], lost: list[str], asked_s: float) -> list[str]:
         """Enter the answer to a renewal; returns those lost while they run here. Most others were settled meanwhile."""
@@ -162,7 +169,7 @@ class Ledger:
         return running
 
     def to_keeper(self) -> Untold:
-        """All that Redis has not been told. Its settles stay known until `told` or `put_back`."""
+        """All that Redis has not been told. It stays known until `told` or `put_back`."""
         with self._lock:
             return self._outbox.to_keeper()
 
@@ -170,9 +177,9 @@ class Ledger:
         with self._lock:
             self._outbox.told()
 
-    def put_back(self, untold: Untold) -> None:
+    def put_back(self) -> None:
         with self._lock:
-            self._outbox.put_back(untold)
+            self._outbox.put_back()
 
     def has_untold(self) -> bool:
         return self.has_settles() or self.has_urgent()
@@ -187,6 +194,9 @@ class Ledger:
     def has_unclaimed(self) -> bool:
         with self._lock:
             return bool(self._books.unclaimed())
+
+    def _leases(self) -> list[Lease]:
+        return [*self._books.leases(), *self._outbox.done()]
 
     def _release(self, back: list[Held]) -> int:
         """Uncounted: none of them has started."""

@@ -1,7 +1,7 @@
 """What Redis has not been told yet: settles, releases, burials, retries.
 
-Promises that a settle stays known until Redis has answered it, whoever carries it: a turn or the lease keeper. A
-reconcile meanwhile would take its message for one whose hand-out never arrived, and let it run again.
+Promises that each stays known until Redis has answered it, whoever carries it: a turn or the lease keeper. A reconcile
+meanwhile would take its message for one whose hand-out never arrived, and let it run again.
 Whoever reads or writes here holds the settler's lock.
 """
 
@@ -28,6 +28,11 @@ class Untold:
         """Whether there is something in it that no turn takes along."""
         return bool(self.releases or self.burials or self.retries)
 
+    def given_up(self) -> list[str]:
+        ids = [message_id for message_id, *_ in self.releases]
+        ids += [message_id for message_id, *_ in self.burials]
+        return ids + [message_id for message_id, *_ in self.retries]
+
     def put_before(self, later: Untold) -> None:
         later.settles.extendleft(reversed(self.settles))
         later.releases.extendleft(reversed(self.releases))
@@ -40,12 +45,16 @@ class Outbox:
 
     def __init__(self) -> None:
         self.untold = Untold()
-        self._telling: list[Lease] = []  # settles that the lease keeper sends just now
-        self._in_flight: list[Lease] = []  # and those that a turn took along
+        self._telling = Untold()  # what the lease keeper sends just now
+        self._in_flight: list[Lease] = []  # and the settles that a turn took along
 
     def done(self) -> list[Lease]:
         """All that is done and of which Redis may not know."""
-        return [*self.untold.settles, *self._telling, *self._in_flight]
+        return [*self.untold.settles, *self._telling.settles, *self._in_flight]
+
+    def given_up(self) -> list[str]:
+        """The ids of what is neither held nor done any more, and of which Redis may not know."""
+        return [*self.untold.given_up(), *self._telling.given_up()]
 
     # -- a turn takes the settles along
 
@@ -65,13 +74,12 @@ class Outbox:
     # -- the lease keeper takes everything
 
     def to_keeper(self) -> Untold:
-        taken, self.untold = self.untold, Untold()
-        self._telling = list(taken.settles)
-        return taken
+        self._telling, self.untold = self.untold, Untold()
+        return self._telling
 
     def told(self) -> None:
-        self._telling = []
+        self._telling = Untold()
 
-    def put_back(self, taken: Untold) -> None:
-        self._telling = []
-        taken.put_before(self.untold)
+    def put_back(self) -> None:
+        self._telling.put_before(self.untold)
+        self._telling = Untold()

@@ -2,25 +2,29 @@
 
 Celery's own flush forgets every job whose start it has not yet heard of, also those that are in a child's pipe already:
 the child runs them and then waits half a minute for somebody to take the result (billiard waits 300 times 0.1 s), and
-nobody settles them. Promises instead that only jobs of which nothing was written are forgotten: whatever a child may
-run is heard of.
+nobody settles them. Promises instead that only jobs of which nothing was written are forgotten, and told: whatever a
+child may run is heard of, and nothing else keeps a slot.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 
-def keep_written_jobs(pool: Any) -> None:
-    """Change a started `celery.concurrency.prefork.TaskPool`; other pools stay as they are."""
+def keep_written_jobs(pool: Any, forgotten: Callable[[set[str]], None]) -> None:
+    """Change a started `celery.concurrency.prefork.TaskPool`; other pools stay as they are.
+
+    `forgotten` is told the task ids of the jobs that no child will run.
+    """
     children = getattr(pool, "_pool", None)
     if hasattr(children, "outbound_buffer"):
-        pool.flush = partial(_flush, children)
+        pool.flush = lambda: forgotten(_flush(children))
 
 
-def _flush(children: Any) -> None:
-    for job in tuple(children.outbound_buffer):
+def _flush(children: Any) -> set[str]:
+    unwritten = tuple(children.outbound_buffer)
+    for job in unwritten:
         job.discard()
     children.outbound_buffer.clear()
     children.maintain_pool()
@@ -28,3 +32,4 @@ def _flush(children: Any) -> None:
         writer = job._writer() if job._writer else None
         if writer in children._active_writers:  # half a job in a pipe would garble the next one
             children._flush_writer(job._write_to, writer)
+    return {job.correlation_id for job in unwritten}

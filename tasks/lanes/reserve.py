@@ -24,8 +24,9 @@ class Reserve:
     def ran(self, run_s: float) -> None:
         self._run_s += _NEWEST * (run_s - self._run_s)
 
-    def was_given_back(self) -> None:
-        self._run_s = max(self._run_s, GIVE_BACK_AFTER_S)
+    def was_given_back(self, slots: int) -> None:
+        """No slot became free for as long as it waited: nothing more, until the next runs say otherwise."""
+        self._run_s = max(self._run_s, 2 * slots * EXPECTED_WAIT_S)
 
     def size(self, slots: int, most: int) -> int:
         """Messages beyond the free slots, at most `most`."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from tasks.lanes import clock, native
 from tasks.lanes.answers import Leased
-from tasks.lanes.books import Held, Lease, Pool
+from tasks.lanes.books import Held, Lease, Pool, id_of
 from tasks.lanes.commands import MAX_DEATHS
 from tasks.lanes.handoff import DONE, STARTED, Handoff
 from tasks.lanes.ledger import Ledger
@@ -35,7 +35,7 @@ class Settler:
         self.pool: Pool | None = None
         self.outbox_signal = native.Signal()  # the lease keeper waits for it
         self.consumers = 0  # channels that take turns; without one the lease keeper settles
-        self.answer_lost = False  # what a turn brought may be leased in our name and not in our books
+        self.must_reconcile = False  # something may be leased in our name that is not in our books
         self._reading = native.lock()
         self._reserve = Reserve()
         self._occupied = 0  # slots that run something else
@@ -83,7 +83,7 @@ class Settler:
 
     def turn_failed(self, *, may_have_run: bool = True) -> None:
         """The answer was lost: the settles are sent again, which is harmless."""
-        self.answer_lost = self.answer_lost or may_have_run
+        self.must_reconcile = self.must_reconcile or may_have_run
         self.ledger.turn_failed()
 
     # -- what becomes of a message
@@ -138,11 +138,25 @@ class Settler:
         """
         if self.pool is None:
             return 0
-        released = self.ledger.release_waiting(self.pool.slots() - self._occupied, longer_than_s)
+        slots = self.pool.slots()
+        released = self.ledger.release_waiting(slots - self._occupied, longer_than_s)
         if released:
-            self._reserve.was_given_back()
+            self._reserve.was_given_back(slots)
             self.outbox_signal.set()
         return released
+
+    def give_back_forgotten(self) -> int:
+        """Release, uncounted, what did not start within a lease."""
+        self.read_handoff()  # it may have, and the loop that reads of it is busy
+        released = self.ledger.release_forgotten()
+        self.outbox_signal.set()
+        return released
+
+    def give_back_dropped(self, ids: set[str]) -> None:
+        """Release, uncounted, what the pool was given and will not run."""
+        for tag in self.ledger.tags():
+            if id_of(tag) in ids:
+                self.give_back(tag)
 
     def give_back_all(self) -> None:
         """For the end of a process whose children have ended: what is held now will not be run by anybody here."""

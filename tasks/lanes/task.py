@@ -17,6 +17,7 @@ from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
 from celery.worker import state
 from celery.worker.request import Request
+from greenlet import GreenletExit  # type: ignore[import-untyped]
 from redis.exceptions import RedisError
 
 from tasks.lanes import clock, envelope
@@ -98,8 +99,13 @@ class LaneTask(Task):
             raise Ignore(str(lost)) from None
         except (RedisError, SoftTimeLimitExceeded) as away:
             raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
-        with as_exceptions():
-            return self.run(*args, **kwargs)
+        try:
+            with as_exceptions():
+                return self.run(*args, **kwargs)
+        except GreenletExit:
+            # A cold shutdown ends greenlets like this, and Celery takes it for success: it would be settled unfinished.
+            self.app.lanes.settler.give_back(delivery.tag)
+            raise
 
     def on_hard_limit(self, delivery: Delivery) -> None:
         """In the main process, when the child that ran it was killed at its hard limit. What is not evicted counts as

@@ -61,6 +61,8 @@ class Turns:
             return
         self._is_started = True
         self._settler.consumers += 1
+        # Redis may have handed out what never arrived here, or come back as another one.
+        self._settler.must_reconcile = True
         keeper_of(self._settler, self._channel.connection.client)
         self._channel.connection.cycle.watch_pipe(self._channel, self._settler.handoff.reader)
 
@@ -93,6 +95,8 @@ class Turns:
         if not self._is_started:
             return
         self._give_back_turn_under_way()
+        # Celery drops or runs late what its pool has not been given yet: let it be neither.
+        self._settler.give_back_unclaimed()
         self._is_started = False
         if self._channel.connection is not None:
             self._channel.connection.cycle.unwatch_pipe(self._settler.handoff.reader)

@@ -29,11 +29,14 @@ def test_slow_ones_get_none() -> None:
     assert learned(*[0.001] * 200, *[1.0] * 3).size(slots=8, most=120) == 0
 
 
-def test_what_was_given_back_was_too_much() -> None:
+@pytest.mark.parametrize("slots", [1, 2, 8, 100])
+def test_after_something_was_given_back_nothing_more_is_taken_until_runs_are_quick_again(slots: int) -> None:
     reserve = learned(*[0.001] * 200)
-    reserve.was_given_back()
-    assert reserve.size(slots=2, most=30) == 0
-    assert learned(*[10.0] * 200).size(slots=2, most=30) == 0
+    reserve.was_given_back(slots)
+    assert reserve.size(slots, most=3000) == 0
+    for _ in range(200):
+        reserve.ran(0.001)
+    assert reserve.size(slots, most=3000) > 0
 
 
 @settings(deadline=None)

@@ -190,7 +190,7 @@ def test_a_settle_stays_in_the_books_until_its_turn_has_ended(settler: Settler) 
     assert not settler.ledger.has_settles()
     assert settler.ledger.leases() == [("a", "1")]
     settler.turn_failed()
-    assert settler.answer_lost
+    assert settler.must_reconcile
     assert settler.plan_turn() == [("a", "1")]
     settler.turn_ended([], 0, suspects_wait=False)
     assert settler.ledger.leases() == []
@@ -199,7 +199,7 @@ def test_a_settle_stays_in_the_books_until_its_turn_has_ended(settler: Settler) 
 
 def test_a_turn_that_cannot_have_run_leaves_nothing_to_reconcile(settler: Settler) -> None:
     settler.turn_failed(may_have_run=False)
-    assert not settler.answer_lost
+    assert not settler.must_reconcile
 
 
 def test_done_twice_is_told_once(settler: Settler) -> None:
@@ -223,11 +223,11 @@ def test_what_could_not_be_told_is_told_first_the_next_time(settler: Settler) ->
     settler.done(first)
     settler.give_back(second)
     settler.bury(third, {})
-    outbox = settler.ledger.to_keeper()
+    settler.ledger.to_keeper()
     settler.done(fourth)
     settler.give_back(fifth)
     settler.bury(sixth, {})
-    settler.ledger.put_back(outbox)
+    settler.ledger.put_back()
     again = settler.ledger.to_keeper()
     assert [each[0] for each in again.settles] == ["a", "d"]
     assert [each[0] for each in again.releases] == ["b", "e"]
@@ -269,12 +269,37 @@ def test_a_lease_that_was_lost_before_it_began_is_forgotten(settler: Settler) ->
     assert settler.room() == 4
 
 
-def test_what_a_pool_never_began_is_not_renewed_for_ever(settler: Settler, time: Clock) -> None:
-    dropped, running = take(settler, "dropped", "running")
+def test_what_did_not_begin_within_a_lease_is_given_back_uncounted(settler: Settler, time: Clock) -> None:
+    dropped, running, told, _ = take(settler, "dropped", "running", "told", "never given to the pool")
     settler.claim(dropped, starts=False)
     settler.claim(running, starts=True)
-    time.now += 16
-    assert settler.ledger.leases() == [("running", "1")]
+    settler.claim(told, starts=False)
+    settler.handoff.report(STARTED, told)  # and nobody has read it yet
+    time.now += 15
+    assert settler.give_back_forgotten() == 0
+    time.now += 1
+    assert settler.give_back_forgotten() == 2
+    assert settler.ledger.leases() == [("running", "1"), ("told", "1")]
+    assert [(each[0], each[2]) for each in settler.ledger.to_keeper().releases] == [
+        ("dropped", False),
+        ("never given to the pool", False),
+    ]
+    assert not settler.claim(dropped, starts=True)
+
+
+def test_what_redis_has_not_been_told_is_ours_until_it_has(settler: Settler) -> None:
+    # A reconcile meanwhile would let it run again, and what is said of it would come too late.
+    done, back, buried, evicted, _ = take(settler, "done", "back", "buried", "evicted", "held")
+    settler.done(done)
+    settler.give_back(back)
+    settler.bury(buried, {})
+    settler.evict(evicted, 0, {})
+    everything = {"done", "back", "buried", "evicted", "held"}
+    assert set(settler.ledger.ours()) == everything
+    settler.ledger.to_keeper()
+    assert set(settler.ledger.ours()) == everything
+    settler.ledger.told()
+    assert settler.ledger.ours() == ["held"]
 
 
 def test_an_old_fence_does_not_touch_a_new_hand_out(settler: Settler) -> None:
@@ -333,7 +358,8 @@ def test_what_is_no_longer_held_cannot_be_evicted(settler: Settler) -> None:
 def test_evictions_that_could_not_be_told_are_told_again(settler: Settler) -> None:
     for tag in take(settler, "a", "b"):
         settler.evict(tag, 0, {})
-    settler.ledger.put_back(settler.ledger.to_keeper())
+    settler.ledger.to_keeper()
+    settler.ledger.put_back()
     assert [each[0] for each in settler.ledger.to_keeper().retries] == ["a", "b"]
 
 

@@ -9,9 +9,12 @@ import pytest
 from tests.lanes.conftest import POOLS
 from tests.lanes.history import ids
 from tests.lanes.lab import Lab, LabMaker, numbered
+from tests.lanes.worker import Worker
 from tests.poller.waiting import until
 
 STOPPING = "Warm shutdown"
+#: Leases that never run out while a test runs.
+ENDLESS = {"lease_seconds": 3600}
 
 
 def test_running_messages_end_and_the_next_worker_continues_with_exactly_the_next_ones(
@@ -46,21 +49,51 @@ def test_running_messages_end_and_the_next_worker_continues_with_exactly_the_nex
     lab.check_once_each()
 
 
-def test_a_cold_shutdown_leaves_its_messages_to_their_leases(make_lab: LabMaker) -> None:
-    # Given a prefork worker that runs messages
-    lab = make_lab(options={"lease_seconds": 1})
-    lab.publish_many({name: [name] for name in ("a", "b")}, gate="open")
-    worker = lab.worker("prefork", 2)
+def knows_of_running(lab: Lab, worker: Worker) -> set[str]:
+    """What its main process knows to have begun; it cannot end a child of which it has not heard."""
+    active = (lab.app.control.inspect(timeout=1).active() or {}).get(f"{worker.name}@test", [])
+    return {task["id"] for task in active if task["time_start"]}
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("prefork", 2), ("gevent", 50)])
+def test_a_cold_shutdown_gives_back_what_it_cuts_short(make_lab: LabMaker, pool: str, slots: int) -> None:
+    # Given leases that nobody waits for, and a worker that runs messages
+    lab = make_lab(options=ENDLESS)
+    lab.publish_many({"a": ["a"], "b": ["b"]}, gate="open")
+    worker = lab.worker(pool, slots)
     lab.started("a", "b")
-    # When it is told to leave at once, it does, and its lease keeper lives as long as it
+    until(lambda: knows_of_running(lab, worker) == {"a", "b"})
+    # When it is told to leave at once
     worker.process.send_signal(signal.SIGQUIT)
     worker.exit_code()
-    assert "the lease keeper died" not in worker.log
-    # Then the next one runs them
+    # Then what it ran is neither settled nor failed, and nobody's death was counted
+    assert (lab.leases(), lab.count("settled"), lab.count("released"), lab.count("retried")) == ([], 0, 2, 0)
+    assert [lab.client.hget(f"lanes:message:{name}", "died") for name in ("a", "b")] == [None, None]
+    # And the next one runs it
     lab.open("open")
     lab.worker("solo")
     lab.drained()
     assert sorted(ids(lab.history, "end")) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("threads", 2)])
+def test_a_cold_shutdown_waits_for_what_cannot_be_cut_short(make_lab: LabMaker, pool: str, slots: int) -> None:
+    # Given a worker whose slots are taken, and a message that waits
+    lab = make_lab(options=ENDLESS)
+    running = [f"m{n}" for n in range(slots)]
+    lab.publish_many({name: [name] for name in running}, gate="open")
+    worker = lab.worker(pool, slots)
+    lab.started(*running)
+    lab.publish("waiting", ["lane"])
+    # When it is told to leave at once
+    worker.process.send_signal(signal.SIGQUIT)
+    worker.tells("Hitting Ctrl+C again will terminate all running tasks")
+    lab.open("open")
+    worker.exit_code()
+    # Then what it ran has ended and is settled; what it did not is nobody's
+    assert sorted(ids(lab.history, "end")) == running
+    assert (lab.leases(), lab.count("settled"), lab.state_of("waiting")) == ([], slots, "ready")
+    assert "Traceback" not in worker.log
 
 
 @pytest.mark.parametrize(("pool", "deploys"), [("solo", 2), ("prefork", 5), ("threads", 2), ("gevent", 2)])

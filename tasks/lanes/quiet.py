@@ -1,0 +1,27 @@
+"""What Celery says of a lost connection besides saying it: a hundred lines of traceback.
+
+Under gevent its remote control has a greenlet of its own, which dies of the error; another one starts with the next
+connection. Promises one line instead. Nothing else is caught.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery.worker.pidbox import gPidbox
+from kombu.log import get_logger
+
+logger = get_logger(__name__)
+
+_stock_loop = gPidbox.loop
+
+
+def _loop(self: Any, consumer: Any) -> None:
+    try:
+        _stock_loop(self, consumer)
+    except (*consumer.connection_errors, *consumer.channel_errors) as error:
+        logger.warning("lanes: remote control waits for the next connection to Redis: %s", error)
+
+
+def say_it_in_one_line() -> None:
+    gPidbox.loop = _loop

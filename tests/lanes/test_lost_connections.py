@@ -1,0 +1,58 @@
+"""Connections that break: nothing runs twice, nothing is forgotten, and what was on its way is handed out again.
+
+The leases of these tests never run out: whatever a worker forgot would stay its own for ever.
+"""
+
+from __future__ import annotations
+
+from tests.lanes.lab import Lab, LabMaker, numbered
+from tests.poller.waiting import until
+
+ENDLESS = {"lease_seconds": 3600}
+
+
+def cut(lab: Lab) -> None:
+    """Every connection but ours, as a network does that comes and goes."""
+    for kind in ("normal", "pubsub"):
+        lab.client.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+
+
+def test_connections_cut_again_and_again_under_load(make_lab: LabMaker, pool: tuple[str, int]) -> None:
+    # Given a worker in the middle of many messages
+    lab = make_lab(options=ENDLESS)
+    lab.publish_many(numbered(1500, lambda n: [f"lane:{n % 60}"]))
+    worker = lab.worker(*pool, asks_neighbours=True)
+    # When all its connections are cut, and once more each time it is back at work
+    for times in range(1, 6):
+        until(lambda now=times: len(lab.history) >= 200 * now)
+        cut(lab)
+    # Then everything runs once, in order
+    lab.drained()
+    lab.check_once_each()
+    # And it is told in a line each, and still says what it does
+    assert "Traceback" not in worker.log
+    until(lambda: lab.app.control.inspect(timeout=0.5).ping())
+    worker.stop()
+
+
+def test_what_was_handed_out_and_never_arrived_is_handed_out_again(make_lab: LabMaker) -> None:
+    # Given a worker whose leases Redis remembers, two of which it has never heard of
+    lab = make_lab(options=ENDLESS)
+    worker = lab.worker("threads", 4)
+    lab.publish("running", ["lane"], gate="open")
+    lab.started("running")
+    holder = lab.client.hget("lanes:message:running", "holder").decode()
+    lab.app.control.cancel_consumer("orders.3", reply=True)
+    lab.publish("a", ["a"], queue="orders.3")
+    lab.publish("b", ["b"], queue="orders.3")
+    lab.store.turn(["orders.3"], holder=holder, lease_ms=3_600_000, room=2)
+    assert set(lab.leases()) == {"running", "a", "b"}
+    lab.app.control.add_consumer("orders.3", reply=True)
+    # When its connections are cut
+    cut(lab)
+    # Then it runs those two, and what it did run it runs on
+    lab.ended("a", "b")
+    lab.open("open")
+    lab.drained()
+    lab.check_once_each()
+    worker.stop()
