@@ -7,19 +7,17 @@ may die between any two of them.
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from time import monotonic
 from typing import Any, NoReturn
 
-from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
 
 from settings import SettingsError
 from tasks import lanes
 from tasks.bot.bot import Bot, UpdateTimeoutError
-from tasks.bot.calls import Calls, calls_of
+from tasks.bot.calls import calls_of
 from tasks.bot.context import Context
 from tasks.bot.flood import RunGate, Waiting
 from tasks.bot.parking import FloodWait, Parking, ParkUpdate
@@ -27,12 +25,13 @@ from tasks.bot.session import SessionPlan
 from tasks.bot.stored import Stored
 from tasks.bots import Bots, Served
 from tasks.celery import app, settings
+from tasks.eviction import evict, take_back
+from tasks.hooks import beside, tell
 from tasks.imports import BotImportError
-from tasks.lanes.answers import Outcome
-from tasks.lanes.commands import Write
-from tasks.lanes.endings import ENDS_THE_WORKER, as_exceptions
+from tasks.lanes.endings import as_exceptions
 from tasks.limits import Run, means_here
-from tasks.outcome import Bury, RetryIn, decide, problem_of
+from tasks.outcome import problem_of
+from tasks.telling import commit, fail, put_off
 
 logger = get_task_logger(__name__)
 
@@ -171,71 +170,6 @@ def skip(ctx: Context, delivery: lanes.Delivery) -> None:
     )
 
 
-def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: bool = False) -> None:
-    """Raises Reject when Redis cannot be told, and Ignore when somebody else has it by now."""
-    try:
-        outcome = delivery.commit(writes, skipped=skipped)
-    except Exception as trouble:
-        # It may have happened: then the update is gone, and giving it back changes nothing.
-        raise Reject(f"could not tell Redis that {delivery.id} is done: {trouble}", requeue=True) from trouble
-    if outcome is Outcome.LOST:
-        raise Ignore(f"the lease of {delivery.id} was over when it ended")
-
-
-def beside(ctx: Context, hook: str, delivery: lanes.Delivery | None) -> Context:
-    """For a hook of this attempt, which is told again when it dies: its calls have a series of their own."""
-    if delivery is None or not isinstance(ctx.api, Calls):
-        return ctx
-    return replace(ctx, api=ctx.api.beside(f"{hook}{delivery.attempt}/"))
-
-
-def tell(hook: Callable[..., Any] | None, *arguments: Any) -> None:
-    """One of the bot's own hooks. What it raises is logged and counts as nothing else."""
-    if hook is None:
-        return
-    try:
-        hook(*arguments)
-    except ENDS_THE_WORKER:
-        raise
-    except BaseException:
-        logger.exception("the bot's own %s failed", getattr(hook, "__name__", hook))
-
-
-def verdict(served: Served, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
-    return decide(delivery.attempt, served.settings, is_final=isinstance(error, served.bot.never_retry))
-
-
-def fail(served: Served, delivery: lanes.Delivery, error: Exception) -> NoReturn:
-    """Retry or bury, and tell Celery, which tells Flower. Raises in any case."""
-    decision = verdict(served, delivery, error)
-    problem = problem_of(error, delivery.attempt)
-    try:
-        if isinstance(decision, Bury):
-            outcome = delivery.bury(problem)
-        else:
-            outcome = delivery.retry(delay_s=decision.seconds, problem=problem)
-    except Exception as trouble:
-        # Nobody knows of the failure, and to Celery an update that raised is done: it would be lost, whatever this
-        # trouble is. It is given back as if this process had died.
-        raise Reject(f"could not tell Redis that {delivery.id} failed: {trouble}", requeue=True) from error
-    if outcome is Outcome.LOST:
-        raise Ignore(f"the lease of {delivery.id} was over when it failed") from error
-    if isinstance(decision, Bury):
-        raise error
-    raise Retry(exc=error, when=decision.seconds) from error
-
-
-def put_off(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoReturn:
-    """Park it, which counts no attempt, and tell Celery why. Raises in any case."""
-    try:
-        outcome = delivery.park(delay_s=delay_s)
-    except Exception as trouble:
-        raise Reject(f"could not tell Redis that {delivery.id} waits: {trouble}", requeue=True) from why
-    if outcome is Outcome.LOST:
-        raise Ignore(f"the lease of {delivery.id} was over when it was to wait") from why
-    raise Retry(exc=why, when=round(delay_s, 1))
-
-
 def refuse(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
     """An update of a bot whose token this worker was not given: no other bot may run it, nor may it be lost.
 
@@ -248,39 +182,3 @@ def refuse(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
         raise error
     logger.error("%s", error)
     put_off(delivery, UNKNOWN_BOT_AGAIN_AFTER_S, error)
-
-
-def evict(run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> None:
-    """At the hard limit, beside a handler that cannot be ended: its update goes on without it."""
-    if delivery is None:
-        return
-    error = UpdateTimeoutError("the handler did not end at the hard limit and cannot be killed; it runs on, unheeded")
-    problem = problem_of(error, delivery.attempt)
-    problem["traceback"] = run.where() or problem["traceback"]
-    decision = take_back(served, delivery, error, problem)
-    if decision is None:
-        return
-    logger.warning("%s: %s. Its slot is taken until it ends.", delivery.id, error)
-    tell(show_eviction, request, decision, problem)
-    tell(served.bot.on_error, replace(ctx, api=Calls(served.api)), error)
-
-
-def take_back(
-    served: Served, delivery: lanes.Delivery, error: Exception, problem: dict[str, Any]
-) -> RetryIn | Bury | None:
-    """Evict it, to be retried or buried; None when it had ended."""
-    decision = verdict(served, delivery, error)
-    delay_s = None if isinstance(decision, Bury) else decision.seconds
-    return decision if delivery.evict(delay_s=delay_s, problem=problem) else None
-
-
-def show_eviction(request: Any, decision: RetryIn | Bury, problem: dict[str, Any]) -> None:
-    """To Flower; the handler's own end will not be told."""
-    kind = "task-failed" if isinstance(decision, Bury) else "task-retried"
-    with app.events.default_dispatcher(hostname=request.hostname) as dispatcher:
-        dispatcher.send(
-            kind,
-            uuid=request.id,
-            exception=f"UpdateTimeoutError({problem['message']!r})",
-            traceback=problem["traceback"],
-        )

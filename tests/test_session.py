@@ -247,10 +247,12 @@ def test_a_commit_whose_answer_was_lost_has_happened_once(take: Take, lanes: Lan
     assert not lanes.settler.holds(delivery_of(ctx).tag)
 
 
-def test_an_update_whose_end_cannot_be_told_is_given_back(take: Take, lanes: Lanes) -> None:
+def test_an_update_whose_end_cannot_be_told_is_given_back(
+    take: Take, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ctx = take()
     remember(ctx)
-    lanes.settler.lease_s = 0.2
+    monkeypatch.setattr(lanes.settler, "lease_s", 0.2)  # the settler outlives this test
     with connect("redis://127.0.0.1:1/0") as away:
         lanes.store.client = away
         with pytest.raises(Reject, match="could not tell Redis that 1:1 is done") as told:

@@ -14,7 +14,7 @@ from greenlet import GreenletExit
 from redis import Redis
 
 from settings import Settings, load
-from tasks import update
+from tasks import eviction, hooks, telling, update
 from tasks.bot.bot import Bot, UpdateTimeoutError
 from tasks.bot.calls import Calls, calls_of
 from tasks.bot.client import BotApi
@@ -155,8 +155,8 @@ def test_what_a_hook_raises_is_logged_and_nothing_else(
     def hook(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(update, "logger", logging.getLogger("hooks"))
-    update.tell(hook, 1, 2)
+    monkeypatch.setattr(hooks, "logger", logging.getLogger("hooks"))
+    hooks.tell(hook, 1, 2)
     assert "the bot's own hook failed" in caplog.text
 
 
@@ -166,7 +166,7 @@ def test_the_end_of_the_worker_ends_a_hook_too(error: BaseException) -> None:
         raise error
 
     with pytest.raises(type(error)):
-        update.tell(hook)
+        hooks.tell(hook)
 
 
 # -- carried out on real lanes
@@ -228,7 +228,7 @@ ERROR = ValueError("not so")
 def test_a_failure_is_delayed_in_its_place_and_told_to_celery_as_a_retry(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes)
     with pytest.raises(Retry) as told:
-        update.fail(served(), delivery, ERROR)
+        telling.fail(served(), delivery, ERROR)
     assert (told.value.exc, told.value.when) == (ERROR, 60)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
     assert [(problem["type"], problem["attempt"]) for problem in problems(redis)] == [("ValueError", 1)]
@@ -238,7 +238,7 @@ def test_a_failure_is_delayed_in_its_place_and_told_to_celery_as_a_retry(lanes: 
 def test_the_last_failure_is_buried_and_told_to_celery_as_it_was_raised(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes, failed=2)
     with pytest.raises(ValueError, match="not so"):
-        update.fail(served(), delivery, ERROR)
+        telling.fail(served(), delivery, ERROR)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("buried", "ready")
     assert [(problem["message"], problem["attempt"]) for problem in problems(redis)] == [("not so", 3)]
     assert not is_held(delivery)
@@ -252,7 +252,7 @@ def test_a_failure_after_the_lease_changes_nothing(lanes: Lanes, redis: Redis, f
     [newer] = lanes.store.turn(["updates.0"], holder="other", lease_ms=LEASE_MS, room=1).leased
     # When its handler fails
     with pytest.raises(Ignore, match="the lease of 1:1 was over"):
-        update.fail(served(), delivery, ERROR)
+        telling.fail(served(), delivery, ERROR)
     # Then the other one's lease is untouched
     assert lanes.store.holds("1:1", newer.fence)
     assert problems(redis) == []
@@ -264,7 +264,7 @@ def test_a_failure_that_redis_cannot_be_told_is_given_back(lanes: Lanes, failed:
     with connect("redis://127.0.0.1:1/0") as away:
         delivery.lanes.store.client = away
         with pytest.raises(Reject, match="could not tell Redis that 1:1 failed") as told:
-            update.fail(served(), delivery, ERROR)
+            telling.fail(served(), delivery, ERROR)
     assert told.value.requeue
 
 
@@ -272,15 +272,15 @@ def test_whatever_goes_wrong_with_telling_a_failure_the_update_does_not_count_as
     lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To Celery a task that raised is done: its update would be settled."""
-    monkeypatch.setattr(update, "problem_of", lambda error, attempt: {"cannot be told": object()})
+    monkeypatch.setattr(telling, "problem_of", lambda error, attempt: {"cannot be told": object()})
     with pytest.raises(Reject) as told:
-        update.fail(served(), delivered(lanes), ERROR)
+        telling.fail(served(), delivered(lanes), ERROR)
     assert told.value.requeue
 
 
 def test_an_error_that_is_never_retried_is_buried_at_once_and_its_lane_goes_on(lanes: Lanes, redis: Redis) -> None:
     with pytest.raises(KeyError):
-        update.fail(served(), delivered(lanes), KeyError("a LookupError too"))
+        telling.fail(served(), delivered(lanes), KeyError("a LookupError too"))
     assert (state_of(redis, 1), state_of(redis, 2)) == ("buried", "ready")
     assert [problem["attempt"] for problem in problems(redis)] == [1]
 
@@ -291,7 +291,7 @@ def test_an_error_that_is_never_retried_is_buried_at_once_and_its_lane_goes_on(l
 def test_what_is_put_off_waits_in_its_place_and_nothing_counts_as_a_failure(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes)
     with pytest.raises(Retry) as told:
-        update.put_off(delivery, 60, FloodWait("chat 7 is paused"))
+        telling.put_off(delivery, 60, FloodWait("chat 7 is paused"))
     assert (repr(told.value.exc), told.value.when) == ("FloodWait('chat 7 is paused')", 60)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
     assert redis.hget(keys.message("1:1"), "failed") is None
@@ -299,17 +299,19 @@ def test_what_is_put_off_waits_in_its_place_and_nothing_counts_as_a_failure(lane
     assert not is_held(delivery)
 
 
-def test_what_cannot_be_put_off_is_given_back_or_left_to_its_new_holder(lanes: Lanes, redis: Redis) -> None:
+def test_what_cannot_be_put_off_is_given_back_or_left_to_its_new_holder(
+    lanes: Lanes, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     delivery = delivered(lanes)
     lanes.store.release([(delivery.id, delivery.fence)])
     with pytest.raises(Ignore, match="the lease of 1:1 was over"):
-        update.put_off(delivery, 60, FloodWait())
+        telling.put_off(delivery, 60, FloodWait())
     assert state_of(redis, 1) == "ready"
     with connect("redis://127.0.0.1:1/0") as away:
         delivery.lanes.store.client = away
-        delivery.lanes.settler.lease_s = 0.1
+        monkeypatch.setattr(lanes.settler, "lease_s", 0.1)  # the settler outlives this test
         with pytest.raises(Reject, match="could not tell Redis that 1:1 waits"):
-            update.put_off(delivery, 60, FloodWait())
+            telling.put_off(delivery, 60, FloodWait())
 
 
 def test_a_handler_that_swallows_its_parking_can_do_nothing_any_more() -> None:
@@ -337,7 +339,7 @@ class Told(NamedTuple):
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     told = Told([], [])
-    monkeypatch.setattr(update, "show_eviction", lambda request, decision, problem: told.celery.append(decision))
+    monkeypatch.setattr(eviction, "show_eviction", lambda request, decision, problem: told.celery.append(decision))
     return told
 
 
@@ -346,7 +348,7 @@ def evict(delivery: Delivery, redis_url: str, told: Told) -> Context:
     ours = served(on_error=lambda *both: told.bot.append(both))
     ctx = Context({"update_id": 1}, calls_of(ours.api, delivery, "repeat"), delivery.attempt)
     run = Run(1, Means.NOBODY, tell=lambda: None, evict=lambda: None)
-    update.evict(run, None, ours, ctx, delivery)
+    eviction.evict(run, None, ours, ctx, delivery)
     LeaseKeeper(delivery.lanes.settler, lambda: connect(redis_url))._tell()
     return ctx
 
