@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from sandbox.simulator.files import FOLDER, content_of
 from sandbox.simulator.methods import edits_message, gives_message, needs_chat
 from sandbox.simulator.polls import whole
 
@@ -75,7 +76,13 @@ class Chats:
 
     def _file(self, params: Params) -> dict[str, Any]:
         file_id = str(params.get("file_id", ""))
-        return {"file_id": file_id, "file_unique_id": file_id[-16:], "file_size": 0, "file_path": f"files/{file_id}"}
+        size = len(content_of(file_id))
+        return {
+            "file_id": file_id,
+            "file_unique_id": file_id[-16:],
+            "file_size": size,
+            "file_path": f"{FOLDER}{file_id}",
+        }
 
 
 _SPECIAL: dict[str, Callable[[Chats, Params], Any]] = {

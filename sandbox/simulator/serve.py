@@ -21,6 +21,7 @@ from sandbox.simulator.api import bot_api
 from sandbox.simulator.bot import SimulatedBot
 from sandbox.simulator.client import READY
 from sandbox.simulator.control import ROUTES
+from sandbox.simulator.files import file
 from sandbox.simulator.replies import refusal
 
 #: An idle connection is kept this long, as clients keep theirs in a pool between two calls.
@@ -47,7 +48,11 @@ def serve(bot: SimulatedBot, port: int) -> None:
 
 def application(bot: SimulatedBot) -> Starlette:
     app = Starlette(
-        routes=[*ROUTES, Route("/bot{token}/{method}", bot_api, methods=["GET", "POST"])],
+        routes=[
+            *ROUTES,
+            Route("/bot{token}/{method}", bot_api, methods=["GET", "POST"]),
+            Route("/file/bot{token}/{path:path}", file),
+        ],
         exception_handlers={HTTPException: _not_found},
     )
     app.state.bot = bot

@@ -129,6 +129,19 @@ def test_two_chats_refused_in_a_row_are_the_whole_bot_unless_a_call_was_accepted
     assert (held.what, round(held.wait_s)) == (What.BOT, 10)
 
 
+def test_an_answer_to_a_payment_goes_while_the_bot_is_paused(redis: Redis) -> None:
+    ours, _ = run_gate()
+    redis.set("flood:1", 1, px=60_000)
+    checkout = prepare("answerPreCheckoutQuery", {"pre_checkout_query_id": "p", "ok": True})
+    assert ask(redis, ours.passage(call(), asking(redis))) is not None
+    assert ask(redis, ours.passage(checkout, asking(redis))) is None
+    # But not while it is refused itself
+    ours.passage(checkout, asking(redis)).refused(flood(30, None, "answerPreCheckoutQuery"))
+    held = ask(redis, ours.passage(checkout, asking(redis)))
+    assert held is not None
+    assert held.what is What.PAUSE
+
+
 def test_an_acceptance_costs_nothing_where_nobody_was_refused(redis: Redis) -> None:
     ours, _ = run_gate()
     passage = ours.passage(call(), asking(redis))

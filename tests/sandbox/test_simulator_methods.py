@@ -2,7 +2,7 @@
 
 import pytest
 import requests
-from calling import Caller, text_update, wait_until
+from calling import PATIENCE_S, Caller, text_update, wait_until
 
 from sandbox.simulator import Simulator
 
@@ -158,3 +158,12 @@ def test_calls_are_numbered_so_that_only_the_newest_may_be_asked_for(simulator: 
     ]
     assert [call["method"] for call in simulator.calls(after=3)] == ["getMe"]
     assert simulator.calls(after=4) == []
+
+
+def test_every_file_id_has_a_file(simulator: Simulator, bot: Caller) -> None:
+    found = bot.result("getFile", file_id="a cat")
+    response = requests.get(f"{simulator.url}/file/bot{simulator.token}/{found['file_path']}", timeout=PATIENCE_S)
+    assert (response.status_code, response.content) == (200, b"the content of a cat\n")
+    assert found["file_size"] == len(response.content)
+    wrong = requests.get(f"{simulator.url}/file/bot1:no/{found['file_path']}", timeout=PATIENCE_S)
+    assert wrong.status_code == 404

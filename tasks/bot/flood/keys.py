@@ -37,6 +37,15 @@ def keys_of(bot_id: str, scope: str) -> Keys:
     )
 
 
+#: Telegram waits 10 s for these, and somebody has paid: they are tried while the bot is paused, which is a guess.
+URGENT = frozenset({"answerprecheckoutquery", "answershippingquery"})
+
+
+def asked_of(keys: Keys, method: str) -> Keys:
+    """What a call of this method looks at: an urgent one only at the pause of its own method."""
+    return keys._replace(bot=keys.scope) if method.lower() in URGENT else keys
+
+
 def scope_of(method: str, chat: int | str | None) -> str:
     """What a 429 for this call is about, as far as anybody can tell."""
     return (method if chat is None else str(chat)[:LONGEST_SCOPE]).lower()

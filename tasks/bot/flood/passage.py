@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from tasks.bot.client import Prepared
 from tasks.bot.errors import TooManyRequests
 from tasks.bot.flood.answers import Answer, How, What, how, read
-from tasks.bot.flood.keys import keys_of, scope_of
+from tasks.bot.flood.keys import asked_of, keys_of, scope_of
 from tasks.bot.flood.rates import BURST
 from tasks.lanes.scripts import script
 from tasks.lanes.wires import Asked
@@ -53,7 +53,7 @@ class Passage:
         apart = self._gate.rates.apart(self._call.chat)
         self._only_looked = self._run.replays and self._call.messages > 0
         command = ASK.command(
-            self._keys,
+            asked_of(self._keys, self._call.method),
             cost=0 if self.has_slot or self._only_looked else self._call.messages,
             patience_us=max(0, round(self._patience_s * 1_000_000)),
             bot_us=apart.bot_us,

@@ -14,7 +14,7 @@ end
 
 local bot_ms, scope_ms = redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2])
 if bot_ms > 0 or scope_ms > 0 then
-  return answer(bot_ms >= scope_ms and 'bot' or 'pause', now_us + math.max(bot_ms, scope_ms) * 1000)
+  return answer(bot_ms > scope_ms and 'bot' or 'pause', now_us + math.max(bot_ms, scope_ms) * 1000)
 end
 if cost == 0 or bot_us + chat_us + group_us == 0 then return answer('go', now_us) end
 
