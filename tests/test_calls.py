@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ from celery import Celery
 from redis import Redis
 
 from sandbox.server import start_server
+from tasks.bot.async_context import awaited
 from tasks.bot.calls import Calls, calls_of, fingerprint
 from tasks.bot.client import BotApi, prepare
+from tasks.bot.context import Context
 from tasks.bot.errors import BadRequest, BotApiError, ChatMigrated, NetworkError, ServerError, TooManyRequests
 from tasks.bot.flood import OpenGate, OpenPassage
 from tasks.lanes import Delivery, Lanes, LeaseLost, clock, install, keys
@@ -273,6 +277,27 @@ def test_what_only_reads_is_made_anew_and_takes_no_place(web: Server, run: Any, 
     second.calls.call("getChat", chat_id=7)
     second.call("a")
     assert [asked.path.rpartition("/")[2] for asked in web.asked] == ["getMe", "sendMessage", "getMe", "getChat"]
+
+
+def test_a_coroutines_calls_have_their_places_in_the_order_they_are_written(web: Server, run: Any) -> None:
+    async def handle(ctx: Any, *texts: str, reads: bool) -> None:
+        if reads:
+            await ctx.call("getMe")
+        await asyncio.gather(*(ctx.reply(text) for text in texts))
+
+    def attempt(one: Run, reads: bool) -> None:
+        ctx = Context({"update_id": 1, "message": {"chat": {"id": 7}}}, one.calls)
+        asyncio.run(awaited(partial(handle, reads=reads), ctx, *"abc"))
+
+    # Given a coroutine that read something and made three calls at once
+    first = run()
+    attempt(first, reads=True)
+    first.fails()
+    # When it runs again and finds what it read at hand
+    attempt(run(), reads=False)
+    # Then nothing is sent twice
+    sent = [asked.json["text"] for asked in web.asked if asked.path.endswith("sendMessage")]
+    assert sorted(sent) == ["a", "b", "c"]
 
 
 def test_a_hooks_calls_are_not_taken_for_the_handlers(web: Server, run: Any) -> None:

@@ -49,7 +49,8 @@ class AsyncContext(Context):
         return partial(self._begin, name) if name in _CALLS else super().__getattribute__(name)
 
     def _begin(self, name: str, *arguments: Any, **params: Any) -> Awaitable[Any]:
-        api = self.api.reserved() if isinstance(self.api, Calls) else self.api
+        method = {"call": arguments[0] if arguments else "", "download": "getFile"}.get(name, name)
+        api = self.api.reserved(method) if isinstance(self.api, Calls) else self.api
         call = partial(getattr(Context(self.update, api), name), *arguments, **params)
         self._begun.append(begun := Begun(asyncio.get_running_loop().run_in_executor(None, call)))
         return begun

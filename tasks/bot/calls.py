@@ -60,9 +60,13 @@ class Calls:
         """For a hook, whose calls are not to be taken for the handler's."""
         return replace(self, journal=self.journal and self.journal.beside(series), gate=self.gate.beside())
 
-    def reserved(self) -> Calls:
-        """For a single call that is made later, on another thread: it has its place among the others from now on."""
-        return replace(self, journal=self.journal and self.journal.reserved())
+    def reserved(self, method: str) -> Calls:
+        """For a single call that is made later, on another thread: it has its place among the others from now on. One
+        that only reads needs none.
+        """
+        if self.journal is None or is_read_only(method):
+            return self
+        return replace(self, journal=self.journal.reserved())
 
     def _make(self, call: Prepared, begun: Call, passage: Passage | OpenPassage) -> Any:
         while True:

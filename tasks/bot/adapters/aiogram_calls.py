@@ -32,7 +32,7 @@ class BridgedSession(BaseSession):
 
     async def make_request(self, bot: Bot, method: TelegramMethod[Any], timeout: int | None = None) -> Any:
         """The timeout is ours."""
-        caller = bridge.reserve(self._bot_api)
+        caller = bridge.reserve(self._bot_api, method.__api_method__)
         params = await self._params(bot, method)
         try:
             answered = await bridge.call_soon(caller, method.__api_method__, params)

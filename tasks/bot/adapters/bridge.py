@@ -37,10 +37,10 @@ def call(api: BotApi, method: str, params: dict[str, Any]) -> Answered:
     return _answered(_caller(api), method, params)
 
 
-def reserve(api: BotApi) -> Api:
-    """For one call that is made later: it has its place among the update's calls from now on."""
+def reserve(api: BotApi, method: str) -> Api:
+    """For one call of this method that is made later: it has its place among the update's calls from now on."""
     caller = _caller(api)
-    return caller.reserved() if isinstance(caller, Calls) else caller
+    return caller.reserved(method) if isinstance(caller, Calls) else caller
 
 
 async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answered:

@@ -58,7 +58,7 @@ async def _process_request(
     if api is None:
         return await _original_async(token, url, method=method, params=params, files=files, **how)
     try:
-        answered = await bridge.call_soon(bridge.reserve(api), url, _params(params, files))
+        answered = await bridge.call_soon(bridge.reserve(api, url), url, _params(params, files))
     except NetworkError as error:
         raise asyncio_helper.RequestTimeout(str(error)) from error
     if not answered.told["ok"]:
