@@ -7,6 +7,7 @@ reads no setting: every `celery` command does.
 from tasks.cli import chat as chat
 from tasks.cli import check as check
 from tasks.cli import dead as dead
+from tasks.cli import metrics as metrics
 from tasks.cli import pausing as pausing
 from tasks.cli import status as status
 from tasks.cli.command import lanes

@@ -30,7 +30,7 @@ def chat(lanes: Lanes, chat: str, bot: str | None, with_content: bool) -> None:
     sessions = [name for name in _sessions(lanes, chat) if bot in (None, _bot_of(lanes, name))]
     paused = looking.paused(lanes.client)
     for key in found:
-        _tell_lane(lanes, key, paused.get(f"lane:{key}"))
+        _tell_lane(lanes, key, paused)
     for name in sessions:
         _tell_session(lanes, name, with_content=with_content)
     buried = [record for record in _dead(lanes, chat) if bot in (None, lanes.names.get(record.group))]
@@ -40,14 +40,15 @@ def chat(lanes: Lanes, chat: str, bot: str | None, with_content: bool) -> None:
         click.echo(f"nothing waits or runs in {chat}, nothing of it was buried, and it has no session")
 
 
-def _tell_lane(lanes: Lanes, key: str, paused_ms: int | None) -> None:
+def _tell_lane(lanes: Lanes, key: str, paused: dict[str, int]) -> None:
+    paused_ms = paused.get(f"lane:{key}")
     client, now_us = lanes.client, looking.now_us(lanes.client)
     ids, count = looking.in_lane(client, key, MOST_SHOWN)
     standing = list(looking.records(client, ids))
     titles = looking.titles(client, [record.id for record in standing])
     click.echo(f"{key}: {count:,} in the lane" + (f", paused since {moment(paused_ms)}" if paused_ms else ""))
     rows = [
-        [record.id, titles[record.id], doing(record, now_us) if place == 0 else record.state]
+        [record.id, titles[record.id], doing(record, now_us, paused) if place == 0 else record.state]
         for place, record in enumerate(standing)
     ]
     if rows:

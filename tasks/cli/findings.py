@@ -15,7 +15,7 @@ from settings import Settings
 from tasks.bot.client import BotApi
 from tasks.bot.errors import BotApiError
 from tasks.cli.command import Lanes
-from tasks.cli.words import age
+from tasks.cli.words import age, moment
 from tasks.lanes import looking
 from tasks.lanes.errors import ServerUnfit
 from tasks.lanes.scripts import digest
@@ -131,6 +131,8 @@ def findings(lanes: Lanes, bots: Iterable[Settings], replicas: int) -> Iterator[
     except RedisError as error:
         yield Finding(False, "redis", f"{lanes.place} does not answer: {error}")
         return
+    for what, since_ms in sorted(looking.paused(lanes.client).items()):
+        yield Finding(None, "paused", f"{what.replace(':', ' ', 1)}, since {moment(since_ms)}")
     yield from of_workers(lanes)
     for bot in bots:
         yield of_intake(lanes, bot)

@@ -57,6 +57,8 @@ class Overview:
     queues: dict[str, dict[str, Figures]]
     crowds: list[Crowd]
     uncounted: int = 0
+    #: What is paused, and since when, ms; as looking.paused has it.
+    paused: dict[str, int] = field(default_factory=dict)
 
 
 def overview(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Container
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -31,15 +33,16 @@ def status(lanes: Lanes, watch: bool, every_s: float, as_json: bool) -> None:
     """What waits, runs and was buried, for each bot and queue; the chats with the most waiting, and why they wait."""
     before = looking.settled(lanes.client)
     pause_s = RATE_OVER_S
-    while True:
-        time.sleep(pause_s)
-        now = looking.settled(lanes.client)
-        seen = look(lanes)
-        add_rates(seen, before, now)
-        tell(lanes, seen, watch=watch, as_json=as_json)
-        if not watch:
-            return
-        before, pause_s = now, every_s
+    with suppress(KeyboardInterrupt):  # how --watch ends
+        while True:
+            time.sleep(pause_s)
+            now = looking.settled(lanes.client)
+            seen = look(lanes)
+            add_rates(seen, before, now)
+            tell(seen, watch=watch, as_json=as_json)
+            if not watch:
+                return
+            before, pause_s = now, every_s
 
 
 def look(lanes: Lanes) -> Overview:
@@ -55,7 +58,7 @@ def look(lanes: Lanes) -> Overview:
     seen = overview(looking.now_us(client), looking.records(client, ids), lanes.names, lanes.queues)
     titles = looking.titles(client, [crowd.first.id for crowd in seen.crowds])
     crowds = [replace(crowd, title=titles[crowd.first.id]) for crowd in seen.crowds]
-    return replace(seen, crowds=crowds, uncounted=uncounted)
+    return replace(seen, crowds=crowds, uncounted=uncounted, paused=looking.paused(client))
 
 
 def add_rates(seen: Overview, before: looking.Settled, now: looking.Settled) -> None:
@@ -66,15 +69,15 @@ def add_rates(seen: Overview, before: looking.Settled, now: looking.Settled) -> 
         seen.bots[bot].rate = round(sum(figures.rate or 0.0 for figures in queues.values()), 1)
 
 
-def tell(lanes: Lanes, seen: Overview, *, watch: bool, as_json: bool) -> None:
+def tell(seen: Overview, *, watch: bool, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(_as_json(lanes, seen), indent=None if watch else 2))
+        click.echo(json.dumps(_as_json(seen), indent=None if watch else 2))
         return
     live = watch and sys.stdout.isatty()
     if live:
         click.clear()
     click.echo(figures_table(seen, bars=live))
-    for what, since_ms in sorted(looking.paused(lanes.client).items()):
+    for what, since_ms in sorted(seen.paused.items()):
         click.echo(f"paused since {moment(since_ms)}: {what.replace(':', ' ', 1)}")
     if seen.uncounted:
         click.echo(f"and {seen.uncounted:,} more that were not looked at one by one")
@@ -105,18 +108,20 @@ def _cells(seen: Overview, figures: Figures) -> list[str]:
 
 def crowds_table(seen: Overview) -> str:
     rows = [
-        [crowd.lane, number(crowd.waiting), f"{crowd.title}: {doing(crowd.first, seen.now_us)}"]
+        [crowd.lane, number(crowd.waiting), f"{crowd.title}: {doing(crowd.first, seen.now_us, seen.paused)}"]
         for crowd in seen.crowds
     ]
     return table(["lane", "waiting", "for"], rows, left=(0, 2))
 
 
-def doing(first: Record, now_us: int) -> str:
-    """What the first update of a lane is doing, where, and since when."""
+def doing(first: Record, now_us: int, paused: Container[str]) -> str:
+    """What the first update of a lane is doing, where, and since when. `paused` as looking.paused has it."""
     since = age((now_us - (first.moved_us or first.appended_us)) / 1e6)
     again = f", attempt {first.attempt}" if first.attempt > 1 else ""
     if first.state == "leased":
         return f"runs on {worker_of(first.holder)} for {since}{again}"
+    if any(what in paused for what in (*first.in_lanes, f"queue:{first.queue}", f"group:{first.group}")):
+        return f"paused; there for {since}{again}"
     if first.state == "delayed":
         return f"put off {since} ago{again}"
     if first.state == "ready":
@@ -129,7 +134,7 @@ def worker_of(holder: str) -> str:
     return ":".join(holder.split(":")[:2])
 
 
-def _as_json(lanes: Lanes, seen: Overview) -> dict[str, Any]:
+def _as_json(seen: Overview) -> dict[str, Any]:
     bots = {
         bot: {
             **figures.as_json(seen.now_us),
@@ -152,5 +157,4 @@ def _as_json(lanes: Lanes, seen: Overview) -> dict[str, Any]:
         }
         for crowd in seen.crowds
     ]
-    paused = looking.paused(lanes.client)
-    return {"bots": bots, "lanes": lanes_, "paused_since_ms": paused, "not_looked_at": seen.uncounted}
+    return {"bots": bots, "lanes": lanes_, "paused_since_ms": seen.paused, "not_looked_at": seen.uncounted}

@@ -45,6 +45,11 @@ class Record:
         return keys.group_of(self.queue)
 
     @property
+    def in_lanes(self) -> tuple[str, ...]:
+        """As `paused` names them."""
+        return tuple(f"lane:{key}" for key in self.lanes)
+
+    @property
     def attempt(self) -> int:
         """The one that runs, or is to come."""
         return self.failed + self.died + 1
@@ -89,6 +94,12 @@ def groups(client: Redis) -> list[str]:
 def pending(client: Redis, group: str, most: int) -> list[str]:
     """The ids of what is not buried, the oldest first."""
     return _texts(client.zrange(keys.pending(group), 0, most - 1))
+
+
+def oldest_us(client: Redis, group: str) -> int | None:
+    """When the oldest message of a group was appended, or replayed."""
+    found: Any = client.zrange(keys.pending(group), 0, 0, withscores=True)
+    return int(found[0][1]) if found else None
 
 
 def in_lane(client: Redis, key: str, most: int) -> tuple[list[str], int]:

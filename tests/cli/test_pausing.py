@@ -60,8 +60,11 @@ def test_what_is_not_there_is_told_with_what_is(cli: Cli, arguments: list[str], 
 
 def test_status_tells_what_is_paused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "RATE_OVER_S", 0.0)
+    for number in range(2):
+        cli.append(f"1:{number}", "1/chat:7")
     cli.said("pause", "chat", "1/chat:7")
     cli.said("pause", "bot", "shop")
+    assert "1/chat:7        1  message, chat 7, update 1:0: paused; there for" in cli.text("status")
     told = [line for line in cli.said("status") if line.startswith("paused since")]
     assert [line.rpartition(": ")[2] for line in told] == ["group shop", "lane 1/chat:7"]
     assert json.loads(cli.text("status", "--json"))["paused_since_ms"].keys() == {"group:shop", "lane:1/chat:7"}

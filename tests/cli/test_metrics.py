@@ -1,0 +1,80 @@
+"""lanes metrics: what Prometheus is served, over HTTP, by the real command."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import generate_latest
+
+from tasks.cli.command import Lanes
+from tasks.cli.metrics import COUNTERS, LanesCollector
+from tasks.lanes import keys
+from tests.cli.conftest import Cli
+
+
+def scraped(cli: Cli) -> dict[str, float]:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(LanesCollector(Lanes(cli.app)))
+    lines = generate_latest(registry).decode().splitlines()
+    return {
+        name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    }
+
+
+def test_counters_and_gauges_say_what_there_is(cli: Cli) -> None:
+    # Given one of each
+    cli.bury("1:9", "1/chat:9")
+    for number in range(3):
+        cli.append(f"1:1{number}", "1/chat:7")
+    cli.append("2:1", queue="help.0")
+    cli.store.turn([], holder="w", lease_ms=1, room=0, settles=cli.take())
+    cli.take()
+    # Then the counters
+    found = scraped(cli)
+    assert (found["lanes_appended_total"], found["lanes_settled_total"], found["lanes_buried_total"]) == (5, 1, 1)
+    assert found['lanes_queue_settled_total{bot="shop",queue="shop.0"}'] == 1
+    assert found['lanes_queue_settled_total{bot="help",queue="help.0"}'] == 0
+    # And the gauges are told
+    assert (found['lanes_backlog{bot="shop"}'], found['lanes_backlog{bot="help"}']) == (2, 1)
+    assert (found["lanes_leased"], found["lanes_dead_letters"], found["lanes_delayed"]) == (1, 1, 0)
+    assert found['lanes_ready{bot="help",queue="help.0"}'] == 1
+    assert 0 < found['lanes_oldest_seconds{bot="shop"}'] < 600
+    assert found["lanes_redis_up"] == 1
+
+
+def test_a_redis_that_is_away_is_told_as_a_gauge(cli: Cli) -> None:
+    cli.app.conf.broker_url = "redis://127.0.0.1:1/0"
+    assert scraped(cli) == {"lanes_redis_up": 0}
+
+
+def test_every_count_of_the_scripts_is_served() -> None:
+    catalogue = re.search(r"#: hash: seq (.*?)\nCOUNTS", Path(keys.__file__).read_text(), re.DOTALL)
+    assert catalogue
+    assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)*\b", catalogue[1].partition("totals")[2])) == set(COUNTERS)
+
+
+@pytest.fixture
+def served(redis_url: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "celery", "-A", "tasks", "lanes", "metrics", "--port", "0"]
+    env = {**os.environ, "REDIS_URL": redis_url, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def test_the_command_serves_until_it_is_told_to_stop(served: subprocess.Popen[str]) -> None:
+    assert served.stdout
+    url = served.stdout.readline().removeprefix("metrics at ").strip()
+    told = requests.get(url, timeout=30, proxies={"http": ""}).text
+    assert 'lanes_backlog{bot="updates"} 0.0' in told
+    served.send_signal(signal.SIGTERM)
+    assert served.wait(60) == 0
