@@ -114,8 +114,9 @@ def count_up(ctx: Context, _: str) -> None:
 
 
 def count_slowly(ctx: Context, gate: str) -> None:
-    """Read, wait, write: what two handlers that run at the same time would both do."""
+    """Read, say so, wait, write: what two handlers that run at the same time would both do."""
     before = ctx.session.get("n", 0)
+    Path(os.environ[GATES], f"{gate}.read").touch()
     wait_at(ctx, gate)
     ctx.session["n"] = before + 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.history import updates
-from tests.pipeline.pipeline import Pipeline, message
+from tests.pipeline.pipeline import BOT_ID, Pipeline, message
+from tests.poller.waiting import until
 
 
 @pytest.fixture
@@ -22,15 +24,15 @@ def running() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_two_messages_of_a_chat_do_not_overwrite_each_others_change(pipeline: Pipeline) -> None:
+def test_two_messages_of_a_chat_do_not_overwrite_each_others_change(pipeline: Pipeline, tmp_path: Path) -> None:
     """Read, read, write, write: the lost update of grammY's guide to scaling."""
     # Given two workers, and three messages of a chat that come at the same time
     for _ in range(2):
         pipeline.worker("threads", 4)
     pipeline.poller()
-    ids = pipeline.push(*(message(n, chat=7, do="counts_at:a") for n in (1, 2, 3)))
+    pipeline.push(*(message(n, chat=7, do="counts_at:a") for n in (1, 2, 3)))
     # When the first has read the session and does not go on for now
-    pipeline.started(ids[0])
+    until((tmp_path / "a.read").exists)
     pipeline.open("a")
     pipeline.drained()
     # Then the others read what it has written
@@ -68,6 +70,30 @@ def test_sessions_are_exact_whatever_is_killed(make_pipeline: MakePipeline, tmp_
     assert [pipeline.session(chat) for chat in range(1, chats + 1)] == [{"n": each}] * chats
     pipeline.check_order(*killed)
     assert pipeline.leftovers() == []
+
+
+@pytest.mark.parametrize(("name", "slots"), [("threads", 2), ("prefork", 1)])
+def test_a_frozen_worker_that_wakes_too_late_changes_no_session(
+    make_pipeline: MakePipeline, tmp_path: Path, name: str, slots: int
+) -> None:
+    # Given a worker that is frozen past its lease in the middle of a handler that has read its session
+    pipeline = make_pipeline(LEASE_SECONDS=1)
+    frozen = pipeline.worker(name, slots)
+    first, second = pipeline.push(message(0, chat=7, do="counts_at:a"), message(0, chat=7, do="counts:1"))
+    pipeline.poller()
+    until((tmp_path / "a.read").exists)
+    frozen.signal(signal.SIGSTOP)
+    # When another has run both updates of the chat
+    pipeline.open("a")
+    pipeline.worker("threads", 2)
+    pipeline.drained()
+    assert pipeline.session(7) == {"n": 2}
+    # Then the frozen one's change, once it is awake and at its end, is refused
+    frozen.signal(signal.SIGCONT)
+    until(lambda: updates(pipeline.history, "end").count(first) == 2)
+    frozen.tells(f"Task tasks.update[{BOT_ID}:{first}] ignored")
+    assert pipeline.session(7) == {"n": 2}
+    assert updates(pipeline.history, "start") == [first, first, second]
 
 
 def test_a_process_that_dies_between_the_commit_and_the_acknowledgement_is_not_run_again(
