@@ -11,6 +11,7 @@ from chaos.systems import System
 OF_WORKERS = ("kill_all", "kill_main", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
 OF_POLLERS = ("kill_all", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
 OF_REDIS = ("kill", "freeze", "cut", "forget_scripts")
+OF_TELEGRAM = ("flood", "trouble", "lost_answers")
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,15 @@ def blows(seed: int, system: System, every_s: float) -> Iterator[Planned]:
     chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
     while True:
         pause_s = chance.uniform(0.3, 1.7) * every_s
-        match chance.choices(["worker", "child", "poller", "redis"], weights=[6, 2, 2, 2])[0]:
+        match chance.choices(["worker", "child", "poller", "redis", "telegram"], weights=[6, 2, 2, 2, 1])[0]:
             case "worker":
                 what, whom = chance.choice(OF_WORKERS), chance.choice(list(system.workers))
             case "child":
                 what, whom = "kill_child", chance.choice(system.forking)
             case "poller":
                 what, whom = chance.choice(OF_POLLERS), chance.choice(list(system.pollers))
-            case _:
+            case "redis":
                 what, whom = chance.choice(OF_REDIS), "redis"
+            case _:
+                what, whom = chance.choice(OF_TELEGRAM), "telegram"
         yield Planned(pause_s, what, whom, chance.random())

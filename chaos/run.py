@@ -111,7 +111,7 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
     }
     environments = {part: _environment(system, folder, telegram.token, links, part) for part in system.parts}
     fleet = Fleet(system.parts, environments, folder)
-    striker = Striker(fleet, network, links, folder / "redis", redis, LEASE_S)
+    striker = Striker(fleet, network, links, folder / "redis", redis, telegram, LEASE_S)
     ledger = Ledger(folder / "redis", folder / LEDGER)
     samples = Samples(telegram, redis.port, system.pending)
     ledger.start()

@@ -22,11 +22,16 @@ from chaos.plan import Planned
 from chaos.proxy import Link, Network
 from chaos.records import Blow
 from sandbox.server import Server, start_server
+from sandbox.simulator import Simulator
 
 #: The longest freeze or hole, in leases: some are shorter than a lease, most are longer.
 LONGEST_LEASES = 2.0
 #: Redis frozen: long enough for every lease to run out, and for clients to give up.
 LONGEST_LEASES_OF_REDIS = 1.5
+#: So many calls of a bot fail at a time: one less than MAX_ATTEMPTS, for no innocent must be buried.
+FAULTS = 4
+#: Some waits are shorter than FLOOD_WAIT, and waited for in place; after the others the update is handed out again.
+LONGEST_FLOOD_S = 9
 
 
 @dataclass
@@ -38,6 +43,7 @@ class Striker:
     links: dict[tuple[str, str], Link]
     folder: Path
     redis: Server
+    telegram: Simulator
     lease_s: float
     blows: list[Blow] = field(default_factory=list)
     _ends: list[threading.Timer] = field(default_factory=list)
@@ -48,6 +54,8 @@ class Striker:
         for_s, pids = 0.0, tuple[int, ...]()
         if planned.whom == "redis":
             for_s = self._on_redis(planned)
+        elif planned.whom == "telegram":
+            self._on_telegram(planned)
         elif planned.what.startswith(("cut_", "hole_")):
             for_s = self._on_link(planned)
         elif planned.what == "freeze":
@@ -95,6 +103,16 @@ class Striker:
                 case "forget_scripts":
                     client.script_flush()
         return 0.0
+
+    def _on_telegram(self, planned: Planned) -> None:
+        match planned.what:
+            case "flood":
+                wait_s = 1 + round(planned.amount * LONGEST_FLOOD_S)
+                self.telegram.fault(method="sendMessage", times=FAULTS, status=429, retry_after=wait_s)
+            case "trouble":
+                self.telegram.fault(times=FAULTS, status=502)
+            case "lost_answers":
+                self.telegram.fault(method="sendMessage", times=FAULTS, takes_effect=True, reset=True)
 
     def _lasting(self, planned: Planned, longest_leases: float, end: Callable[[], None]) -> float:
         for_s = planned.amount * longest_leases * self.lease_s
