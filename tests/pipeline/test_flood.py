@@ -28,7 +28,7 @@ def test_while_a_chat_is_paused_no_worker_sends_to_it_and_then_all_do(make_pipel
     # When one more is refused there, for 3 s, and the others come to send
     pipeline.simulator.fault(chat_id=7, **TOO_MANY)
     [refused] = pipeline.push(message(1, 7))
-    until(lambda: pipeline.redis.exists(f"flood:{BOT_ID}:7"))
+    until(lambda: any("every worker heeds it: chat 7 waits 3 s" in worker.log for worker in workers))
     pipeline.open("go")
     pipeline.ended(refused, *senders)
     # Then none of them did before the time was over
