@@ -14,6 +14,8 @@ from tasks.bot.bot import Bot
 from tasks.bot.client import BotApi
 from tasks.bot.flood import Gate, Rates
 from tasks.bot.loader import load_bot
+from tasks.bot.session_key import check_order
+from tasks.imports import BotImportError
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,14 @@ class Bots:
 
 def _load(settings: Settings) -> Served:
     api = BotApi(settings.bot_api_url, settings.token)
+    bot = load_bot(settings.bot, settings.name_of("bot"), api)
+    try:
+        check_order(bot.session, settings.order_by)
+    except ValueError as error:
+        raise BotImportError(f"{settings.name_of('bot')}={settings.bot}: {error}.") from None
     return Served(
         settings=settings,
-        bot=load_bot(settings.bot, settings.name_of("bot"), api),
+        bot=bot,
         api=api,
         gate=Gate(
             str(settings.bot_id),

@@ -20,6 +20,9 @@ Order = Callable[[dict[str, Any]], list[str]]
 #: Of payments: a user stands before a window that closes after 10 s.
 EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
 
+#: The one key of ORDER_BY=bot.
+WHOLE_BOT = "bot"
+
 _KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
 
 
@@ -82,7 +85,7 @@ def by_user(update: dict[str, Any]) -> list[str]:
 
 def by_bot(update: dict[str, Any]) -> list[str]:
     """One lane for all: each update waits for the one before, whosever it is."""
-    return ["bot"]
+    return [WHOLE_BOT]
 
 
 ORDERS: dict[str, Order] = {

@@ -13,11 +13,14 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisAwayError
 from redis.exceptions import RedisError
 
+from settings import load
 from tasks import update as updates
 from tasks.bot import Bot, Context, SessionError
 from tasks.bot.loader import load_bot
 from tasks.bot.session import SessionPlan
 from tasks.bot.stored import Stored, UnsafeKeyError
+from tasks.bots import Bots
+from tasks.imports import BotImportError
 from tasks.lanes import Delivery, Lanes, LeaseLost, clock, install, keys
 from tasks.lanes.commands import NewMessage
 from tasks.lanes.connect import connect
@@ -275,6 +278,8 @@ def test_an_update_whose_end_cannot_be_told_is_given_back(
         (["chat:7"], "chat+user", "chat:7/user:9"),
         (["chat:7"], lambda update: "chat:7/cart/1", "chat:7/cart/1"),
         (["shop/3"], lambda update: "shop/3", "shop/3"),
+        (["bot"], "chat", "chat:7"),
+        (["bot"], "user", "user:9"),
     ],
 )
 def test_a_session_is_kept_under_a_key_that_orders_its_update(
@@ -329,6 +334,16 @@ def test_nothing_but_a_dict_is_a_session_and_nothing_else_can_be_assigned() -> N
     for name in ("sesion", "update"):
         with pytest.raises(AttributeError, match=f"ctx.{name} cannot be assigned"):
             setattr(ctx, name, {})
+
+
+shopper = Bot(remember, session="user")
+
+
+def test_a_bot_whose_sessions_its_order_can_never_give_is_not_served() -> None:
+    path = f"{__name__}:shopper"
+    Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path, "ORDER_BY": "chat+user"}, env_file=None))
+    with pytest.raises(BotImportError, match=rf"BOT={path}: session='user' does not go with ORDER_BY=chat, .*\.$"):
+        Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path}, env_file=None))
 
 
 # -- a group becomes a supergroup

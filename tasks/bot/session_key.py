@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tasks.anatomy import lay_open, number
-from tasks.routing import by_chat, by_topic, by_user
+from tasks.routing import ORDERS, by_chat, by_topic, by_user
 
 #: From an update to its session's key; None: it has none.
 KeyFunction = Callable[[dict[str, Any]], str | None]
@@ -54,6 +54,25 @@ def _migrated(update: dict[str, Any], keys: list[str]) -> Place:
     here, other = keys
     is_old = number(opened.body.get("migrate_to_chat_id")) is not None
     return Place(other, here) if is_old else Place(here, other)
+
+
+#: The orders of ours (ORDER_BY) under which every update may keep its session. Not for "chat", the default of bots that
+#: have none: an update that cannot keep it says so when it is used.
+ORDERS_FOR = {
+    "user": ("user", "chat+user", "bot"),
+    "chat+user": ("chat", "chat+user", "bot"),
+    "topic": ("topic", "bot"),
+}
+
+
+def check_order(session: str | KeyFunction, order_by: str) -> None:
+    """Raises ValueError for a session that a bot asks for and that its updates could not keep."""
+    wanted = ORDERS_FOR.get(session, ()) if isinstance(session, str) else ()
+    if wanted and order_by in ORDERS and order_by not in wanted:
+        raise ValueError(
+            f"session={session!r} does not go with ORDER_BY={order_by}, for two updates could write one session at the "
+            f"same time; set ORDER_BY to {' or '.join(wanted)}, or choose another session"
+        )
 
 
 OURS: dict[str, Callable[[dict[str, Any]], Place]] = {

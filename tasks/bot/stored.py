@@ -10,6 +10,7 @@ from __future__ import annotations
 from tasks.bot import keys
 from tasks.lanes.commands import Delete, Move, Set, Write
 from tasks.lanes.delivery import Delivery
+from tasks.routing import WHOLE_BOT
 
 
 class UnsafeKeyError(Exception):
@@ -19,7 +20,8 @@ class UnsafeKeyError(Exception):
 class Stored:
     """A key is safe when it, or its part before the first `/`, is one of the keys the update is ordered by.
 
-    With ORDER_BY=chat the updates of chat 7 may keep `chat:7`, `chat:7/user:9`, `chat:7/cart`, and no other's.
+    With ORDER_BY=chat the updates of chat 7 may keep `chat:7`, `chat:7/user:9`, `chat:7/cart`, and no other's. With
+    ORDER_BY=bot, where each waits for all, any key is safe.
     """
 
     def __init__(self, delivery: Delivery) -> None:
@@ -63,7 +65,7 @@ class Stored:
         if self._order is None:
             self._read()
         order = self._order or frozenset()
-        return key.partition("/")[0] in order or key in order
+        return key.partition("/")[0] in order or key in order or WHOLE_BOT in order
 
     @property
     def writes(self) -> list[Write]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from tasks.bot.session_key import Place, place_of
+from tasks.bot.session_key import ORDERS_FOR, OURS, Place, check_order, place_of
+from tasks.routing import ORDERS, order_of
 
 
 def message(chat: int, user: int | None = 9, **more: Any) -> dict[str, Any]:
@@ -47,3 +49,27 @@ NOBODY = {"update_id": 1, "new_kind": {}}
 )
 def test_the_key(session: Any, update: dict[str, Any], key: str | None, moves_from: str | None) -> None:
     assert place_of(update, session) == Place(key, moves_from)
+
+
+@pytest.mark.parametrize("order_by", ORDERS)
+@pytest.mark.parametrize("session", ["user", "chat+user", "topic"])
+@pytest.mark.parametrize("update", [message(-7), TOPIC, message(9)], ids=["group", "topic", "private"])
+def test_a_session_that_goes_with_an_order_has_a_key_that_orders_each_update(
+    session: str, order_by: str, update: dict[str, Any]
+) -> None:
+    if order_by not in ORDERS_FOR[session]:
+        with pytest.raises(ValueError, match=f"does not go with ORDER_BY={re.escape(order_by)}"):
+            check_order(session, order_by)
+        return
+    check_order(session, order_by)
+    key = str(place_of(update, session).key)
+    order = order_of(order_by)(update)
+    assert order == ["bot"] or key in order or key.partition("/")[0] in order
+
+
+def test_what_nobody_asked_for_is_never_refused() -> None:
+    for order_by in (*ORDERS, "mybot:order"):
+        check_order("chat", order_by)
+        check_order(lambda _: None, order_by)
+    for session in OURS:
+        check_order(session, "mybot:order")
