@@ -150,11 +150,32 @@ def test_a_backlog_of_one_bot_stops_no_other(
     # Given a bot whose backlog is at its limit, since nobody works on it
     other.push(*(message() for _ in range(500)))
     poller = start_both(more="max_pending = 50\n")
-    poller.tells("poller [other]: backlog 100 is over MAX_PENDING 50: fetching stops")
+    poller.tells("poller [other]: backlog 50, MAX_PENDING 50: fetching stops")
     # When more comes for another bot than that limit
     ids = simulator.push(*(message() for _ in range(150)))
     # Then all of it is fetched
     until(lambda: simulator.stats()["confirmed"] == len(ids))
     assert len(lane(redis, BOT_ID)) == 150
     # And the rest of the first one's stays at Telegram
-    assert len(lane(redis, OTHER_ID)) == 100
+    assert len(lane(redis, OTHER_ID)) == 50
+
+
+def test_another_poller_takes_over_all_bots(
+    simulator: Simulator, other: Simulator, redis: Redis, start_both: StartBoth
+) -> None:
+    # Given two pollers of the same bots
+    first = start_both()
+    for name in ("one", "other"):
+        first.tells(f"poller [{name}]: leading")
+    second = start_both()
+    for name in ("one", "other"):
+        second.tells(f"poller [{name}]: standing by")
+    # When the one that leads dies
+    first.kill()
+    # Then the other one leads for each of them, and misses nothing
+    for name in ("one", "other"):
+        second.tells(f"poller [{name}]: leading")
+    simulator.push(message())
+    other.push(message())
+    until(lambda: simulator.stats()["confirmed"] == other.stats()["confirmed"] == 1)
+    assert len(lane(redis, BOT_ID)) == len(lane(redis, OTHER_ID)) == 1
