@@ -18,6 +18,8 @@ class Scale:
     warm_up: dict[str, int]  # for each side
     steady_s: float  # how long a measured run of a throughput row shall take
     intake: dict[str, int]  # for each way in
+    hooks: dict[str, int]  # requests, for each side
+    ordered: int  # updates that come by webhook in disorder
     arrivals: dict[int, int]  # updates/s -> how many in a round
     calls: int
     hot: int
@@ -33,6 +35,8 @@ FULL = Scale(
     warm_up={"stock": 1_500, "lanes": 4_000},
     steady_s=3.0,
     intake={"lanes": 15_000, "stock": 3_000, "batched": 10_000},
+    hooks={"lanes": 10_000, "bare": 15_000, "stock": 2_000},
+    ordered=3_000,
     arrivals={50: 120, 200: 300},
     calls=1_500,
     hot=1_000,
@@ -48,6 +52,8 @@ QUICK = Scale(
     warm_up={"stock": 400, "lanes": 400},
     steady_s=0.2,
     intake={"lanes": 2_000, "stock": 400, "batched": 1_000},
+    hooks={"lanes": 600, "bare": 600, "stock": 300},
+    ordered=300,
     arrivals={200: 40},
     calls=100,
     hot=100,

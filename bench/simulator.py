@@ -1,7 +1,8 @@
 """The sandbox's Bot API simulator, which also says when it gave each update out, and whose users are independent.
 
 Promises that an update's `answered_at` is the monotonic clock of this machine just before the answer to getUpdates is
-written: what comes after it, from the HTTP answer to the handler, is all in the latency.
+written: what comes after it, from the HTTP answer to the handler, is all in the latency. Sent to a webhook it is the
+time of day at which that was meant to begin, for who is to be held against Redis' clock.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import subprocess
 import sys
 import time
 
-from bench.updates import make_updates, stamp
+from bench.updates import Update, make_updates, stamp
 from sandbox.simulator.bot import SimulatedBot
 from sandbox.simulator.chats import Params
 from sandbox.simulator.client import READY, Simulator
 from sandbox.simulator.polls import Gone
+from sandbox.simulator.posting import Address, Answer
 from sandbox.simulator.serve import serve
 from sandbox.simulator.stream import StreamPlan
 
@@ -36,10 +38,28 @@ class StampingBot(SimulatedBot):
     async def _arrive(self, plan: StreamPlan) -> None:
         """One at a time at random moments (a Poisson process): people do not wait for each other."""
         chance, due_s = random.Random(plan.seed), time.monotonic()
-        for update in make_updates(plan.total, plan.chats, numbered=False):
+        for number, update in enumerate(make_updates(plan.total, plan.chats, numbered=False)):
             due_s += chance.expovariate(plan.rate)
             await asyncio.sleep(due_s - time.monotonic())
-            self.deliver([update])
+            self.deliver([press(update) if self.webhook and number % 3 == 0 else update])
+
+    def _set_webhook(self, params: Params) -> bool:
+        done = super()._set_webhook(params)
+        if self._sending:
+            self._sending.address = StampingAddress(self._sending.address.url, self._sending.address.headers)
+        return done
+
+
+class StampingAddress(Address):
+    async def post(self, body: bytes) -> Answer:
+        return await super().post(stamp(body, time.time()))
+
+
+def press(update: Update) -> Update:
+    """The same as a button pressed in the chat: for Telegram it is of another queue than the chat's messages."""
+    message = update["message"]
+    pressed = {"id": "1", "from": message["from"], "message": message, "chat_instance": "1", "data": "yes"}
+    return {"callback_query": pressed, "answered_at": update["answered_at"]}
 
 
 def start() -> Simulator:

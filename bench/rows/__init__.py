@@ -3,12 +3,13 @@
 from collections.abc import Callable
 
 from bench.figures import Result
-from bench.rows import calls, hot_lane, intake, latency, memory, rates, sessions, throughput
+from bench.rows import calls, hot_lane, intake, latency, memory, rates, sessions, throughput, webhook
 from bench.stage import Stage
 
 ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "throughput": throughput.run,
     "intake": intake.run,
+    "webhook": webhook.run,
     "latency": latency.run,
     "calls": calls.run,
     "hot-lane": hot_lane.run,

@@ -43,7 +43,9 @@ def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> Starle
         return PlainTextResponse("Redis does not answer\n", 503)
 
     health = [Route("/healthz", healthz), Route("/readyz", readyz)]
-    return Starlette(routes=[*(Route(hook.path, hook, methods=["POST"]) for hook in hooks), *health])
+    app = Starlette(routes=[*(Route(hook.path, hook, methods=["POST"]) for hook in hooks), *health])
+    app.router.redirect_slashes = False  # Telegram follows no redirect
+    return app
 
 
 @dataclass

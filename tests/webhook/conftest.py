@@ -8,8 +8,31 @@ from typing import Protocol
 
 import pytest
 
-from sandbox.server import Server
+from sandbox.server import Server, start_server
+from sandbox.simulator import Simulator, start
+from tests.poller.bot_api import TOKEN
 from tests.webhook.receiving import Receiver
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Iterator[Simulator]:
+    with start(TOKEN) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def simulator(simulated: Simulator) -> Iterator[Simulator]:
+    """As new, and quiet after the test."""
+    simulated.reset()
+    yield simulated
+    simulated.reset()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[Server]:
+    """To be frozen, stopped or killed."""
+    with start_server(tmp_path / "redis") as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import requests
 
 from poller.webhook.door import secret_from
 from sandbox.ports import free_port
-from tests.poller.bot_api import TOKEN
+from tests.poller.bot_api import TOKEN, message
 from tests.poller.running import RunningPoller
 from tests.poller.waiting import WITHIN_S, until
 
@@ -39,3 +41,34 @@ class Receiver(RunningPoller):
 
     def send(self, update: Any, session: requests.Session | None = None) -> requests.Response:
         return (session or requests).post(self.url, json=update, headers={HEADER: SECRET}, timeout=WITHIN_S)
+
+    def posts(self, *updates: Any) -> list[Future[requests.Response]]:
+        """All at once, each on a connection of its own."""
+        threads = ThreadPoolExecutor(len(updates))
+        answers = [threads.submit(self.send, update) for update in updates]
+        threads.shutdown(wait=False)
+        return answers
+
+    def is_ready(self) -> bool:
+        return requests.get(f"{self.address}/readyz", timeout=WITHIN_S).status_code == 200
+
+    def connections(self) -> list[Any]:
+        """Of its own, and of its processes."""
+        main = psutil.Process(self.pid)
+        all_of_them = [each for process in (main, *main.children()) for each in process.net_connections("tcp")]
+        return [each for each in all_of_them if each.laddr.port == self.port]
+
+    def workers(self) -> list[psutil.Process]:
+        """Its processes, when there are several."""
+        return psutil.Process(self.pid).children()
+
+
+def update(number: Any, chat: int = 7) -> dict[str, Any]:
+    return {"update_id": number, **message(chat=chat)}
+
+
+def pressed(chat: int = 7) -> dict[str, Any]:
+    """A callback query of a private chat: it travels through another queue of Telegram than the chat's messages."""
+    person = {"id": chat, "is_bot": False, "first_name": "Ann"}
+    asked = {"message_id": 1, "date": 0, "chat": {"id": chat, "type": "private"}}
+    return {"callback_query": {"id": "1", "from": person, "message": asked, "chat_instance": "1", "data": "yes"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,17 @@ import requests
 from poller.webhook.door import secret_from
 from tasks.lanes import keys
 from tasks.lanes.connect import connect
-from tests.poller.bot_api import BOT_ID, TOKEN, message
+from tests.poller.bot_api import BOT_ID, TOKEN
 from tests.poller.lanes import buried, lane
+from tests.poller.running import RunningPoller
 from tests.poller.waiting import WITHIN_S, until
 from tests.webhook.conftest import StartReceiver
-from tests.webhook.receiving import HEADER, SECRET, Receiver
+from tests.webhook.receiving import HEADER, PATH, SECRET, Receiver, update
 
 JSON = {"Content-Type": "application/json"}
 SENT = {**JSON, HEADER: SECRET}
 #: More than a receiver reads.
 LONG = b" " * (3 << 20)
-
-
-def update(number: Any, chat: int = 7) -> dict[str, Any]:
-    return {"update_id": number, **message(chat=chat)}
 
 
 @pytest.mark.parametrize(
@@ -101,3 +99,66 @@ def test_many_bots_have_a_path_and_a_secret_each(start_receiver: StartReceiver, 
     # Then each has its own, though the ids are the same
     until(lambda: lane(receiver.redis_url) == [1])
     receiver.tells("desk: refused with 403")
+
+
+def test_behind_a_proxy_it_is_the_proxys_word_that_counts_and_nobody_elses(start_receiver: StartReceiver) -> None:
+    # Given receivers that only Telegram's networks may send to, one behind a proxy of this machine
+    behind = start_receiver(WEBHOOK_NETWORKS="telegram")
+    bare = start_receiver(WEBHOOK_NETWORKS="telegram", WEBHOOK_TRUSTED_PROXIES="192.0.2.1")
+
+    def send(receiver: Receiver, forwarded: str = "") -> int:
+        headers = {**SENT, **({"X-Forwarded-For": forwarded} if forwarded else {})}
+        return requests.post(receiver.url, json=update(1), headers=headers, timeout=WITHIN_S).status_code
+
+    # Then the address that the proxy names counts, the last one it has put there
+    assert send(behind, "149.154.167.220") == 200
+    assert send(behind, "149.154.167.220, 198.51.100.7") == 403
+    assert send(behind, "198.51.100.7, 91.108.4.5") == 200
+    assert send(behind) == 403
+    # And from anybody else the header is worth nothing
+    assert send(bare, "149.154.167.220") == 403
+
+
+def test_whoever_is_slow_is_hung_up_on_and_holds_up_nobody(receiver: Receiver) -> None:
+    # Given one who begins a head, and one who begins a body, and both go no further
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    slow = [socket.create_connection(("127.0.0.1", receiver.port), WITHIN_S) for _ in range(2)]
+    slow[0].sendall(head.encode())
+    slow[1].sendall(f"{head}{HEADER}: {SECRET}\r\nContent-Length: 100\r\n\r\n{{".encode())
+    # Then others are answered
+    for number in range(1, 20):
+        assert receiver.send(update(number)).status_code == 200
+    # And in the end the two are rid of: without an answer, and with 408
+    assert slow[0].recv(1000) == b""
+    assert slow[1].recv(1000).startswith(b"HTTP/1.1 408 ")
+    for each in slow:
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "told"),
+    [
+        ({"WEBHOOK_URL": ""}, 2, "WEBHOOK_URL is not set: give the public address"),
+        ({"WEBHOOK_URL": "https://example.org/healthz"}, 2, "/healthz is the receiver's own"),
+        ({"WEBHOOK_SECRET": "no blanks"}, 2, "WEBHOOK_SECRET is wrong (its value is secret and not shown)"),
+        ({"WEBHOOK_HOST": "256.0.0.1"}, 1, "WEBHOOK_HOST 256.0.0.1"),
+        ({"BOT_TOKEN": ""}, 1, "BOT_TOKEN"),
+        ({"ORDER_BY": "nowhere:keys"}, 2, "ORDER_BY"),
+    ],
+)
+def test_what_is_missing_at_the_start_is_said_in_one_sentence(
+    tmp_path: Path, redis_url: str, settings: dict[str, str], code: int, told: str
+) -> None:
+    usual = {"BOT_TOKEN": TOKEN, "REDIS_URL": redis_url, "WEBHOOK_URL": "https://example.org/hook"}
+    process = RunningPoller(tmp_path, "webhook", **{**usual, **settings})
+    assert process.exit_code() == code
+    assert len([line for line in process.lines if told in line]) == 1, process.lines
+    process.end()
+
+
+def test_a_port_in_use_is_told(receiver: Receiver, tmp_path: Path) -> None:
+    usual = {"BOT_TOKEN": TOKEN, "REDIS_URL": receiver.redis_url, "WEBHOOK_URL": "https://example.org/hook"}
+    process = RunningPoller(tmp_path, "webhook", WEBHOOK_PORT=receiver.port, **usual)
+    assert process.exit_code() == 1
+    assert "stop what listens there, or set WEBHOOK_HOST and WEBHOOK_PORT" in process.lines[-1]
+    process.end()
