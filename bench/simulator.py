@@ -12,8 +12,9 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
-from bench.updates import Update, make_updates, stamp
+from bench.updates import Update, make_update, stamp
 from sandbox.simulator.bot import SimulatedBot
 from sandbox.simulator.chats import Params
 from sandbox.simulator.client import READY, Simulator
@@ -38,10 +39,18 @@ class StampingBot(SimulatedBot):
     async def _arrive(self, plan: StreamPlan) -> None:
         """One at a time at random moments (a Poisson process): people do not wait for each other."""
         chance, due_s = random.Random(plan.seed), time.monotonic()
-        for number, update in enumerate(make_updates(plan.total, plan.chats, numbered=False)):
+        for update in self._life(plan):
             due_s += chance.expovariate(plan.rate)
             await asyncio.sleep(due_s - time.monotonic())
-            self.deliver([press(update) if self.webhook and number % 3 == 0 else update])
+            self.deliver([update])
+
+    def _life(self, plan: StreamPlan) -> Iterator[Update]:
+        """Messages; by webhook every second one is a button, pressed in the chat of the message before it."""
+        for number in range(plan.total):
+            update = make_update(
+                number, plan.first_chat + (number // 2 if self.webhook else number) % plan.chats, numbered=False
+            )
+            yield press(update) if self.webhook and number % 2 else update
 
     def _set_webhook(self, params: Params) -> bool:
         done = super()._set_webhook(params)

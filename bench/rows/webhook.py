@@ -39,8 +39,8 @@ SECRET = secret_from(simulator.TOKEN)
 CONNECTIONS = 40
 #: updates/s, and how much later than meant a request is sent at most.
 RATE, JITTER_S = 500, 0.03
-#: So few chats that each has several updates on their way at a time.
-TALKING = 8
+#: In each, somebody writes and presses a button right after: Telegram sends these two through different queues.
+TALKING = 50
 #: WEBHOOK_REORDER
 USUAL_MS = 100
 
