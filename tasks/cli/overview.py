@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tasks.lanes.looking import Record
 
@@ -48,6 +48,14 @@ class Crowd:
     title: str = ""
 
 
+class FloodWait(NamedTuple):
+    """What Telegram makes wait: `the bot`, a chat or a method."""
+
+    bot: str
+    what: str
+    left_s: float
+
+
 @dataclass
 class Overview:
     """`uncounted`: of so many only the number is known, since there are too many to look at each."""
@@ -59,6 +67,7 @@ class Overview:
     uncounted: int = 0
     #: What is paused, and since when, ms; as looking.paused has it.
     paused: dict[str, int] = field(default_factory=dict)
+    flood_waits: list[FloodWait] = field(default_factory=list)
 
 
 def overview(

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from tasks.cli.command import Lanes, command
-from tasks.cli.overview import STATES, Figures, Overview, overview
+from tasks.cli.overview import STATES, Figures, FloodWait, Overview, overview
 from tasks.cli.words import age, bar, moment, number, table
 from tasks.lanes import looking
 from tasks.lanes.looking import Record
@@ -58,7 +58,22 @@ def look(lanes: Lanes) -> Overview:
     seen = overview(looking.now_us(client), looking.records(client, ids), lanes.names, lanes.queues)
     titles = looking.titles(client, [crowd.first.id for crowd in seen.crowds])
     crowds = [replace(crowd, title=titles[crowd.first.id]) for crowd in seen.crowds]
-    return replace(seen, crowds=crowds, uncounted=uncounted, paused=looking.paused(client))
+    return replace(
+        seen, crowds=crowds, uncounted=uncounted, paused=looking.paused(client), flood_waits=flood_waits(lanes)
+    )
+
+
+def flood_waits(lanes: Lanes) -> list[FloodWait]:
+    """What Telegram makes the bots wait for, of those whose tokens are here."""
+    if not lanes.bot_ids:
+        return []
+    from tasks.bot.flood.looking import flood_pauses  # an app that is not ours has no bots, and need not load them
+
+    return [
+        FloodWait(name, pause.what, round(pause.left_s, 1))
+        for bot_id, name in lanes.bot_ids.items()
+        for pause in flood_pauses(lanes.client, bot_id)
+    ]
 
 
 def add_rates(seen: Overview, before: looking.Settled, now: looking.Settled) -> None:
@@ -79,6 +94,8 @@ def tell(seen: Overview, *, watch: bool, as_json: bool) -> None:
     click.echo(figures_table(seen, bars=live))
     for what, since_ms in sorted(seen.paused.items()):
         click.echo(f"paused since {moment(since_ms)}: {what.replace(':', ' ', 1)}")
+    for wait in seen.flood_waits:
+        click.echo(f"Telegram makes {wait.what} wait for {age(wait.left_s)} more ({wait.bot})")
     if seen.uncounted:
         click.echo(f"and {seen.uncounted:,} more that were not looked at one by one")
     if seen.crowds:
@@ -157,4 +174,10 @@ def _as_json(seen: Overview) -> dict[str, Any]:
         }
         for crowd in seen.crowds
     ]
-    return {"bots": bots, "lanes": lanes_, "paused_since_ms": seen.paused, "not_looked_at": seen.uncounted}
+    return {
+        "bots": bots,
+        "lanes": lanes_,
+        "paused_since_ms": seen.paused,
+        "flood_waits": [wait._asdict() for wait in seen.flood_waits],
+        "not_looked_at": seen.uncounted,
+    }

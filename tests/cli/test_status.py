@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.cli import overview, status, words
+from tasks.bot.flood.keys import keys_of
+from tasks.cli import command, overview, status, words
+from tasks.lanes.scripts import script
 from tests.cli.conftest import Cli
 
 
@@ -128,3 +130,12 @@ def test_ages(seconds: float | None, text: str) -> None:
 )
 def test_bars(share: float, text: str) -> None:
     assert words.bar(share, 4) == text
+
+
+def test_what_telegram_makes_wait_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command.Lanes, "bot_ids", {1: "shop", 2: "help"})
+    refused, keys = script("refused", "tasks.bot.flood"), keys_of("1", "7")
+    refused.run(cli.client, refused.command(keys[:4], scope="7", wait_ms=3_600_000))
+    assert "Telegram makes chat 7 wait for 60 min more (shop)" in cli.said("status")
+    [wait] = json.loads(cli.text("status", "--json"))["flood_waits"]
+    assert (wait["bot"], wait["what"], round(wait["left_s"] / 60)) == ("shop", "chat 7", 60)

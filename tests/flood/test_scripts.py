@@ -10,7 +10,8 @@ import pytest
 from redis import Redis
 
 import tasks.bot.flood
-from tasks.bot.flood.keys import keys_of
+from tasks.bot.flood.keys import asked_of, keys_of
+from tasks.bot.flood.looking import FloodPause, flood_pauses
 from tasks.lanes.scripts import script
 
 KEYS = keys_of("1", "7")
@@ -51,6 +52,9 @@ def read(client: Redis) -> State:
         kind = client.type(key)
         if kind == b"set":
             state[key] = {scope.decode() for scope in client.smembers(key)}
+        elif kind == b"zset":
+            found = client.zrange(key, 0, -1, withscores=True)
+            state[key] = {scope.decode(): round((at_ms * 1000 - now) / MINUTE_US, 1) for scope, at_ms in found}
         elif kind == b"hash":
             found = client.hgetall(key)
             state[key] = {field.decode(): round((float(at) - now) / MINUTE_US, 1) for field, at in found.items()}
@@ -66,7 +70,9 @@ def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, sl
     lua = script("ask", "tasks.bot.flood")
     us = {"bot_us": bot, "slack_us": slack, "chat_us": chat, "group_us": group}
     minutes = {name: value * MINUTE_US for name, value in us.items()}
-    command = lua.command(keys, cost=cost, patience_us=round(patience * MINUTE_US), **minutes, burst=burst)
+    command = lua.command(
+        asked_of(keys, "sendMessage"), cost=cost, patience_us=round(patience * MINUTE_US), **minutes, burst=burst
+    )
     what, wait_us, at_us, refused = lua.run(client, command)
     assert abs(at_us - now_us(client) - wait_us) < MINUTE_US / 20
     return what.decode(), round(wait_us / MINUTE_US, 1), refused
@@ -75,7 +81,7 @@ def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, sl
 def refused(client: Redis, minutes: float, chat: str = "7") -> int:
     lua = script("refused", "tasks.bot.flood")
     keys = keys_of("1", chat)
-    return int(lua.run(client, lua.command(keys[:3], scope=chat, wait_ms=round(minutes * MINUTE_MS))))
+    return int(lua.run(client, lua.command(keys[:4], scope=chat, wait_ms=round(minutes * MINUTE_MS))))
 
 
 # -- pauses
@@ -108,7 +114,7 @@ def test_a_pause_of_its_scope_or_its_bot_holds_a_call_and_takes_no_slot(
 
 def test_a_refusal_pauses_its_scope(client: Redis) -> None:
     assert refused(client, 10) == 0
-    assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}}
+    assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}, KEYS.waits: {"7": 10}}
 
 
 def test_a_pause_only_grows(client: Redis) -> None:
@@ -116,32 +122,44 @@ def test_a_pause_only_grows(client: Redis) -> None:
     assert refused(client, 5) == 0
     assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}}
     assert refused(client, 20) == 0
-    assert read(client) == {KEYS.scope: 20, KEYS.refused: {"7"}}
+    assert read(client) == {KEYS.scope: 20, KEYS.refused: {"7"}, KEYS.waits: {"7": 20}}
 
 
 def test_two_scopes_refused_without_an_acceptance_pause_the_bot_as_long_as_the_shorter_one(client: Redis) -> None:
     seed(client, {"flood:1:8": 5, KEYS.refused: {"8"}})
     assert refused(client, 10) == 1
-    assert read(client) == {"flood:1:8": 5, KEYS.scope: 10, KEYS.bot: 5, KEYS.refused: {"7", "8"}}
+    waits = {KEYS.waits: {"7": 10, "*": 5}}
+    assert read(client) == {"flood:1:8": 5, KEYS.scope: 10, KEYS.bot: 5, KEYS.refused: {"7", "8"}, **waits}
 
 
 def test_an_acceptance_forgets_who_was_refused_and_lifts_no_pause(client: Redis) -> None:
     seed(client, {KEYS.scope: 10, "flood:1:8": 5, KEYS.refused: {"7", "8"}})
     lua = script("accepted", "tasks.bot.flood")
-    assert [lua.run(client, lua.command(KEYS[:3])) for _ in range(2)] == [1, 0]
+    assert [lua.run(client, lua.command([KEYS.refused])) for _ in range(2)] == [1, 0]
     assert read(client) == {KEYS.scope: 10, "flood:1:8": 5}
 
 
 def test_a_scope_whose_pause_is_over_is_no_second_one(client: Redis) -> None:
     seed(client, {KEYS.refused: {"8"}})
     assert refused(client, 10) == 0
-    assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}}
+    assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}, KEYS.waits: {"7": 10}}
 
 
 def test_after_an_acceptance_one_refusal_pauses_one_scope(client: Redis) -> None:
     seed(client, {"flood:1:8": 5})
     assert refused(client, 10) == 0
-    assert read(client) == {"flood:1:8": 5, KEYS.scope: 10, KEYS.refused: {"7"}}
+    assert read(client) == {"flood:1:8": 5, KEYS.scope: 10, KEYS.refused: {"7"}, KEYS.waits: {"7": 10}}
+
+
+def test_what_is_paused_can_be_looked_at(client: Redis) -> None:
+    refused(client, 10)
+    refused(client, 5, "setmyname")
+    client.zadd(KEYS.waits, {"8": 1})  # over, and still there
+    found = [FloodPause(what, round(left_s / 60, 1)) for what, left_s in flood_pauses(client, 1)]
+    assert sorted(found) == [("chat 7", 10), ("setmyname", 5), ("the bot", 5)]
+    assert flood_pauses(client, 2) == []
+    client.delete("flood:1", KEYS.scope)
+    assert [each.what for each in flood_pauses(client, 1)] == ["setmyname"]
 
 
 # -- rates
@@ -217,7 +235,8 @@ def test_a_full_redis_answers_all_the_same(client: Redis) -> None:
         assert refused(client, 10) == 0
     finally:
         client.config_set("maxmemory", 0)
-    assert read(client) == {KEYS.bot_rate: {"next": 10}, KEYS.scope: 10, KEYS.refused: {"7"}}
+    state = {KEYS.bot_rate: {"next": 10}, KEYS.scope: 10, KEYS.refused: {"7"}, KEYS.waits: {"7": 10}}
+    assert read(client) == state
 
 
 # -- the headers

@@ -9,6 +9,8 @@ from typing import NamedTuple
 FLOOD = "flood:"
 #: <bot id>: set: the scopes that were refused since a call was last accepted
 REFUSED = "flood-refused:"
+#: <bot id>: zset: what is paused (scopes, and WHOLE_BOT) -> until when, ms; for people to look at
+WAITS = "flood-waits:"
 #: <bot id>: hash: next (when the bot's next message is due), back (when the next of those that were sent away comes
 #: back); <bot id>:<chat>: hash: chat, group (when its next message is due). µs
 RATE = "flood-rate:"
@@ -17,12 +19,17 @@ RATE = "flood-rate:"
 LONGEST_SCOPE = 64
 
 
+#: Stands for the bot among the scopes.
+WHOLE_BOT = "*"
+
+
 class Keys(NamedTuple):
-    """Of one call, in the order of the scripts."""
+    """Of one call."""
 
     bot: str
     scope: str
     refused: str
+    waits: str
     bot_rate: str
     chat_rate: str
 
@@ -32,6 +39,7 @@ def keys_of(bot_id: str, scope: str) -> Keys:
         bot=FLOOD + bot_id,
         scope=f"{FLOOD}{bot_id}:{scope}",
         refused=REFUSED + bot_id,
+        waits=WAITS + bot_id,
         bot_rate=RATE + bot_id,
         chat_rate=f"{RATE}{bot_id}:{scope}",
     )
@@ -41,9 +49,10 @@ def keys_of(bot_id: str, scope: str) -> Keys:
 URGENT = frozenset({"answerprecheckoutquery", "answershippingquery"})
 
 
-def asked_of(keys: Keys, method: str) -> Keys:
+def asked_of(keys: Keys, method: str) -> list[str]:
     """What a call of this method looks at: an urgent one only at the pause of its own method."""
-    return keys._replace(bot=keys.scope) if method.lower() in URGENT else keys
+    bot = keys.scope if method.lower() in URGENT else keys.bot
+    return [bot, keys.scope, keys.refused, keys.bot_rate, keys.chat_rate]
 
 
 def scope_of(method: str, chat: int | str | None) -> str:

@@ -100,7 +100,7 @@ class Passage:
     def refused(self, error: TooManyRequests) -> Answer:
         """Telegram said 429: tells all workers. What this call has to wait for."""
         wait_s = max(error.retry_after, SHORTEST_S)
-        command = REFUSED.command(self._keys[:3], scope=self._scope, wait_ms=math.ceil(wait_s * 1000))
+        command = REFUSED.command(self._keys[:4], scope=self._scope, wait_ms=math.ceil(wait_s * 1000))
         [is_bot] = self._ask(Asked(REFUSED, command))
         if isinstance(is_bot, Exception):
             raise is_bot
@@ -112,7 +112,7 @@ class Passage:
         """Telegram took the call. Costs nothing when nobody was refused."""
         if self._some_refused:
             with suppress(RedisError):  # nothing is wrong with the call
-                self._ask(Asked(ACCEPTED, ACCEPTED.command(self._keys[:3])))
+                self._ask(Asked(ACCEPTED, ACCEPTED.command([self._keys.refused])))
 
     def _who(self, what: What) -> str:
         if what is What.BOT:

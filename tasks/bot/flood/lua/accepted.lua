@@ -1,5 +1,5 @@
 -- accepted: Telegram took a call: what it refused others was about their chats, not about the bot.
--- KEYS  1 pause of the bot  2 pause of the scope  3 refused
+-- KEYS  1 refused
 -- ARGV  none
 -- Returns 1, or 0 when nobody was refused
-return redis.call('DEL', KEYS[3])
+return redis.call('DEL', KEYS[1])

@@ -1,19 +1,29 @@
 -- refused: Telegram answered a call with 429. Pauses its scope for all, and the whole bot when it is not the only one.
--- KEYS  1 pause of the bot  2 pause of the scope  3 refused
+-- KEYS  1 pause of the bot  2 pause of the scope  3 refused  4 waits
 -- ARGV  scope wait_ms
 -- Returns 1 when the whole bot is paused now, else 0
 local scope, wait_ms = unpack(ARGV, 1, 2)
 wait_ms = tonumber(wait_ms)
 
+local now_ms = math.floor(now_us / 1000)
+
+local function lives(key, ms)
+  if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, ms) end
+end
+
 -- A pause never becomes shorter.
-local function pause(key, ms)
-  if redis.call('PTTL', key) < ms then redis.call('SET', key, '1', 'PX', ms) end
+local function pause(key, named, ms)
+  if redis.call('PTTL', key) >= ms then return end
+  redis.call('SET', key, '1', 'PX', ms)
+  redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', now_ms)
+  redis.call('ZADD', KEYS[4], now_ms + ms, named)
+  lives(KEYS[4], ms)
 end
 
 even_when_full()
-pause(KEYS[2], wait_ms)
+pause(KEYS[2], scope, wait_ms)
 redis.call('SADD', KEYS[3], scope)
-if redis.call('PTTL', KEYS[3]) < wait_ms then redis.call('PEXPIRE', KEYS[3], wait_ms) end
+lives(KEYS[3], wait_ms)
 
 -- Two scopes refused, and nothing accepted between them: it is not about this chat or that. What each was told to wait
 -- is then the bot's wait; the shortest of them does the least harm if it was about the chats after all.
@@ -27,5 +37,5 @@ for _, each in ipairs(redis.call('SMEMBERS', KEYS[3])) do
   end
 end
 if paused < 2 then return 0 end
-pause(KEYS[1], shortest_ms)
+pause(KEYS[1], '*', shortest_ms)
 return 1
