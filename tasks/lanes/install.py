@@ -19,7 +19,7 @@ from tasks.lanes.books import Pool
 from tasks.lanes.connect import connect_like
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.last_words import LastWords, let_them_end
-from tasks.lanes.prefork import keep_written_jobs
+from tasks.lanes.prefork import keep_written_jobs, replace_the_dead_at_once
 from tasks.lanes.quiet import say_it_in_one_line
 from tasks.lanes.registry import settler_of
 from tasks.lanes.scripts import script
@@ -153,6 +153,7 @@ class LanesStep(bootsteps.StartStopStep):
         # At every reconnect Celery would praise an option that must be off here (DEFAULTS).
         warnings.filterwarnings("ignore", "\nIn Celery 5.1 we introduced", CPendingDeprecationWarning)
         keep_written_jobs(worker.pool, worker.app.lanes.settler.give_back_dropped)
+        replace_the_dead_at_once(worker.pool)
         let_them_end(worker.pool)
 
     @staticmethod

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from billiard import pool as billiard_pool
 from celery import Celery
+from celery.concurrency.asynpool import AsynPool
 from celery.exceptions import Reject
 from kombu import Queue
 
@@ -36,6 +37,8 @@ HISTORY, GATES = "LANES_HISTORY", "LANES_GATES"
 #: A prefork child that ends waits for half a minute until its results are taken (billiard). Here it waits for ever, so
 #: that a worker that forgets a child is one that does not end, and not one that is slow.
 billiard_pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = 1_000_000
+#: Celery looks every 5 s for children that died. Here never: what relies on it does not go on.
+AsynPool.timers = property(lambda self: {})
 
 
 def build(

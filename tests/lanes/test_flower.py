@@ -60,7 +60,7 @@ def test_flower_shows_workers_tasks_and_queue_lengths(lab: Lab, flower: str) -> 
     until(lambda: _state(flower, "running") == "SUCCESS")
     assert _state(flower, "waits:1") == "SUCCESS"
     # And the length of a lane queue is what is ready in it
-    lab.app.control.cancel_consumer("orders.3", destination=["w1@test"], reply=True, timeout=30, limit=1)
+    until(lambda: lab.app.control.cancel_consumer("orders.3", destination=["w1@test"], reply=True, timeout=5, limit=1))
     lab.publish("left:1", ["x"], queue="orders.3")
     lab.publish("left:2", ["y"], queue="orders.3")
     lab.publish("behind", ["y"], queue="orders.3")

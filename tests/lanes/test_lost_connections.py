@@ -42,12 +42,12 @@ def test_what_was_handed_out_and_never_arrived_is_handed_out_again(make_lab: Lab
     lab.publish("running", ["lane"], gate="open")
     lab.started("running")
     holder = lab.client.hget("lanes:message:running", "holder").decode()
-    lab.app.control.cancel_consumer("orders.3", reply=True)
+    until(lambda: lab.app.control.cancel_consumer("orders.3", reply=True, timeout=5, limit=1))
     lab.publish("a", ["a"], queue="orders.3")
     lab.publish("b", ["b"], queue="orders.3")
     lab.store.turn(["orders.3"], holder=holder, lease_ms=3_600_000, room=2)
     assert set(lab.leases()) == {"running", "a", "b"}
-    lab.app.control.add_consumer("orders.3", reply=True)
+    until(lambda: lab.app.control.add_consumer("orders.3", reply=True, timeout=5, limit=1))
     # When its connections are cut
     cut(lab)
     # Then it runs those two, and what it did run it runs on

@@ -16,14 +16,14 @@ from tests.poller.waiting import until
 
 def ask(lab: Lab, worker: Worker, what: str, *arguments: Any) -> Any:
     """The worker's answer to `celery inspect`."""
-    inspect = lab.app.control.inspect(destination=[f"{worker.name}@test"], timeout=30, limit=1)
-    return (getattr(inspect, what)(*arguments) or {})[f"{worker.name}@test"]
+    inspect = lab.app.control.inspect(destination=[f"{worker.name}@test"], timeout=5, limit=1)
+    return until(lambda: getattr(inspect, what)(*arguments))[f"{worker.name}@test"]
 
 
 def tell(lab: Lab, worker: Worker, command: Callable[..., Any], *arguments: Any) -> Any:
-    """The worker's answer to `celery control`."""
-    [reply] = command(*arguments, destination=[f"{worker.name}@test"], reply=True, timeout=30, limit=1)
-    return reply[f"{worker.name}@test"]
+    """The worker's answer to `celery control`, which it begins to listen to a moment after it has said ready."""
+    replies = until(lambda: command(*arguments, destination=[f"{worker.name}@test"], reply=True, timeout=5, limit=1))
+    return replies[0][f"{worker.name}@test"]
 
 
 def test_ordinary_tasks_run_beside_lanes(lab: Lab, pool: tuple[str, int]) -> None:

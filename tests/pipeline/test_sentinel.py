@@ -11,10 +11,10 @@ from tests.poller.waiting import until
 
 
 def test_a_failover_under_load_loses_nothing_that_a_replica_had(make_pipeline: MakePipeline, tmp_path: Path) -> None:
-    # Given a poller whose batches wait for a replica, and a worker, in the middle of 2,000 updates
+    # Given a poller whose batches wait for a replica, and a worker, in the middle of 800 updates
     with start_watched(tmp_path) as redis:
         pipeline = make_pipeline(redis_url=redis.url, SENTINEL_MASTER=NAME, DURABLE_REPLICAS=1, MAX_PENDING=100)
-        ids = pipeline.push(*conversations(chats=40, each=50))
+        ids = pipeline.push(*conversations(chats=40, each=20))
         poller, worker = pipeline.poller(), pipeline.worker("prefork", 2)
         pipeline.some_ended(200)
         # When the master dies for good
