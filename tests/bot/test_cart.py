@@ -1,0 +1,33 @@
+"""The example with a session, as a user's own test would run it: by hand, with a session of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from examples.cart import handle
+from tasks.bot import Context
+
+
+class Api:
+    """Takes down what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        self.said.append(params["text"])
+
+
+def test_what_is_sent_is_in_the_cart_until_it_is_emptied() -> None:
+    api, session = Api(), {}
+    for text in ("apples", "pears", "/cart", "/empty", "/cart"):
+        ctx = Context({"update_id": 1, "message": {"chat": {"id": 7}, "text": text}}, api)
+        ctx.session = session
+        handle(ctx)
+    assert api.said == [
+        "In your cart: apples",
+        "In your cart: apples, pears",
+        "In your cart: apples, pears",
+        "Your cart is empty.",
+        "In your cart: nothing yet",
+    ]
