@@ -16,7 +16,7 @@ from tasks.lanes import clock, envelope
 from tasks.lanes.answers import Outcome, Read
 from tasks.lanes.commands import Write
 from tasks.lanes.errors import LeaseLost
-from tasks.lanes.handoff import DONE, GONE, STARTED
+from tasks.lanes.handoff import DELAYED, DONE, GONE, STARTED
 from tasks.lanes.insist import insist
 from tasks.lanes.journal import Journal
 
@@ -92,7 +92,7 @@ class Delivery:
         """Give it back after a failure: first in its lanes, ready after `delay_s`. Its lanes wait."""
         self.journal.confirm()
         outcome = self.lanes.store.retry(self.id, self.fence, delay_ms=round(delay_s * 1000), problem=problem)
-        self._gone()
+        self._gone(delayed=True)
         return outcome
 
     def park(self, *, delay_s: float) -> Outcome:
@@ -102,7 +102,7 @@ class Delivery:
         """
         self.journal.confirm()
         outcome = self._insist(lambda: self.lanes.store.park(self.id, self.fence, delay_ms=round(delay_s * 1000)))
-        self._gone()
+        self._gone(delayed=True)
         return outcome
 
     def commit(self, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
@@ -147,13 +147,13 @@ class Delivery:
     def _lost(self) -> LeaseLost:
         return LeaseLost(f"the lease of {self.id} is over; somebody else may run it")
 
-    def _gone(self) -> None:
+    def _gone(self, *, delayed: bool = False) -> None:
         """Celery's acknowledgement follows; nobody need settle what is no longer ours."""
         settler = self.lanes.settler
         if settler.pid == os.getpid():
-            settler.gone(self.tag)
+            settler.gone(self.tag, delayed=delayed)
         else:
-            settler.handoff.report(GONE, self.tag)
+            settler.handoff.report(DELAYED if delayed else GONE, self.tag)
 
 
 def delivery_of(request: Any, lanes: Lanes) -> Delivery | None:

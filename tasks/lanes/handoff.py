@@ -13,7 +13,7 @@ import os
 #: A write up to this size is atomic, so that reports of several processes never mix (pipe(7)).
 _ATOMIC = 512
 _WANTED_SIZE = 1 << 20
-STARTED, DONE, GONE = "*", "+", "-"
+STARTED, DONE, GONE, DELAYED = "*", "+", "-", "~"
 
 
 class Handoff:
@@ -29,7 +29,9 @@ class Handoff:
                 fcntl.fcntl(self._writer, fcntl.F_SETPIPE_SZ, _WANTED_SIZE)
 
     def report(self, what: str, tag: str) -> None:
-        """Say that a delivery has STARTED, is DONE (settle it) or GONE (it was retried, parked, buried: forget it)."""
+        """Say that a delivery has STARTED, is DONE (settle it), or is to be forgotten: it was put off (DELAYED), or
+        committed or buried (GONE).
+        """
         self._write(f"{what}{tag}\n".encode())
 
     def wake(self) -> None:

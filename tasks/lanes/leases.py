@@ -22,6 +22,8 @@ from tasks.lanes.store import Store
 logger = get_logger(__name__)
 
 SWEEP_EVERY_S = 1.0
+#: A retry may be due sooner than the next sweep: whoever hears of one sweeps, and learns when the first one is due.
+_SWEEP_AT_MOST_EVERY_S = 0.02
 REPAIR_EVERY_S = 5.0
 #: While something is held that has not started, or is done and not told.
 _BUSY_TICK_S = 0.025
@@ -41,7 +43,7 @@ class LeaseKeeper:
         self._stopping = False
         self._ended = native.lock()
         self._next_renewal_s = 0.0
-        self._next_sweep_s = 0.0
+        self._next_sweep_s = self._swept_s = 0.0
         self._next_repair_s = 0.0
         self._settles_since_s: float | None = None
         self._cursor = "0"
@@ -93,8 +95,10 @@ class LeaseKeeper:
             self._next_renewal_s = now_s + (
                 self._settler.lease_s / 3 if renewed else min(1.0, self._settler.lease_s / 6)
             )
+        if self._settler.heard_of_delays():
+            self._next_sweep_s = min(self._next_sweep_s, self._swept_s + _SWEEP_AT_MOST_EVERY_S)
         if now_s >= self._next_sweep_s:
-            self._next_sweep_s = now_s + SWEEP_EVERY_S
+            self._swept_s, self._next_sweep_s = now_s, now_s + SWEEP_EVERY_S
             self._attempt(self._sweep)
         if now_s >= self._next_repair_s:
             self._next_repair_s = now_s + REPAIR_EVERY_S
@@ -102,7 +106,8 @@ class LeaseKeeper:
 
     def _pause_s(self) -> float:
         busy = self._settler.ledger.has_unclaimed() or self._settler.ledger.has_untold() or not self._settler.consumers
-        return min(_BUSY_TICK_S if busy else _IDLE_TICK_S, max(self._next_renewal_s - clock.now_s(), 0.001))
+        next_s = min(self._next_renewal_s, self._next_sweep_s)
+        return min(_BUSY_TICK_S if busy else _IDLE_TICK_S, max(next_s - clock.now_s(), 0.001))
 
     def _must_tell(self, now_s: float) -> bool:
         """Settles wait a moment for a turn to take them along; nothing else does."""

@@ -17,7 +17,7 @@ from tasks.lanes import clock, native
 from tasks.lanes.answers import Leased
 from tasks.lanes.books import Held, Lease, Pool, id_of
 from tasks.lanes.commands import MAX_DEATHS
-from tasks.lanes.handoff import DONE, STARTED, Handoff
+from tasks.lanes.handoff import DELAYED, DONE, STARTED, Handoff
 from tasks.lanes.ledger import Ledger
 from tasks.lanes.reserve import Reserve
 
@@ -38,6 +38,7 @@ class Settler:
         self.must_reconcile = False  # something may be leased in our name that is not in our books
         self._reading = native.lock()
         self._reserve = Reserve()
+        self._has_delayed = False  # something may be due sooner than the next sweep
         self._occupied = 0  # slots that run something else
         self._suspects_wait = False
 
@@ -100,9 +101,11 @@ class Settler:
         if self._settle(tag):
             self._notify()
 
-    def gone(self, tag: str) -> None:
+    def gone(self, tag: str, *, delayed: bool = False) -> None:
         """Whoever ran it has already committed, retried, parked or buried it."""
         self._learn(self.ledger.forget(tag))
+        if delayed:
+            self._something_is_delayed()
         self._notify()
 
     def give_back(self, tag: str, *, died: bool = False) -> None:
@@ -122,7 +125,7 @@ class Settler:
         The handler is refused from now on, whatever Redis knows; its slot stays taken until it ends.
         """
         was_held = self.ledger.evict(tag, delay_ms, problem)
-        self.outbox_signal.set()
+        self._something_is_delayed()
         return was_held
 
     def give_back_unclaimed(self, queue: str | None = None) -> int:
@@ -174,6 +177,8 @@ class Settler:
                 self.ledger.started(tag)
             else:
                 self._learn(self.ledger.forget(tag))
+                if what == DELAYED:
+                    self._something_is_delayed()
 
     def _settle(self, tag: str) -> bool:
         """Whether a slot became free."""
@@ -185,6 +190,15 @@ class Settler:
         """How long its slot was taken."""
         if held is not None and not held.is_lost and held.claimed_s is not None:
             self._reserve.ran(clock.now_s() - held.claimed_s)
+
+    def heard_of_delays(self) -> bool:
+        """Whether something was given back for later since the last time."""
+        heard, self._has_delayed = self._has_delayed, False
+        return heard
+
+    def _something_is_delayed(self) -> None:
+        self._has_delayed = True
+        self.outbox_signal.set()
 
     def _notify(self) -> None:
         """A slot is free: the consumer's loop must go round, or without one the lease keeper."""

@@ -42,12 +42,21 @@ AsynPool.timers = property(lambda self: {})
 
 
 def build(
-    url: str, *, ca: str | None = None, options: dict[str, Any] | None = None, is_deaf: bool = False, **conf: Any
+    url: str,
+    *,
+    ca: str | None = None,
+    options: dict[str, Any] | None = None,
+    is_deaf: bool = False,
+    sweeps: bool = True,
+    **conf: Any,
 ) -> Celery:
     """The app. `ca` is the certificate that `rediss://` trusts, `options` are transport options.
 
-    A worker that is deaf never looks by itself whether something is ready: it has to be woken.
+    A worker that is deaf never looks by itself whether something is ready: it has to be woken. One that does not sweep
+    sweeps only when it knows why.
     """
+    if not sweeps:
+        leases.SWEEP_EVERY_S = ENDLESS_S
     if is_deaf:
         _never_look()
     app = Celery("lanes-test", broker=url, set_as_current=False)

@@ -11,7 +11,7 @@ from tasks.lanes import envelope
 from tasks.lanes.commands import NewMessage
 from tests.lanes.app import LANE_QUEUES, ORDINARY_QUEUE
 from tests.lanes.history import ids
-from tests.lanes.lab import Lab
+from tests.lanes.lab import Lab, LabMaker
 
 QUEUE = LANE_QUEUES[0]
 
@@ -101,7 +101,9 @@ def test_a_failed_task_is_over_and_its_lane_goes_on(lab: Lab) -> None:
     assert ids(lab.history, "end") == ["behind"]
 
 
-def test_celerys_retry_stays_in_its_place(lab: Lab, pool: tuple[str, int]) -> None:
+def test_celerys_retry_stays_in_its_place_and_is_not_late(make_lab: LabMaker, pool: tuple[str, int]) -> None:
+    # Given a worker that looks for what is due when it knows that something is, and never else
+    lab = make_lab(sweeps=False)
     lab.publish("retried", ["lane"], task="fail", times=2, countdown=0.05)
     lab.publish("behind", ["lane"])
     lab.publish("beside", ["other"])
