@@ -33,10 +33,11 @@ def main() -> int:
             for system in systems:
                 _run(system, keep / system.name, arguments)
         columns = [(system.name, *_judged(system, keep / system.name, arguments)) for system in systems]
-    print(f"\nseed {arguments.seed}\n\n{table(columns)}")  # noqa: T201
+        seed = findings.load(keep / systems[0].name).seed
+    print(f"\nseed {seed}\n\n{table(columns)}")  # noqa: T201
     _, evidence, verdict = columns[0]
     if not verdict.is_clean:
-        print(f"\nseed {arguments.seed}:\n{complaints(verdict, evidence)}")  # noqa: T201
+        print(f"\nseed {seed}:\n{complaints(verdict, evidence)}")  # noqa: T201
     return 0 if verdict.is_clean else 1
 
 
@@ -44,7 +45,7 @@ def _run(system: System, folder: Path, arguments: argparse.Namespace) -> None:
     folder.mkdir(parents=True)
     with chaos(system, folder) as running:
         running.run(arguments.seconds, arguments.seed, arguments.rate, arguments.every)
-        running.save()
+        running.save(arguments.seed)
 
 
 def _judged(system: System, folder: Path, arguments: argparse.Namespace) -> tuple[Evidence, Verdict]:
@@ -52,7 +53,7 @@ def _judged(system: System, folder: Path, arguments: argparse.Namespace) -> tupl
     verdict = check(evidence)
     verdict.offences["did not stop"] = [Offence(text, ()) for text in found.hung]
     picture = _named_after(system, arguments) or folder / "picture.svg"
-    picture.write_text(draw(evidence, found.backlog, f"{system.name}, seed {arguments.seed}"))
+    picture.write_text(draw(evidence, found.backlog, f"{system.name}, seed {found.seed}"))
     if picture.parent != folder or arguments.keep:
         print(f"picture: {picture}")  # noqa: T201
     return evidence, verdict

@@ -20,6 +20,7 @@ FILE, HISTORY, LEDGER = "findings.json", "history.jsonl", "ledger"
 class Findings:
     """`lease_s` is that of a system without fences."""
 
+    seed: int
     sent: int
     blows: list[dict[str, Any]]
     calls: list[dict[str, Any]]

@@ -53,7 +53,8 @@ def complaints(verdict: Verdict, evidence: Evidence) -> str:
     for kind, offences in verdict.offences.items():
         lines += [f"{kind}: {offence}" for offence in offences[:SHOWN]]
     excerpts = [excerpt(offence, evidence) for found in verdict.offences.values() for offence in found[:SHOWN]]
-    return "\n".join([*lines, "", *min(excerpts, key=len)[:EXCERPT_LINES]])
+    shortest = min(filter(None, excerpts), key=len, default=[])
+    return "\n".join([*lines, "", *shortest[:EXCERPT_LINES]])
 
 
 def excerpt(offence: Offence, evidence: Evidence) -> list[str]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from redis import Redis
 
@@ -21,13 +20,15 @@ from chaos.findings import HISTORY, LEDGER, Findings
 from chaos.fleet import Fleet
 from chaos.ledger import Ledger
 from chaos.plan import blows
-from chaos.proxy import HOST, Network
+from chaos.proxy import HOST, Link, Network
 from chaos.samples import Samples
 from chaos.strike import Striker
 from chaos.systems import System
 from sandbox import simulator
 from sandbox.server import start_server
 from sandbox.simulator import Simulator
+
+Links = dict[tuple[str, str], Link]
 
 LEASE_S = 3.0
 SLOWEST_S = 0.5
@@ -65,11 +66,12 @@ class Chaos:
         self.fleet.stop_everything()
         self.samples.end()
 
-    def save(self) -> None:
+    def save(self, seed: int) -> None:
         """All that is left behind, in the folder. After `run`."""
         self.ledger.end()
         with Redis(port=self.striker.redis.port) as client:
             Findings(
+                seed=seed,
                 sent=self.telegram.stats()["added"],
                 blows=[asdict(blow) for blow in self.striker.blows],
                 calls=self.samples.calls,
@@ -100,32 +102,35 @@ class Chaos:
 @contextmanager
 def chaos(system: System, folder: Path) -> Iterator[Chaos]:
     """Redis, the simulator and the network are up; the parts are not yet."""
-    redis = start_server(folder / "redis")
-    telegram = simulator.start("1:CHAOS")
-    network = Network()
-    servers = {"redis": (redis.port, True), "telegram": (int(telegram.url.rpartition(":")[2]), False)}
-    links = {
+    with ExitStack() as ends:
+        redis = start_server(folder / "redis")
+        ends.callback(redis.stop)
+        telegram = ends.enter_context(simulator.start("1:CHAOS"))
+        network = Network()
+        ends.callback(network.end)
+        links = _links(system, network, redis.port, int(telegram.url.rpartition(":")[2]))
+        environments = {part: _environment(system, folder, telegram.token, links, part) for part in system.parts}
+        fleet = Fleet(system.parts, environments, folder)
+        ends.callback(fleet.end)
+        striker = Striker(fleet, network, links, folder / "redis", redis, telegram, LEASE_S)
+        ends.callback(lambda: striker.redis.stop())  # by then it may be another one
+        ledger = Ledger(folder / "redis", folder / LEDGER)
+        samples = Samples(telegram, redis.port, system.pending)
+        ledger.start()
+        samples.start()
+        yield Chaos(system, folder, telegram, network, fleet, striker, ledger, samples)
+
+
+def _links(system: System, network: Network, redis_port: int, telegram_port: int) -> Links:
+    servers = {"redis": (redis_port, True), "telegram": (telegram_port, False)}
+    return {
         (part, server): network.link(port, arrives_late=arrives_late)
         for part in system.parts
         for server, (port, arrives_late) in servers.items()
     }
-    environments = {part: _environment(system, folder, telegram.token, links, part) for part in system.parts}
-    fleet = Fleet(system.parts, environments, folder)
-    striker = Striker(fleet, network, links, folder / "redis", redis, telegram, LEASE_S)
-    ledger = Ledger(folder / "redis", folder / LEDGER)
-    samples = Samples(telegram, redis.port, system.pending)
-    ledger.start()
-    samples.start()
-    try:
-        yield Chaos(system, folder, telegram, network, fleet, striker, ledger, samples)
-    finally:
-        fleet.end()
-        network.end()
-        telegram.stop()
-        striker.redis.stop()
 
 
-def _environment(system: System, folder: Path, token: str, links: Any, part: str) -> dict[str, str]:
+def _environment(system: System, folder: Path, token: str, links: Links, part: str) -> dict[str, str]:
     return {
         **os.environ,
         "BOT_TOKEN": token,

@@ -50,9 +50,11 @@ class Striker:
 
     def strike(self, planned: Planned) -> Blow:
         """And remember it."""
-        at_s = time.time()
-        for_s, pids = 0.0, tuple[int, ...]()
-        if planned.whom == "redis":
+        at_s, for_s, pids = time.time(), 0.0, tuple[int, ...]()
+        if planned.what in ("kill_all", "kill_main", "kill_child"):
+            pids = self._kill(planned)
+            at_s = time.time()  # from here on nothing of theirs is written any more
+        elif planned.whom == "redis":
             for_s = self._on_redis(planned)
         elif planned.whom == "telegram":
             self._on_telegram(planned)
@@ -61,14 +63,8 @@ class Striker:
         elif planned.what == "freeze":
             for_s = self._lasting(planned, LONGEST_LEASES, lambda: self.fleet.thaw(planned.whom))
             self.fleet.freeze(planned.whom)
-        elif planned.what == "stop":
-            self.fleet.stop(planned.whom)
-        elif planned.what == "kill_child":
-            pids = self.fleet.kill_child(planned.whom, planned.amount)
         else:
-            pids = (
-                self.fleet.kill_all(planned.whom) if planned.what == "kill_all" else self.fleet.kill_main(planned.whom)
-            )
+            self.fleet.stop(planned.whom)
         self.blows.append(Blow(at_s, planned.what, planned.whom, for_s, pids))
         return self.blows[-1]
 
@@ -76,6 +72,15 @@ class Striker:
         """Wait until every blow that lasts is over."""
         for timer in self._ends:
             timer.join()
+
+    def _kill(self, planned: Planned) -> tuple[int, ...]:
+        match planned.what:
+            case "kill_all":
+                return self.fleet.kill_all(planned.whom)
+            case "kill_main":
+                return self.fleet.kill_main(planned.whom)
+            case _:
+                return self.fleet.kill_child(planned.whom, planned.amount)
 
     def _on_link(self, planned: Planned) -> float:
         what, _, server = planned.what.partition("_")
