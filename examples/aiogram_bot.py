@@ -1,13 +1,11 @@
 """The same bot with aiogram. BOT=examples.aiogram_bot:dp"""
 
-from pathlib import Path
-
-from aiogram import Dispatcher, F
+from aiogram import Dispatcher, F, types
 from aiogram.filters import Command
-from aiogram.types import FSInputFile, InlineKeyboardButton, InlineKeyboardMarkup
 
 dp = Dispatcher()
-BUTTON = InlineKeyboardMarkup(inline_keyboard=[[InlineKeyboardButton(text="Press me", callback_data="pressed")]])
+PRESS = types.InlineKeyboardButton(text="Press me", callback_data="pressed")
+BUTTON = types.InlineKeyboardMarkup(inline_keyboard=[[PRESS]])
 
 
 @dp.message(Command("start"))
@@ -17,9 +15,8 @@ async def start(message):
 
 @dp.message(Command("count"))
 async def count(message, state):
-    data = await state.get_data()
-    await state.update_data(n=data.get("n", 0) + 1)
-    await message.reply(str(data.get("n", 0) + 1))
+    data = await state.update_data(n=await state.get_value("n", 0) + 1)
+    await message.reply(str(data["n"]))
 
 
 @dp.message(Command("button"))
@@ -34,7 +31,7 @@ async def pressed(query):
 
 @dp.message(Command("photo"))
 async def photo(message):
-    await message.answer_photo(FSInputFile(Path(__file__).with_name("photo.png")))
+    await message.answer_photo(types.FSInputFile(__file__.replace("aiogram_bot.py", "photo.png")))
 
 
 @dp.message(F.text)

@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
-from telebot import TeleBot
-from telebot.types import InlineKeyboardButton, InlineKeyboardMarkup
+from telebot import TeleBot, types, util
+
+from tasks.bot import current
 
 bot = TeleBot(os.environ.get("BOT_TOKEN", "1:none"))
-BUTTON = InlineKeyboardMarkup([[InlineKeyboardButton("Press me", callback_data="pressed")]])
 
 
 @bot.message_handler(commands=["start"])
@@ -17,27 +17,23 @@ def start(message):
 
 @bot.message_handler(commands=["count"])
 def count(message):
-    bot.set_state(message.from_user.id, "counting", message.chat.id)
-    with bot.retrieve_data(message.from_user.id, message.chat.id) as data:
-        data["n"] = data.get("n", 0) + 1
-        bot.reply_to(message, str(data["n"]))
+    n = current().session["n"] = current().session.get("n", 0) + 1
+    bot.reply_to(message, str(n))
 
 
 @bot.message_handler(commands=["button"])
 def button(message):
-    bot.send_message(message.chat.id, "Here it is.", reply_markup=BUTTON)
-
-
-@bot.callback_query_handler(lambda query: query.data == "pressed")
-def pressed(query):
-    bot.answer_callback_query(query.id, "Thank you.")
+    bot.reply_to(message, "Here it is.", reply_markup=util.quick_markup({"Press me": {"callback_data": "pressed"}}))
 
 
 @bot.message_handler(commands=["photo"])
 def photo(message):
-    bot.send_photo(message.chat.id, Path(__file__).with_name("photo.png").open("rb"))
+    bot.send_photo(message.chat.id, types.InputFile(Path(__file__).with_name("photo.png")))
 
 
 @bot.message_handler(content_types=["text"])
 def echo(message):
     bot.reply_to(message, message.text)
+
+
+bot.register_callback_query_handler(lambda query: bot.answer_callback_query(query.id, "Thank you."), lambda query: True)

@@ -7,8 +7,13 @@ with `python -m`, whichever command started this process.
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
 from typing import Any
+
+#: A large bot on a slow machine is imported in less.
+LONG_IMPORT_S = 20.0
 
 
 class ImportPathError(Exception):
@@ -49,7 +54,8 @@ def import_object(setting: str, path: str, error: type[ImportPathError] = Import
 
 def _import_module(setting: str, path: str, module: str, error: type[ImportPathError]) -> Any:
     try:
-        return importlib.import_module(module)
+        with _impatient(f"{setting}={path}: importing {module}"):
+            return importlib.import_module(module)
     except ModuleNotFoundError as missing:
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
             raise error(
@@ -65,6 +71,19 @@ def _import_module(setting: str, path: str, module: str, error: type[ImportPathE
         f"{setting}={path}: there is no module {module} in {os.getcwd()} or among the installed ones; "
         "start in the directory that holds it, or correct the name."
     )
+
+
+@contextmanager
+def _impatient(what: str) -> Iterator[None]:
+    """Says so when it takes long: a module that starts polling by itself never ends."""
+    said = f"{what} is not done after {LONG_IMPORT_S:g} s. If it starts polling, put that under `if __name__ == ...`."
+    timer = Timer(LONG_IMPORT_S, lambda: print(said, file=sys.stderr, flush=True))  # noqa: T201 - there is no log yet
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _look_in_current_directory() -> None:

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tasks.bot.context import Context
 
-_CURRENT: ContextVar[Context] = ContextVar("current update")
+_CURRENT: ContextVar[Context | None] = ContextVar("current update", default=None)
 
 
 def current() -> Context:
     """The context of the update that is being handled. Raises LookupError outside of a handler."""
-    try:
-        return _CURRENT.get()
-    except LookupError:
-        raise LookupError("no update is being handled here: current() works inside of a handler") from None
+    ctx = _CURRENT.get()
+    if ctx is None:
+        raise LookupError("no update is being handled here: current() works inside of a handler")
+    return ctx
 
 
 @contextmanager
-def handling(ctx: Context) -> Iterator[None]:
-    """Around a handler."""
+def handling(ctx: Context | None) -> Iterator[None]:
+    """Around a handler; with None, around what happens beside it and is no part of it."""
     token = _CURRENT.set(ctx)
     try:
         yield

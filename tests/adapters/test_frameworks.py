@@ -12,9 +12,23 @@ from tests.poller.waiting import until
 
 TELEBOT, ASYNC_TELEBOT = "tests.adapters.telebot_bots:sync_bot", "tests.adapters.telebot_bots:async_bot"
 AIOGRAM = "tests.adapters.aiogram_bots:dp"
+PTB = "tests.adapters.ptb_bots:application"
 #: One of each framework, with all that a bot may want.
-ALL = [TELEBOT, AIOGRAM]
-EXAMPLES = ["examples.telebot_bot:bot", "examples.aiogram_bot:dp"]
+ALL = [TELEBOT, AIOGRAM, PTB]
+EXAMPLES = [
+    "examples.plain_bot:handle",
+    "examples.telebot_bot:bot",
+    "examples.aiogram_bot:dp",
+    "examples.ptb_bot:application",
+]
+
+
+PRESSED = {
+    "id": "5",
+    "from": {"id": 7, "is_bot": False, "first_name": "Ann"},
+    "chat_instance": "1",
+    "data": "pressed",
+}
 
 
 @pytest.mark.parametrize(
@@ -27,6 +41,8 @@ EXAMPLES = ["examples.telebot_bot:bot", "examples.aiogram_bot:dp"]
         (ASYNC_TELEBOT, "threads", 50),
         (AIOGRAM, "prefork", 2),
         (AIOGRAM, "threads", 50),
+        (PTB, "prefork", 2),
+        (PTB, "threads", 50),
     ],
 )
 def test_chats_keep_their_order_and_a_poison_update_is_buried(
@@ -92,9 +108,11 @@ def test_the_example_answers_counts_shows_a_button_and_a_photo(make_pipeline: Ma
     pipeline.poller()
     pipeline.worker("prefork", 2)
     pipeline.push(*(command(text) for text in ("/start", "/count", "/count", "/button", "/photo", "again")))
+    pipeline.push({"callback_query": {**PRESSED, "message": command("/button")["message"]}})
     pipeline.drained()
     assert texts(pipeline)[1:] == ["1", "2", "Here it is.", None, "again"]
     assert len(pipeline.simulator.calls("sendPhoto")) == 1
+    assert [call["params"]["text"] for call in pipeline.simulator.calls("answerCallbackQuery")] == ["Thank you."]
 
 
 def test_hooks_of_start_and_shutdown_run_once_in_each_process(make_pipeline: MakePipeline) -> None:

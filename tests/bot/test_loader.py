@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks import imports
 from tasks.bot.context import Context
 from tasks.bot.loader import load_bot
 from tasks.imports import BotImportError
@@ -117,3 +118,13 @@ except BotImportError as error:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert "start the worker with -P prefork or -P threads" in done.stdout
+
+
+def test_an_import_that_does_not_end_is_told_of(write, monkeypatch):
+    told = []
+    monkeypatch.setattr(imports, "LONG_IMPORT_S", 0.0)
+    monkeypatch.setattr(imports, "print", lambda text, **_: told.append(text), raising=False)
+    monkeypatch.setattr(sys, "told", told, raising=False)
+    write("bot_polls", "import sys, time\nwhile not sys.told: time.sleep(0.01)\ndef handle(ctx): pass")
+    load_bot("bot_polls:handle")
+    assert told[0].startswith("BOT=bot_polls:handle: importing bot_polls is not done after 0 s. If it starts polling")

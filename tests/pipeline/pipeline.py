@@ -108,7 +108,7 @@ class Pipeline:
         """To the Bot API; gives their ids."""
         ids = [update_id for update_id in self.simulator.push(*updates) if update_id is not None]
         for update_id, update in zip(ids, updates, strict=True):
-            self.lanes[update_id] = self._lanes_of(update["message"])
+            self.lanes[update_id] = self._lanes_of(update.get("message") or update["callback_query"]["message"])
         return ids
 
     def _lanes_of(self, message: dict[str, Any]) -> tuple[str, ...]:

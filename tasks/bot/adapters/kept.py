@@ -19,17 +19,26 @@ class NoLaneError(Exception):
     """The update came through no lane, so that nothing can be kept with it."""
 
 
-def load(chat_id: int | str | None, name: str) -> Any:
-    """None: nothing is kept. Raises UnsafeKeyError, LeaseLost, NoLaneError and RedisError."""
+def is_safe(place: int | str | None) -> bool:
+    """Whether the update may keep something there. Raises as `load`."""
     ctx = current()
-    found = _stored(ctx).load(_key(ctx, chat_id, name))
+    return _stored(ctx).is_safe(_key(ctx, place, ""))
+
+
+def load(place: int | str | None, name: str) -> Any:
+    """What is kept there; None: nothing. `place` is a chat, `user:<id>`, or None: the update's own chat.
+
+    Raises UnsafeKeyError, LeaseLost, NoLaneError and RedisError.
+    """
+    ctx = current()
+    found = _stored(ctx).load(_key(ctx, place, name))
     return None if found is None else json.loads(found)
 
 
-def keep(chat_id: int | str | None, name: str, value: Any) -> None:
+def keep(place: int | str | None, name: str, value: Any) -> None:
     """None deletes. Raises TypeError for what is no JSON, and as `load`."""
     ctx = current()
-    _stored(ctx).stage(_key(ctx, chat_id, name), None if value is None else json.dumps(value).encode())
+    _stored(ctx).stage(_key(ctx, place, name), None if value is None else json.dumps(value).encode())
 
 
 def _stored(ctx: Context) -> Stored:
@@ -38,7 +47,9 @@ def _stored(ctx: Context) -> Stored:
     return ctx.stored
 
 
-def _key(ctx: Context, chat_id: int | str | None, name: str) -> str:
+def _key(ctx: Context, place: int | str | None, name: str) -> str:
     """Under the key that the update is ordered by where it is about the update's own chat."""
+    if isinstance(place, str) and place.startswith("user:"):
+        return f"{place}/{name}"
     own = place_of(ctx.update, "chat").key
-    return f"{own if own and chat_id in (None, ctx.chat_id) else f'chat:{chat_id}'}/{name}"
+    return f"{own if own and place in (None, ctx.chat_id) else f'chat:{place}'}/{name}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from celery import signals
 
+from tasks.bot.current import handling
 from tasks.bot.event_loop import event_loop
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,8 @@ class AsyncLifetime:
             self._lock = (os.getpid(), asyncio.Lock())
         async with self._lock[1]:
             if self._pid != os.getpid():
-                await self._start()
+                with handling(None):  # its calls are not the update's
+                    await self._start()
                 self._pid = os.getpid()
 
     def _end(self, **_: Any) -> None:
