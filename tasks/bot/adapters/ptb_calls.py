@@ -37,9 +37,10 @@ class BridgedRequest(BaseRequest):
     ) -> tuple[int, bytes]:
         if method != "POST":
             return await self._own.do_request(url, method, request_data, *timeouts, **named)
-        caller = bridge.reserve(self._api)
+        name = url.rpartition("/")[2]
+        caller = bridge.reserve(self._api, name)
         try:
-            answered = await bridge.call_soon(caller, url.rpartition("/")[2], _params(request_data))
+            answered = await bridge.call_soon(caller, name, _params(request_data))
         except NetworkError as error:
             raise PtbNetworkError(str(error)) from error
         return answered.status, answered.body
