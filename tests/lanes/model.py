@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from tasks.lanes.answers import Begun
 from tasks.lanes.commands import Delete, Move, Set, Write
 from tests.lanes.journals import Journal
-from tests.lanes.state import KEPT, LEASE_MINUTES, Message, State, standing
+from tests.lanes.state import KEPT, LEASE_MINUTES, Message, State, number_of, standing
 
 GRACE_MINUTES = LEASE_MINUTES // 3
+HOLD_MINUTES = 10
 SUSPECT_AFTER = 2
 
 
@@ -43,6 +44,10 @@ class Item:
 class Model:
     items: dict[str, Item] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
+    #: number -> for how many minutes it waits for those before it
+    gaps: dict[int, int] = field(default_factory=dict)
+    #: the highest number that has lined up in order
+    last: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
     swept: int | None = None
     kept: dict[str, str] = field(default_factory=dict)
@@ -59,7 +64,7 @@ class Model:
         taken: set[str] = set()
         found = []
         for item in self.in_order():
-            if item.state == "buried":
+            if item.state in ("buried", "held"):
                 continue
             if item.state == "standing" and not (taken | self.paused) & set(item.lanes):
                 found.append(item)
@@ -74,18 +79,55 @@ class Model:
 
     # The verbs.
 
-    def append(self, number: int, queue: str, lanes: Iterable[str], problem: str | None) -> bool:
-        """Whether it was added."""
+    def append(
+        self, number: int, queue: str, lanes: Iterable[str], problem: str | None, *, holds: bool = False
+    ) -> bool:
+        """Whether it was added. Who `holds` waits for what is missing before it; else it goes behind what waits."""
         if number in self.seen:
             self.counts["seen"] += 1
             return False
+        waits = holds and number > 0 and (number - 1 not in self.seen or number - 1 in self.gaps)
         self.seen.add(number)
         self.counts["appended"] += 1
+        if not holds:
+            self._let_go([each for each in self.gaps if each <= number])
         item = Item(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), self._next_place())
         self.items[item.id] = item
+        if waits:
+            self.gaps[number] = HOLD_MINUTES
         if problem:
             self.bury(item, problem)
+        elif waits and item.lanes:
+            item.state = "held"
+            self.counts["held"] += 1
+        elif holds and item.lanes:
+            self._note(number)
+        if not waits:
+            self._let_go([number + 1] if number + 1 in self.gaps else [])
         return True
+
+    def give_up_gaps(self) -> None:
+        due = [number for number, minutes in self.gaps.items() if minutes <= 0]
+        self._let_go([number for number in self.gaps if number <= max(due, default=-1)])
+
+    def _let_go(self, numbers: list[int]) -> None:
+        """In their order, and those that follow the last one without a gap."""
+        going = sorted(numbers)
+        while going:
+            number = going.pop(0)
+            del self.gaps[number]
+            item = self.items.get(f"1:{number}")
+            if item and item.state == "held":
+                item.state, item.place = "standing", self._next_place()
+                self._note(number)
+            if not going and number + 1 in self.gaps:
+                going = [number + 1]
+
+    def _note(self, number: int) -> None:
+        if self.last is not None and number < self.last:
+            self.counts["late"] += 1
+        else:
+            self.last = number
 
     def settle(self, item: Item) -> None:
         del self.items[item.id]
@@ -168,7 +210,9 @@ class Model:
         for item in expired:
             item.died += 1
         self.counts["expired"] += len(expired)
-        return len(expired), len(self._take_back_overdue("delayed"))
+        due = self._take_back_overdue("delayed")
+        self.give_up_gaps()
+        return len(expired), len(due)
 
     def _take_back_overdue(self, state: str) -> list[Item]:
         overdue = [item for item in self.in_state(state) if item.minutes is not None and item.minutes <= 0]
@@ -200,7 +244,8 @@ class Model:
                     queue=item.queue,
                     fence=item.fence,
                     holder=item.holder,
-                    minutes=item.minutes,
+                    minutes=self.gaps[number_of(item.id)] if state == "held" else item.minutes,
+                    held=item.id if state == "held" else None,
                     died=item.died,
                     failed=item.failed,
                     replayed=item.replayed,
@@ -208,7 +253,7 @@ class Model:
                 )
             )
         seen = {"1:0": self.seen} if self.seen else {}
-        return standing(
+        state = standing(
             *messages,
             bells=bells,
             counts=self.counts,
@@ -217,4 +262,9 @@ class Model:
             swept=self.swept,
             kept=self.kept,
             paused={f"lane:{lane}" for lane in self.paused},
+            last={} if self.last is None else {"1": self.last},
         )
+        # Also of those that were not held themselves.
+        state.held = {f"1:{number}": minutes for number, minutes in self.gaps.items()}
+        state.gaps = {"1": [f"1:{number}" for number in sorted(self.gaps)]} if self.gaps else {}
+        return state

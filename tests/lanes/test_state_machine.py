@@ -22,7 +22,7 @@ from tasks.lanes import keys
 from tasks.lanes.answers import Kind, Leased, Noted, Outcome, Turned
 from tasks.lanes.commands import Delete, Move, NewMessage, Set, Write
 from tasks.lanes.store import Store
-from tests.lanes.model import SUSPECT_AFTER, Item, Model
+from tests.lanes.model import HOLD_MINUTES, SUSPECT_AFTER, Item, Model
 from tests.lanes.reading import read
 from tests.lanes.state import CLOCK, FENCES_FROM, KEPT, LEASE_MS, MINUTE_MS
 
@@ -34,7 +34,7 @@ MAX_DEATHS = 3
 QUEUES = ["q", "r"]
 HOLDERS = ["me", "you"]
 KEYS = [keys.LEASES, keys.DELAYED, keys.DEAD, *map(keys.pending, "qr"), *map(keys.lane, "abcd")]
-LEFT_WHEN_SETTLED = (keys.COUNTS, keys.SETTLED, keys.SEEN, keys.SWEPT, KEPT)
+LEFT_WHEN_SETTLED = (keys.COUNTS, keys.SETTLED, keys.SEEN, keys.LAST, keys.SWEPT, KEPT)
 
 a_batch = st.lists(
     st.tuples(
@@ -82,8 +82,8 @@ class Lanes(RuleBasedStateMachine):
 
     # What workers and pollers do.
 
-    @rule(batch=a_batch)
-    def append(self, batch: list[tuple[int, str, list[str], str | None]]) -> None:
+    @rule(batch=a_batch, holds=st.booleans())
+    def append(self, batch: list[tuple[int, str, list[str], str | None]], holds: bool) -> None:
         messages, added = [], 0
         for offset, queue, lanes, problem in batch:
             number = max(self.highest + offset, 1)
@@ -92,12 +92,14 @@ class Lanes(RuleBasedStateMachine):
             why = {"type": problem} if problem else None
             body = f"body of {message_id}"
             messages.append(NewMessage(message_id, queue, body, lanes, once=("1", number), problem=why))
-            if self.model.append(number, queue, lanes, problem):
+            if self.model.append(number, queue, lanes, problem, holds=holds):
                 added += 1
                 self.appended.add(message_id)
-        appended = self.store.append(messages)
+        self.model.give_up_gaps()
+        appended = self.store.append(messages, hold_ms=HOLD_MINUTES * MINUTE_MS if holds else 0)
         assert (appended.added, appended.seen) == (added, len(batch) - added)
         assert appended.pending == self.model.pending({message.queue for message in messages})
+        assert (appended.due_ms is None) == (not self.model.gaps)
         self.compare()
 
     @rule(
@@ -332,6 +334,16 @@ class Lanes(RuleBasedStateMachine):
     def delay_runs_out(self, data: st.DataObject) -> None:
         self.overdue(keys.DELAYED, self.draw(data, self.model.in_state("delayed")))
 
+    @precondition(lambda self: self.model.gaps)
+    @rule(data=st.data())
+    def hold_runs_out(self, data: st.DataObject) -> None:
+        self.waited_long_enough(data.draw(st.sampled_from(sorted(self.model.gaps))))
+
+    def waited_long_enough(self, number: int) -> None:
+        self.client.zincrby(keys.HELD, -(self.model.gaps[number] + 1) * MINUTE_MS, f"1:{number}")
+        self.model.gaps[number] = -1
+        self.compare()
+
     def overdue(self, zset: str, item: Item) -> None:
         minutes = (item.minutes or 0) + 1
         self.client.zincrby(zset, -minutes * MINUTE_MS, item.id)
@@ -440,6 +452,8 @@ class Lanes(RuleBasedStateMachine):
             self.model.replay(item)
         for item in self.model.in_state("delayed"):
             self.overdue(keys.DELAYED, item)
+        for number in self.model.gaps:
+            self.waited_long_enough(number)
         self.sweep()
         for holder in HOLDERS:
             self.take_turn(QUEUES, holder, 4, self.model.in_state("leased", holder), [])

@@ -61,7 +61,7 @@ for i = 5, #ARGV, 7 do
         hold(id, queue, stored, place_of(scope, number), keys)
       else
         add(id, queue, stored, problem, keys)
-        if hold_ms > 0 and scope ~= '' and keys[1] then note_number(scope, number) end
+        if hold_ms > 0 and scope ~= '' and keys[1] and problem == '' then note_number(scope, number) end
       end
     end
     if not waits and has_held(scope) then let_go(scope, number + 1, number + 1) end
