@@ -5,6 +5,7 @@ Does not judge: which errors are worth another try is the caller's word; all oth
 """
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -62,14 +63,21 @@ class Patience:
         if self.trouble is None:
             self._failures, self._since_s = 0, time.monotonic()
         self._failures += 1
-        lasted_s = time.monotonic() - self._since_s
-        if self._give_up_after_s is not None and lasted_s >= self._give_up_after_s:
-            raise GaveUpError(f"{self._name}: {_told(error)}; given up after {lasted_s:.1f} s of trouble") from error
+        left_s = self._left_s(error)
         wait_s = delay_s(self._failures, self._longest_s, random.random(), getattr(error, "retry_after_s", None))  # noqa: S311
         if self.trouble is None or _told(error) != _told(self.trouble):
             log.warning("%s: %s; trying again until it works, next in %.1f s", self._name, _told(error), wait_s)
         self.trouble = error
-        self._stop.sleep(wait_s, seeing_through_s)
+        self._stop.sleep(min(wait_s, left_s), seeing_through_s)
+
+    def _left_s(self, error: Exception) -> float:
+        """Until it is given up. Raises GaveUpError when that is now."""
+        if self._give_up_after_s is None:
+            return math.inf
+        lasted_s = time.monotonic() - self._since_s
+        if lasted_s >= self._give_up_after_s:
+            raise GaveUpError(f"{self._name}: {_told(error)}; given up after {lasted_s:.1f} s of trouble") from error
+        return self._give_up_after_s - lasted_s
 
     def _worked(self) -> None:
         if self.trouble is not None:

@@ -10,12 +10,17 @@ import time
 
 from poller.patience import Patience
 from poller.stop import Stop
+from poller.telegram import BATCH
 from tasks.intake import Intake
 
 log = logging.getLogger("poller")
 
-LOOK_EVERY_S = 0.5
-#: Under constant overload the backlog crosses the limit every other second: told once, then only every so often.
+#: A look is one read. Workers may drain a small backlog in no time, a large one takes them long.
+LOOK_AFTER_S, LOOK_EVERY_S = 0.05, 0.5
+#: Batches of one or two, at the edge of the limit, cost Redis and Telegram as much as full ones. So fetching goes on
+#: when this part of the limit is free, or a whole batch.
+FREE_PART = 0.1
+#: Under constant overload the backlog reaches the limit every other second: told once, then only every so often.
 TELL_EVERY_S = 30.0
 
 
@@ -48,14 +53,20 @@ class Room:
 
     def wait(self) -> int:
         """Returns when there is room, for how many updates. Raises Stopping."""
-        if self.pending >= self._max_pending:
+        if not self._is_room():
             level = self._level()
             log.log(level, "backlog %d, MAX_PENDING %d: fetching stops", self.pending, self._max_pending)
-            while self.pending >= self._max_pending:
-                self._stop.sleep(LOOK_EVERY_S)
+            every_s = LOOK_AFTER_S
+            while not self._is_room():
+                self._stop.sleep(every_s)
                 self.look()
+                every_s = min(2 * every_s, LOOK_EVERY_S)
             log.log(level, "backlog %d: fetching goes on", self.pending)
         return self._max_pending - self.pending
+
+    def _is_room(self) -> bool:
+        least = min(max(round(FREE_PART * self._max_pending), 1), BATCH)
+        return self._max_pending - self.pending >= least
 
     def _level(self) -> int:
         now_s = time.monotonic()

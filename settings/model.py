@@ -153,8 +153,8 @@ class Settings(BaseSettings):
         "updates",
         1,
         100_000_000,
-        "At this backlog fetching stops, and Telegram holds the rest; near it, no more is fetched than there is room "
-        "for.",
+        "The backlog that may wait or run: the poller asks for no more than there is room for, and for nothing when "
+        "there is next to none. Telegram holds the rest.",
     )
     lease_seconds: float = _number(
         15.0,

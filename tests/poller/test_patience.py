@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from poller.answer import FloodedError
-from poller.patience import Patience
+from poller.patience import GaveUpError, Patience
 from poller.stop import Stop, Stopping
 
 
@@ -97,3 +97,12 @@ def test_the_wish_to_wait_is_obeyed_and_told(told: pytest.LogCaptureFixture) -> 
     with pytest.raises(Stopping):
         patience.until_it_works(flooded)
     assert told.messages == ["Telegram: 429, too many requests; trying again until it works, next in 123.0 s"]
+
+
+def test_it_gives_up_when_it_was_told_to_and_waits_no_longer_than_that(told: pytest.LogCaptureFixture) -> None:
+    # Given somebody who waits half a second at most, and another side that wishes for ten minutes
+    patience = Patience("Telegram", FloodedError, Stop(), longest_s=600.0, give_up_after_s=0.5)
+    flooded = [FloodedError("429, too many requests", 600.0) for _ in range(9)]
+    # Then it is given up all the same
+    with pytest.raises(GaveUpError, match=r"Telegram: 429, too many requests; given up after [0-9.]+ s of trouble"):
+        patience.until_it_works(outcomes(*flooded))
