@@ -162,3 +162,18 @@ def test_a_port_in_use_is_told(receiver: Receiver, tmp_path: Path) -> None:
     assert process.exit_code() == 1
     assert "stop what listens there, or set WEBHOOK_HOST and WEBHOOK_PORT" in process.lines[-1]
     process.end()
+
+
+def test_what_the_filter_does_not_want_is_answered_counted_and_in_no_lane(
+    start_receiver: StartReceiver, redis_url: str, tmp_path: Path
+) -> None:
+    # Given a receiver with a filter of its own, which fails at what has no message
+    (tmp_path / "own.py").write_text("def wanted(update):\n    return update['message']['text'] != 'spam'\n")
+    receiver = start_receiver(FILTER="own:wanted")
+    # When it is sent what the filter wants, does not want, and cannot judge
+    sent = [update(1), {"update_id": 2, **message("spam")}, {"update_id": 3, "callback_query": {"from": {"id": 7}}}]
+    assert [receiver.send(each).status_code for each in sent] == [200, 200, 200]
+    # Then the first and the last have come in, once nobody waits for what may have come before them
+    until(lambda: lane(redis_url) == [1, 3])
+    receiver.stop()
+    assert receiver.told("3 updates so far: 2 added, 0 seen before, 0 buried, 1 dropped at the door; backlog 2")
