@@ -12,7 +12,7 @@ import requests
 from poller.webhook.door import secret_from
 from tasks.lanes import keys
 from tasks.lanes.connect import connect
-from tests.poller.bot_api import BOT_ID, TOKEN
+from tests.poller.bot_api import BOT_ID, TOKEN, message
 from tests.poller.lanes import buried, lane
 from tests.poller.running import RunningPoller
 from tests.poller.waiting import WITHIN_S, until
