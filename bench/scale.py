@@ -42,8 +42,8 @@ FULL = Scale(
     hot=1_000,
     stored=10_000,
     rates_cases=4,
-    rates_rounds=3,
-    rates_s=20.0,
+    rates_rounds=1,
+    rates_s=15.0,
 )
 
 QUICK = Scale(
