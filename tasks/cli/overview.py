@@ -20,12 +20,14 @@ class Figures:
 
     states: Counter[str] = field(default_factory=Counter)
     oldest_us: int | None = None
+    #: Of so many only the number is known: there are too many to look at each.
+    more: int = 0
     #: Settled in a second, when two looks have been compared.
     rate: float | None = None
 
     @property
     def backlog(self) -> int:
-        return sum(self.states.values()) - self.states["buried"]
+        return sum(self.states.values()) - self.states["buried"] + self.more
 
     def add(self, record: Record) -> None:
         self.states[record.state] += 1
@@ -35,7 +37,7 @@ class Figures:
     def as_json(self, now_us: int) -> dict[str, Any]:
         oldest_s = None if self.oldest_us is None else round((now_us - self.oldest_us) / 1e6, 3)
         states = {state: self.states[state] for state in STATES}
-        return {"backlog": self.backlog, **states, "oldest_s": oldest_s, "rate": self.rate}
+        return {"backlog": self.backlog, **states, "not_looked_at": self.more, "oldest_s": oldest_s, "rate": self.rate}
 
 
 @dataclass
@@ -58,13 +60,12 @@ class FloodWait(NamedTuple):
 
 @dataclass
 class Overview:
-    """`uncounted`: of so many only the number is known, since there are too many to look at each."""
+    """Of a moment; `now_us` is Redis' clock."""
 
     now_us: int
     bots: dict[str, Figures]
     queues: dict[str, dict[str, Figures]]
     crowds: list[Crowd]
-    uncounted: int = 0
     #: What is paused, and since when, ms; as looking.paused has it.
     paused: dict[str, int] = field(default_factory=dict)
     flood_waits: list[FloodWait] = field(default_factory=list)

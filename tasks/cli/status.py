@@ -8,6 +8,7 @@ import time
 from collections.abc import Container
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import click
@@ -48,19 +49,16 @@ def status(lanes: Lanes, watch: bool, every_s: float, as_json: bool) -> None:
 def look(lanes: Lanes) -> Overview:
     client = lanes.client
     groups = sorted({*lanes.names, *looking.groups(client)})
-    ids: list[str] = []
-    uncounted = 0
-    for group in groups:
-        ids += looking.pending(client, group, max(MOST_LOOKED_AT - len(ids), 1))
-        uncounted += lanes.store.pending(group)
-    uncounted -= len(ids)
-    ids += list(looking.dead(client))[:MOST_LOOKED_AT]
+    each = {group: looking.pending(client, group, MOST_LOOKED_AT // max(len(groups), 1)) for group in groups}
+    ids = [*chain.from_iterable(each.values()), *list(looking.dead(client))[:MOST_LOOKED_AT]]
     seen = overview(looking.now_us(client), looking.records(client, ids), lanes.names, lanes.queues)
+    for group, found in each.items():
+        figures = seen.bots.get(lanes.names.get(group, group))
+        if figures is not None:
+            figures.more = max(lanes.store.pending(group) - len(found), 0)
     titles = looking.titles(client, [crowd.first.id for crowd in seen.crowds])
     crowds = [replace(crowd, title=titles[crowd.first.id]) for crowd in seen.crowds]
-    return replace(
-        seen, crowds=crowds, uncounted=uncounted, paused=looking.paused(client), flood_waits=flood_waits(lanes)
-    )
+    return replace(seen, crowds=crowds, paused=looking.paused(client), flood_waits=flood_waits(lanes))
 
 
 def flood_waits(lanes: Lanes) -> list[FloodWait]:
@@ -96,8 +94,9 @@ def tell(seen: Overview, *, watch: bool, as_json: bool) -> None:
         click.echo(f"paused since {moment(since_ms)}: {what.replace(':', ' ', 1)}")
     for wait in seen.flood_waits:
         click.echo(f"Telegram makes {wait.what} wait for {age(wait.left_s)} more ({wait.bot})")
-    if seen.uncounted:
-        click.echo(f"and {seen.uncounted:,} more that were not looked at one by one")
+    for bot, figures in seen.bots.items():
+        if figures.more:
+            click.echo(f"{bot}: {figures.more:,} of them, the youngest, were not looked at one by one")
     if seen.crowds:
         click.echo()
         click.echo(crowds_table(seen))
@@ -179,5 +178,4 @@ def _as_json(seen: Overview) -> dict[str, Any]:
         "lanes": lanes_,
         "paused_since_ms": seen.paused,
         "flood_waits": [wait._asdict() for wait in seen.flood_waits],
-        "not_looked_at": seen.uncounted,
     }

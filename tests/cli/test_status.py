@@ -83,10 +83,14 @@ def test_what_nobody_declares_is_told_too(cli: Cli) -> None:
 
 
 def test_more_than_can_be_looked_at_is_told_as_a_number(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "MOST_LOOKED_AT", 3)
+    monkeypatch.setattr(status, "MOST_LOOKED_AT", 6)
     for number in range(8):
         cli.append(f"1:{number}")
-    assert "and 5 more that were not looked at one by one" in cli.said("status")
+    cli.append("2:1", queue="help.0")
+    assert "shop: 5 of them, the youngest, were not looked at one by one" in cli.said("status")
+    told = json.loads(cli.text("status", "--json"))["bots"]
+    assert (told["shop"]["backlog"], told["shop"]["ready"], told["shop"]["not_looked_at"]) == (8, 3, 5)
+    assert (told["help"]["backlog"], told["help"]["not_looked_at"]) == (1, 0)
 
 
 def test_a_rate_is_what_was_settled_between_two_looks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
