@@ -22,7 +22,6 @@ from poller.webhook.serving import CannotListenError, describe, listener, serve
 from poller.webhook.told import told_info
 from poller.webhook.workers import Workers, inherited, worker_command
 from settings import Settings, SettingsError
-from tasks.lanes.errors import ServerUnfit
 
 log = logging.getLogger("poller")
 
@@ -86,8 +85,6 @@ def _look_at_redis(settings: Settings) -> None:
     """Raises ServerUnfit."""
     try:
         connected(settings).close()
-    except ServerUnfit:
-        raise
     except (RedisError, OSError) as error:
         log.warning("Redis does not answer: %s. Updates are answered with 503 until it does", error)
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
@@ -165,9 +166,8 @@ class Call:
 
     def give(self, appended: Appended | None, error: Exception | None) -> None:
         """From the thread to the loop, when there is one left to hear it."""
-        loop = self.answer.get_loop()
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(self._set, appended, error)
+        with suppress(RuntimeError):  # it is closed
+            self.answer.get_loop().call_soon_threadsafe(self._set, appended, error)
 
     def _set(self, appended: Appended | None, error: Exception | None) -> None:
         if self.answer.done():
