@@ -21,6 +21,7 @@ class Scale:
     hooks: dict[str, int]  # requests, for each side
     ordered: int  # updates that come by webhook in disorder
     arrivals: dict[int, int]  # updates/s -> how many in a round
+    answered: int  # updates, by bots of frameworks
     calls: int
     hot: int
     stored: int
@@ -38,6 +39,7 @@ FULL = Scale(
     hooks={"lanes": 10_000, "bare": 15_000, "stock": 2_000},
     ordered=3_000,
     arrivals={50: 120, 200: 300},
+    answered=2_000,
     calls=1_500,
     hot=1_000,
     stored=10_000,
@@ -55,6 +57,7 @@ QUICK = Scale(
     hooks={"lanes": 600, "bare": 600, "stock": 300},
     ordered=300,
     arrivals={200: 40},
+    answered=200,
     calls=100,
     hot=100,
     stored=500,

@@ -27,6 +27,7 @@ CASES = {
     "webhook": 7,
     "latency": 8,
     "calls": 4,
+    "frameworks": 3,
     "hot-lane": 1,
     "memory": 1,
     "rates": 2,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.figures import Result
-from bench.rows import calls, hot_lane, intake, latency, memory, rates, sessions, throughput, webhook
+from bench.rows import calls, frameworks, hot_lane, intake, latency, memory, rates, sessions, throughput, webhook
 from bench.stage import Stage
 
 ROWS: dict[str, Callable[[Stage], list[Result]]] = {
@@ -12,6 +12,7 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "webhook": webhook.run,
     "latency": latency.run,
     "calls": calls.run,
+    "frameworks": frameworks.run,
     "hot-lane": hot_lane.run,
     "memory": memory.run,
     "rates": rates.run,

@@ -1,0 +1,74 @@
+"""The same bot in each framework: it answers every message with one. As a program: the framework's own polling loop.
+
+Promises that both sides run the same object, and that nothing but their ways of getting updates differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+TOKEN, API = os.environ.get("BOT_TOKEN", "1:BENCH"), os.environ.get("BOT_API_URL", "http://127.0.0.1")
+
+
+def __getattr__(name: str) -> Any:
+    """A worker imports one of them and not the other frameworks."""
+    if name not in MADE:
+        raise AttributeError(name)
+    return MADE[name]()
+
+
+def _telebot() -> Any:
+    from telebot import TeleBot, apihelper
+
+    apihelper.API_URL = API + "/bot{0}/{1}"
+    bot = TeleBot(TOKEN)
+    bot.message_handler(func=lambda message: True)(lambda message: bot.send_message(message.chat.id, "pong"))
+    return bot
+
+
+def _aiogram() -> Any:
+    from aiogram import Bot, Dispatcher
+    from aiogram.client.session.aiohttp import AiohttpSession
+    from aiogram.client.telegram import TelegramAPIServer
+
+    async def answer(message: Any) -> None:
+        await message.answer("pong")
+
+    dispatcher = Dispatcher()
+    dispatcher.message.register(answer)
+    return dispatcher, Bot(TOKEN, AiohttpSession(api=TelegramAPIServer.from_base(API)))
+
+
+def _ptb() -> Any:
+    from telegram.ext import Application, MessageHandler, filters
+
+    async def answer(update: Any, context: Any) -> None:
+        await update.message.reply_text("pong")
+
+    application = Application.builder().token(TOKEN).base_url(f"{API}/bot").build()
+    application.add_handler(MessageHandler(filters.TEXT, answer))
+    return application
+
+
+MADE = {"telebot": _telebot, "aiogram": _aiogram, "ptb": _ptb}
+
+
+def main(framework: str) -> None:
+    """Poll as the framework does by default, until SIGTERM."""
+    bot = MADE[framework]()
+    if framework == "telebot":
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # it has no handler of its own
+        bot.infinity_polling()
+    elif framework == "aiogram":
+        dispatcher, its_bot = bot
+        asyncio.run(dispatcher.start_polling(its_bot))
+    else:
+        bot.run_polling()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
