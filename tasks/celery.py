@@ -4,16 +4,23 @@ Promises that importing it reads no setting and connects to nothing; a wrong set
 """
 
 import sys
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from celery import Celery, signals
+from celery.utils.log import get_task_logger
 from kombu import Exchange, Queue
+from kombu.utils.functional import maybe_list
+from redis.exceptions import RedisError
 
 from settings import Settings, SettingsError, load
 from tasks import flower, lanes
 from tasks.connection import ssl_options
 from tasks.limits import HARD_LIMIT_AFTER_S
+from tasks.queues import left_behind, unknown
+
+logger = get_task_logger(__name__)
 
 #: For tasks of your own that need no order.
 ORDINARY_QUEUE = "celery"
@@ -85,6 +92,25 @@ def express_queues(now: Settings) -> dict[str, list[str]]:
 
 def _queue(name: str, arguments: dict[str, Any]) -> Queue:
     return Queue(name, Exchange(""), name, queue_arguments=arguments)
+
+
+@signals.celeryd_init.connect(weak=False)
+def check_queues(options: dict[str, Any], **_: Any) -> None:
+    """A queue that is none ends the worker here; Celery would, with a traceback."""
+    asked = [name for option in ("queues", "exclude_queues") for name in maybe_list(options.get(option)) or ()]
+    sentence = unknown(asked, set(app.amqp.queues))
+    if sentence:
+        sys.exit(sentence)
+
+
+@signals.worker_ready.connect(weak=False)
+def tell_of_what_was_left_behind(**_: Any) -> None:
+    now = settings()
+    groups = {each.queue_group: each for each in (*now.served, now)}
+    with suppress(RedisError):  # the worker says itself what is wrong with Redis
+        for each in groups.values():
+            for sentence in left_behind(app.lanes.store.client, each):
+                logger.warning(sentence)
 
 
 @signals.celeryd_init.connect(weak=False)

@@ -23,6 +23,7 @@ from tasks.lanes.durable import DurableAppends
 from tasks.lanes.envelope import pack_task
 from tasks.lanes.server import Durability, advice
 from tasks.lanes.store import Store
+from tasks.queues import left_behind
 from tasks.routing import KeysError, is_express, keys_of, order_of, queue_of
 
 #: The name of the task in tasks/update.py; importing that would build the Celery app.
@@ -52,7 +53,7 @@ class Intake:
         self._appends = DurableAppends(client, settings.durable_replicas)
         self._store = Store(client)
         #: A sentence for each thing that should be otherwise, besides its durability.
-        self.advice: list[str] = advice(client, settings.durable_replicas)
+        self.advice: list[str] = [*advice(client, settings.durable_replicas), *left_behind(client, settings)]
         self._bot_id = settings.bot_id
         self._order_by = settings.order_by
         self._queues = settings.queues

@@ -29,7 +29,8 @@ _keepers: dict[Settler, LeaseKeeper] = {}
 
 def settler_of(connection: Connection) -> Settler:
     """The settler for the broker of a kombu connection (which need not be connected)."""
-    key = (os.getpid(), connection.as_uri())
+    # Of several Sentinels, kombu goes on to the next when one does not answer: it is the same broker all the same.
+    key = (os.getpid(), ";".join(connection.alt) or connection.as_uri())
     if key not in _settlers:
         options = connection.transport_options
         _settlers[key] = Settler(

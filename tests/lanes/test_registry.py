@@ -31,6 +31,15 @@ def test_two_connections_to_one_broker_share_a_settler() -> None:
     assert settler_of(Connection(url)) is not settler_of(Connection("redis://127.0.0.1:1/1"))
 
 
+def test_after_a_failover_to_the_next_sentinel_it_is_the_same() -> None:
+    # Another one would have no pool, take messages, and give them to a worker that knows nothing of them.
+    connection = Connection("sentinel://127.0.0.1:1/0;sentinel://127.0.0.1:2/0")
+    settler = settler_of(connection)
+    connection.maybe_switch_next()
+    assert connection.as_uri().endswith(":2/0")
+    assert settler_of(connection) is settler
+
+
 def test_it_is_made_as_the_transport_options_say() -> None:
     options = {"lease_seconds": 2.5, "max_deaths": 3}
     settler = settler_of(Connection("redis://127.0.0.1:1/0", transport_options=options))

@@ -42,8 +42,16 @@ def test_the_number_of_queues_is_changed_between_two_updates_of_a_chat(pipeline:
     poller.stop()
     # When more of the same chats come into sixteen
     pipeline.push(*conversations(chats=40, each=3))
-    pipeline.poller(QUEUES=16)
-    # Then a worker of all sixteen runs each chat in order
+    poller = pipeline.poller(QUEUES=16)
+    until(lambda: pipeline.count("appended") == 240)
+    poller.stop()
+    # Then who knows of fewer says what nobody would read
+    sentence = "which nobody reads while QUEUES is 2: set QUEUES as it was until they are through"
+    fewer = [pipeline.poller(QUEUES=2), pipeline.worker("threads", 4, QUEUES=2)]
+    for each in fewer:
+        each.tells(sentence)
+        each.stop()
+    # And a worker of all sixteen runs each chat in order
     pipeline.worker("threads", 4, QUEUES=16)
     pipeline.drained()
     pipeline.check_once_each()
