@@ -62,13 +62,15 @@ class Handle:
         """Fetches no more, and returns when what is in hand is durable; None: however long that takes, seconds.
 
         Raises TimeoutError when it is not, after `timeout`: then it is not confirmed either, and comes again.
-        What ended the poller before is no matter of this: `task` has it.
+        What ended the poller before is no matter of this: `task` has it. Raises RuntimeError where it would wait
+        for a source or sink that waits for this very thread: `astop` is for programs of asyncio.
         """
+        self._off_its_loop()
         self._started.stop(timeout)
 
     async def astop(self, timeout: float | None = None) -> None:
         """The same for a program of asyncio."""
-        await asyncio.to_thread(self.stop, timeout)
+        await asyncio.to_thread(self._started.stop, timeout)
 
     @property
     def task(self) -> Future[None]:
@@ -95,11 +97,17 @@ class Handle:
             raise RuntimeError("this poller was never started: call start()")
         return self._run
 
+    def _off_its_loop(self) -> None:
+        loop = _running_loop()
+        if loop is not None and loop is self._given.loop and (self._given.source, self._given.sink) != (None, None):
+            raise RuntimeError("in a program of asyncio say `await handle.astop()`, or `async with run(…)`")
+
     def __await__(self) -> Generator[None, None, None]:
         """Until it has ended. Cancelled, the poller goes on."""
         return asyncio.wrap_future(self.task).__await__()
 
     def __enter__(self) -> Self:
+        self._off_its_loop()
         return self.start()
 
     def __exit__(self, *error: object) -> None:

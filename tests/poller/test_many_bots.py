@@ -141,7 +141,8 @@ def test_what_is_wrong_with_one_table_is_told_before_any_bot_is_polled(
     poller = start_both(more, **settings)
     assert poller.exit_code() == code
     assert last in poller.lines[-1]
-    assert simulator.stats()["polls"] == 0
+    # Not by the simulator's count: a poll of a poller that an earlier test has killed may still be on its way
+    assert not poller.told("polling ")
 
 
 def test_a_backlog_of_one_bot_stops_no_other(

@@ -257,6 +257,9 @@ def test_in_a_program_of_asyncio_source_and_sink_run_on_its_loop(settings: Setti
             with pytest.raises(TimeoutError):
                 await waiting
             assert handle.is_running
+            # And whoever would wait for it on its own loop is told how to do that
+            with pytest.raises(RuntimeError, match=r"say `await handle\.astop\(\)`"):
+                handle.stop()
         await handle
         assert not handle.is_running
         assert sink.batches == [[update(n)] for n in range(len(sink.batches))]
