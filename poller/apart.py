@@ -42,15 +42,14 @@ class OnLoop:
     """For coroutine functions: on `loop`, the one they were made for, or on one of their own."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None) -> None:
-        self._own = None if loop else asyncio.new_event_loop()
-        self._loop = loop or self._own
+        self._is_own = loop is None
+        self._loop = loop or asyncio.new_event_loop()
         self._running: Future[Any] | None = None
-        if self._own:
-            Thread(target=self._serve, args=(self._own,), name=name, daemon=True).start()
+        if self._is_own:
+            Thread(target=self._serve, name=name, daemon=True).start()
 
     def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
         """What it returns or raises."""
-        assert self._loop  # noqa: S101 - for the type checker
         self._running = asyncio.run_coroutine_threadsafe(_awaited(function), self._loop)
         return self._running.result()
 
@@ -60,12 +59,11 @@ class OnLoop:
             self._running.cancel()
 
     def end(self) -> None:
-        if self._own:
-            self._own.call_soon_threadsafe(self._own.stop)
+        if self._is_own:
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
-    @staticmethod
-    def _serve(own: asyncio.AbstractEventLoop) -> None:
-        with asyncio.Runner(loop_factory=lambda: own) as runner:
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.get_loop().run_forever()
 
 

@@ -45,8 +45,9 @@ class GivenSource:
             self._stop.run(given.close, CLOSE_GRACE_S)
 
     def _given(self) -> "_Plain | _Async":
-        is_async = isinstance(self._batches, AsyncIterable)
-        return _Async(self._batches, self._loop) if is_async else _Plain(self._batches)  # type: ignore[arg-type]
+        if isinstance(self._batches, AsyncIterable):
+            return _Async(self._batches, self._loop)
+        return _Plain(self._batches)
 
     def _parts(self, batch: list[Any]) -> Iterator[list[Any]]:
         """As there is room for them: one append of many thousands would hold up Redis for everyone."""
