@@ -30,6 +30,7 @@ CASES = {
     "frameworks": 3,
     "hot-lane": 1,
     "memory": 1,
+    "dedup": 1,
     "rates": 2,
     "sessions": 2,
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.figures import Result
-from bench.rows import calls, frameworks, hot_lane, intake, latency, memory, rates, sessions, throughput, webhook
+from bench.rows import calls, dedup, frameworks, hot_lane, intake, latency, memory, rates, sessions, throughput, webhook
 from bench.stage import Stage
 
 ROWS: dict[str, Callable[[Stage], list[Result]]] = {
@@ -15,6 +15,7 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "frameworks": frameworks.run,
     "hot-lane": hot_lane.run,
     "memory": memory.run,
+    "dedup": dedup.run,
     "rates": rates.run,
     "sessions": sessions.run,
 }

@@ -1,0 +1,33 @@
+"""Dedup: what Redis needs to remember 50 million consecutive update ids.
+
+Measured is one bitmap, filled by real appends in batches of 100, as Telegram gives them out; all are alike, so that the
+rest is multiplication.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from bench.figures import Goal, Result, Side
+from bench.stage import Stage, emptied
+from tasks.lanes.commands import NewMessage
+from tasks.lanes.keys import SEEN, SEEN_BLOCK
+from tasks.lanes.store import Store
+
+REMEMBERED = 50_000_000
+#: Updates in an answer to getUpdates.
+BATCH = 100
+#: MB
+GOAL = Goal("value", "at most", 10)
+
+
+def run(stage: Stage) -> list[Result]:
+    with stage.server("dedup") as url, emptied(url) as client:
+        store = Store(client)
+        for first in range(0, SEEN_BLOCK, BATCH):
+            ids = range(first, min(first + BATCH, SEEN_BLOCK))
+            store.append([NewMessage(f"m{n}", "q", "", [], once=("bot", n)) for n in ids])
+        one = int(client.memory_usage(f"{SEEN}bot:0") or 0)
+    megabytes = one * ceil(REMEMBERED / SEEN_BLOCK) / 1e6
+    stage.tell(f"dedup: {one:,} bytes for {SEEN_BLOCK:,} ids")
+    return [Result("dedup", f"{REMEMBERED:,} consecutive update ids", "MB", Side("lanes", [megabytes]), goal=GOAL)]
