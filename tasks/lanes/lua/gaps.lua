@@ -2,6 +2,7 @@
 -- predecessor is missing is held for a moment; what is missing then is waited for no longer. Stands behind the prelude.
 
 local held_scopes = {} -- scope -> whether any of it are held
+local highest = {} -- scope -> number, of those that lined up in this step
 local late = 0 -- so many lined up behind higher numbers
 
 local function place_of(scope, number) return scope .. ':' .. string.format('%.0f', number) end
@@ -36,11 +37,11 @@ end
 -- It is late when a higher number of its scope stands in its lanes already. One that is lower by far is not: its scope
 -- has begun anew, as Telegram's update ids do.
 local function note_number(scope, number)
-  local last = tonumber(redis.call('HGET', LAST, scope))
+  local last = highest[scope] or tonumber(redis.call('HGET', LAST, scope))
   if last and number < last and last - number < 1000000 then
     late = late + 1
   else
-    redis.call('HSET', LAST, scope, number)
+    highest[scope] = number
   end
 end
 
@@ -68,6 +69,7 @@ local function let_go(scope, from, to)
 end
 
 -- What was held for long enough goes, and all with lower numbers before it: nobody waits for what is missing any more.
+-- The last thing that is done with numbers in a step, which is why it writes down the highest.
 -- Returns ms until the next one is due, -1 when none is held.
 local function give_up_gaps(limit)
   local upto = {}
@@ -77,6 +79,7 @@ local function give_up_gaps(limit)
     redis.call('ZREM', HELD, member)
   end
   for scope, number in pairs(upto) do let_go(scope, '-inf', number) end
+  for scope, number in pairs(highest) do redis.call('HSET', LAST, scope, number) end
   local first = redis.call('ZRANGE', HELD, 0, 0, 'WITHSCORES')[2]
   return first and math.max(math.ceil(first - now_ms), 0) or -1
 end

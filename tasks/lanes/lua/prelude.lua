@@ -113,9 +113,10 @@ local function to_ready(id, queue, back)
 end
 
 -- Grows with every message, also when the counter was lost or the clock set back: a newcomer stands behind all others.
+local last_place
 local function next_place()
-  local last = tonumber(redis.call('HGET', COUNTS, 'seq')) or 0
-  local seq = string.format('%.0f', math.max(last + 1, now_us))
+  last_place = math.max((last_place or tonumber(redis.call('HGET', COUNTS, 'seq')) or 0) + 1, now_us)
+  local seq = string.format('%.0f', last_place)
   redis.call('HSET', COUNTS, 'seq', seq)
   return seq
 end
