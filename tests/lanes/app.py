@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from billiard import pool as billiard_pool
 from celery import Celery
 from celery.concurrency.asynpool import AsynPool
-from celery.exceptions import Reject
+from celery.exceptions import Ignore, Reject
 from kombu import Queue
 
 from tasks import lanes
@@ -162,6 +162,18 @@ def fail(self: Any, times: int, countdown: float) -> None:
     record("end", self.request.id)
 
 
+def give_up(self: Any, how: str, gate: str) -> None:
+    """In its first run, after the gate, it retries or buries itself."""
+    record("start", self.request.id)
+    if self.delivery.died == 0:
+        wait_at(gate)
+        problem = {"type": "late", "message": ""}
+        outcome = self.delivery.retry(delay_s=0, problem=problem) if how == "retry" else self.delivery.bury(problem)
+        record(outcome.name, self.request.id)
+        raise Ignore
+    record("end", self.request.id)
+
+
 def fail_plainly(self: Any, times: int) -> None:
     """As `fail`, on an ordinary queue."""
     record("start", self.request.id)
@@ -183,7 +195,7 @@ def forget(self: Any) -> None:
     record("end", self.request.id)
 
 
-TASKS = (run, compute, plain, die, leave, fail, fail_plainly, reject, forget)
+TASKS = (run, compute, plain, die, leave, give_up, fail, fail_plainly, reject, forget)
 
 
 @cache

@@ -144,6 +144,50 @@ def test_a_frozen_worker_changes_nothing_when_it_wakes_up_after_its_lease(
     assert lab.count("settled") == 2
 
 
+def test_what_a_frozen_child_says_too_late_of_a_failure_changes_nothing(make_lab: LabMaker) -> None:
+    # Given a prefork worker that is frozen while its children run two messages, which another one runs again meanwhile
+    lab = make_lab(options=SHORT)
+    for how in ("retry", "bury"):
+        lab.publish(how, [how], task="give_up", how=how, gate="open")
+    frozen = lab.worker("prefork", 2)
+    lab.started("retry", "bury")
+    frozen.freeze()
+    lab.worker("threads", 8)
+    lab.ended("retry", "bury")
+    # When its children go on, and would retry the one and bury the other
+    frozen.thaw()
+    lab.open("open")
+    until(lambda: set(ids(lab.history, "LOST")) == {"retry", "bury"})
+    # Then they are told that it is too late
+    lab.drained()
+    assert (lab.count("settled"), lab.count("retried"), lab.count("buried")) == (2, 0, 0)
+
+
+def test_a_message_that_kills_its_whole_worker_each_time_is_buried_and_nothing_beside_it(make_lab: LabMaker) -> None:
+    # Given seven messages that run in one process with one that ends it, each time a worker is started anew
+    lab = make_lab(options={"lease_seconds": 2, "max_deaths": 4})
+    beside = [f"beside:{n}" for n in range(7)]
+    for name in beside[:4]:
+        lab.publish(name, [name], gate="open")
+    lab.publish("deadly", ["lane"], task="die", how="exited", times=99)
+    lab.publish("behind", ["lane"])
+    for name in beside[4:]:
+        lab.publish(name, [name], gate="open")
+    for _ in range(2):
+        lab.worker("threads", 8).exit_code()
+    # When all of them are suspects, and each is handed out alone
+    lab.open("open")
+    while "deadly" not in lab.dead():
+        worker = lab.worker("threads", 8)
+        until(lambda running=worker.process: running.poll() is not None or lab.count("pending") == 0)
+    # Then only the guilty one is buried, and all the others ran to their end
+    lab.drained()
+    assert lab.dead() == ["deadly"]
+    assert "its worker died 4 times" in lab.problem("deadly")
+    assert ids(lab.history, "start").count("deadly") == 4
+    assert set(ids(lab.history, "end")) == {*beside, "behind"}
+
+
 def test_a_child_that_was_frozen_before_it_began_does_not_begin_when_its_lease_is_over(make_lab: LabMaker) -> None:
     # Given a prefork worker whose only child is frozen when it is given a message
     lab = make_lab(options=SHORT)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from redis import Redis
@@ -11,12 +15,12 @@ from redis import Redis
 from sandbox.server import Server, start_server
 from tasks.lanes.connect import connect
 from tests.lanes.lab import Lab, LabMaker
-from tests.poller.waiting import until
+from tests.poller.waiting import WITHIN_S, until
 
 
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[Server]:
-    with start_server(tmp_path / "redis") as running:
+    with start_server(tmp_path / "redis", extra=["--enable-protected-configs", "yes"]) as running:
         yield running
 
 
@@ -28,7 +32,13 @@ def admin(own_redis: Server) -> Iterator[Redis]:
 
 
 def run_through(
-    lab: Lab, pool: tuple[str, int], cause: Callable[[], object], mend: Callable[[], object], told: str
+    lab: Lab,
+    pool: tuple[str, int],
+    cause: Callable[[], object],
+    mend: Callable[[], object],
+    told: str,
+    *,
+    reconnects: bool = True,
 ) -> None:
     """A worker holds `a`; then trouble comes, is told, and goes again; then everything has run once, in order."""
     worker = lab.worker(*pool)
@@ -37,7 +47,7 @@ def run_through(
     lab.publish_many({f"m{n}": ("lane",) for n in range(20)})
     cause()
     worker.tells(f"lanes: Redis does not answer the lease keeper: {told}")
-    if pool[0] != "solo":  # its only thread is busy with the handler
+    if reconnects and pool[0] != "solo":  # its only thread is busy with the handler
         worker.tells("Cannot connect to redis://")
     # What ran meanwhile has its lease still, and its end is told when that is possible
     lab.open("gate")
@@ -74,6 +84,55 @@ def test_a_master_that_misses_its_replicas(make_lab: LabMaker, own_redis: Server
         lambda: admin.config_set("min-replicas-to-write", 0),
         "NOREPLICAS",
     )
+
+
+def test_a_server_that_cannot_write_to_its_disk(
+    make_lab: LabMaker, own_redis: Server, admin: Redis, tmp_path: Path
+) -> None:
+    def break_disk() -> None:
+        admin.config_set("save", "3600 1")
+        admin.config_set("dir", "/proc")
+        admin.bgsave()
+
+    def mend() -> None:
+        admin.config_set("dir", str(tmp_path / "redis"))
+        admin.bgsave()
+
+    run_through(make_lab(own_redis.url), ("prefork", 2), break_disk, mend, "MISCONF")
+
+
+def test_a_server_that_is_busy_with_a_script(make_lab: LabMaker, own_redis: Server, admin: Redis) -> None:
+    admin.config_set("busy-reply-threshold", 50)
+    with connect(own_redis.url, timeout_s=WITHIN_S) as busy, ThreadPoolExecutor() as threads:
+        run_through(
+            make_lab(own_redis.url),
+            ("threads", 8),
+            lambda: threads.submit(busy.eval, "while true do end", 0),
+            lambda: admin.script_kill(),
+            "BUSY",
+            reconnects=False,
+        )
+
+
+@pytest.mark.parametrize("pool", [("prefork", 2), ("solo", 1)])
+def test_a_server_that_stands_still_for_longer_than_a_lease(
+    make_lab: LabMaker, own_redis: Server, pool: tuple[str, int]
+) -> None:
+    # Nobody could renew meanwhile: that is no reason to take a message from a worker that lives
+    frozen_at_s = 0.0
+
+    def freeze() -> None:
+        nonlocal frozen_at_s
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        frozen_at_s = monotonic()
+
+    def thaw() -> None:
+        until(lambda: monotonic() > frozen_at_s + 3)
+        os.kill(own_redis.pid, signal.SIGCONT)
+
+    lab = make_lab(own_redis.url, options={"lease_seconds": 2})
+    run_through(lab, pool, freeze, thaw, "Timeout", reconnects=False)
+    assert lab.count("expired") == 0
 
 
 @pytest.mark.parametrize("pool", [("prefork", 2), ("gevent", 50)])
