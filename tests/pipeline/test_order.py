@@ -45,18 +45,20 @@ def test_async_handlers_keep_the_order_of_chats_on_one_event_loop(make_pipeline:
 
 
 def test_updates_ordered_by_chat_and_user_are_alone_in_both(make_pipeline: MakePipeline) -> None:
-    # Given 1,500 updates of 40 users in 40 groups
+    # Given 1,500 updates of 40 users in 40 groups; the first ones wait until both workers have some
     pipeline = make_pipeline(ORDER_BY="chat+user")
     chance = random.Random(7)
-    talk = [message(n, -chance.randint(1, 40), chance.randint(101, 140)) for n in range(1, 1501)]
+    gate = ["gate:both"] * 60 + [""] * 1440
+    talk = [message(n, -chance.randint(1, 40), chance.randint(101, 140), do) for n, do in enumerate(gate, start=1)]
     # When two workers run them
     workers = [pipeline.worker("threads", 8), pipeline.worker("prefork", 2)]
     pipeline.push(*talk)
     pipeline.poller()
+    until(lambda: {event.worker for event in pipeline.history} == {worker.name for worker in workers})
+    pipeline.open("both")
     pipeline.drained()
     # Then each ran once, after those before it of its group and of its user
     pipeline.check_once_each()
-    assert {event.worker for event in pipeline.history} == {worker.name for worker in workers}
 
 
 def test_an_update_waits_for_its_chat_and_for_its_user(make_pipeline: MakePipeline) -> None:
