@@ -94,9 +94,10 @@ class Chaos:
         return True
 
     def _wait_until_calm(self) -> None:
-        ends_s = time.monotonic() + self.system.calm_within_s
-        while self.samples.look() != 0 and self._tend_for(TEND_EVERY_S, ends_s):
-            pass
+        least, ends_s = None, time.monotonic() + self.system.patience_s
+        while (waiting := self.samples.look()) != 0 and self._tend_for(2 * TEND_EVERY_S, ends_s):
+            if waiting is not None and (least is None or waiting < least):
+                least, ends_s = waiting, time.monotonic() + self.system.patience_s
 
 
 @contextmanager

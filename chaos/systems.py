@@ -24,6 +24,7 @@ class System:
     """Its parts with their commands, which of them fork, and how many updates it holds.
 
     `buried`, `sessions` None: it has none. `lease_s` None: what was taken from a holder is read from Redis.
+    `patience_s`: what has not shrunk for so long at the end will not become less.
     """
 
     name: str
@@ -35,7 +36,7 @@ class System:
     buried: Callable[[Redis], frozenset[int]] | None
     sessions: Callable[[Redis], dict[str, int]] | None
     lease_s: float | None
-    calm_within_s: float
+    patience_s: float
 
     @property
     def parts(self) -> dict[str, list[str]]:
@@ -79,7 +80,7 @@ LANES = System(
     buried=_dead_letters,
     sessions=_sessions,
     lease_s=None,
-    calm_within_s=600.0,
+    patience_s=120.0,
 )
 
 #: By chat alone: a queue can keep one order only. It is never calm again once an update has killed its worker.
@@ -93,5 +94,5 @@ RECIPE = System(
     buried=None,
     sessions=None,
     lease_s=recipe.VISIBILITY_TIMEOUT_S,
-    calm_within_s=60.0,
+    patience_s=45.0,
 )
