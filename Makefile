@@ -18,9 +18,9 @@ $(VENV)/installed: pyproject.toml requirements.lock
 run: install
 	$(BIN)/python -m sandbox
 
-# Three files at a time, for most tests wait for processes; ARGS="-n 0" for one at a time.
+# Three at a time, for most tests wait for processes; ARGS="-n 0" for one at a time.
 test: install
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 check: install
 	$(BIN)/ruff check .
