@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +21,9 @@ from tasks.bot.client import BotApi
 from tasks.bot.context import Api
 from tasks.bot.current import current
 from tasks.bot.errors import BotApiError, ChatMigrated, NetworkError, TooManyRequests
+
+#: Where a parameter names a file that is uploaded beside it.
+_ATTACHED = re.compile(r'attach://([^"\\\s]+)')
 
 
 class Answered(NamedTuple):
@@ -44,8 +49,16 @@ def reserve(api: BotApi, method: str) -> Api:
 
 
 async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answered:
-    """Make a call that was reserved, on another thread, so that the loop goes on."""
-    return await asyncio.get_running_loop().run_in_executor(None, partial(_answered, caller, method, params))
+    """Make a call that was reserved, on another thread, so that the loop goes on.
+
+    One who is cancelled waits for its end all the same: else the update could run again beside it, and make it twice.
+    """
+    made = asyncio.get_running_loop().run_in_executor(None, partial(_answered, caller, method, params))
+    try:
+        return await asyncio.shield(made)
+    except asyncio.CancelledError:
+        await asyncio.gather(made, return_exceptions=True)
+        raise
 
 
 def file(name: str | None, content: bytes) -> Any:
@@ -53,6 +66,32 @@ def file(name: str | None, content: bytes) -> Any:
     upload = io.BytesIO(content)
     upload.name = name or "file"
     return upload
+
+
+def _alike(params: dict[str, Any]) -> dict[str, Any]:
+    """Uploads named by their places: frameworks give them another random name in each run, and a call of an earlier
+    run would not be known again.
+    """
+    files = [name for name, value in params.items() if hasattr(value, "read")]
+    if not files:
+        return params
+    names = {name: f"upload{place}" for place, name in enumerate(files)}
+    mentioned: set[str] = set()
+
+    def renamed(found: re.Match[str]) -> str:
+        mentioned.update({found[1]} & names.keys())
+        return f"attach://{names.get(found[1], found[1])}"
+
+    told = {name: _in_texts(value, partial(_ATTACHED.sub, renamed)) for name, value in params.items()}
+    return {names[name] if name in mentioned else name: value for name, value in told.items()}
+
+
+def _in_texts(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _in_texts(inner, change) for key, inner in value.items()}
+    return [_in_texts(inner, change) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _caller(api: BotApi) -> Api:
@@ -64,7 +103,7 @@ def _caller(api: BotApi) -> Api:
 
 def _answered(api: Api, method: str, params: dict[str, Any]) -> Answered:
     try:
-        return Answered(200, {"ok": True, "result": api.call(method, **params)})
+        return Answered(200, {"ok": True, "result": api.call(method, **_alike(params))})
     except NetworkError:
         raise
     except BotApiError as error:

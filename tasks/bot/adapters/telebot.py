@@ -33,7 +33,9 @@ _failures: ContextVar[list[Exception]] = ContextVar("failures")
 def bot_of(found: Any, api: BotApi, said: str) -> Bot:
     """A Bot around it. Raises BotImportError for one that has another token."""
     check_token(found.token, api, said)
-    found.exception_handler = Witness(found.exception_handler)
+    own = found.exception_handler
+    is_async = inspect.iscoroutinefunction(getattr(own, "handle", None))
+    found.exception_handler = AsyncWitness(own) if is_async else Witness(own)
     return _of_async(found, api) if isinstance(found, AsyncTeleBot) else _of_sync(found, api)
 
 
@@ -87,19 +89,19 @@ class Witness:
     def __init__(self, own: Any) -> None:
         self._own = own
 
-    def handle(self, exception: Exception) -> Any:
-        if self._own is None:
-            return self._noted(exception, is_handled=False)
-        told = self._own.handle(exception)
-        if inspect.isawaitable(told):
-            return self._when_told(exception, told)
-        return self._noted(exception, is_handled=bool(told))
+    def handle(self, exception: Exception) -> bool:
+        return _noted(exception, self._own is not None and self._own.handle(exception))
 
-    async def _when_told(self, exception: Exception, told: Any) -> bool:
-        return self._noted(exception, is_handled=bool(await told))
 
-    def _noted(self, exception: Exception, *, is_handled: bool) -> bool:
-        failures = _failures.get(None)
-        if failures is not None and not is_handled:
-            failures.append(exception)
-        return is_handled
+class AsyncWitness(Witness):
+    """AsyncTeleBot awaits those whose `handle` is an `async def`."""
+
+    async def handle(self, exception: Exception) -> bool:  # type: ignore[override]
+        return _noted(exception, await self._own.handle(exception))
+
+
+def _noted(exception: Exception, is_handled: Any) -> bool:
+    failures = _failures.get(None)
+    if failures is not None and not is_handled:
+        failures.append(exception)
+    return bool(is_handled)

@@ -1,0 +1,61 @@
+"""What a framework's bot has done before its attempt fails is not done again, and no failure is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.adapters.test_frameworks import ASYNC_TELEBOT
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.pipeline import BOT_ID, message
+
+BOTS = "tests.adapters.failing_bots:"
+
+
+@pytest.mark.parametrize("bot", ["sync_bot", "dp", "application"])
+def test_uploads_are_not_repeated(make_pipeline: MakePipeline, bot: str) -> None:
+    """Though frameworks name the parts of the form anew in each attempt."""
+    pipeline = make_pipeline(BOT=BOTS + bot, RETRY_BACKOFF=0.01)
+    pipeline.push(message(0, 7, do="albums"))
+    pipeline.poller()
+    worker = pipeline.worker("threads", 2)
+    pipeline.drained()
+    assert [call["method"] for call in pipeline.simulator.calls() if call["params"].get("chat_id")] == [
+        "sendDocument",
+        "sendMediaGroup",
+    ], worker.log
+    assert pipeline.problems(f"{BOT_ID}:1") == []
+
+
+def test_numbers_stay_keys_of_what_is_kept(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=BOTS + "application")
+    pipeline.push(*(message(0, 7, do="count") for _ in range(3)))
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    pipeline.drained()
+    assert pipeline.simulator.answers() == {7: [1, 2, 3]}
+
+
+def test_an_async_exception_handler_is_asked_and_heeded(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=BOTS + "async_bot", MAX_ATTEMPTS=1)
+    failing, _ = pipeline.push(message(0, 7, do="bad"), message(0, 8, do="harmless"))
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    pipeline.drained()
+    assert pipeline.dead() == [f"{BOT_ID}:{failing}"]
+
+
+@pytest.mark.parametrize(
+    "bot", [ASYNC_TELEBOT, "tests.adapters.aiogram_bots:dp", "tests.adapters.ptb_bots:application"]
+)
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_call_under_way_at_the_time_limit_is_waited_for(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
+    # Given a call whose answer takes longer than the update may
+    pipeline = make_pipeline(BOT=bot, UPDATE_TIMEOUT=1, RETRY_BACKOFF=0.01)
+    pipeline.simulator.fault(method="sendMessage", takes_effect=True, hang_s=3)
+    pipeline.push(message(1, 7))
+    pipeline.poller()
+    worker = pipeline.worker(pool, 2)
+    pipeline.drained()
+    # Then the next attempt is given that answer
+    assert "UPDATE_TIMEOUT" in worker.log
+    assert pipeline.simulator.answers() == {7: [1]}
