@@ -14,6 +14,9 @@ from tasks.bot.current import current
 from tasks.bot.session_key import place_of
 from tasks.bot.stored import Stored
 
+#: The only key of a dict that has others than texts: JSON would make texts of them. Its value are pairs.
+_PAIRS = "\0pairs"
+
 
 class NoLaneError(Exception):
     """The update came through no lane, so that nothing can be kept with it."""
@@ -32,13 +35,20 @@ def load(place: int | str | None, name: str) -> Any:
     """
     ctx = current()
     found = _stored(ctx).load(_key(ctx, place, name))
-    return None if found is None else json.loads(found)
+    return None if found is None else json.loads(found, object_hook=_with_its_keys)
 
 
 def keep(place: int | str | None, name: str, value: Any) -> None:
     """None deletes. Raises TypeError for what is no JSON, and as `load`."""
     ctx = current()
-    _stored(ctx).stage(_key(ctx, place, name), None if value is None else json.dumps(value).encode())
+    _stored(ctx).stage(_key(ctx, place, name), None if value is None else text(value).encode())
+
+
+def text(value: Any) -> str:
+    """As it is kept: the same for the same. Raises TypeError for what is no JSON, but for the keys of a dict, which may
+    be numbers, True, False and None too: a user's id is a key that bots use.
+    """
+    return json.dumps(_as_json(value), sort_keys=True)
 
 
 def _stored(ctx: Context) -> Stored:
@@ -53,3 +63,20 @@ def _key(ctx: Context, place: int | str | None, name: str) -> str:
         return f"{place}/{name}"
     own = place_of(ctx.update, "chat").key
     return f"{own if own and place in (None, ctx.chat_id) else f'chat:{place}'}/{name}"
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_as_json(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    for key in value:
+        if not isinstance(key, str | int | float | bool | None):
+            raise TypeError(f"the key {key!r} cannot be kept: write a text or a number")
+    if all(isinstance(key, str) for key in value):
+        return {key: _as_json(inner) for key, inner in value.items()}
+    return {_PAIRS: [[key, _as_json(inner)] for key, inner in value.items()]}
+
+
+def _with_its_keys(found: dict[str, Any]) -> dict[Any, Any]:
+    return dict(found[_PAIRS]) if _PAIRS in found else found

@@ -9,7 +9,6 @@ own. An application with a persistence of its own keeps that instead.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -60,23 +59,23 @@ class DataKeeper:
             found = kept.load(place, name) if kept.is_safe(place) else None
             data.clear()
             data.update(found or {})
-            before[name] = json.dumps(found or {}, sort_keys=True)
+            before[name] = kept.text(found or {})
         for name, handler, key in self._positions(update):
             found = kept.load(None, name) if kept.is_safe(None) else None
             handler._conversations.pop(key, None)
             if found is not None:
                 handler._conversations[key] = found["state"]
-            before[name] = json.dumps(found)
+            before[name] = kept.text(found)
         return before
 
     def _keep(self, update: Update, before: Mapping[str, str]) -> None:
         """Raises TypeError for what is no JSON, and UnsafeKeyError for what another update could write."""
         for place, name, data in self._data(update):
-            if json.dumps(data, sort_keys=True) != before[name]:
+            if kept.text(data) != before[name]:
                 kept.keep(place, name, dict(data) or None)
         for name, handler, key in self._positions(update):
             state = {"state": handler._conversations[key]} if key in handler._conversations else None
-            if json.dumps(state) != before[name]:
+            if kept.text(state) != before[name]:
                 kept.keep(None, name, state)
 
     def _forget(self, update: Update) -> None:
