@@ -45,10 +45,10 @@ def keep(place: int | str | None, name: str, value: Any) -> None:
 
 
 def text(value: Any) -> str:
-    """As it is kept: the same for the same. Raises TypeError for what is no JSON, but for the keys of a dict, which may
+    """As it is kept, in its order. Raises TypeError for what is no JSON, but for the keys of a dict, which may
     be numbers, True, False and None too: a user's id is a key that bots use.
     """
-    return json.dumps(_as_json(value), sort_keys=True)
+    return json.dumps(_as_json(value))
 
 
 def _stored(ctx: Context) -> Stored:
