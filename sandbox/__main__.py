@@ -82,7 +82,7 @@ def run(plan: Plan) -> str | None:
     """Start everything, wait for its end, stop everything. Returns what went wrong."""
     settings = load(environment_of(os.environ, bot=plan.bot))
     for bot in settings.served:
-        check_bot(bot.bot)
+        check_bot(bot.bot, BOT_TOKEN=SIMULATED_TOKEN if settings.bot_token is None else bot.token)
     with ExitStack() as started:
         foundations = Foundations(start_redis(plan, settings, started), start_simulator(plan, settings, started))
         environment = environment_of(
@@ -95,12 +95,12 @@ def run(plan: Plan) -> str | None:
         return supervise(plan, environment, foundations)
 
 
-def check_bot(bot: str) -> None:
+def check_bot(bot: str, **environment: str) -> None:
     """In a process of its own: the bot's module may start threads, and this one is going to fork. Raises StartError."""
-    checked = subprocess.run([*PYTHON, "sandbox.check_bot", bot], capture_output=True, text=True)
+    environment = {**os.environ, **environment}
+    checked = subprocess.run([*PYTHON, "sandbox.check_bot", bot], capture_output=True, text=True, env=environment)
     if checked.returncode:
-        said = checked.stderr.strip().splitlines() or [f"BOT={bot} cannot be imported."]
-        raise StartError(said[-1])
+        raise StartError(checked.stderr.strip() or f"BOT={bot} cannot be imported.")
 
 
 def start_redis(plan: Plan, settings: Settings, started: ExitStack) -> Server | None:
