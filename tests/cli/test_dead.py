@@ -32,6 +32,8 @@ def three(cli: Cli) -> Cli:
             cli.store.bury("1:11", fence, problem)
         else:
             cli.client.rpush("lanes:errors:1:11", json.dumps({"at_ms": 0, **problem}))
+    # All of it may have happened in one millisecond.
+    cli.client.zadd("lanes:dead", {"1:12": 1_000, "2:13": 2_000, "1:11": 3_000}, xx=True)
     return cli
 
 
