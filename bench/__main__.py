@@ -67,7 +67,9 @@ def _write(file: Path, document: dict[str, Any]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Lanes beside stock Celery, side by side.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Lanes beside stock Celery and others, in turns."
+    )
     parser.add_argument("--only", action="append", choices=ROWS, help="a row; may be given several times")
     parser.add_argument("--quick", action="store_true", help="a few hundred messages: to see that everything runs")
     parser.add_argument(

@@ -43,7 +43,9 @@ class Goal:
 
 @dataclass(frozen=True)
 class Side:
-    """One measured value for each round. `how` says what is particular about this side."""
+    """One measured value for each round. The table shows the `name` of what stands beside ours; `how` says what is
+    particular about this side.
+    """
 
     name: str
     rounds: list[float]

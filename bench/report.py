@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.figures import Result, Side, Spread
 
-HEAD = ("what", "lanes", "stock", "lanes ÷ stock", "goal", "")
+HEAD = ("what", "lanes", "beside it", "lanes ÷ that", "goal", "")
 
 
 def table(results: list[Result]) -> str:
@@ -24,7 +24,7 @@ def _cells(result: Result) -> tuple[str, ...]:
     return (
         f"{result.row}: {result.case}",
         _shown(result.ours, result.unit),
-        _shown(result.beside, result.unit) if result.beside else "–",
+        f"{result.beside.name}: {_shown(result.beside, result.unit)}" if result.beside else "–",
         _spread(ratio, "×") if ratio else "–",
         str(result.goal or ""),
         result.verdict,
@@ -58,11 +58,11 @@ def _entry(result: Result) -> dict[str, Any]:
         "case": result.case,
         "unit": result.unit,
         "lanes": _side(result.ours),
-        "stock": _side(result.beside) if result.beside else None,
+        "beside": _side(result.beside) if result.beside else None,
         "ratio": vars(ratio) if ratio else None,
         "goal": {**vars(goal), "text": str(goal), "verdict": result.verdict} if goal else None,
     }
 
 
 def _side(side: Side) -> dict[str, Any]:
-    return {"how": side.how, "rounds": side.rounds, **vars(side.spread)}
+    return {"name": side.name, "how": side.how, "rounds": side.rounds, **vars(side.spread)}

@@ -141,18 +141,21 @@ def test_numbers_are_shown_with_three_digits_or_more(value: float, shown: str) -
     assert number(value) == shown
 
 
-def test_the_table_has_a_line_for_each_result_and_says_what_nothing_stands_beside() -> None:
+def test_the_table_has_a_line_for_each_result_and_names_what_stands_beside_it() -> None:
     alone = Result("hot lane", "one", "updates/s", Side("lanes", [500.0]), goal=Goal("value", "at least", 400))
-    head, rule, line = table([alone]).splitlines()
-    assert len(head) == len(rule) == len(line)
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells == ["hot lane: one", "500 updates/s (500 – 500)", "–", "–", "≥ 400", "met"]
+    beside = Result("bots", "two", "updates/s", Side("lanes", [500.0]), Side("polling", [250.0]))
+    head, rule, *lines = table([alone, beside]).splitlines()
+    assert len({len(line) for line in (head, rule, *lines)}) == 1
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0] == ["hot lane: one", "500 updates/s (500 – 500)", "–", "–", "≥ 400", "met"]
+    assert cells[1][2:4] == ["polling: 250 updates/s (250 – 250)", "2.00 × (2.00 – 2.00)"]
 
 
 def test_the_document_holds_every_round() -> None:
     result = Result("row", "case", "ms", Side("lanes", [1.0, 2.0, 3.0], "so"), Side("stock", [2.0, 2.0, 2.0]))
     [entry] = document([result])["results"]
-    assert entry["lanes"] == {"how": "so", "rounds": [1, 2, 3], "median": 2, "least": 1, "most": 3}
+    assert entry["beside"]["name"] == "stock"
+    assert entry["lanes"] == {"name": "lanes", "how": "so", "rounds": [1, 2, 3], "median": 2, "least": 1, "most": 3}
     assert entry["ratio"] == {"median": 1, "least": 0.5, "most": 1.5}
     assert entry["goal"] is None
 
@@ -189,10 +192,10 @@ def test_a_quick_run_of_a_row_is_complete(row: str, tmp_path: Path) -> None:
     assert len(told["results"]) == CASES[row]
     for result in told["results"]:
         assert f"{result['row']}: {result['case']}" in ran.stdout
-        for side in filter(None, (result["lanes"], result["stock"])):
+        for side in filter(None, (result["lanes"], result["beside"])):
             assert len(side["rounds"]) == 1
             assert side["median"] > 0 or (side["median"] == 0 and result["unit"] == "of 1,000")
-        assert (result["ratio"] is None) == (result["stock"] is None)
+        assert (result["ratio"] is None) == (result["beside"] is None)
     # And they say where they come from
     assert told["command"] in ran.stdout
     assert {"processor", "python", "packages", "server", "fsync_ms", "load"} <= told["machine"].keys()

@@ -46,7 +46,7 @@ def _ours(rounds: list[float]) -> Side:
 
 
 def _bare(rounds: list[float]) -> Side:
-    return Side("lanes", rounds, "bare client")
+    return Side("bare client", rounds)
 
 
 @dataclass

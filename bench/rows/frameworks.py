@@ -35,7 +35,7 @@ def run(stage: Stage) -> list[Result]:
                 },
             )
             ours = Side("lanes", measured["lanes"], "poller and one worker, -P {} -c {}".format(*FRAMEWORKS[name]))
-            own = Side("own", measured["own"], "the framework's own polling, in memory")
+            own = Side("its own polling", measured["own"])
             results.append(Result("frameworks", name, "updates/s", ours, own))
     return results
 

@@ -30,8 +30,10 @@ def run(stage: Stage) -> list[Result]:
 
 def _compare(stage: Stage, url: str, pool: tuple[str, ...]) -> Result:
     runs = {name: partial(_measure, stage, url, pool, bot) for name, bot in BOTS.items()}
-    nothing, counted = (Side("lanes", rounds, name) for name, rounds in alternate(stage.scale.rounds, runs).items())
-    return Result("sessions", f"no calls, {' '.join(pool)}", "updates/s", counted, nothing)
+    (nothing, without), (counts, counted) = alternate(stage.scale.rounds, runs).items()
+    return Result(
+        "sessions", f"no calls, {' '.join(pool)}", "updates/s", Side("lanes", counted, counts), Side(nothing, without)
+    )
 
 
 def _measure(stage: Stage, url: str, pool: tuple[str, ...], bot: str) -> float:

@@ -149,7 +149,7 @@ def _order(stage: Stage) -> list[Result]:
 
 def _held_against(case: str, unit: str, stood: dict[int, list[Stood]], of: Callable[[Stood], float]) -> Result:
     ours, without = ([of(each) for each in stood[reorder_ms]] for reorder_ms in (USUAL_MS, 0))
-    return Result("webhook order", case, unit, Side("lanes", ours), Side("stock", without, "WEBHOOK_REORDER=0"))
+    return Result("webhook order", case, unit, Side("lanes", ours), Side("WEBHOOK_REORDER=0", without))
 
 
 def _ways(stage: Stage, url: str, telegram: Simulator, jitter_s: float) -> dict[int, list[Stood]]:
