@@ -1,6 +1,6 @@
 """The settings as documentation: one row each, as markdown and as `.env.example`, both from the class alone."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,12 +25,12 @@ def rows() -> Mapping[str, Row]:
     return {field: _row(field, info) for field, info in Settings.model_fields.items()}
 
 
-def markdown() -> str:
-    """The table for the README: name, default with its unit, meaning."""
-    lines = ["| name | default | unit | meaning |", "|---|---|---|---|"]
-    for row in rows().values():
+def markdown(of: Iterable[Row] | None = None) -> str:
+    """A table of these settings, or of all: name, default with its unit, what is allowed, meaning."""
+    lines = ["| name | default | allowed | meaning |", "|---|---|---|---|"]
+    for row in rows().values() if of is None else of:
         default = f"`{row.default}`" if row.default else "–"
-        lines.append(f"| `{row.name}` | {default} | {row.unit} | {row.meaning} |")
+        lines.append(f"| `{row.name}` | {default} {row.unit}".rstrip() + f" | {row.allowed} | {row.meaning} |")
     return "\n".join(lines) + "\n"
 
 

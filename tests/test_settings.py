@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from settings import Settings, SettingsError, load
+from settings.page import GROUPS, essential, page
 from settings.table import env_example, markdown, rows
 
 ROOT = Path(__file__).parent.parent
@@ -257,7 +258,10 @@ def test_the_documentation_is_the_class():
     assert [row.name for row in rows().values()] == list(DEFAULTS)
     assert all(row.meaning and row.allowed for row in rows().values())
     assert {row.name for row in rows().values() if row.secret} == {"BOT_TOKEN", "WEBHOOK_SECRET"}
-    assert (ROOT / ".env.example").read_text() == env_example()
+    assert (ROOT / ".env.example").read_text() == env_example(), "python -m settings env > .env.example"
+    assert (ROOT / "docs" / "settings.md").read_text() == page(), "python -m settings page > docs/settings.md"
+    assert essential() in (ROOT / "README.md").read_text(), "python -m settings essential"
+    assert set(GROUPS) <= set(rows())
 
 
 def test_the_example_sets_every_name_to_its_default(tmp_path):
@@ -267,7 +271,7 @@ def test_the_example_sets_every_name_to_its_default(tmp_path):
     assert load(env={}, env_file=file) == given()
 
 
-@pytest.mark.parametrize(("page", "text"), [([], markdown), (["table"], markdown), (["env"], env_example)])
-def test_python_m_settings_prints_it(page, text):
-    done = subprocess.run([sys.executable, "-m", "settings", *page], cwd=ROOT, capture_output=True, text=True)
+@pytest.mark.parametrize(("asked", "text"), [([], markdown), (["page"], page), (["env"], env_example)])
+def test_python_m_settings_prints_it(asked, text):
+    done = subprocess.run([sys.executable, "-m", "settings", *asked], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.returncode) == (text(), 0)
