@@ -8,9 +8,9 @@ from settings.table import Row, markdown, rows
 
 INTRO = """# Settings
 
-From the environment, or from a file `.env` in the folder where a command is started ([.env.example](../.env.example) has all
-of them); the environment wins. All parts read the same ones, so give all of them the same. A wrong value ends a command with one
-line for each wrong setting, before it does anything.
+From the environment, or from a file `.env` in the folder where a command is started
+([.env.example](../.env.example) has all of them); the environment wins. All parts read the same ones, so give all of
+them the same. A wrong value ends a command with one line for each wrong setting, before it does anything.
 
 `python -m settings page` wrote this page; a test holds it against the code.
 """
@@ -27,7 +27,16 @@ GROUPS = {
 }
 
 #: What most deployments look at.
-ESSENTIAL = ("bot_token", "bot", "redis_url", "order_by", "lease_seconds", "update_timeout", "max_attempts", "max_pending")
+ESSENTIAL = (
+    "bot_token",
+    "bot",
+    "redis_url",
+    "order_by",
+    "lease_seconds",
+    "update_timeout",
+    "max_attempts",
+    "max_pending",
+)
 
 
 def page() -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import cache
+from html import escape
 from typing import Any, NamedTuple
 
 from pydantic import SecretStr
@@ -30,7 +31,7 @@ def markdown(of: Iterable[Row] | None = None) -> str:
     lines = ["| name | default | allowed | meaning |", "|---|---|---|---|"]
     for row in rows().values() if of is None else of:
         default = f"`{row.default}`" if row.default else "–"
-        lines.append(f"| `{row.name}` | {default} {row.unit}".rstrip() + f" | {row.allowed} | {row.meaning} |")
+        lines.append(f"| `{row.name}` | {default} {row.unit}".rstrip() + f" | {escape(row.allowed)} | {row.meaning} |")
     return "\n".join(lines) + "\n"
 
 
