@@ -102,6 +102,10 @@ def sleep(ctx: Context, attempt: str) -> None:
         time.sleep(0.005)
 
 
+def work(_: Context, ms: str) -> None:
+    time.sleep(int(ms) / 1000)
+
+
 def be_deaf(ctx: Context, attempt: str) -> None:
     """As sleep, and no interruption helps."""
     while ctx.attempt <= int(attempt) and not Path(os.environ[GATES], "wake").exists():
@@ -158,6 +162,7 @@ ORDERS = {
     "oddly": fail_oddly,
     "refuses": refuse,
     "sleeps": sleep,
+    "takes": work,
     "deaf": be_deaf,
 }
 
