@@ -1,0 +1,164 @@
+"""Every command that the pages tell somebody to type is one that there is, with options that it has.
+
+`lanes` commands run, on messages of their own. What runs until it is stopped is read here by its own parser, and run in
+tests/pipeline, tests/webhook and tests/sandbox. What belongs to the reader's machine (systemctl, kubectl, …) is only
+known by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.bin.base import CLIContext
+from celery.bin.celery import celery
+from kombu import Queue
+
+from tasks import lanes
+from tests.cli.conftest import Cli
+from tests.compose import whole_file
+from tests.docs.pages import ROOT, commands
+
+#: Of the reader's own machine.
+THEIRS = {
+    "curl",
+    "export",
+    "git",
+    "kill",
+    "kubectl",
+    "npm",
+    "openssl",
+    "pip",
+    "printf",
+    "redis-cli",
+    "sudo",
+    "systemctl",
+}
+
+#: What stands for something of the reader's own, and what it is here.
+HERE = {"123456:742": "1:742", "shop": "updates", "pause chat 7": "pause chat 1/chat:7", " …": "", "drop": "drop --yes"}
+
+ENDLESS = {"metrics", "check"}  #: one serves until it is stopped, one asks workers: tests/cli has them
+
+
+class ReadError(Exception):
+    """The arguments were read, and nothing was done."""
+
+
+def test_there_is_something_to_try() -> None:
+    assert {"make run", "make test", "python -m poller", "celery -A tasks worker"} <= set(commands())
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_command_is_there(command: str, request: pytest.FixtureRequest) -> None:
+    words = shlex.split(command.partition(" | ")[0].partition(" > ")[0].rstrip("&"))
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        words.pop(0)
+    if not words or words[0] in THEIRS:
+        return
+    words[0] = words[0].removeprefix(".venv/bin/")
+    way = next((way for pattern, way in WAYS.items() if re.match(pattern, " ".join(words))), None)
+    assert way, f"nobody tries {command!r}: give it a way in {__file__}"
+    way(words, request)
+
+
+def made(words: list[str], request: pytest.FixtureRequest) -> None:
+    """Every target is there, and the program behind it reads ARGS."""
+    goals = [word for word in words[1:] if "=" not in word]
+    given = dict(word.split("=", 1) for word in words[1:] if "=" in word)
+    ran = subprocess.run(["make", "-n", *goals], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    program = re.search(r"python -m (bench|chaos)", ran.stdout)
+    if program and "ARGS" in given:
+        module([".", "-m", program[1], *shlex.split(given["ARGS"])], request)
+
+
+def module(words: list[str], request: pytest.FixtureRequest) -> None:
+    """`python -m …`, as its own argparse reads it."""
+    name, *arguments = words[2:]
+    if name == "settings":
+        assert subprocess.run([sys.executable, *words[1:]], cwd=ROOT, capture_output=True, check=False).returncode == 0
+        return
+
+    patch, parse = request.getfixturevalue("monkeypatch"), argparse.ArgumentParser.parse_args
+
+    def read(parser: argparse.ArgumentParser, *given: Any, **more: Any) -> None:
+        raise ReadError(parse(parser, *given, **more))
+
+    patch.setattr(argparse.ArgumentParser, "parse_args", read)
+    patch.setattr(sys, "argv", [name, *(argument for argument in arguments if argument != "…")])
+    with pytest.raises(ReadError):
+        importlib.import_module(f"{name}.__main__").main()
+
+
+def celerys(words: list[str], request: pytest.FixtureRequest) -> None:
+    """`celery -A tasks worker …`, as its own click reads it."""
+    name, *arguments = words[3:]
+    if name == "inspect":
+        return
+    known = celery.get_command(None, name)
+    assert known, name
+    text = shlex.join(arguments).replace(" N", " 4")
+    known.make_context(name, shlex.split(text), obj=CLIContext(Celery("docs", set_as_current=False), True, None))
+
+
+def of_lanes(words: list[str], request: pytest.FixtureRequest) -> None:
+    """`celery -A tasks lanes …` does what it should, with two buried messages of chat 7."""
+    arguments = words[4:]
+    if len(arguments) < 1 + (arguments[:1] == ["dead"]) or arguments[0] in ENDLESS or "--watch" in arguments:
+        return
+    cli = request.getfixturevalue("with_buried")
+    said = cli.text(*_here(" ".join(arguments)).split())
+    assert cli.code == 0, said
+
+
+def _here(text: str) -> str:
+    for theirs, ours in HERE.items():
+        text = text.replace(theirs, ours)
+    return text
+
+
+@pytest.fixture
+def with_buried(redis_url: str) -> Iterator[Cli]:
+    with Celery("docs", broker=redis_url, set_as_current=False) as app:
+        lanes.install(app)
+        names = ("updates.0", "updates.1")
+        app.conf.task_queues = [Queue(name, queue_arguments=lanes.QUEUE_ARGUMENTS) for name in names]
+        cli = Cli(app)
+        for number in (742, 743):
+            cli.bury(f"1:{number}", "chat:7", queue="updates.0")
+        cli.append("1:744", "chat:7", queue="updates.0")
+        yield cli
+        cli.client.close()
+
+
+def composed(words: list[str], request: pytest.FixtureRequest) -> None:
+    """Its services and profiles are in docker-compose.yml."""
+    services = whole_file()["services"]
+    profiles = {profile for service in services.values() for profile in service.get("profiles", [])}
+    for before, word in pairwise(words):
+        if before == "--profile":
+            assert word in profiles
+        if before == "--scale":
+            assert word.partition("=")[0] in services
+        if before in {"exec", "run", "logs", "restart", "stop", "kill"}:
+            assert word in services or word.startswith("-"), word
+
+
+#: How a command line is tried.
+WAYS: dict[str, Callable[[list[str], pytest.FixtureRequest], None]] = {
+    r"make( |$)": made,
+    r"python -m ": module,
+    r"celery -A tasks lanes": of_lanes,
+    r"celery -A tasks ": celerys,
+    r"docker compose ": composed,
+}
