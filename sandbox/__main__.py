@@ -107,7 +107,7 @@ def start_redis(plan: Plan, settings: Settings, started: ExitStack) -> Server | 
     """None when the settings name one."""
     if "redis_url" in settings.model_fields_set:
         return None
-    return started.enter_context(start_server(plan.data, port=plan.redis_port))
+    return started.enter_context(start_server(plan.redis_data, port=plan.redis_port))
 
 
 def start_simulator(plan: Plan, settings: Settings, started: ExitStack) -> Simulator | None:
@@ -115,7 +115,9 @@ def start_simulator(plan: Plan, settings: Settings, started: ExitStack) -> Simul
     if settings.bot_token is not None or settings.bots is not None:
         return None
     first = random.choice(FIRST_UPDATE_IDS)  # noqa: S311 - no secret
-    simulator = started.enter_context(start(SIMULATED_TOKEN, plan.simulator_port, first_update_id=first))
+    simulator = started.enter_context(
+        start(SIMULATED_TOKEN, plan.simulator_port, first_update_id=first, page=plan.page_data)
+    )
     if plan.rate:
         simulator.stream(chats=plan.chats, rate=plan.rate, seed=first, first_chat=first)
     return simulator
@@ -124,10 +126,11 @@ def start_simulator(plan: Plan, settings: Settings, started: ExitStack) -> Simul
 def places(plan: Plan, settings: Settings, foundations: Foundations) -> str:
     """What to open."""
     redis, simulator = foundations.redis, foundations.simulator
+    page = f"  Page     {simulator.url}\n" if simulator else ""
     return f"""
-  Flower   http://{HOST}:{plan.flower_port}
+{page}  Flower   http://{HOST}:{plan.flower_port}
   Bot API  {f"{simulator.url} (simulated, because BOT_TOKEN is not set)" if simulator else settings.bot_api_url}
-  Redis    {f"{redis.url} (embedded, its data in {plan.data})" if redis else "the one of REDIS_URL"}
+  Redis    {f"{redis.url} (embedded, its data in {plan.redis_data})" if redis else "the one of REDIS_URL"}
   Bot      {", ".join(bot.bot for bot in settings.served)}
 
   Ctrl-C stops everything.

@@ -20,7 +20,7 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """`rate` is updates per second, over all chats; 0: no stream."""
+    """`rate` is updates per second, over all chats; 0: no stream. `data` is a folder."""
 
     bot: str | None
     chats: int
@@ -32,6 +32,14 @@ class Plan:
     redis_port: int
     simulator_port: int
     flower_port: int
+
+    @property
+    def redis_data(self) -> Path:
+        return self.data / "redis"
+
+    @property
+    def page_data(self) -> Path:
+        return self.data / "page.sqlite3"
 
 
 def plan_from(arguments: list[str] | None = None) -> Plan:
@@ -81,7 +89,11 @@ def _parser() -> argparse.ArgumentParser:
     worker.add_argument("--log-level", default="WARNING", help="INFO shows every update (default: %(default)s)")
     places = parser.add_argument_group("places")
     places.add_argument(
-        "--data", type=Path, default=Path(".data/redis"), help="of the embedded Redis (default: %(default)s)"
+        "--data",
+        type=Path,
+        default=Path(".data"),
+        metavar="DIR",
+        help="of the embedded Redis, and of the page's chats (default: %(default)s)",
     )
     places.add_argument("--port-redis", type=int, metavar="PORT", help=f"(default: {REDIS_PORT} or the next free one)")
     places.add_argument("--port-simulator", type=int, metavar="PORT", help=f"(default: {SIMULATOR_PORT} or the next)")

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from sandbox.simulator.bot import SimulatedBot
 from sandbox.simulator.serve import PortInUseError, serve
@@ -17,12 +18,23 @@ def main() -> None:
         action="store_true",
         help="do not hold back polls that repeat their offset within 3 s, nor conflicts that follow each other",
     )
+    parser.add_argument("--page", type=Path, metavar="FILE", help="serve the page too, and keep its chats in FILE")
     options = parser.parse_args()
     try:
-        bot = SimulatedBot(options.token, quirks=not options.no_quirks, first_update_id=options.first_update_id)
-        serve(bot, options.port)
+        run(options)
     except PortInUseError as error:
         sys.exit(str(error))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Raises PortInUseError."""
+    if options.page is None:
+        bot = SimulatedBot(options.token, quirks=not options.no_quirks, first_update_id=options.first_update_id)
+        serve(bot, options.port)
+        return
+    from sandbox.page.serve import serve_page  # without a page nothing of it is loaded
+
+    serve_page(options.token, options.page, options.first_update_id, options.port)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,14 @@ from starlette.responses import Response
 from sandbox.simulator.bot import SimulatedBot
 from sandbox.simulator.chats import Params, RefusedError
 from sandbox.simulator.faults import Fault, slowed
+from sandbox.simulator.files import Files
 from sandbox.simulator.methods import METHODS
 from sandbox.simulator.polls import ConflictError
 from sandbox.simulator.replies import refusal, result, result_of_updates
 
 _TOKEN = re.compile(r"\d+:[\w-]+")
+#: In which a client may say the update that it calls for, as `<bot>:<update_id>`.
+UPDATE_HEADER = "x-update-id"
 
 
 async def bot_api(request: Request) -> Response:
@@ -33,7 +36,7 @@ async def bot_api(request: Request) -> Response:
     if not hmac.compare_digest(token, bot.token):
         return refusal(401)
     try:
-        params = await _parameters(request)
+        params = await _parameters(request, bot.files)
     except (orjson.JSONDecodeError, UnicodeDecodeError):
         return refusal(400, "Bad Request: can't parse the request's body")
     method = METHODS.get(request.path_params["method"].lower())
@@ -43,7 +46,7 @@ async def bot_api(request: Request) -> Response:
 
 
 async def _answer(request: Request, bot: SimulatedBot, method: str, params: Params) -> Response:
-    call = bot.received(method, params)
+    call = bot.received(method, params, request.headers.get(UPDATE_HEADER))
     fault = bot.faults.take(method, params) or Fault()
     await fault.hang()
     if fault.loses_the_answer:
@@ -59,7 +62,7 @@ async def _carry_out(request: Request, bot: SimulatedBot, call: dict[str, Any]) 
     try:
         if method == "getUpdates":
             return result_of_updates(await bot.get_updates(params, lambda: _hung_up(request)))
-        done = result(bot.carry_out(method, params))
+        done = result(bot.carry_out(call))
     except ConflictError as conflict:
         return refusal(409, str(conflict))
     except RefusedError as refused:
@@ -74,13 +77,14 @@ async def _hung_up(request: Request) -> None:
         pass
 
 
-async def _parameters(request: Request) -> Params:
+async def _parameters(request: Request, files: Files) -> Params:
     """Those of the body win over those of the query; values stay as they were sent."""
     params: Params = dict(request.query_params)
     kind = request.headers.get("content-type", "")
     if kind.startswith("multipart/form-data"):
         async with request.form() as form:
-            params |= {name: _described(value) for name, value in form.items()}
+            for name, value in form.items():
+                params[name] = value if isinstance(value, str) else await _described(value, files)
         return params
     body = await request.body()
     if kind.startswith("application/json") and body:
@@ -89,6 +93,9 @@ async def _parameters(request: Request) -> Params:
     return params | dict(parse_qsl(body.decode(), keep_blank_values=True))
 
 
-def _described(value: UploadFile | str) -> Any:
-    """A file is noted by name and size, not kept."""
-    return value if isinstance(value, str) else {"file": value.filename, "bytes": value.size}
+async def _described(upload: UploadFile, files: Files) -> Any:
+    """A file is noted by name and size; its content only where files are kept."""
+    noted: Params = {"file": upload.filename, "bytes": upload.size}
+    if files.keeps:
+        noted["file_id"] = files.keep(upload.filename or "file", await upload.read())
+    return noted

@@ -8,6 +8,7 @@ from typing import Any
 from sandbox.simulator.answers import Answers
 from sandbox.simulator.chats import Chats, Params
 from sandbox.simulator.faults import Faults
+from sandbox.simulator.files import Files
 from sandbox.simulator.polls import WEBHOOK_ACTIVE, WEBHOOK_SET, ConflictError, Gone, Polls, whole
 from sandbox.simulator.stream import StreamPlan, Update, run_stream
 from sandbox.simulator.updates import Updates
@@ -31,7 +32,8 @@ class SimulatedBot:
         self.updates = Updates(self._first_update_id)
         self.polls = Polls(self.updates, quirks=self._quirks)
         self.faults = Faults()
-        self.chats = Chats(self.me())
+        self.files = Files()
+        self.chats = Chats(self.me(), self.files)
         self.answers = Answers()
         self.webhook: Params = {}
         self.disorder = Disorder()
@@ -59,18 +61,23 @@ class SimulatedBot:
             raise ConflictError(f"Conflict: {WEBHOOK_ACTIVE}")
         return await self.polls.get(params, gone)
 
-    def received(self, method: str, params: Params) -> dict[str, Any]:
-        """Note a call as it arrives; `ok` tells later whether it took effect."""
+    def received(self, method: str, params: Params, update: str | None = None) -> dict[str, Any]:
+        """Note a call as it arrives, with the update it is for if its caller says so; `ok` tells later whether it took
+        effect.
+        """
         self.call_counts[method] += 1
         call = {"at": time.time(), "method": method, "params": params, "ok": False}
+        if update is not None:
+            call["update"] = update
         if method != "getUpdates":
             self.calls_received += 1
             call["number"] = self.calls_received
             self.calls.append(call)
         return call
 
-    def carry_out(self, method: str, params: Params) -> Any:
-        """The result of any method but getUpdates. Raises RefusedError."""
+    def carry_out(self, call: dict[str, Any]) -> Any:
+        """The result of a call of any method but getUpdates. Raises RefusedError."""
+        method, params = call["method"], call["params"]
         match method:
             case "getMe":
                 return self.me()

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from sandbox.simulator.files import FOLDER, content_of
+from sandbox.simulator.files import Files
 from sandbox.simulator.methods import edits_message, gives_message, needs_chat
 from sandbox.simulator.polls import whole
 
@@ -29,8 +29,9 @@ class RefusedError(Exception):
 class Chats:
     """The chats of one bot."""
 
-    def __init__(self, bot: dict[str, Any]) -> None:
+    def __init__(self, bot: dict[str, Any], files: Files) -> None:
         self._bot = bot
+        self._files = files
         self._last_message: defaultdict[str, int] = defaultdict(int)
 
     def call(self, method: str, params: Params) -> Any:
@@ -76,12 +77,12 @@ class Chats:
 
     def _file(self, params: Params) -> dict[str, Any]:
         file_id = str(params.get("file_id", ""))
-        size = len(content_of(file_id))
+        size = len(self._files.content_of(file_id))
         return {
             "file_id": file_id,
             "file_unique_id": file_id[-16:],
             "file_size": size,
-            "file_path": f"{FOLDER}{file_id}",
+            "file_path": self._files.path_of(file_id),
         }
 
 

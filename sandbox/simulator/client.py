@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -110,12 +112,17 @@ def start(
     *,
     quirks: bool = True,
     first_update_id: int = 1,
+    page: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Simulator:
-    """Start one and wait until it answers; `port` 0 takes a free one. Raises SimulatorFailedError."""
+    """Start one and wait until it answers; `port` 0 takes a free one. With `page` it serves the page, too, and keeps
+    its chats in that file. Raises SimulatorFailedError.
+    """
     command = [sys.executable, "-m", "sandbox.simulator", "--port", str(port), "--token", token]
     command += ["--first-update-id", str(first_update_id), *([] if quirks else ["--no-quirks"])]
+    command += ["--page", str(page)] if page else []
     # In a session of its own: Ctrl-C in a terminal must not take it from under those who still call it.
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment)
     assert process.stdout is not None  # noqa: S101 - asked for above
     line = process.stdout.readline()
     if not line.startswith(READY):

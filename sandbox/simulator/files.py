@@ -19,13 +19,29 @@ if TYPE_CHECKING:
 FOLDER = "files/"
 
 
-def content_of(file_id: str) -> bytes:
-    return f"the content of {file_id}\n".encode()
+class Files:
+    """Those of one bot."""
+
+    #: Whether uploads are handed to `keep`.
+    keeps = False
+
+    def keep(self, name: str, content: bytes) -> str:
+        """The file_id of an upload."""
+        raise NotImplementedError
+
+    def content_of(self, file_id: str) -> bytes:
+        return f"the content of {file_id}\n".encode()
+
+    def path_of(self, file_id: str) -> str:
+        return f"{FOLDER}{file_id}"
+
+    def at(self, path: str) -> bytes | None:
+        """What is at a path that `path_of` gave."""
+        return self.content_of(path.removeprefix(FOLDER)) if path.startswith(FOLDER) else None
 
 
 async def file(request: Request) -> Response:
     bot: SimulatedBot = request.app.state.bot
-    path = request.path_params["path"]
-    if not hmac.compare_digest(request.path_params["token"], bot.token) or not path.startswith(FOLDER):
-        return refusal(404)
-    return Response(content_of(path.removeprefix(FOLDER)), media_type="application/octet-stream")
+    known = hmac.compare_digest(request.path_params["token"], bot.token)
+    content = bot.files.at(request.path_params["path"]) if known else None
+    return refusal(404) if content is None else Response(content, media_type="application/octet-stream")

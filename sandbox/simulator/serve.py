@@ -6,6 +6,7 @@ Promises one line on stdout as soon as it answers, and to end at once when told 
 import asyncio
 import os
 import socket
+from collections.abc import Sequence
 from types import FrameType
 
 import uvicorn
@@ -13,7 +14,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sandbox.ports import HOST
@@ -32,11 +34,11 @@ class PortInUseError(OSError):
     """Someone else listens there."""
 
 
-def serve(bot: SimulatedBot, port: int) -> None:
-    """Serve until SIGTERM or SIGINT. Raises PortInUseError."""
+def serve(bot: SimulatedBot, port: int, app: ASGIApp | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; `app` in place of the bot's own application. Raises PortInUseError."""
     listener = _listener(port)
     config = uvicorn.Config(
-        application(bot),
+        app or application(bot),
         http=_Protocol,
         lifespan="off",
         log_level="warning",
@@ -46,9 +48,11 @@ def serve(bot: SimulatedBot, port: int) -> None:
     _Server(config).run(sockets=[listener])
 
 
-def application(bot: SimulatedBot) -> Starlette:
+def application(bot: SimulatedBot, routes: Sequence[BaseRoute] = ()) -> Starlette:
+    """`routes` come before its own."""
     app = Starlette(
         routes=[
+            *routes,
             *ROUTES,
             Route("/bot{token}/{method}", bot_api, methods=["GET", "POST"]),
             Route("/file/bot{token}/{path:path}", file),

@@ -26,7 +26,7 @@ class Updates:
 
     def __init__(self, first_id: int = 1) -> None:
         self._waiting: deque[tuple[int, bytes]] = deque()
-        self._next_id = first_id
+        self.next_id = first_id
         self._allowed: frozenset[str] | None = None
         self.added = 0
         self.dropped = 0
@@ -35,24 +35,29 @@ class Updates:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def first_id(self) -> int:
+        """Of what waits; of the next one, when nothing does."""
+        return self._waiting[0][0] if self._waiting else self.next_id
+
     def add(self, update: dict[str, Any]) -> int | None:
         """Store an update, under its own update_id or the next one; None when it was dropped."""
         if not self._allows(kind_of(update)):
             self.dropped += 1
             return None
-        update_id = update.get("update_id", self._next_id)
+        update_id = update.get("update_id", self.next_id)
         return self._store(update_id, orjson.dumps({"update_id": update_id, **update}))
 
     def add_raw(self, body: Any) -> int | None:
         """Store anything as it is, malformed or not; it is confirmed by the id it would have had."""
-        return self._store(self._next_id, orjson.dumps(body))
+        return self._store(self.next_id, orjson.dumps(body))
 
     def _store(self, update_id: int, body: bytes) -> int | None:
         if len(self._waiting) >= MOST_WAITING:
             self.dropped += 1
             return None
         self._waiting.append((update_id, body))
-        self._next_id = update_id + 1
+        self.next_id = update_id + 1
         self.added += 1
         return update_id
 
@@ -69,7 +74,7 @@ class Updates:
 
     def confirm(self, offset: int) -> None:
         """Forget what lies before `offset`; a negative one keeps only the last -offset updates, 0 keeps all."""
-        if offset > self._next_id + OFFSET_SLACK:
+        if offset > self.next_id + OFFSET_SLACK:
             return
         if offset < 0:
             self._forget(max(0, len(self._waiting) + offset))

@@ -25,7 +25,7 @@ def commands(plan: Plan) -> dict[str, str]:
 
 def test_without_arguments_everything_has_a_default() -> None:
     plan = plan_from([])
-    assert (plan.bot, plan.chats, plan.rate, plan.data) == (None, 10, 50.0, Path(".data/redis"))
+    assert (plan.bot, plan.chats, plan.rate, plan.data) == (None, 10, 50.0, Path(".data"))
     assert commands(plan) == {
         "poller": "poller",
         "worker": "celery -A tasks worker -n sandbox@%h -E -l WARNING",

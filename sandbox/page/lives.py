@@ -1,0 +1,51 @@
+"""The life of each update, as it is told: waiting, running, done, delayed, buried.
+
+Promises the last that was heard. Does not ask anybody: listening.py hears the workers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+#: So many are remembered, of those that were streamed too.
+MOST = 20_000
+
+
+@dataclass
+class Life:
+    """Times are Unix seconds."""
+
+    update_id: int
+    telegram_s: float
+    #: 0: one of the stream, which belongs to no chat of the page.
+    chat_id: int = 0
+    state: str = "waiting"
+    attempt: int = 0
+    appended_s: float | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+    took_s: float | None = None
+    worker: str | None = None
+    error: str | None = None
+    traceback: str | None = None
+
+    @property
+    def waited_s(self) -> float | None:
+        """Until its first handler started."""
+        return None if self.started_s is None else round(max(0.0, self.started_s - self.telegram_s), 3)
+
+
+class Lives(OrderedDict[int, Life]):
+    """By update id."""
+
+    def add(self, life: Life) -> Life:
+        self[life.update_id] = life
+        while len(self) > MOST:
+            self.popitem(last=False)
+        return life
+
+
+def life_from(kept: Any) -> Life:
+    return Life(**kept)
