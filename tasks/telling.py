@@ -54,7 +54,7 @@ def fail(served: Served, delivery: lanes.Delivery, error: Exception) -> NoReturn
 def put_off(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoReturn:
     """Park it, which counts no attempt, and tell Celery why. Raises in any case."""
     try:
-        outcome = delivery.park(delay_s=delay_s)
+        outcome = delivery.park(delay_s=delay_s, kind=type(why).__name__, reason=str(why))
     except Exception as trouble:
         raise Reject(f"could not tell Redis that {delivery.id} waits: {trouble}", requeue=True) from why
     if outcome is Outcome.LOST:

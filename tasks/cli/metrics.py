@@ -38,6 +38,7 @@ COUNTERS = {
     "held": "Came before their predecessors by webhook, and were held.",
     "late": "Came after their successors had gone on.",
     "uncertain": "Calls that a dead worker left without an outcome.",
+    "answered": "Calls that the journal answered with what an earlier run was answered: they were not made again.",
 }
 
 

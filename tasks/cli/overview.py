@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tasks.lanes.looking import Record
 
-STATES = ("waiting", "ready", "leased", "delayed", "buried")
+STATES = ("held", "waiting", "ready", "leased", "delayed", "buried")
 #: So many of the chats are told.
 MOST_CHATS = 10
 

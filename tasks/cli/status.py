@@ -24,6 +24,8 @@ MOST_LOOKED_AT = 50_000
 #: Between two looks at what is settled.
 RATE_OVER_S = 1.0
 BAR = 20
+#: Characters of why an update was put off.
+MOST_OF_A_REASON = 160
 
 
 @command("status")
@@ -139,7 +141,10 @@ def doing(first: Record, now_us: int, paused: Container[str]) -> str:
     if any(what in paused for what in (*first.in_lanes, f"queue:{first.queue}", f"group:{first.group}")):
         return f"paused; there for {since}{again}"
     if first.state == "delayed":
-        return f"put off {since} ago{again}"
+        why = f": {' '.join(first.parked.split())[:MOST_OF_A_REASON]}" if first.parked else ""
+        return f"put off {since} ago{again}{why}"
+    if first.state == "held":
+        return f"held for {since}, for one that came before it may still be on its way"
     if first.state == "ready":
         return f"ready for {since}{again}"
     return f"waits for another lane for {since}{again}"

@@ -95,13 +95,18 @@ class Delivery:
         self._gone(delayed=True)
         return outcome
 
-    def park(self, *, delay_s: float) -> Outcome:
+    def park(self, *, delay_s: float, kind: str = "", reason: str = "") -> Outcome:
         """Put it off without counting an attempt: first in its lanes, ready after `delay_s`. Its lanes wait.
+
+        `kind` is a word that it is counted by, `reason` what `lanes status` and `lanes chat` say.
 
         Asks again for as long as a lease while Redis is away. A park that happened and whose answer was lost is LOST.
         """
         self.journal.confirm()
-        outcome = self._insist(lambda: self.lanes.store.park(self.id, self.fence, delay_ms=round(delay_s * 1000)))
+        delay_ms = round(delay_s * 1000)
+        outcome = self._insist(
+            lambda: self.lanes.store.park(self.id, self.fence, delay_ms=delay_ms, kind=kind, reason=reason)
+        )
         self._gone(delayed=True)
         return outcome
 

@@ -5,7 +5,7 @@ them live in one database: several apps that share it share the lanes, so each p
 keys and message ids. Redis Cluster is not supported: a script touches keys it is not told beforehand.
 """
 
-#: hash: state, queue, lanes (joined by \n), seq (its place in them), fence, holder, failed, died, replayed, held
+#: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"
@@ -35,10 +35,12 @@ GAP = "lanes:gap:"
 #: hash: scope -> the highest number that has lined up
 LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
-#: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain
+#: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain, answered
 COUNTS = "lanes:counts"
 #: hash: queue -> how many messages of it have been settled
 SETTLED = "lanes:settled"
+#: hash: `times` or `ms`, a kind of parking (may be empty) and a group of queues, by blanks -> how many, for how long
+PARKED = "lanes:parked"
 #: hash: lane:<key>, queue:<name> or group:<name>, that nothing is handed out of -> since when, ms
 PAUSED = "lanes:paused"
 #: string: when the last sweep ran, ms

@@ -22,7 +22,7 @@ _AT_ONCE = 500
 #: Of a stored message: its first line, which says what it is, is shorter.
 _FIRST_LINE = 2047
 
-_FIELDS = ("state", "queue", "lanes", "seq", "fence", "holder", "failed", "died", "replayed")
+_FIELDS = ("state", "queue", "lanes", "seq", "fence", "holder", "failed", "died", "replayed", "parked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Record:
     failed: int
     died: int
     is_replayed: bool
+    parked: str  # why it was put off, without a failure, the last time; empty: it was not
 
     @property
     def group(self) -> str:
@@ -162,7 +163,7 @@ def counts(client: Redis) -> dict[str, int]:
 
 
 def _record(message_id: str, fields: list[str]) -> Record:
-    state, queue, lanes, seq, fence, holder, failed, died, replayed = fields
+    state, queue, lanes, seq, fence, holder, failed, died, replayed, parked = fields
     return Record(
         id=message_id,
         state=state,
@@ -174,6 +175,7 @@ def _record(message_id: str, fields: list[str]) -> Record:
         failed=int(failed or 0),
         died=int(died or 0),
         is_replayed=bool(replayed),
+        parked=parked,
     )
 
 

@@ -102,9 +102,9 @@ class Store:
         """Give a message back after a failure; its lanes wait until it is due."""
         return Outcome(self._run("retry", id=message_id, fence=fence, delay_ms=delay_ms, problem=problem_json(problem)))
 
-    def park(self, message_id: str, fence: str, *, delay_ms: int) -> Outcome:
-        """Put a message off that has not failed; its lanes wait until it is due."""
-        return Outcome(self._run("park", id=message_id, fence=fence, delay_ms=delay_ms))
+    def park(self, message_id: str, fence: str, *, delay_ms: int, kind: str = "", reason: str = "") -> Outcome:
+        """Put a message off that has not failed; its lanes wait until it is due. It is counted by `kind`, a word."""
+        return Outcome(self._run("park", id=message_id, fence=fence, delay_ms=delay_ms, kind=kind, reason=reason))
 
     def bury(self, message_id: str, fence: str, problem: dict[str, Any]) -> Outcome:
         """Move a message to the dead letters; its lanes go on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tasks.lanes.answers import Kind
 from tests.cli.conftest import Cli
 
@@ -36,6 +38,13 @@ def test_all_there_is_of_a_chat_is_told(cli: Cli) -> None:
     assert "1 buried: lanes dead list --chat 7\n" in text
     # Unless it is asked for that
     assert '"cart": [' in cli.text("chat", "7", "--content")
+
+
+def test_why_an_update_was_put_off_is_told(cli: Cli) -> None:
+    cli.append("1:10", "1/chat:7")
+    [(_, fence)] = cli.take()
+    cli.store.park("1:10", fence, delay_ms=60_000, kind="Unknown", reason="no worker\nknows bot 1")
+    assert re.search(r"put off 0\.\d s ago: no worker knows bot 1\n", cli.text("chat", "7"))
 
 
 def test_a_paused_chat_says_so_also_when_it_is_empty(cli: Cli) -> None:

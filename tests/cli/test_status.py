@@ -12,6 +12,7 @@ import pytest
 
 from tasks.bot.flood.keys import keys_of
 from tasks.cli import command, overview, status, words
+from tasks.lanes.commands import NewMessage
 from tasks.lanes.scripts import script
 from tests.cli.conftest import Cli
 
@@ -30,6 +31,8 @@ def some_of_everything(cli: Cli) -> None:
     cli.store.retry(delayed, fence, delay_ms=600_000, problem={"type": "E"})
     cli.append("1:21", "1/chat:8")
     cli.append("2:1", "2/chat:7", queue="help.0")
+    # It came by webhook, and the one before it did not yet
+    cli.store.append([NewMessage("1:40", "shop.1", b"{}", ["1/chat:9"], once=("1", 40))], hold_ms=600_000)
 
 
 def test_every_state_is_told_for_each_group_and_queue(cli: Cli) -> None:
@@ -37,7 +40,8 @@ def test_every_state_is_told_for_each_group_and_queue(cli: Cli) -> None:
     told = json.loads(cli.text("status", "--json"))
     shop, help_ = told["bots"]["shop"], told["bots"]["help"]
     assert {name: shop[name] for name in ("backlog", *overview.STATES)} == {
-        "backlog": 6,
+        "backlog": 7,
+        "held": 1,
         "waiting": 4,
         "ready": 0,
         "leased": 1,
@@ -45,7 +49,7 @@ def test_every_state_is_told_for_each_group_and_queue(cli: Cli) -> None:
         "buried": 1,
     }
     assert shop["queues"].keys() == {"shop.0", "shop.1"}
-    assert (shop["queues"]["shop.1"]["backlog"], shop["queues"]["shop.1"]["oldest_s"]) == (0, None)
+    assert (shop["queues"]["shop.0"]["held"], shop["queues"]["shop.1"]["held"]) == (0, 1)
     assert (help_["backlog"], help_["ready"], help_["buried"]) == (1, 1, 0)
     assert 0 <= shop["oldest_s"] < 600
 
@@ -64,7 +68,7 @@ def test_the_chats_with_the_most_waiting_are_told_with_whom_they_wait_for(cli: C
 
 
 def test_a_pipe_gets_plain_text_and_empty_queues_are_left_out(cli: Cli) -> None:
-    some_of_everything(cli)
+    cli.append("1:1")
     text = cli.text("status")
     assert "\x1b" not in text
     assert "shop.0" in text
@@ -74,7 +78,7 @@ def test_a_pipe_gets_plain_text_and_empty_queues_are_left_out(cli: Cli) -> None:
 def test_nothing_at_all_is_a_table_of_zeros(cli: Cli) -> None:
     head, *bots = cli.said("status")
     assert head.split() == ["bot", "queue", "backlog", *overview.STATES, "oldest", "rate/s"]
-    assert [line.split() for line in bots] == [[name, *"000000", "–", "0.0"] for name in ("shop", "help")]
+    assert [line.split() for line in bots] == [[name, *"0000000", "–", "0.0"] for name in ("shop", "help")]
 
 
 def test_what_nobody_declares_is_told_too(cli: Cli) -> None:

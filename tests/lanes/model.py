@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tasks.lanes.answers import Begun
+from tasks.lanes.answers import Begun, Noted
 from tasks.lanes.commands import Delete, Move, Set, Write
 from tests.lanes.journals import Journal
 from tests.lanes.state import KEPT, LEASE_MINUTES, Message, State, number_of, standing
@@ -36,6 +36,7 @@ class Item:
     died: int = 0
     failed: int = 0
     replayed: int | None = None
+    parked: str | None = None
     errors: tuple[str, ...] = ()
     journal: Journal = field(default_factory=Journal)
 
@@ -157,6 +158,7 @@ class Model:
         before = item.journal.times_uncertain
         begun = item.journal.begin(item.fence, position, what)
         self.counts["uncertain"] += item.journal.times_uncertain - before
+        self.counts["answered"] += begun.noted in (Noted.DONE, Noted.REFUSED)
         self.renew(item)
         return begun
 
@@ -169,12 +171,13 @@ class Model:
         self._take_back(item, "delayed")
         item.minutes = minutes
         item.failed += 1
+        item.parked = None
         item.errors += (problem,)
         self.counts["retried"] += 1
 
     def park(self, item: Item, minutes: int) -> None:
         self._take_back(item, "delayed")
-        item.minutes = minutes
+        item.minutes, item.parked = minutes, "why"
         self.counts["parked"] += 1
 
     def bury(self, item: Item, problem: str) -> None:
@@ -184,7 +187,7 @@ class Model:
 
     def replay(self, item: Item) -> None:
         item.state, item.place, item.replayed = "standing", self._next_place(), 0
-        item.died, item.failed, item.errors = 0, 0, ()
+        item.died, item.failed, item.errors, item.parked = 0, 0, (), None
         self.counts["replayed"] += 1
 
     def drop(self, item: Item) -> None:
@@ -249,6 +252,7 @@ class Model:
                     died=item.died,
                     failed=item.failed,
                     replayed=item.replayed,
+                    parked=item.parked,
                     errors=item.errors,
                 )
             )

@@ -34,6 +34,7 @@ def read(client: Redis) -> State:
     for message_id, record in reading.records.items():
         reading.state.messages[message_id] = reading.message(message_id, record)
     assert reading.settled_by_queue == reading.state.counts.get("settled", 0)
+    assert reading.parked_by_kind == reading.state.counts.get("parked", 0)
     return reading.state
 
 
@@ -43,7 +44,7 @@ class _Reading:
     def __init__(self, now_us: int) -> None:
         self.now_us = now_us
         self.state = State()
-        self.settled_by_queue = 0
+        self.settled_by_queue = self.parked_by_kind = 0
         self.records: dict[str, dict[str, str]] = {}
         self.places: dict[tuple[str, str], float] = {}
 
@@ -108,6 +109,10 @@ class _Reading:
     def settled(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.settled_by_queue = sum(map(int, fields.values()))
 
+    def parked(self, _: str, fields: dict[bytes, bytes]) -> None:
+        times = [int(n) for what, n in fields.items() if what.startswith(b"times ")]
+        self.parked_by_kind = sum(times)
+
     def paused(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.paused = set(map(text, fields))
 
@@ -142,6 +147,7 @@ class _Reading:
             failed=int(record.pop("failed", 0)),
             replayed=None if replayed is None else -self.minutes_until(int(replayed)),
             held=record.pop("held", None),
+            parked=record.pop("parked", None),
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
         )
@@ -195,6 +201,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.COUNTS: (_fields, _Reading.counts),
     keys.SETTLED: (_fields, _Reading.settled),
     keys.PAUSED: (_fields, _Reading.paused),
+    keys.PARKED: (_fields, _Reading.parked),
     keys.SWEPT: (_string, _Reading.swept),
     KEPT: (_string, _Reading.kept),
     "": (_elements, _Reading.queue),

@@ -47,6 +47,7 @@ class Message:
     failed: int = 0
     replayed: int | None = None  # minutes ago
     held: str | None = None  # its scope and number
+    parked: str | None = None  # why
     errors: tuple[str, ...] = ()  # their types
     body: str | None = None  # None: "body of <id>"
 
@@ -221,6 +222,7 @@ def _record(message: Message, seq: int, now_ms: int) -> dict[str, Any]:
         "died": message.died or None,
         "failed": message.failed or None,
         "held": message.held,
+        "parked": message.parked,
         "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,
     }
     return {name: value for name, value in fields.items() if value is not None}

@@ -77,11 +77,20 @@ def test_retry_stays_first_and_its_lanes_wait(client: Redis, store: Store) -> No
 
 def test_park_stays_first_and_counts_no_failure(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "a", "b", fence=4, failed=1, died=1, errors=("E",)), waiting(B, "b")))
-    assert store.park(A, fence(4), delay_ms=7 * MINUTE_MS) is Outcome.DONE
+    assert store.park(A, fence(4), delay_ms=7 * MINUTE_MS, kind="Full", reason="no room") is Outcome.DONE
     assert read(client) == standing(
-        delayed(A, "a", "b", fence=5, minutes=7, failed=1, died=1, errors=("E",)),
+        delayed(A, "a", "b", fence=5, minutes=7, failed=1, died=1, errors=("E",), parked="no room"),
         waiting(B, "b"),
         counts={"parked": 1},
+    )
+    assert client.hgetall(keys.PARKED) == {b"times Full q": b"1", b"ms Full q": str(7 * MINUTE_MS).encode()}
+
+
+def test_a_failure_after_a_park_is_no_park_any_more(client: Redis, store: Store) -> None:
+    seed(client, standing(leased(A, "a", fence=4, parked="no room")))
+    store.retry(A, fence(4), delay_ms=7 * MINUTE_MS, problem=ERROR)
+    assert read(client) == standing(
+        delayed(A, "a", fence=5, minutes=7, failed=1, errors=("ValueError",)), counts={"retried": 1}
     )
 
 

@@ -34,7 +34,7 @@ MAX_DEATHS = 3
 QUEUES = ["q", "r"]
 HOLDERS = ["me", "you"]
 KEYS = [keys.LEASES, keys.DELAYED, keys.DEAD, *map(keys.pending, "qr"), *map(keys.lane, "abcd")]
-LEFT_WHEN_SETTLED = (keys.COUNTS, keys.SETTLED, keys.SEEN, keys.LAST, keys.SWEPT, KEPT)
+LEFT_WHEN_SETTLED = (keys.COUNTS, keys.SETTLED, keys.PARKED, keys.SEEN, keys.LAST, keys.SWEPT, KEPT)
 
 a_batch = st.lists(
     st.tuples(
@@ -197,7 +197,8 @@ class Lanes(RuleBasedStateMachine):
     @rule(data=st.data(), minutes=st.sampled_from([-1, 10]))
     def park(self, data: st.DataObject, minutes: int) -> None:
         item = self.draw(data, self.model.in_state("leased"))
-        assert self.store.park(item.id, str(item.fence), delay_ms=minutes * MINUTE_MS) is Outcome.DONE
+        delay_ms = minutes * MINUTE_MS
+        assert self.store.park(item.id, str(item.fence), delay_ms=delay_ms, kind="E", reason="why") is Outcome.DONE
         self.model.park(item, minutes)
         self.compare()
 

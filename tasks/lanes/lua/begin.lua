@@ -35,6 +35,7 @@ if found and found.what ~= what then
   answer = { 'different', found.what }
   forget_the_rest()
 elseif found and (found.state == 'done' or (found.state == 'refused' and last > number)) then
+  count('answered', 1)
   return { found.state, found.outcome }
 elseif found and (found.state == 'doubtful' or (found.state == 'begun' and found.by ~= fence)) then
   state, answer = 'doubtful', { 'uncertain' }

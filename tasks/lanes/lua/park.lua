@@ -1,15 +1,20 @@
 -- park: put a message off that has not failed: it stays first in its lanes, which wait until it is due.
 -- KEYS  none
--- ARGV  id fence delay_ms
+-- ARGV  id fence delay_ms kind reason
+--       `kind` is a word that it is counted by (may be empty), `reason` what people are told
 -- Returns 1, or 0 when the lease was lost and nothing was changed
-local id, fence, delay_ms = unpack(ARGV, 1, 3)
+local id, fence, delay_ms, kind, reason = unpack(ARGV, 1, 5)
 
 even_when_full()
 if not holds(id, fence) then
   count('refused', 1)
   return 0
 end
-take_back(id, 'delayed')
+local queue = take_back(id, 'delayed')
+redis.call('HSET', MESSAGE .. id, 'parked', reason)
 redis.call('ZADD', DELAYED, now_ms + delay_ms, id)
 count('parked', 1)
+local counted = kind .. ' ' .. group_of(queue)
+redis.call('HINCRBY', PARKED, 'times ' .. counted, 1)
+redis.call('HINCRBY', PARKED, 'ms ' .. counted, math.max(delay_ms, 0))
 return 1
