@@ -1,0 +1,72 @@
+// The backlog of the last minute and a half, with a mark where a worker was killed. Decoration: the figures stand below it.
+
+import { h } from "./dom.js";
+import { whileSeen } from "./frames.js";
+
+const SECONDS = 90;
+const HEIGHT_PX = 56;
+/** So that one update does not look like a mountain. */
+const LOWEST_TOP = 20;
+
+const canvas = h("canvas.chart", { "aria-hidden": "true" });
+const points = []; // [seconds, waiting + running]
+const kills = [];
+let killed = null;
+
+function add(lanes) {
+  if (!lanes) return;
+  const now = performance.now() / 1000;
+  const { waiting, running, delayed } = lanes.counts;
+  points.push([now, waiting + running + delayed]);
+  if (killed !== null && lanes.killed > killed) kills.push(now);
+  killed = lanes.killed;
+  while (points.length > 2 && points[1][0] < now - SECONDS) points.shift();
+  while (kills.length && kills[0] < now - SECONDS) kills.shift();
+}
+
+function draw() {
+  const width = canvas.clientWidth;
+  if (!width) return;
+  const scale = devicePixelRatio;
+  if (canvas.width !== Math.round(width * scale)) {
+    canvas.width = Math.round(width * scale);
+    canvas.height = HEIGHT_PX * scale;
+  }
+  const pen = canvas.getContext("2d");
+  const colour = getComputedStyle(canvas);
+  const now = performance.now() / 1000;
+  const top = Math.max(LOWEST_TOP, ...points.map(([, value]) => value)) * 1.1;
+  const x = (at) => width * (1 - (now - at) / SECONDS);
+  const y = (value) => HEIGHT_PX - 1 - (HEIGHT_PX - 6) * (value / top);
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  pen.clearRect(0, 0, width, HEIGHT_PX);
+  area(pen, [...points, [now, points.at(-1)?.[1] ?? 0]].map(([at, value]) => [x(at), y(value)]), colour);
+  pen.fillStyle = colour.caretColor;
+  for (const at of kills) {
+    pen.fillRect(x(at) - 0.75, 4, 1.5, HEIGHT_PX - 4);
+    pen.fillRect(x(at) - 3, 2, 6, 6);
+  }
+}
+
+function area(pen, line, colour) {
+  pen.beginPath();
+  pen.moveTo(line[0][0], HEIGHT_PX);
+  let height = line[0][1];
+  for (const [px, py] of line) {
+    pen.lineTo(px, height);
+    pen.lineTo(px, py);
+    height = py;
+  }
+  pen.lineTo(line.at(-1)[0], HEIGHT_PX);
+  pen.closePath();
+  pen.fillStyle = colour.color;
+  pen.globalAlpha = 0.2;
+  pen.fill();
+  pen.globalAlpha = 1;
+  pen.strokeStyle = colour.color;
+  pen.lineWidth = 1.5;
+  pen.stroke();
+}
+
+whileSeen(250, draw);
+export const chart = { node: canvas, add };

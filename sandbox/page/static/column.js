@@ -1,0 +1,139 @@
+// One chat: its messages and its composer. Promises a bounded number of elements, and to stay at the newest message
+// for as long as the reader is there; who has scrolled up is not moved.
+
+import { avatar, h, icon, setText } from "./dom.js";
+import { beforePaint } from "./frames.js";
+import { Composer } from "./composer.js";
+import { MessageView } from "./message.js";
+import { tell } from "./world.js";
+
+/** Elements cost time at every layout; older messages can be asked for. */
+const MOST_SHOWN = 80;
+const NEAR_THE_END_PX = 60;
+
+export class Column {
+  constructor(chat) {
+    this.chat = chat;
+    this.views = new Map();
+    this.limit = MOST_SHOWN;
+    this.dirty = new Set(chat.ids);
+    this.atEnd = true;
+    this.missed = 0;
+    this.subtitle = h("p.subtitle");
+    this.title = h("h2");
+    this.log = h("div.log", { role: "log", "aria-live": "off", tabIndex: 0 });
+    this.earlier = h("button.earlier.quiet", { type: "button", hidden: true, onclick: () => this.showEarlier() }, "Earlier messages");
+    this.list = h("div.list", {}, this.earlier);
+    this.jump = h("button.jump", { type: "button", hidden: true, onclick: () => this.toEnd() }, icon("down"), h("span"));
+    this.composer = new Composer(chat);
+    this.node = h("section.column", { dataset: { chat: chat.info.id } });
+    this.node.append(this.header(), h("div.scroll", {}, this.log, this.jump), this.composer.node);
+    this.log.append(this.list);
+    this.log.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    this.composer.acceptDrops(this.node);
+    this.redraw();
+  }
+
+  header() {
+    const { id, title } = this.chat.info;
+    const clear = h("button.quiet.square", { type: "button", title: "Forget these messages", onclick: () => tell("clear", this.chat) }, icon("broom"));
+    clear.setAttribute("aria-label", `Forget the messages of ${title}`);
+    return h("header.chat-bar", {}, avatar(id, title), h("div", {}, this.title, this.subtitle), clear);
+  }
+
+  changed(id, isNew) {
+    this.dirty.add(id);
+    if (isNew && !this.atEnd) this.missed += 1;
+    this.redraw();
+  }
+
+  redraw() {
+    beforePaint(this, () => this.draw());
+  }
+
+  draw() {
+    if (!this.node.isConnected) return; // what is not shown is drawn when it is
+    const { title } = this.chat.info;
+    setText(this.title, title);
+    this.node.setAttribute("aria-label", `Chat ${title}`);
+    this.log.setAttribute("aria-label", `Messages of ${title}`);
+    this.drawSubtitle();
+    this.drawMessages();
+    this.composer.draw();
+    if (this.atEnd) this.log.scrollTop = this.log.scrollHeight;
+    this.jump.hidden = this.atEnd;
+    setText(this.jump.lastChild, this.missed ? String(this.missed) : "");
+    this.jump.setAttribute("aria-label", this.missed ? `${this.missed} new messages` : "To the newest message");
+  }
+
+  drawSubtitle() {
+    const { type, users } = this.chat.info;
+    const typing = this.chat.typingUntil > Date.now();
+    const people = type === "private" ? "private" : users.map((user) => user.first_name).join(", ");
+    setText(this.subtitle, typing ? doing(this.chat.action) : people);
+    this.subtitle.classList.toggle("typing", typing);
+  }
+
+  drawMessages() {
+    const ids = this.chat.ids.slice(-this.limit);
+    const first = ids[0] ?? 0;
+    for (const [id, view] of this.views) {
+      if (id >= first && this.chat.messages.has(id)) continue;
+      view.node.remove();
+      this.views.delete(id);
+    }
+    const fresh = document.createDocumentFragment();
+    let before = null;
+    for (const id of ids) {
+      const message = this.chat.messages.get(id);
+      const view = this.views.get(id);
+      if (!view) this.insert(id, new MessageView(this.chat, message, before), fresh);
+      else if (this.dirty.has(id)) view.update(message);
+      before = message;
+    }
+    this.list.append(fresh);
+    this.dirty.clear();
+    this.earlier.hidden = ids.length === this.chat.ids.length;
+  }
+
+  /** Nearly always at the end; earlier ones find their place. */
+  insert(id, view, fresh) {
+    this.views.set(id, view);
+    const later = [...this.list.children].find((node) => Number(node.dataset.id) > id);
+    if (later) later.before(view.node);
+    else fresh.append(view.node);
+  }
+
+  showEarlier() {
+    const height = this.log.scrollHeight;
+    this.limit = Infinity;
+    this.atEnd = false;
+    this.draw();
+    this.log.scrollTop += this.log.scrollHeight - height;
+  }
+
+  scrolled() {
+    this.atEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < NEAR_THE_END_PX;
+    if (!this.atEnd) return;
+    this.missed = 0;
+    if (this.limit !== MOST_SHOWN) this.limit = MOST_SHOWN;
+    this.redraw();
+  }
+
+  toEnd() {
+    this.atEnd = true;
+    this.missed = 0;
+    this.redraw();
+  }
+
+  /** It was taken out of the page, and put in again. */
+  shown() {
+    for (const id of this.chat.ids) this.dirty.add(id);
+    this.redraw();
+  }
+}
+
+function doing(action) {
+  const what = { typing: "typing", upload_photo: "sending a photo", upload_document: "sending a file" };
+  return `${what[action] ?? (action ?? "typing").replaceAll("_", " ")} …`;
+}

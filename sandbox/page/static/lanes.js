@@ -1,0 +1,163 @@
+// The lanes as they are now. Promises rows that keep their places while they fill and empty: nothing jumps under a flood.
+
+import { api } from "./api.js";
+import { byId, h, icon, renew, setText } from "./dom.js";
+import { beforePaint, whileSeen } from "./frames.js";
+import { chart } from "./chart.js";
+import { count, span } from "./times.js";
+import { on, tell, world } from "./world.js";
+
+const FLOOD = 500;
+/** The server shows the page's own chats and ten others. */
+const OTHER_ROWS = 10;
+
+const proof = {
+  lost: figure("lost"),
+  out_of_order: figure("out of order"),
+  repeated: figure("repeated"),
+};
+const verdict = h("p.verdict", { role: "status" });
+const counts = {
+  waiting: figure("waiting"),
+  running: figure("running"),
+  delayed: figure("delayed"),
+  buried: figure("buried"),
+  settled: figure("settled"),
+};
+const rate = h("span.rate");
+const workers = h("ul.workers");
+const rows = h("ol.rows");
+const flood = h("button.primary", { type: "button", onclick: () => act(flood, () => api.flood(FLOOD)) }, icon("bolt"), `Flood ${FLOOD}`);
+const kill = h("button.danger", { type: "button", onclick: () => act(kill, () => api.kill(null)) }, icon("skull"), "Kill a worker");
+let slots = [];
+let arrivedMs = 0;
+
+byId("panel-lanes").append(
+  h("section.proof", { "aria-label": "Proof" }, h("div.figures", {}, Object.values(proof).map((one) => one.node)), verdict,
+    h("div.actions", {}, flood, kill)),
+  h("section", { "aria-labelledby": "h-backlog" }, h("h3", { id: "h-backlog" }, "Backlog", rate), chart.node,
+    h("div.figures.small", {}, Object.values(counts).map((one) => one.node))),
+  h("section", { "aria-labelledby": "h-workers" }, h("h3", { id: "h-workers" }, "Workers"), workers),
+  h("section", { "aria-labelledby": "h-lanes" }, h("h3", { id: "h-lanes" }, "Lanes", h("span", {}, "oldest first, one runs at a time")), rows),
+);
+
+function figure(label) {
+  const value = h("b", {}, "–");
+  return { value, node: h("div.figure", { dataset: { name: label.replaceAll(" ", "_") } }, value, h("span", {}, label)) };
+}
+
+async function act(button, ask) {
+  button.disabled = true;
+  try {
+    await ask();
+  } catch (error) {
+    tell("refused", error);
+  }
+  button.disabled = false;
+}
+
+function draw() {
+  const { lanes } = world;
+  if (!lanes) return;
+  for (const [name, { value, node }] of Object.entries(proof)) {
+    setText(value, count(lanes[name]));
+    node.classList.toggle("bad", lanes[name] > 0);
+  }
+  const holds = lanes.lost + lanes.out_of_order + lanes.repeated === 0;
+  verdict.classList.toggle("bad", !holds);
+  setText(verdict, holds ? `while ${killed(lanes.killed)}` : "This must not be. Please tell us what you did.");
+  for (const [name, { value, node }] of Object.entries(counts)) {
+    setText(value, count(lanes.counts[name]));
+    node.classList.toggle("some", lanes.counts[name] > 0);
+  }
+  setText(rate, `${lanes.rate_s.toFixed(lanes.rate_s < 10 ? 1 : 0)} settled/s`);
+  kill.disabled = !lanes.workers.some((worker) => worker.alive);
+  drawWorkers(lanes.workers);
+  drawRows(lanes.rows);
+}
+
+const killed = (n) => (n === 0 ? "no worker was killed yet" : `${count(n)} ${n === 1 ? "worker was" : "workers were"} killed`);
+
+function drawWorkers(all) {
+  renew(workers, JSON.stringify(all.map(({ name, pid }) => [name, pid])), () => all.map(workerRow));
+  all.forEach((worker, index) => {
+    const [state, button] = workers.children[index].querySelectorAll(".worker-state, button");
+    const busy = worker.running ? `runs ${worker.running}` : "idle";
+    setText(state, worker.killed ? "killed" : worker.alive ? busy : "starting");
+    workers.children[index].dataset.state = worker.killed ? "killed" : worker.alive ? (worker.running ? "busy" : "idle") : "starting";
+    button.disabled = !worker.alive;
+  });
+}
+
+function workerRow({ name, pid }) {
+  const button = h("button.danger.small", { type: "button", "aria-label": `kill -9 ${name}`, onclick: () => act(button, () => api.kill(name)) }, "kill -9");
+  return h("li", {}, h("i.dot"), h("b", {}, shortName(name)), h("code", {}, pid ? `pid ${pid}` : ""), h("span.worker-state"), button);
+}
+
+const shortName = (name) => name.replace(/@.*/, "");
+
+/** A lane that is still shown keeps its row; a new one takes a row that became free. */
+function placed(lanes) {
+  const own = lanes.filter((lane) => world.chats.has(lane.chat_id));
+  const others = new Map(lanes.filter((lane) => !world.chats.has(lane.chat_id)).map((lane) => [lane.chat_id, lane]));
+  slots = slots.slice(0, OTHER_ROWS).map((id) => (others.has(id) ? id : null));
+  for (const id of others.keys()) {
+    if (slots.includes(id)) continue;
+    const free = slots.indexOf(null);
+    if (free < 0) slots.push(id);
+    else slots[free] = id;
+  }
+  return [...own, ...slots.map((id) => others.get(id) ?? null)];
+}
+
+function drawRows(lanes) {
+  arrivedMs = performance.now();
+  const all = placed(lanes);
+  while (rows.children.length < all.length) rows.append(emptyRow());
+  while (rows.children.length > all.length) rows.lastChild.remove();
+  all.forEach((lane, index) => drawRow(rows.children[index], lane));
+}
+
+function emptyRow() {
+  const row = h("li");
+  row.parts = { title: h("span.lane-title"), head: h("span.head"), queue: h("span.queue"), more: h("span.more"), end: h("span.end") };
+  row.append(row.parts.title, h("span.track", {}, row.parts.head, row.parts.queue, row.parts.more), row.parts.end);
+  return row;
+}
+
+function drawRow(row, lane) {
+  const { title, head, queue, more, end } = row.parts;
+  row.lane = lane;
+  row.classList.toggle("free", !lane);
+  row.classList.toggle("own", Boolean(lane && world.chats.has(lane.chat_id)));
+  setText(title, lane ? lane.title || String(lane.chat_id) : "");
+  const state = !lane ? "" : lane.running ? "running" : lane.delayed ? "delayed" : "";
+  head.dataset.state = state;
+  drawHead(row);
+  queue.style.setProperty("--n", lane ? Math.min(lane.waiting, 400) : 0);
+  setText(more, lane?.waiting ? count(lane.waiting) : "");
+  renew(end, lane?.buried ?? 0, () => (lane?.buried ? [icon("buried"), String(lane.buried)] : []));
+  row.setAttribute("aria-label", lane ? spoken(lane) : "free");
+}
+
+function drawHead(row) {
+  const { lane, parts } = row;
+  if (lane?.running) {
+    const { worker, since_s: since, attempt } = lane.running;
+    const seconds = since + (performance.now() - arrivedMs) / 1000;
+    setText(parts.head, `${shortName(worker)} ${seconds.toFixed(1)} s${attempt > 1 ? ` · try ${attempt}` : ""}`);
+  } else {
+    setText(parts.head, lane?.delayed ? "again soon" : "");
+  }
+}
+
+function spoken({ title, running, waiting, delayed, buried }) {
+  const now = running ? `update ${running.update_id} runs on ${running.worker}` : delayed ? "first one is tried again soon" : "nothing runs";
+  return `${title}: ${now}, ${waiting} waiting, ${buried} buried`;
+}
+
+on("lanes", () => {
+  chart.add(world.lanes);
+  beforePaint("lanes", draw);
+});
+whileSeen(200, () => [...rows.children].filter((row) => row.lane?.running).forEach(drawHead));

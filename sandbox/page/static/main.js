@@ -1,0 +1,51 @@
+// The page: a Telegram for one bot on one machine. Puts the parts together; each of them says what it promises.
+
+import { api } from "./api.js";
+import { columnOf, open } from "./columns.js";
+import { connect } from "./connection.js";
+import { byId, setText } from "./dom.js";
+import { linkChanged } from "./problems.js";
+import { show } from "./side.js";
+import { handle, on, tell, world } from "./world.js";
+import "./lanes.js";
+import "./newchat.js";
+import "./notices.js";
+import "./update.js";
+
+async function asking(what) {
+  try {
+    return await what();
+  } catch (error) {
+    tell("refused", error);
+    return null;
+  }
+}
+
+function composerOf(chat) {
+  show("chats");
+  open(chat.info.id);
+  return columnOf(chat.info.id).composer;
+}
+
+on("snapshot", () => {
+  const { first_name: name, username, path } = world.bot;
+  byId("bot").replaceChildren(name, document.createElement("code"));
+  setText(byId("bot").lastChild, path);
+  byId("bot").title = `@${username}`;
+  document.title = `${name} · chatlanes sandbox`;
+});
+on("reply", (chat, message) => composerOf(chat).reply(message));
+on("edit", (chat, message) => composerOf(chat).edit(message));
+on("command", (chatId, text) => columnOf(chatId)?.composer.post(text));
+on("press", (chat, message, data) => {
+  const { writerId } = columnOf(chat.info.id).composer;
+  asking(() => api.press(chat.info.id, writerId, message.message_id, data));
+});
+on("clear", (chat) => asking(() => api.clear(chat.info.id)));
+
+connect(handle, (isUp) => {
+  const link = byId("link");
+  link.dataset.state = isUp ? "up" : "lost";
+  setText(link, isUp ? "Connected" : "Connecting …");
+  linkChanged(isUp);
+});

@@ -1,0 +1,51 @@
+// Words for a moment: what callbacks answer, what the server refused, and for who listens what the bot said.
+
+import { byId, h } from "./dom.js";
+import { beforePaint } from "./frames.js";
+import { on, world } from "./world.js";
+
+const TOAST_MS = 4500;
+const MOST_TOASTS = 3;
+
+const toasts = byId("toasts");
+const dialog = byId("alert");
+const alerts = [];
+let heard = 0;
+let lastWords = "";
+
+function toast(text, kind = "") {
+  const node = h("p.toast", { dataset: { kind } }, text);
+  toasts.append(node);
+  if (toasts.children.length > MOST_TOASTS) toasts.firstChild.remove();
+  setTimeout(() => node.remove(), TOAST_MS);
+}
+
+function nextAlert() {
+  if (dialog.open || !alerts.length) return;
+  byId("alert-text").textContent = alerts.shift();
+  dialog.showModal();
+}
+
+/** While a flood runs, a number says more than five hundred sentences. */
+function announce() {
+  byId("announcer").textContent = heard > 1 ? `${heard} new messages` : lastWords;
+  heard = 0;
+}
+
+dialog.addEventListener("close", nextAlert);
+on("notice", ({ text, alert, chat_id: chatId }) => {
+  if (!text) return;
+  const title = world.chats.get(chatId)?.info.title;
+  if (!alert) return toast(title ? `${title}: ${text}` : text);
+  alerts.push(text);
+  if (alerts.length > 5) alerts.shift();
+  return nextAlert();
+});
+on("refused", (error) => toast(error.message, "bad"));
+on("told", (text) => toast(text));
+on("message", (chat, message, isNew) => {
+  if (!isNew || !message.user.is_bot) return;
+  heard += 1;
+  lastWords = `${chat.info.title}, ${message.user.first_name}: ${message.text || message.kind}`;
+  beforePaint("announcer", announce);
+});

@@ -1,0 +1,141 @@
+// What became of one message: the update, its times, the calls it made, its error. Asked for anew whenever its state changes.
+
+import { api } from "./api.js";
+import { byId, h, icon } from "./dom.js";
+import { json } from "./json.js";
+import { STATES } from "./message.js";
+import { show } from "./side.js";
+import { clockWithSeconds, span } from "./times.js";
+import { on, tell, world } from "./world.js";
+
+const AGAIN_MS = 300;
+
+const panel = byId("panel-update");
+let chosen = null; // {chat, messageId, updateId, node}
+let timer = null;
+const opened = new Set(["raw"]);
+
+function select(chat, message, node) {
+  chosen?.node?.classList.remove("chosen");
+  node?.classList.add("chosen");
+  chosen = { chat, messageId: message?.message_id, updateId: message ? message.update_id : null, node };
+  show("update");
+  load();
+}
+
+/** Of a problem or a lane: an update without its message at hand. */
+function selectUpdate(updateId) {
+  for (const chat of world.chats.values()) {
+    for (const message of chat.messages.values()) if (message.update_id === updateId && !message.user.is_bot) return select(chat, message, null);
+  }
+  chosen?.node?.classList.remove("chosen");
+  chosen = { chat: null, messageId: null, updateId, node: null };
+  show("update");
+  return load();
+}
+
+async function load() {
+  clearTimeout(timer);
+  timer = null;
+  const asked = chosen;
+  if (asked.updateId === null) return draw(asked, null);
+  try {
+    const found = await api.update(asked.updateId);
+    if (asked === chosen) draw(asked, found);
+  } catch (error) {
+    if (asked === chosen) panel.replaceChildren(h("p.empty", {}, error.message));
+  }
+}
+
+function draw({ chat, messageId, updateId }, found) {
+  const message = chat?.messages.get(messageId);
+  const scrolled = panel.scrollTop;
+  panel.replaceChildren(...[
+    heading(message, updateId, found),
+    message && actions(chat, message, found),
+    found && timeline(found),
+    found?.traceback && h("section", {}, h("h3", {}, "Traceback"), h("pre.traceback", { tabIndex: 0 }, found.traceback)),
+    found && calls(found),
+    found && part("raw", "Raw update", json(found.update)),
+    message && part("message", "Message, as the page has it", json(message)),
+  ].filter(Boolean));
+  panel.scrollTop = scrolled;
+}
+
+function heading(message, updateId, found) {
+  if (!found) {
+    return h("p.empty", {}, message?.user.is_bot ? "The bot wrote this by itself, or it is not known for which update." : "No update was made of this.");
+  }
+  const { state, attempt, worker } = found;
+  const facts = [STATES[state] ?? state, attempt > 1 && `try ${attempt}`, worker && `on ${worker.replace(/@.*/, "")}`];
+  return h("header.update-head", {},
+    h("h2", {}, message?.user.is_bot ? "Answer to update " : "Update ", h("code", {}, String(updateId))),
+    h("p.state", { dataset: { state: state ?? "" } }, state && STATES[state] ? icon(state) : null, facts.filter(Boolean).join(" · ")));
+}
+
+function actions(chat, message, found) {
+  const own = !message.user.is_bot && !message.deleted;
+  const button = (symbol, label, onclick, kind = "quiet") => h(`button.${kind}`, { type: "button", onclick }, icon(symbol), label);
+  return h("div.actions", {},
+    found?.state === "buried" && button("again", "Replay", () => replay(message.update_id), "primary"),
+    button("reply", "Reply", () => tell("reply", chat, message)),
+    own && message.kind === "text" && button("edit", "Edit", () => tell("edit", chat, message)),
+    found && button("copy", "Copy JSON", () => copy(found.update)));
+}
+
+async function replay(updateId) {
+  try {
+    await api.replay(updateId);
+  } catch (error) {
+    tell("refused", error);
+  }
+  load();
+}
+
+async function copy(update) {
+  await navigator.clipboard.writeText(JSON.stringify(update, null, 2));
+  tell("told", "The update is in the clipboard.");
+}
+
+/** Telegram → lane → handler → settled, each part as wide as it was long. */
+function timeline({ times, state }) {
+  const { telegram_s: telegram, appended_s: appended, started_s: started, ended_s: ended } = times;
+  const parts = [
+    ["fetched", "Telegram → lane", telegram, appended],
+    ["waited", "waited in its lane", appended ?? telegram, started],
+    ["ran", "ran", started, ended],
+  ].map(([name, label, from, to]) => ({ name, label, seconds: from && to ? Math.max(0, to - from) : null }));
+  const bar = h("div.bar-of-times", { "aria-hidden": "true" });
+  for (const { name, seconds } of parts) {
+    if (seconds === null) continue;
+    const piece = h(`i.${name}`);
+    piece.style.flexGrow = Math.max(seconds, 0.0001);
+    bar.append(piece);
+  }
+  const rows = parts.map(({ name, label, seconds }) => [h("dt", {}, h(`i.${name}`), label), h("dd", {}, span(seconds))]);
+  return h("section.times", {}, h("h3", {}, "Times", h("span", {}, `sent ${clockWithSeconds(telegram)}${state === "running" ? ", runs now" : ""}`)), bar, h("dl", {}, rows));
+}
+
+function calls({ calls: made, times }) {
+  const since = times.started_s ?? times.telegram_s;
+  const list = made.map((call) => {
+    const failed = call.status >= 400;
+    const summary = h("summary", {}, h("code", {}, call.method), h("span", {}, `+${span(Math.max(0, call.at_s - since))}`), h(`b${failed ? ".bad" : ""}`, {}, String(call.status)));
+    return h("li", {}, h("details", {}, summary, h("h4", {}, "Parameters"), json(call.params), h("h4", {}, "Answer"), json(call.answer)));
+  });
+  return h("section", {}, h("h3", {}, "Bot API calls", h("span", {}, String(made.length))), h("ul.calls", {}, list));
+}
+
+function part(name, title, content) {
+  const node = h("details.part", { open: opened.has(name) }, h("summary", {}, title), content);
+  node.addEventListener("toggle", () => (node.open ? opened.add(name) : opened.delete(name)));
+  return h("section", {}, node);
+}
+
+panel.append(h("p.empty", {}, "Choose a message to see its update, how long it waited and ran, and the Bot API calls it made."));
+on("select", select);
+on("select-update", selectUpdate);
+on("message", (chat, message) => {
+  const concerns = chosen && (message.update_id === chosen.updateId || (chat === chosen.chat && message.message_id === chosen.messageId));
+  if (concerns && timer === null) timer = setTimeout(load, AGAIN_MS);
+});

@@ -1,0 +1,112 @@
+// What the page knows. Promises a bounded amount of it, whatever comes; draws nothing itself, but tells who does.
+
+/** Of each chat; the server sends as many in a snapshot. */
+const MOST_MESSAGES = 200;
+const MOST_PROBLEMS = 50;
+/** Telegram shows "typing" this long after the bot said so. */
+const TYPING_MS = 5000;
+
+export const world = { bot: null, chats: new Map(), lanes: null, problems: [], unseenProblems: 0 };
+
+const listeners = new Map();
+
+export function on(what, listener) {
+  listeners.set(what, [...(listeners.get(what) ?? []), listener]);
+}
+
+export function tell(what, ...details) {
+  for (const listener of listeners.get(what) ?? []) listener(...details);
+}
+
+class Chat {
+  constructor(info) {
+    this.info = info;
+    this.messages = new Map();
+    this.ids = []; // ascending
+    this.unread = 0;
+    this.typingUntil = 0;
+    this.action = null;
+  }
+
+  emptied(info) {
+    this.info = info;
+    this.messages.clear();
+    this.ids = [];
+    return this;
+  }
+
+  put(message) {
+    const id = message.message_id;
+    if (!this.messages.has(id)) {
+      let place = this.ids.length;
+      while (place > 0 && this.ids[place - 1] > id) place -= 1;
+      this.ids.splice(place, 0, id);
+      if (this.ids.length > MOST_MESSAGES) this.messages.delete(this.ids.shift());
+      if (place === 0 && this.ids[0] !== id) return;
+    }
+    this.messages.set(id, message);
+  }
+
+  /** The reply keyboard that is in force: the newest message that says something about it decides. */
+  get keyboard() {
+    for (let place = this.ids.length - 1; place >= 0; place -= 1) {
+      const { keyboard } = this.messages.get(this.ids[place]);
+      if (keyboard) return keyboard;
+    }
+    return [];
+  }
+
+  lastOwn(userId) {
+    const own = this.ids.filter((id) => this.messages.get(id).user.id === userId && !this.messages.get(id).deleted);
+    return this.messages.get(own.at(-1)) ?? null;
+  }
+}
+
+const HANDLERS = {
+  snapshot(data) {
+    world.bot = data.bot;
+    world.lanes = data.lanes;
+    world.problems = data.problems.slice(-MOST_PROBLEMS);
+    // Chats that are still there stay the same object: what is being written in them outlives a restart.
+    world.chats = new Map(data.chats.map((info) => [info.id, world.chats.get(info.id)?.emptied(info) ?? new Chat(info)]));
+    for (const message of data.messages) world.chats.get(message.chat_id)?.put(message);
+    tell("snapshot");
+    tell("lanes");
+    tell("problems");
+  },
+  chat(info) {
+    const known = world.chats.get(info.id);
+    if (known) known.info = info;
+    else world.chats.set(info.id, new Chat(info));
+    tell("chats", info.id);
+  },
+  message(message) {
+    const chat = world.chats.get(message.chat_id);
+    if (!chat) return;
+    const isNew = !chat.messages.has(message.message_id);
+    chat.put(message);
+    if (isNew && message.user.is_bot) chat.typingUntil = 0;
+    tell("message", chat, message, isNew);
+  },
+  notice(notice) {
+    tell("notice", notice);
+  },
+  action({ chat_id, action }) {
+    const chat = world.chats.get(chat_id);
+    if (!chat) return;
+    chat.action = action;
+    chat.typingUntil = Date.now() + TYPING_MS;
+    tell("action", chat);
+  },
+  lanes(lanes) {
+    world.lanes = lanes;
+    tell("lanes");
+  },
+  problem(problem) {
+    world.problems = [...world.problems, problem].slice(-MOST_PROBLEMS);
+    world.unseenProblems += 1;
+    tell("problems", problem);
+  },
+};
+
+export const handle = (kind, data) => HANDLERS[kind](data);
