@@ -30,7 +30,7 @@ function composerOf(chat) {
 on("snapshot", () => {
   const { first_name: name, username, path } = world.bot;
   byId("bot").replaceChildren(name, document.createElement("code"));
-  setText(byId("bot").lastChild, path);
+  setText(byId("bot").lastChild, path ?? "");
   byId("bot").title = `@${username}`;
   document.title = `${name} · chatlanes sandbox`;
 });
@@ -41,7 +41,12 @@ on("press", (chat, message, data) => {
   const { writerId } = columnOf(chat.info.id).composer;
   asking(() => api.press(chat.info.id, writerId, message.message_id, data));
 });
-on("clear", (chat) => asking(() => api.clear(chat.info.id)));
+on("clear", async (chat) => {
+  if (await asking(() => api.clear(chat.info.id))) {
+    chat.emptied(chat.info);
+    columnOf(chat.info.id)?.shown();
+  }
+});
 
 connect(handle, (isUp) => {
   const link = byId("link");

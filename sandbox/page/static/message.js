@@ -19,6 +19,7 @@ export class MessageView {
     this.chat = chat;
     this.message = message;
     const own = !message.user.is_bot;
+    const side = message.kind === "service" ? "service" : own ? "out" : "in";
     const follows = before && before.user.id === message.user.id && message.date_s - before.date_s < 300;
     this.body = h("div.body");
     this.meta = h("button.meta", { type: "button", onclick: (event) => this.select(event) });
@@ -27,7 +28,7 @@ export class MessageView {
     this.reactions = h("div.reactions");
     this.acts = own ? this.actions() : h("div.acts", {}, this.act("reply", "Reply", "reply"));
     this.bubble = h("div.bubble", { onclick: (event) => this.clicked(event) }, this.body, this.meta);
-    this.node = h(`article.msg.${own ? "out" : "in"}${follows ? ".follows" : ""}`, { dataset: { id: message.message_id } });
+    this.node = h(`article.msg.${side}${follows ? ".follows" : ""}`, { dataset: { id: message.message_id } });
     if (!before || day(before.date_s) !== day(message.date_s)) this.node.dataset.day = day(message.date_s);
     this.node.append(h("div.line", {}, this.bubble, this.acts), this.fault, this.buttons, this.reactions);
     this.update(message);
@@ -45,7 +46,7 @@ export class MessageView {
     this.meta.title = tooltip(message);
     this.fault.hidden = !message.error || state === "done";
     setText(this.fault, message.error ?? "");
-    renew(this.buttons, JSON.stringify(deleted ? null : buttons), () => inline(this.chat, message));
+    renew(this.buttons, JSON.stringify(deleted ? null : [buttons, pressed(message)]), () => inline(this.chat, message));
     renew(this.reactions, JSON.stringify(reactions ?? []), () =>
       (reactions ?? []).map((one) => h("span", { role: "img", "aria-label": `Reaction ${one}` }, one)),
     );
@@ -129,10 +130,18 @@ function inline(chat, message) {
   return message.buttons.map((row) => h("div", {}, row.map((button) => inlineButton(chat, message, button))));
 }
 
+/** What becomes of the last press of each button: data -> state, while it is not done. */
+function pressed(message) {
+  const states = Object.fromEntries((message.presses ?? []).map((press) => [press.data, press.state]));
+  return Object.fromEntries(Object.entries(states).filter(([, state]) => state && state !== "done"));
+}
+
 function inlineButton(chat, message, { text, data, url }) {
   const href = url ? safeAddress(url) : null;
   if (href) return h("a.key", { href, target: "_blank", rel: "noopener noreferrer" }, text);
   const usable = data !== null && data !== undefined;
+  const state = usable ? pressed(message)[data] : null;
   const onclick = () => tell("press", chat, message, data);
-  return h("button.key", { type: "button", disabled: !usable, onclick }, text);
+  const mark = state && h(`span.mark.${state}`, { role: "img", "aria-label": STATES[state] }, icon(state));
+  return h("button.key", { type: "button", disabled: !usable, onclick }, h("span", {}, text), mark);
 }

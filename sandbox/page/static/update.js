@@ -79,7 +79,7 @@ function actions(chat, message, found) {
   return h("div.actions", {},
     found?.state === "buried" && button("again", "Replay", () => replay(message.update_id), "primary"),
     button("reply", "Reply", () => tell("reply", chat, message)),
-    own && message.kind === "text" && button("edit", "Edit", () => tell("edit", chat, message)),
+    own && message.text && button("edit", "Edit", () => tell("edit", chat, message)),
     found && button("copy", "Copy JSON", () => copy(found.update)));
 }
 
