@@ -1,34 +1,22 @@
-"""Bots whose first attempt fails behind its calls, and one that asks its exception handler first."""
+"""Bots whose first attempt fails behind its calls; an update `slow` takes longer than it may in its first attempt.
+
+Promises that a worker imports only the framework of the bot that it is asked for.
+"""
 
 from __future__ import annotations
 
 import io
-import os
-
-import telegram
-from aiogram import Dispatcher
-from aiogram.types import BufferedInputFile, InputMediaDocument
-from telebot import TeleBot
-from telebot.async_telebot import AsyncTeleBot, ExceptionHandler
-from telebot.types import InputFile
-from telebot.types import InputMediaDocument as TelebotDocument
-from telegram.ext import Application, MessageHandler, filters
 
 from tasks.bot import current
+from tests.adapters.script import TOKEN
 
-TOKEN = os.environ.get("BOT_TOKEN", "1:none")
 NOTES = (b"one", b"two")
 
 
-class Asked(ExceptionHandler):
-    async def handle(self, exception):
-        return "harmless" in str(exception)
-
-
-dp = Dispatcher()
-sync_bot = TeleBot(TOKEN)
-async_bot = AsyncTeleBot(TOKEN, exception_handler=Asked())
-application = Application.builder().token(TOKEN).build()
+def __getattr__(name):
+    if name not in MADE:
+        raise AttributeError(name)
+    return MADE[name]()
 
 
 def fail_at_first():
@@ -36,37 +24,77 @@ def fail_at_first():
         raise RuntimeError("attempt 1")
 
 
-@dp.message()
-async def album_of_aiogram(message):
-    await message.answer_document(BufferedInputFile(NOTES[0], "1.txt"))
-    await message.answer_media_group([InputMediaDocument(media=BufferedInputFile(each, "n.txt")) for each in NOTES])
-    fail_at_first()
+def _telebot():
+    from telebot import TeleBot
+    from telebot.types import InputFile, InputMediaDocument
+
+    bot = TeleBot(TOKEN)
+
+    @bot.message_handler()
+    def album(message):
+        bot.send_document(message.chat.id, InputFile(io.BytesIO(NOTES[0]), "notes.txt"), caption="a file")
+        bot.send_media_group(message.chat.id, [InputMediaDocument(InputFile(io.BytesIO(each))) for each in NOTES])
+        fail_at_first()
+
+    return bot
 
 
-@sync_bot.message_handler()
-def album_of_telebot(message):
-    sync_bot.send_document(message.chat.id, InputFile(io.BytesIO(NOTES[0])))
-    sync_bot.send_media_group(message.chat.id, [TelebotDocument(InputFile(io.BytesIO(each))) for each in NOTES])
-    fail_at_first()
+def _async_telebot():
+    from telebot.async_telebot import AsyncTeleBot, ExceptionHandler
+    from telebot.types import InputFile, InputMediaDocument
+
+    class Asked(ExceptionHandler):
+        async def handle(self, exception):
+            return "harmless" in str(exception)
+
+    bot = AsyncTeleBot(TOKEN, exception_handler=Asked())
+
+    @bot.message_handler(func=lambda message: message.text == "albums")
+    async def album(message):
+        await bot.send_document(message.chat.id, ("notes.txt", NOTES[0]), caption="a file")
+        await bot.send_media_group(message.chat.id, [InputMediaDocument(InputFile(io.BytesIO(each))) for each in NOTES])
+        fail_at_first()
+
+    @bot.message_handler()
+    async def answer(message):
+        await bot.send_message(message.chat.id, message.text)
+        raise RuntimeError(message.text)
+
+    return bot
 
 
-async def album_of_ptb(update, context):
-    await update.message.reply_document(NOTES[0], filename="1.txt")
-    await update.message.reply_media_group([telegram.InputMediaDocument(each, filename="n.txt") for each in NOTES])
-    fail_at_first()
+def _aiogram():
+    from aiogram import Dispatcher
+    from aiogram.types import BufferedInputFile, InputMediaDocument
+
+    async def album(message):
+        await message.answer_document(BufferedInputFile(NOTES[0], "notes.txt"), caption="a file")
+        await message.answer_media_group([InputMediaDocument(media=BufferedInputFile(each, "n.txt")) for each in NOTES])
+        fail_at_first()
+
+    dispatcher = Dispatcher()
+    dispatcher.message.register(album)
+    return dispatcher
 
 
-@async_bot.message_handler()
-async def asked(message):
-    await async_bot.send_message(message.chat.id, message.text)
-    raise RuntimeError(message.text)
+def _ptb():
+    from telegram import InputMediaDocument
+    from telegram.ext import Application, MessageHandler, filters
+
+    async def album(update, context):
+        await update.message.reply_document(io.BytesIO(NOTES[0]), filename="notes.txt", caption="a file")
+        await update.message.reply_media_group([InputMediaDocument(each, filename="n.txt") for each in NOTES])
+        fail_at_first()
+
+    async def count(update, context):
+        seen = context.chat_data.setdefault("seen", {})
+        seen[update.effective_user.id] = seen.get(update.effective_user.id, 0) + 1
+        await update.message.reply_text(f"#{seen[update.effective_user.id]}")
+
+    application = Application.builder().token(TOKEN).build()
+    application.add_handler(MessageHandler(filters.Regex("^count"), count))
+    application.add_handler(MessageHandler(filters.TEXT, album))
+    return application
 
 
-async def count_of_ptb(update, context):
-    seen = context.chat_data.setdefault("seen", {})
-    seen[update.effective_user.id] = seen.get(update.effective_user.id, 0) + 1
-    await update.message.reply_text(f"#{seen[update.effective_user.id]}")
-
-
-application.add_handler(MessageHandler(filters.Regex("^count"), count_of_ptb))
-application.add_handler(MessageHandler(filters.TEXT, album_of_ptb))
+MADE = {"telebot": _telebot, "async_telebot": _async_telebot, "aiogram": _aiogram, "ptb": _ptb}

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from tests.adapters.test_frameworks import ASYNC_TELEBOT
+from tests.adapters.test_matrix import BOTS
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, message
 
-BOTS = "tests.adapters.failing_bots:"
+FAILING = "tests.adapters.failing_bots:"
 
 
-@pytest.mark.parametrize("bot", ["sync_bot", "dp", "application"])
+@pytest.mark.parametrize("bot", ["telebot", "async_telebot", "aiogram", "ptb"])
 def test_uploads_are_not_repeated(make_pipeline: MakePipeline, bot: str) -> None:
     """Though frameworks name the parts of the form anew in each attempt."""
-    pipeline = make_pipeline(BOT=BOTS + bot, RETRY_BACKOFF=0.01)
+    pipeline = make_pipeline(BOT=FAILING + bot, RETRY_BACKOFF=0.01)
     pipeline.push(message(0, 7, do="albums"))
     pipeline.poller()
     worker = pipeline.worker("threads", 2)
     pipeline.drained()
-    assert [call["method"] for call in pipeline.simulator.calls() if call["params"].get("chat_id")] == [
-        "sendDocument",
-        "sendMediaGroup",
-    ], worker.log
+    document, album = (call for call in pipeline.simulator.calls() if call["params"].get("chat_id"))
+    assert (document["method"], document["params"]["caption"]) == ("sendDocument", "a file"), worker.log
+    assert "notes.txt" in str(document)
+    assert album["method"] == "sendMediaGroup"
     assert pipeline.problems(f"{BOT_ID}:1") == []
 
 
 def test_numbers_stay_keys_of_what_is_kept(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(BOT=BOTS + "application")
+    pipeline = make_pipeline(BOT=FAILING + "ptb")
     pipeline.push(*(message(0, 7, do="count") for _ in range(3)))
     pipeline.poller()
     pipeline.worker("threads", 2)
@@ -36,7 +36,7 @@ def test_numbers_stay_keys_of_what_is_kept(make_pipeline: MakePipeline) -> None:
 
 
 def test_an_async_exception_handler_is_asked_and_heeded(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(BOT=BOTS + "async_bot", MAX_ATTEMPTS=1)
+    pipeline = make_pipeline(BOT=FAILING + "async_telebot", MAX_ATTEMPTS=1)
     failing, _ = pipeline.push(message(0, 7, do="bad"), message(0, 8, do="harmless"))
     pipeline.poller()
     pipeline.worker("threads", 2)
@@ -44,14 +44,11 @@ def test_an_async_exception_handler_is_asked_and_heeded(make_pipeline: MakePipel
     assert pipeline.dead() == [f"{BOT_ID}:{failing}"]
 
 
-@pytest.mark.parametrize(
-    "bot", [ASYNC_TELEBOT, "tests.adapters.aiogram_bots:dp", "tests.adapters.ptb_bots:application"]
-)
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize(("bot", "pool"), [("async-telebot", "prefork"), ("aiogram", "threads"), ("ptb", "prefork")])
 def test_a_call_under_way_at_the_time_limit_is_waited_for(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
     # Given a call whose answer takes longer than the update may
-    pipeline = make_pipeline(BOT=bot, UPDATE_TIMEOUT=1, RETRY_BACKOFF=0.01)
-    pipeline.simulator.fault(method="sendMessage", takes_effect=True, hang_s=3)
+    pipeline = make_pipeline(BOT=BOTS[bot], UPDATE_TIMEOUT=1, RETRY_BACKOFF=0.01)
+    pipeline.simulator.fault(method="sendMessage", hang_s=2)
     pipeline.push(message(1, 7))
     pipeline.poller()
     worker = pipeline.worker(pool, 2)
