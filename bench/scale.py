@@ -28,6 +28,8 @@ class Scale:
     rates_cases: int
     rates_rounds: int
     rates_s: float  # how long each round of the rates lasts
+    scaled: int
+    crowds: int
 
 
 FULL = Scale(
@@ -46,6 +48,8 @@ FULL = Scale(
     rates_cases=4,
     rates_rounds=1,
     rates_s=15.0,
+    scaled=20_000,
+    crowds=5,
 )
 
 QUICK = Scale(
@@ -64,4 +68,6 @@ QUICK = Scale(
     rates_cases=1,
     rates_rounds=1,
     rates_s=0.5,
+    scaled=600,
+    crowds=2,
 )

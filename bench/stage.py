@@ -79,6 +79,10 @@ class Child:
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def check(self) -> None:
         """Raises BenchFailedError when it has ended."""
         if (code := self._process.poll()) is not None:

@@ -33,6 +33,7 @@ CASES = {
     "dedup": 1,
     "rates": 2,
     "sessions": 2,
+    "scaling": 6,
 }
 
 

@@ -3,7 +3,20 @@
 from collections.abc import Callable
 
 from bench.figures import Result
-from bench.rows import calls, dedup, frameworks, hot_lane, intake, latency, memory, rates, sessions, throughput, webhook
+from bench.rows import (
+    calls,
+    dedup,
+    frameworks,
+    hot_lane,
+    intake,
+    latency,
+    memory,
+    rates,
+    scaling,
+    sessions,
+    throughput,
+    webhook,
+)
 from bench.stage import Stage
 
 ROWS: dict[str, Callable[[Stage], list[Result]]] = {
@@ -18,4 +31,5 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "dedup": dedup.run,
     "rates": rates.run,
     "sessions": sessions.run,
+    "scaling": scaling.run,
 }

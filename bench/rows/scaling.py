@@ -1,0 +1,137 @@
+"""Scaling: the same backlog worked off by 1, 2, 4 and 8 workers on one Redis, and by 4 on two.
+
+Beside each stands what bench/scaling predicts from the processor time that one worker and its Redis took alone.
+Does not show more than this machine has: more workers share the same processors.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+import psutil
+from redis import Redis
+
+from bench.figures import Result, Side
+from bench.lanes_app import QUEUES, READY
+from bench.pace import measure, until
+from bench.scale import CHATS
+from bench.scaling.model import Costs, rate
+from bench.sides import Lanes, worker
+from bench.stage import Child, Stage, emptied
+from bench.updates import make_updates
+from bench.usage import cpu_s, server_cpu_s
+from tasks.lanes.answers import Kind, Leased
+from tasks.lanes.store import Store
+
+POOL = ("-P", "threads", "-c", "8", "--prefetch-multiplier", "4")
+#: (workers, Redis servers); the first is what the others are predicted from.
+CROWDS = ((1, 1), (2, 1), (4, 1), (8, 1), (4, 2))
+GROUP = "updates"
+QUEUE_NAMES = [f"{GROUP}.{n}" for n in range(QUEUES)]
+#: To see what the journal of a Bot API call takes; each leaves such a result there.
+CALLS, OUTCOME, AT_ONCE = 1_000, b"x" * 300, 8
+LEASE_MS = 600_000
+
+#: What one worker is measured with. bench/scaling/__main__.py finds them in the JSON by these names.
+COSTS = {
+    "worker_s": "a worker, for an update",
+    "turn_s": "Redis, for its turns",
+    "append_s": "Redis, for its append",
+    "call_s": "Redis, for the journal of a call",
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One backlog: updates/s, and the processor time that each took."""
+
+    rate: float
+    costs: Costs
+
+
+def run(stage: Stage) -> list[Result]:
+    found: dict[tuple[int, int], list[Measured]] = {crowd: [] for crowd in CROWDS[: stage.scale.crowds]}
+    for _ in range(stage.scale.rounds):
+        for workers, servers in found:
+            found[workers, servers].append(_measure(stage, workers, servers))
+    alone = [each.costs for each in found[CROWDS[0]]]
+    lines = [_line(crowd, [each.rate for each in rounds], alone) for crowd, rounds in found.items()]
+    return lines + [
+        Result(
+            "scaling", f"processor time of {part}", "µs", Side("lanes", [getattr(each, name) * 1e6 for each in alone])
+        )
+        for name, part in COSTS.items()
+    ]
+
+
+def _line(crowd: tuple[int, int], rates: list[float], alone: list[Costs]) -> Result:
+    workers, servers = crowd
+    predicted = [rate(costs, psutil.cpu_count() or 1, workers, servers) for costs in alone]
+    case = f"{workers} worker{'s' * (workers > 1)}, {servers} Redis"
+    return Result("scaling", case, "updates/s", Side("lanes", rates), Side("predicted", predicted))
+
+
+def _measure(stage: Stage, workers: int, servers: int) -> Measured:
+    each = stage.scale.scaled // servers
+    with ExitStack() as stack:
+        urls = [stack.enter_context(stage.server(f"redis{n}")) for n in range(servers)]
+        clients = [stack.enter_context(emptied(url)) for url in urls]
+        before_s = server_cpu_s(clients)
+        for client, url in zip(clients, urls, strict=True):
+            Store(client).pause("group", GROUP)
+            Lanes().load(client, url, make_updates(each, CHATS))
+        append_s = (server_cpu_s(clients) - before_s) / (each * servers)
+        children = _workers(stage, stack, list(islice(cycle(urls), workers)))
+        return _work_off(stage, clients, children, each * servers, append_s)
+
+
+def _workers(stage: Stage, stack: ExitStack, urls: list[str]) -> list[Child]:
+    """All of them are ready when this returns."""
+    children = [
+        stack.enter_context(stage.child(f"worker-{n}", *worker(Lanes.app, url, *POOL, "-n", f"bench{n}@%h")))
+        for n, url in enumerate(urls)
+    ]
+    for child in children:
+        until(lambda child=child: child.said(READY), children, f"{child.name} is ready")  # type: ignore[misc]
+    return children
+
+
+def _work_off(stage: Stage, clients: list[Redis], children: list[Child], total: int, append_s: float) -> Measured:
+    """All workers begin at once, with the whole backlog before them."""
+    pids, side = [child.pid for child in children], Lanes()
+    servers_s, workers_s, began_s = server_cpu_s(clients), cpu_s(pids), time.monotonic()
+    for client in clients:
+        Store(client).resume("group", GROUP, QUEUE_NAMES)
+    measure(lambda: sum(side.left(client) for client in clients), total, children)
+    reached = total / (time.monotonic() - began_s)
+    costs = Costs(
+        worker_s=(cpu_s(pids) - workers_s) / total,
+        turn_s=(server_cpu_s(clients) - servers_s) / total,
+        append_s=append_s,
+        call_s=_call_s(clients[0]),
+    )
+    stage.tell(f"{len(children)} workers, {len(clients)} Redis, {total}: {reached:,.0f}/s")
+    return Measured(reached, costs)
+
+
+def _call_s(client: Redis) -> float:
+    """Of Redis, for what is written into an update's journal before and after a Bot API call."""
+    store = Store(client)
+    store.pause("group", GROUP)  # the workers are still there
+    Lanes().load(client, "", make_updates(CALLS, CHATS, first=10_000_000))
+    store.resume("group", GROUP)
+    leased = store.turn(QUEUE_NAMES, holder="bench", lease_ms=LEASE_MS, room=CALLS).leased
+    before_s = server_cpu_s([client])
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # as from workers: one fsync is for all that came meanwhile
+        list(threads.map(lambda message: _note(store, message), leased))
+    return (server_cpu_s([client]) - before_s) / len(leased)
+
+
+def _note(store: Store, message: Leased) -> None:
+    what = {"position": "1", "what": "sendMessage:0123456789abcdef"}
+    store.begin(message.id, message.fence, lease_ms=LEASE_MS, **what)
+    store.end(message.id, message.fence, **what, kind=Kind.DONE, outcome=OUTCOME)
