@@ -25,9 +25,10 @@ export class Column {
     this.earlier = h("button.earlier.quiet", { type: "button", hidden: true, onclick: () => this.showEarlier() }, "Earlier messages");
     this.list = h("div.list", {}, this.earlier);
     this.jump = h("button.jump", { type: "button", hidden: true, onclick: () => this.toEnd() }, icon("down"), h("span"));
+    this.toasts = h("div.toasts.here", { role: "status" });
     this.composer = new Composer(chat);
     this.node = h("section.column", { dataset: { chat: chat.info.id } });
-    this.node.append(this.header(), h("div.scroll", {}, this.log, this.jump), this.composer.node);
+    this.node.append(this.header(), h("div.scroll", {}, this.log, this.toasts, this.jump), this.composer.node);
     this.log.append(this.list);
     this.log.addEventListener("scroll", () => this.scrolled(), { passive: true });
     this.composer.acceptDrops(this.node);

@@ -48,6 +48,7 @@ export function renew(node, key, build) {
 export const hueOf = (id) => Math.abs(Number(id)) % 7;
 
 export function avatar(id, name) {
-  const letters = name.split(/\s+/).map((word) => [...word][0] ?? "").join("").slice(0, 2).toUpperCase();
+  const words = name.trim().split(/\s+/);
+  const letters = [words[0], words.length > 1 ? words.at(-1) : ""].map((word) => [...word][0] ?? "").join("").toUpperCase();
   return h("span.avatar", { dataset: { hue: hueOf(id) }, "aria-hidden": "true" }, letters);
 }

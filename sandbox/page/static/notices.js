@@ -1,5 +1,6 @@
 // Words for a moment: what callbacks answer, what the server refused, and for who listens what the bot said.
 
+import { columnOf } from "./columns.js";
 import { byId, h } from "./dom.js";
 import { beforePaint } from "./frames.js";
 import { on, world } from "./world.js";
@@ -13,10 +14,10 @@ const alerts = [];
 let heard = 0;
 let lastWords = "";
 
-function toast(text, kind = "") {
+function toast(text, kind = "", place = toasts) {
   const node = h("p.toast", { dataset: { kind } }, text);
-  toasts.append(node);
-  if (toasts.children.length > MOST_TOASTS) toasts.firstChild.remove();
+  place.append(node);
+  if (place.children.length > MOST_TOASTS) place.firstChild.remove();
   setTimeout(() => node.remove(), TOAST_MS);
 }
 
@@ -35,8 +36,9 @@ function announce() {
 dialog.addEventListener("close", nextAlert);
 on("notice", ({ text, alert, chat_id: chatId }) => {
   if (!text) return;
-  const title = world.chats.get(chatId)?.info.title;
-  if (!alert) return toast(title ? `${title}: ${text}` : text);
+  const column = columnOf(chatId);
+  if (!alert && column?.node.isConnected) return toast(text, "", column.toasts);
+  if (!alert) return toast(`${world.chats.get(chatId)?.info.title ?? "The bot"}: ${text}`);
   alerts.push(text);
   if (alerts.length > 5) alerts.shift();
   return nextAlert();

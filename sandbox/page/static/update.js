@@ -52,7 +52,8 @@ function draw({ chat, messageId, updateId }, found) {
   const scrolled = panel.scrollTop;
   panel.replaceChildren(...[
     heading(message, updateId, found),
-    message && actions(chat, message, found),
+    actions(chat, message, updateId, found),
+    message?.presses?.length && presses(chat, message),
     found && timeline(found),
     found?.traceback && h("section", {}, h("h3", {}, "Traceback"), h("pre.traceback", { tabIndex: 0 }, found.traceback)),
     found && calls(found),
@@ -73,14 +74,24 @@ function heading(message, updateId, found) {
     h("p.state", { dataset: { state: state ?? "" } }, state && STATES[state] ? icon(state) : null, facts.filter(Boolean).join(" · ")));
 }
 
-function actions(chat, message, found) {
-  const own = !message.user.is_bot && !message.deleted;
+function actions(chat, message, updateId, found) {
+  const isThere = message && !message.deleted;
   const button = (symbol, label, onclick, kind = "quiet") => h(`button.${kind}`, { type: "button", onclick }, icon(symbol), label);
   return h("div.actions", {},
-    found?.state === "buried" && button("again", "Replay", () => replay(message.update_id), "primary"),
-    button("reply", "Reply", () => tell("reply", chat, message)),
-    own && message.text && button("edit", "Edit", () => tell("edit", chat, message)),
+    found?.state === "buried" && button("again", "Replay", () => replay(updateId), "primary"),
+    isThere && button("reply", "Reply", () => tell("reply", chat, message)),
+    isThere && !message.user.is_bot && message.text && button("edit", "Edit", () => tell("edit", chat, message)),
     found && button("copy", "Copy JSON", () => copy(found.update)));
+}
+
+/** Each press of a button below this message is an update of its own. */
+function presses(chat, message) {
+  const nameOf = (id) => chat.info.users.find((user) => user.id === id)?.first_name ?? id;
+  const labelOf = (data) => message.buttons?.flat().find((button) => button.data === data)?.text ?? data;
+  const rows = message.presses.map(({ user_id: user, data, update_id: id, state }) =>
+    h("li", {}, state && h(`span.mark.${state}`, {}, icon(state)), h("span", {}, `${nameOf(user)} pressed ${labelOf(data)}`),
+      h("button.link", { type: "button", onclick: () => tell("select-update", id) }, `update ${id}`)));
+  return h("section", {}, h("h3", {}, "Buttons pressed"), h("ul.presses", {}, rows.reverse()));
 }
 
 async function replay(updateId) {
