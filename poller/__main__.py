@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from poller.answer import TokenRefusedError
 from poller.building import check, poller_of
-from poller.log import start_logging
 from poller.many import poll_all
 from poller.patience import GaveUpError
 from poller.replay import add_arguments, replay
@@ -20,6 +19,7 @@ from poller.webhook import command as webhook
 from settings import Settings, SettingsError, load
 from tasks.imports import ImportPathError
 from tasks.lanes.errors import ServerUnfit
+from tasks.logs.process import say, start_logging
 
 log = logging.getLogger("poller")
 
@@ -32,12 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load()
     except SettingsError as error:
-        return _give_up(str(error), 2)
+        print(error, file=sys.stderr)  # noqa: T201 - nobody knows yet what the log is to look like
+        return 2
     try:
-        tokens = [bot.token for bot in settings.served]
+        for bot in settings.served:
+            bot.token  # noqa: B018 - raises
     except SettingsError as error:
-        return _give_up(str(error), 1)
-    start_logging(*tokens, level=_level(given))
+        say(settings, str(error), logging.CRITICAL)
+        return 1
+    start_logging(settings, _level(given))
     return _run(given.run, settings, given)
 
 
@@ -66,11 +69,6 @@ def _level(given: argparse.Namespace) -> int:
     return logging.DEBUG if given.verbose else logging.ERROR if given.quiet else logging.INFO
 
 
-def _give_up(why: str, code: int) -> int:
-    print(why, file=sys.stderr)  # noqa: T201 - there is no log yet
-    return code
-
-
 def _run(command: Command, settings: Settings, given: argparse.Namespace) -> int:
     stop = Stop()
     stop.ask_on_signals()
@@ -86,7 +84,7 @@ def _run(command: Command, settings: Settings, given: argparse.Namespace) -> int
         log.info("stopped")  # before there was anything in hand
         return 0
     except Exception:
-        log.exception("the poller failed; Telegram keeps what is not confirmed")  # the log cuts the token out
+        log.exception("the poller failed; Telegram keeps what is not confirmed")
         return 1
 
 

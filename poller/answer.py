@@ -2,7 +2,7 @@
 
 Promises that any status with any body is either a result or one of these errors, and that the text of an error is
 the same each time the same thing happens, so that it can be told apart from a change.
-Does not know the token; an answer that repeats it is cut out of the log by poller.log.
+Does not know the token; an answer that repeats it is cut out of the log by tasks.logs.
 """
 
 import json

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from threading import Thread
 
 from poller.answer import TokenRefusedError
-from poller.log import thread_of
 from poller.patience import GaveUpError
 from poller.stop import Stop, Stopping
 from settings import Settings
 from tasks.imports import ImportPathError
 from tasks.lanes.errors import ServerUnfit
+from tasks.logs.ids import thread_of
 
 log = logging.getLogger("poller")
 

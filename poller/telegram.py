@@ -12,7 +12,7 @@ import orjson
 import requests
 
 from poller.answer import ConflictError, TelegramTroubleError, result_of
-from poller.log import without_token
+from tasks.logs.secrecy import without_token
 
 #: The server's own limit for one answer.
 BATCH = 100

@@ -243,6 +243,13 @@ class Settings(BaseSettings):
         "Who may send updates at all; `telegram` stands for Telegram's networks. Unset: whoever knows the secret.",
     )
 
+    log_format: Literal["text", "json"] = _text(
+        "text",
+        "text or json",
+        "How every process writes its log: `text`, or `json`, one object a line with ids as fields "
+        "(docs/logs-and-traces.md).",
+    )
+
     _blanks_are_unset = model_validator(mode="before")(checks.without_blanks)
 
     @field_validator("sentinel_master")

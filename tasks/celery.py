@@ -25,7 +25,7 @@ logger = get_task_logger(__name__)
 #: For tasks of your own that need no order.
 ORDINARY_QUEUE = "celery"
 
-app = Celery("chatlanes", set_as_current=True)
+app = Celery("chatlanes", set_as_current=True, log="tasks.logs.celery_log:WorkerLog")
 lanes.install(app)
 
 
@@ -76,8 +76,7 @@ def configuration() -> dict[str, Any]:
 def set_up_flower(**_: Any) -> None:
     """Flower has read its options by then, and opens its port afterwards."""
     if flower.starts_here():
-        settings()
-        flower.set_up()
+        flower.set_up(settings())
 
 
 def queue_names(now: Settings) -> list[str]:
@@ -92,6 +91,14 @@ def express_queues(now: Settings) -> dict[str, list[str]]:
 
 def _queue(name: str, arguments: dict[str, Any]) -> Queue:
     return Queue(name, Exchange(""), name, queue_arguments=arguments)
+
+
+@signals.celeryd_init.connect(weak=False)
+def start_log(instance: Any, **_: Any) -> None:
+    if settings().log_format == "json":
+        from tasks.logs.celery_log import say_all_in_json
+
+        say_all_in_json(instance)
 
 
 @signals.celeryd_init.connect(weak=False)

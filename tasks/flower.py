@@ -5,11 +5,15 @@ can end workers, and listens on every address. Told otherwise by --basic-auth, -
 FLOWER_UNAUTHENTICATED_API=true, which is Flower's own word for "no password at all". Its other options are left alone.
 """
 
+import logging
 import os
 import secrets
 from typing import Any
 
 import click
+
+from settings import Settings
+from tasks.logs.process import lines_of, say
 
 USER = "admin"
 #: Flower 2.2's own choice for its list of tasks (flower.options).
@@ -23,12 +27,16 @@ def starts_here() -> bool:
     return command is not None and command.info_name == "flower"
 
 
-def set_up() -> None:
+def set_up(settings: Settings) -> None:
     """After Flower has read its options, and before it opens its port."""
     from tornado.options import options
 
+    if settings.log_format == "json":
+        lines = lines_of(settings)
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(lines)
     show_arguments(options)
-    ask_for_a_password(options)
+    ask_for_a_password(options, settings)
 
 
 def show_arguments(options: Any) -> None:
@@ -37,13 +45,13 @@ def show_arguments(options: Any) -> None:
         options.tasks_columns = "uuid,args,state,received,runtime,worker"
 
 
-def ask_for_a_password(options: Any) -> None:
+def ask_for_a_password(options: Any, settings: Settings) -> None:
     if options.basic_auth or options.auth or os.environ.get(OPEN, "").lower() in ("1", "true", "yes", "on"):
         return
     password = secrets.token_urlsafe(9)
     options.basic_auth = [f"{USER}:{password}"]
-    click.echo(
+    say(
+        settings,
         f"Flower asks for user {USER} and password {password}, until it is started again. "
         f"Choose your own: FLOWER_BASIC_AUTH=name:password; none: {OPEN}=true.",
-        err=True,
     )

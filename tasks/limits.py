@@ -12,7 +12,9 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
@@ -60,15 +62,15 @@ class Run:
         if self._limit_s is None or self._means is Means.CELERY:
             yield
         elif self._means is Means.GEVENT:
-            evicting = ALARMS.on(self._limit_s + HARD_LIMIT_AFTER_S + GREENLET_GRACE_S, self._evict)
+            evicting = ALARMS.on(self._limit_s + HARD_LIMIT_AFTER_S + GREENLET_GRACE_S, _as_here(self._evict))
             try:
                 with _interrupted_after(self._limit_s):
                     yield
             finally:
                 self.is_evicted = not ALARMS.off(evicting)
         else:
-            telling = ALARMS.on(self._limit_s, self._tell)
-            evicting = ALARMS.on(self._limit_s + HARD_LIMIT_AFTER_S, self._evict)
+            telling = ALARMS.on(self._limit_s, _as_here(self._tell))
+            evicting = ALARMS.on(self._limit_s + HARD_LIMIT_AFTER_S, _as_here(self._evict))
             try:
                 yield
             finally:
@@ -79,6 +81,11 @@ class Run:
         """What the handler is doing now. Empty for a greenlet."""
         frame = sys._current_frames().get(self._thread) if self._means is Means.NOBODY else None
         return "".join(traceback.format_stack(frame)) if frame else ""
+
+
+def _as_here(function: Callable[[], None]) -> Callable[[], None]:
+    """On the thread of the alarms, with the context of the run: its logs and its traces are about this update."""
+    return partial(copy_context().run, function)
 
 
 def _interrupted_after(seconds: float) -> Any:

@@ -5,6 +5,7 @@ buried, and one whose outcome could not be told to Redis is run again. The steps
 may die between any two of them.
 """
 
+import logging
 import sys
 import traceback
 from functools import cache
@@ -30,6 +31,8 @@ from tasks.hooks import beside, tell
 from tasks.imports import BotImportError
 from tasks.lanes.endings import as_exceptions
 from tasks.limits import Run, means_here
+from tasks.logs import Ids, about
+from tasks.logs.process import say
 from tasks.outcome import problem_of
 from tasks.telling import commit, fail, put_off
 
@@ -51,11 +54,18 @@ def bots() -> Bots:
     try:
         return Bots.load(settings())
     except BotImportError as error:
-        if error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
-        sys.exit(str(error))
+        give_up(str(error), error.__cause__)
     except SettingsError as error:
-        sys.exit(f"{error}. The worker calls the Bot API with it.")
+        give_up(f"{error}. The worker calls the Bot API with it.")
+
+
+def give_up(why: str, cause: BaseException | None = None) -> NoReturn:
+    if settings().log_format == "json":
+        say(settings(), why, logging.CRITICAL, cause)
+        sys.exit(1)
+    if cause is not None:
+        traceback.print_exception(cause)
+    sys.exit(why)
 
 
 class UpdateTask(lanes.LaneTask):
@@ -67,7 +77,8 @@ class UpdateTask(lanes.LaneTask):
         served = bots().of(delivery.id)
         error = UpdateTimeoutError("the handler did not end at the hard limit; its process was killed")
         if served and take_back(served, delivery, error, problem_of(error, delivery.attempt)):
-            logger.warning("%s: %s", delivery.id, error)
+            with about(Ids(delivery.id, attempt=delivery.attempt + delivery.died)):
+                logger.warning("%s: %s", delivery.id, error)
 
 
 @app.task(name=TASK, bind=True, base=UpdateTask, max_retries=None)
@@ -90,10 +101,11 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
         fence=None if delivery is None else int(delivery.fence),
     )
     try:
-        if delivery is not None and ctx.is_stale and served.settings.stale == "skip":
-            skip(ctx, delivery)
-            return
-        attempt(self, served, ctx, delivery, parking)
+        with about(Ids(self.request.id, ctx.chat_id, ctx.attempt)):
+            if delivery is not None and ctx.is_stale and served.settings.stale == "skip":
+                skip(ctx, delivery)
+                return
+            attempt(self, served, ctx, delivery, parking)
     except SoftTimeLimitExceeded as late:
         # Celery's signal came between two steps of ours; to Celery an update that raised is done.
         raise Reject("interrupted while its outcome was being told", requeue=True) from late

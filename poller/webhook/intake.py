@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from poller.filter import Filter
-from poller.log import thread_of
 from poller.tally import Tally
 from poller.webhook.commits import Commits
 from settings import Settings
 from tasks.connection import connect_to
 from tasks.intake import Intake
 from tasks.lanes.answers import Appended
+from tasks.logs.ids import thread_of
 
 log = logging.getLogger("poller")
 

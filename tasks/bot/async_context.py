@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -52,7 +53,9 @@ class AsyncContext(Context):
         method = {"call": arguments[0] if arguments else "", "download": "getFile"}.get(name, name)
         api = self.api.reserved(method) if isinstance(self.api, Calls) else self.api
         call = partial(getattr(Context(self.update, api), name), *arguments, **params)
-        self._begun.append(begun := Begun(asyncio.get_running_loop().run_in_executor(None, call)))
+        # In the handler's own context: its logs and its traces belong to this update there, too.
+        in_context = partial(copy_context().run, call)
+        self._begun.append(begun := Begun(asyncio.get_running_loop().run_in_executor(None, in_context)))
         return begun
 
     async def ended(self) -> None:

@@ -21,7 +21,7 @@ from tasks.bot.encoding import Request, encode
 from tasks.bot.errors import Chat, NetworkError
 from tasks.bot.last_look import LookingAdapter
 from tasks.bot.repeats import is_read_only, repeated
-from tasks.bot.secrecy import keep_tokens_out_of_logs, without_token
+from tasks.logs.secrecy import keep_tokens_out_of_logs, without_token
 
 #: A machine that does not answer a connection for so long is not there. Also the longest stall while sending a file.
 CONNECT_TIMEOUT_S = 10.0

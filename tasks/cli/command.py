@@ -71,13 +71,17 @@ class Lanes:
         """Bot id -> what its group of queues is called; of the bots whose tokens are here."""
         return {bot.bot_id: self.names[bot.queue_group] for bot in self.bots() if bot.bot_token is not None}
 
-    def bots(self) -> tuple[Settings, ...]:
+    def settings(self) -> Settings | None:
         """None for an app that is not ours: lanes carry anybody's messages."""
         if self.app.main != "chatlanes":
-            return ()
+            return None
         from tasks.celery import settings
 
-        return settings().served
+        return settings()
+
+    def bots(self) -> tuple[Settings, ...]:
+        ours = self.settings()
+        return ours.served if ours else ()
 
 
 @click.group(name="lanes")

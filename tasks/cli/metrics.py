@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 
 from tasks.cli.command import Lanes, Told, command
 from tasks.lanes import keys, looking
+from tasks.logs.process import say
 
 #: As tasks/lanes/keys.py has them, with what they mean.
 COUNTERS = {
@@ -105,9 +106,18 @@ def metrics(lanes: Lanes, host: str, port: int) -> None:
     # Before the server's threads are there, so that none of them is chosen to hear of it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     server = _serve(host, port, registry)
-    click.echo(f"metrics at http://{host}:{server.server_port}/metrics")
+    tell(lanes, f"metrics at http://{host}:{server.server_port}/metrics")
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     server.shutdown()
+
+
+def tell(lanes: Lanes, sentence: str) -> None:
+    """As LOG_FORMAT wants it; an app that is not ours has no such setting."""
+    ours = lanes.settings()
+    if ours is not None and ours.log_format == "json":
+        say(ours, sentence)
+    else:
+        click.echo(sentence)
 
 
 def _serve(host: str, port: int, registry: CollectorRegistry) -> Any:

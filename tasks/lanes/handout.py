@@ -14,6 +14,7 @@ from kombu.log import get_logger
 from tasks.lanes import envelope
 from tasks.lanes.answers import Leased, Turned
 from tasks.lanes.books import tag_of
+from tasks.lanes.discreet import about
 from tasks.lanes.settler import Settler
 
 logger = get_logger(__name__)
@@ -56,7 +57,7 @@ class HandOut:
         try:
             message = unpack(leased, asked_s + self._settler.lease_s)
         except (ValueError, KeyError, TypeError) as error:
-            logger.error("lanes: buried %s, which is no message: %s", leased.id, error)
+            logger.error("lanes: buried %s, which is no message: %s", leased.id, error, extra=about(leased.id))
             self._settler.bury(tag, {"type": "NoMessage", "message": f"it cannot be unpacked: {error}"})
             return
         if self._settler.pool is None:
@@ -67,7 +68,8 @@ class HandOut:
             callback(message)
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             # Celery fell over its content: so would every other worker that is handed it.
-            logger.error("lanes: buried %s, which Celery cannot take: %s", leased.id, error, exc_info=True)
+            told = about(leased.id)
+            logger.error("lanes: buried %s, which Celery cannot take: %s", leased.id, error, exc_info=True, extra=told)
             self._settler.bury(tag, {"type": type(error).__name__, "message": f"Celery cannot take it: {error}"})
 
 

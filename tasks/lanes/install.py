@@ -17,6 +17,7 @@ from kombu import transport as kombu_transport
 
 from tasks.lanes.books import Pool
 from tasks.lanes.connect import connect_like
+from tasks.lanes.discreet import show_no_bodies
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.last_words import LastWords, let_them_end
 from tasks.lanes.prefork import keep_written_jobs, replace_the_dead_at_once
@@ -105,6 +106,7 @@ def install(app: Celery) -> Lanes:
     # Celery's table of what a worker may be asked is filled by importing.
     import_module("tasks.lanes.control")
     say_it_in_one_line()
+    show_no_bodies()
     return app.lanes
 
 

@@ -23,6 +23,7 @@ from redis.exceptions import RedisError
 from tasks.lanes import clock, envelope
 from tasks.lanes.answers import Outcome
 from tasks.lanes.delivery import Delivery, delivery_from, delivery_of
+from tasks.lanes.discreet import about
 from tasks.lanes.endings import as_exceptions
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.handoff import DONE
@@ -46,7 +47,7 @@ class LaneRequest(Request):
         # What a forking pool is given starts in a child, which cannot ask: it is claimed here and never given back.
         runs = lanes.settler.claim(tag, starts=False) if lanes.settler.forks else lanes.settler.holds(tag)
         if not runs:
-            logger.debug("lanes: %s was given back before it started", self.id)
+            logger.debug("lanes: %s was given back before it started", self.id, extra=about(self.id))
             state.task_ready(self)
         return not runs
 
@@ -63,7 +64,7 @@ class LaneRequest(Request):
             try:
                 self.task.on_hard_limit(delivery_from(told, self._message.delivery_tag, self._app.lanes))
             except Exception:
-                logger.exception("lanes: %s counts as a death", self.id)
+                logger.exception("lanes: %s counts as a death", self.id, extra=about(self.id))
         super().on_timeout(soft, timeout)
 
     def _forget_old_revoke(self, told: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from http_server import TOKEN, Answer
 
 from tasks.bot import errors, repeats
 from tasks.bot.client import BotApi, prepare
-from tasks.bot.secrecy import without_token
+from tasks.logs.secrecy import without_token
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,14 +7,16 @@ file. A text holds `#<n>`, which is answered, and orders such as `gate:a` (wait 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import signal
 import sys
 import time
 from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 from tasks.bot import Bot
 from tasks.bot.context import Context
@@ -148,7 +150,25 @@ def act_without_a_word(ctx: Context, action: str) -> None:
         ctx.typing(action)
 
 
+def log(ctx: Context, what: str) -> None:
+    """By a logger of the bot's own, also beside the handler's thread, and without one."""
+    logger = logging.getLogger("mybot")
+    logger.info("handled %s", what, extra={"amount": 5})
+    beside = Thread(target=copy_context().run, args=(logger.info, "beside %s", what))
+    beside.start()
+    beside.join()
+    print(f"printed {what}")
+
+
+def log_token(ctx: Context, _: str) -> None:
+    """As careless libraries do."""
+    url = f"https://example.org/bot{os.environ['BOT_TOKEN']}/getMe"
+    logging.getLogger("mybot").warning("at %s", url, extra={"url": url})
+
+
 ORDERS = {
+    "logs": log,
+    "leaks": log_token,
     "says": lambda ctx, text: ctx.reply(text),
     "sends": send_to,
     "acts": act,

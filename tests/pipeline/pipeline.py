@@ -73,8 +73,8 @@ class Pipeline:
 
     # -- its processes
 
-    def poller(self, **settings: object) -> Process:
-        return self._start("poller", [sys.executable, "-m", "poller"], settings)
+    def poller(self, *arguments: str, **settings: object) -> Process:
+        return self._start("poller", [sys.executable, "-m", "poller", *arguments], settings)
 
     def worker(
         self, pool: str = "threads", slots: int = 4, *arguments: str, is_awaited: bool = True, **settings: object
@@ -86,10 +86,21 @@ class Pipeline:
             worker.tells(READY)
         return worker
 
+    def receiver(self, port: int, *arguments: str, **settings: object) -> Process:
+        """Listens at /hook when this returns."""
+        ours = {"WEBHOOK_URL": "https://bot.example.org/hook", "WEBHOOK_PORT": port, **settings}
+        receiver = self._start("receiver", [sys.executable, "-m", "poller", "webhook", *arguments], ours)
+        receiver.tells("receiving on")
+        return receiver
+
     def flower(self, port: int, **settings: object) -> Process:
         """Without a password, unless `settings` say otherwise."""
         settings = settings or {"FLOWER_UNAUTHENTICATED_API": "true"}
         return self._start("flower", [*CELERY, "flower", "--address=127.0.0.1", f"--port={port}"], settings)
+
+    def command(self, *arguments: str, **settings: object) -> Process:
+        """`celery -A tasks …`"""
+        return self._start(arguments[0], [*CELERY, *arguments], settings)
 
     def _start(self, what: str, command: Sequence[str], settings: Mapping[str, object]) -> Process:
         name = f"{what}{next(self._names)}"

@@ -11,6 +11,7 @@ import asyncio
 import io
 import re
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -53,7 +54,8 @@ async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answere
 
     One who is cancelled waits for its end all the same: else the update could run again beside it, and make it twice.
     """
-    made = asyncio.get_running_loop().run_in_executor(None, partial(_answered, caller, method, params))
+    in_context = partial(copy_context().run, _answered, caller, method, params)
+    made = asyncio.get_running_loop().run_in_executor(None, in_context)
     try:
         return await asyncio.shield(made)
     except asyncio.CancelledError:

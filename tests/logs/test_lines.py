@@ -1,0 +1,113 @@
+"""A log line: the ids of its update, JSON whatever was logged, and no token, whoever writes it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tasks.bot.event_loop import event_loop
+from tasks.logs import Ids, JsonLines, Secrets, UpdateIds, about
+from tasks.logs.ids import Known, thread_of
+from tasks.logs.lines import TextLines
+from tests.poller.bot_api import TOKEN
+
+SECRET = TOKEN.partition(":")[2]
+LINES = {
+    "text": TextLines(Known(), Secrets([TOKEN]), "%(levelname)s %(name)s%(_bot)s: %(message)s"),
+    "json": JsonLines(Known(), Secrets([TOKEN])),
+}
+
+
+def record(message: object = "said", *arguments: object, **extra: Any) -> logging.LogRecord:
+    made = logging.LogRecord("mybot", logging.WARNING, __file__, 1, message, arguments, None)
+    vars(made).update(extra)
+    return made
+
+
+def fields(made: logging.LogRecord, known: Known | None = None) -> dict[str, Any]:
+    line = JsonLines(known).format(made)
+    assert "\n" not in line
+    return dict(json.loads(line))
+
+
+@pytest.mark.parametrize("lines", LINES.values(), ids=LINES)
+@pytest.mark.parametrize("text", [TOKEN, f"https://host/bot{TOKEN}/getMe", quote(TOKEN, safe="")])
+def test_a_token_is_cut_out(lines: logging.Formatter, text: str) -> None:
+    # In the arguments, in what is handed in besides, and in a traceback
+    made = record("failed (url=%s)", text, url=text)
+    try:
+        raise ValueError(text)
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    line = lines.format(made)
+    assert SECRET not in line
+    assert "<token>" in line
+    assert "Traceback" in line
+
+
+def test_a_token_that_nobody_knows_is_cut_out_of_urls() -> None:
+    assert Secrets().cut("https://host/bot12:AAbb/getMe") == "https://host/bot<token>/getMe"
+
+
+def test_inside_of_a_run_every_line_has_its_ids_in_threads_and_coroutines_too() -> None:
+    async def on_the_loop() -> tuple[dict[str, Any], dict[str, Any]]:
+        return fields(record()), await asyncio.to_thread(lambda: fields(record()))
+
+    with about(Ids("12:7", chat=-5, attempt=2)):
+        found = [fields(record()), *event_loop().run(on_the_loop())]
+        text = LINES["text"].format(record())
+    for each in found:
+        assert (each["update"], each["bot"], each["chat"], each["attempt"]) == ("12:7", 12, -5, 2)
+    assert text == "WARNING mybot: said [update=12:7 chat=-5 attempt=2]"
+    assert "update" not in fields(record())
+
+
+def test_what_celery_tells_of_a_task_has_its_ids() -> None:
+    # Of an update, of one that runs here, and of a task that is none
+    told = record("received", data={"id": "12:7", "args": "(message, chat -5, update 7)"})
+    assert fields(told).items() >= {"update": "12:7", "bot": 12, "chat": -5}.items()
+    with about(Ids("12:7", 9, 3)):
+        assert fields(record(data={"id": "12:7"})).items() >= {"chat": 9, "attempt": 3}.items()
+        assert "attempt" not in fields(record(data={"id": "12:8"}))
+    assert fields(record(data={"id": "8f3c", "args": "('secret',)"})).keys() & {"update", "task", "chat"} == {"task"}
+
+
+def test_of_many_bots_each_is_named() -> None:
+    known = Known({"shop": 12, "help": 13})
+    assert fields(record(threadName=thread_of("help")), known).items() >= {"bot": 13, "bot_name": "help"}.items()
+    with about(Ids("12:7")):
+        assert fields(record(), known).items() >= {"bot": 12, "bot_name": "shop"}.items()
+    assert LINES["text"].format(record(threadName=thread_of("help"))) == "WARNING mybot [help]: said"
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+    __repr__ = __str__
+
+
+def test_whatever_is_logged_is_one_line_of_json() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    odd = record(
+        "two\nlines %d", "no number", half="\ud800", circle=circle, odd=Unspeakable(), update="taken", amount=5
+    )
+    with about(Ids("12:7")):
+        found = fields(record("two\nlines %d", "no number", **odd))
+    assert found["message"].startswith("two\nlines %d (TypeError")
+    assert (found["amount"], found["update"]) == (5, "12:7")
+    assert "LookupError" in found["odd"]
+    assert found["time"].endswith("Z")
+
+
+def test_a_handler_of_ones_own_may_ask_for_the_ids() -> None:
+    with about(Ids("12:7", 9)):
+        UpdateIds().filter(made := record())
+    assert logging.Formatter("%(update)s %(chat)s %(attempt)s %(message)s").format(made) == "12:7 9 - said"
