@@ -96,9 +96,7 @@ class Unspeakable:
 def test_whatever_is_logged_is_one_line_of_json() -> None:
     circle: list[Any] = []
     circle.append(circle)
-    odd = record(
-        "two\nlines %d", "no number", half="\ud800", circle=circle, odd=Unspeakable(), update="taken", amount=5
-    )
+    odd = {"half": "\ud800", "circle": circle, "odd": Unspeakable(), "update": "taken", "amount": 5}
     with about(Ids("12:7")):
         found = fields(record("two\nlines %d", "no number", **odd))
     assert found["message"].startswith("two\nlines %d (TypeError")
