@@ -24,6 +24,7 @@ GROUPS = {
     "lease_seconds": "Running updates",
     "uncertain_call": "Calls",
     "webhook_url": "The webhook receiver",
+    "log_format": "Logs",
 }
 
 #: What most deployments look at.
