@@ -1,0 +1,35 @@
+"""The no-op task in arq. Runs in an environment of its own; `fill` sends the updates on stdin."""
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+from arq import create_pool
+from arq.connections import RedisSettings
+
+REDIS = RedisSettings.from_dsn(os.environ["BENCH_REDIS"])
+
+
+async def noop(ctx: dict[str, Any], update: dict[str, Any]) -> None:
+    """What is left is the cost of getting it here."""
+
+
+class WorkerSettings:
+    functions = (noop,)
+    redis_settings = REDIS
+    keep_result = 0
+    max_jobs = int(os.environ.get("BENCH_JOBS", "10"))
+    poll_delay = float(os.environ.get("BENCH_POLL_S", "0.5"))
+
+
+async def _fill() -> None:
+    pool = await create_pool(REDIS)
+    for line in sys.stdin:
+        await pool.enqueue_job("noop", json.loads(line))
+    await pool.aclose()
+
+
+def fill() -> None:
+    asyncio.run(_fill())

@@ -1,0 +1,32 @@
+"""The no-op task in taskiq. Runs in an environment of its own; `fill` sends the updates on stdin.
+
+With BENCH_STREAM the broker that acknowledges (a stream), else the one that forgets what it hands out (a list).
+"""
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+from taskiq.serializers import ORJSONSerializer
+from taskiq_redis import ListQueueBroker, RedisStreamBroker
+
+Broker = RedisStreamBroker if os.environ.get("BENCH_STREAM") else ListQueueBroker
+broker = Broker(os.environ["BENCH_REDIS"], queue_name="noop").with_serializer(ORJSONSerializer())
+
+
+@broker.task(task_name="noop")
+async def noop(update: dict[str, Any]) -> None:
+    """What is left is the cost of getting it here."""
+
+
+async def _fill() -> None:
+    await broker.startup()
+    for line in sys.stdin:
+        await noop.kiq(json.loads(line))
+    await broker.shutdown()
+
+
+def fill() -> None:
+    asyncio.run(_fill())
