@@ -14,6 +14,9 @@ class Scale:
     """Sizes are numbers of messages. `multipliers` are the prefetch multipliers that each side is tried with."""
 
     rounds: int
+    chats: int
+    fsyncs: tuple[str, ...]  # of the server, for the peers
+    trial: dict[str, int]  # for each contender, when its settings are tried
     multipliers: tuple[int, ...]
     warm_up: dict[str, int]  # for each side
     steady_s: float  # how long a measured run of a throughput row shall take
@@ -34,6 +37,9 @@ class Scale:
 
 FULL = Scale(
     rounds=5,
+    chats=CHATS,
+    fsyncs=("always",),
+    trial={"others": 2_500, "lanes": 6_000, "stock": 1_500, "rq": 700},
     multipliers=(1, 4, 16),
     warm_up={"stock": 1_500, "lanes": 4_000},
     steady_s=3.0,
@@ -54,6 +60,9 @@ FULL = Scale(
 
 QUICK = Scale(
     rounds=1,
+    chats=CHATS,
+    fsyncs=("always",),
+    trial={"others": 400, "rq": 200},
     multipliers=(4,),
     warm_up={"stock": 400, "lanes": 400},
     steady_s=0.2,

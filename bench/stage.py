@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,13 +49,18 @@ class Stage:
     @contextmanager
     def child(self, name: str, *arguments: str, **environment: str) -> Iterator[Child]:
         """`python -m <arguments>`, until the block ends."""
-        child = Child(name, [sys.executable, "-m", *arguments], self.directory, _environment(environment))
+        with self.foreign(name, [sys.executable, "-m", *arguments], **environment) as child:
+            yield child
+            child.stop()
+
+    @contextmanager
+    def foreign(self, name: str, command: Sequence[str], **environment: str) -> Iterator[Child]:
+        """Any program, killed with all its children when the block ends: how others stop is not ours to judge."""
+        child = Child(name, list(command), self.directory, _environment(environment))
         try:
             yield child
-        except BaseException:
+        finally:
             child.kill()
-            raise
-        child.stop()
 
     def tell(self, text: str) -> None:
         """Progress, for whoever waits; the table goes to stdout."""

@@ -11,6 +11,7 @@ from bench.rows import (
     intake,
     latency,
     memory,
+    peers,
     rates,
     scaling,
     sessions,
@@ -21,6 +22,7 @@ from bench.stage import Stage
 
 ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "throughput": throughput.run,
+    "peers": peers.run,
     "intake": intake.run,
     "webhook": webhook.run,
     "latency": latency.run,
