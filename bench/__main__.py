@@ -1,4 +1,4 @@
-"""python -m bench: measure, print a table, write JSON.
+"""python -m bench: measure the core rows, or with --all every row and at greater sizes; print a table, write JSON.
 
 Exit code 0 whether goals are met or missed, anything else when something that was measured did not do its work.
 """
@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import orjson
 
 from bench import machine, report
 from bench.figures import Result
-from bench.rows import ROWS
-from bench.scale import FULL, QUICK
+from bench.rows import CORE, ROWS
+from bench.scale import FULL, QUICK, WIDE, Scale
 from bench.stage import BenchFailedError, Stage
 
 DATA = Path(".data/bench")
@@ -32,7 +33,7 @@ def main() -> None:
     DATA.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix="run-", dir=DATA.resolve()) as directory:
-            _run(options, Stage(Path(directory), QUICK if options.quick else FULL))
+            _run(options, Stage(Path(directory), _scale(options)))
     except BenchFailedError as error:
         sys.exit(f"bench: {error}")
     except KeyboardInterrupt:
@@ -44,7 +45,7 @@ def _run(options: argparse.Namespace, stage: Stage) -> None:
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
     here = machine.describe(stage)
     results: list[Result] = []
-    for name in options.only or ROWS:
+    for name in options.only or (ROWS if options.all else CORE):
         stage.tell(name)
         results += ROWS[name](stage)
     took_s = round(time.monotonic() - began_s)
@@ -58,7 +59,14 @@ def _file(options: argparse.Namespace) -> Path:
     """A part of the rows must not take the place of a whole run."""
     if options.json is not None:
         return Path(options.json)
-    return DATA / ("partial.json" if options.only or options.quick else "latest.json")
+    if options.only or options.quick:
+        return DATA / "partial.json"
+    return DATA / ("all.json" if options.all else "latest.json")
+
+
+def _scale(options: argparse.Namespace) -> Scale:
+    scale = QUICK if options.quick else WIDE if options.all else FULL
+    return replace(scale, rounds=options.rounds) if options.rounds else scale
 
 
 def _write(file: Path, document: dict[str, Any]) -> None:
@@ -71,9 +79,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench", description="Lanes beside stock Celery and others, in turns."
     )
     parser.add_argument("--only", action="append", choices=ROWS, help="a row; may be given several times")
+    parser.add_argument("--all", action="store_true", help="every row, at greater sizes and with more cases")
+    parser.add_argument("--rounds", type=int, metavar="N", help="instead of five")
     parser.add_argument("--quick", action="store_true", help="a few hundred messages: to see that everything runs")
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help=f"default: {DATA}/latest.json, {DATA}/partial.json for less than all"
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help=f"default: latest.json, all.json (--all) or partial.json in {DATA}",
     )
     return parser
 

@@ -8,11 +8,9 @@ from celery import Celery
 from celery.signals import worker_ready
 from kombu import Exchange, Queue
 
+from bench import slow_chat
+from bench.scale import QUEUES, READY
 from tasks import lanes
-
-#: As many as the updates have (QUEUES).
-QUEUES = 8
-READY = "bench: ready"
 
 app = Celery("bench")
 lanes.install(app)
@@ -28,6 +26,11 @@ app.conf.update(
 @app.task(name="bench.noop")
 def noop(update: dict[str, Any]) -> None:
     """What is left is the cost of getting it here."""
+
+
+@app.task(name="bench.chat")
+def chat(update: dict[str, Any]) -> None:
+    slow_chat.handle(update)
 
 
 @worker_ready.connect

@@ -23,12 +23,17 @@ def _cells(result: Result) -> tuple[str, ...]:
     ratio = result.ratio
     return (
         f"{result.row}: {result.case}",
-        _shown(result.ours, result.unit),
-        f"{result.beside.name}: {_shown(result.beside, result.unit)}" if result.beside else "–",
+        _named(result.ours, result.unit),
+        _named(result.beside, result.unit) if result.beside else "–",
         _spread(ratio, "×") if ratio else "–",
         str(result.goal or ""),
         result.verdict,
     )
+
+
+def _named(side: Side, unit: str) -> str:
+    """The column has the name of lanes."""
+    return ("" if side.name == "lanes" else f"{side.name}: ") + _shown(side, unit)
 
 
 def _shown(side: Side, unit: str) -> str:

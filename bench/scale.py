@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 #: Updates of the throughput rows come from so many chats, and are about so long as JSON.
 CHATS = 500
 UPDATE_BYTES = 400
+#: As many as the updates have (QUEUES), but where the row is about their number.
+QUEUES = int(os.environ.get("BENCH_QUEUES", "8"))
+#: What a worker of the bench prints when it is ready.
+READY = "bench: ready"
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,8 @@ class Scale:
     multipliers: tuple[int, ...]
     warm_up: dict[str, int]  # for each side
     steady_s: float  # how long a measured run of a throughput row shall take
+    recipe: dict[str, int]  # for each side
+    crowd_s: float  # how long updates arrive in a round of the slow-chat row
     intake: dict[str, int]  # for each way in
     hooks: dict[str, int]  # requests, for each side
     ordered: int  # updates that come by webhook in disorder
@@ -43,6 +50,8 @@ FULL = Scale(
     multipliers=(1, 4, 16),
     warm_up={"stock": 1_500, "lanes": 4_000},
     steady_s=3.0,
+    recipe={"lanes": 10_000, "recipe": 2_500},
+    crowd_s=5.0,
     intake={"lanes": 15_000, "stock": 3_000, "batched": 10_000},
     hooks={"lanes": 10_000, "bare": 15_000, "stock": 2_000},
     ordered=3_000,
@@ -58,6 +67,11 @@ FULL = Scale(
     crowds=5,
 )
 
+WIDE = replace(
+    FULL,
+    fsyncs=("always", "everysec"),
+)
+
 QUICK = Scale(
     rounds=1,
     chats=CHATS,
@@ -66,6 +80,8 @@ QUICK = Scale(
     multipliers=(4,),
     warm_up={"stock": 400, "lanes": 400},
     steady_s=0.2,
+    recipe={"lanes": 600, "recipe": 300},
+    crowd_s=0.5,
     intake={"lanes": 2_000, "stock": 400, "batched": 1_000},
     hooks={"lanes": 600, "bare": 600, "stock": 300},
     ordered=300,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
 import orjson
 from redis import Redis
 
+from bench.scale import QUEUES
 from bench.updates import Update
 from tasks.lanes.commands import NewMessage
 from tasks.lanes.envelope import pack_task
@@ -52,6 +53,27 @@ class Stock:
         return int(waiting) + int(unacked)
 
 
+class Recipe(Stock):
+    """Stock Celery with each chat hashed to one of the queues that lanes have."""
+
+    name = "recipe"
+    app = "bench.recipe_app"
+
+    def load(self, client: Redis, url: str, updates: Iterable[Update]) -> None:
+        from bench.recipe_app import app, noop
+
+        with app.connection_for_write(url) as connection, app.amqp.Producer(connection) as one, one.batch(BATCH):
+            for update in updates:
+                noop.apply_async((update,), producer=one, queue=chat_queue(update))
+
+    def left(self, client: Redis) -> int:
+        with client.pipeline(transaction=False) as pipe:
+            for number in range(QUEUES):
+                pipe.llen(f"updates.{number}")
+            pipe.hlen("unacked")
+            return sum(map(int, pipe.execute()))
+
+
 class Lanes:
     """Appended as tasks.intake does it, but for the no-op task."""
 
@@ -67,14 +89,19 @@ class Lanes:
         return Store(client).pending("updates")
 
 
-def lane_message(update: Update, queues: int = 8) -> NewMessage:
+def chat_queue(update: Update) -> str:
+    return queue_of(keys_of(update), update["update_id"], QUEUES)
+
+
+def lane_message(update: Update, task: str = "bench.noop", more_lanes: Sequence[str] = ()) -> NewMessage:
+    """`more_lanes` are keys besides its chat."""
     number, keys = update["update_id"], keys_of(update)
     body = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]' % orjson.dumps(update)
     return NewMessage(
         id=f"1:{number}",
-        queue=queue_of(keys, number, queues),
-        stored=pack_task("bench.noop", f"(update {number})", body),
-        lanes=keys,
+        queue=queue_of(keys, number, QUEUES),
+        stored=pack_task(task, f"(update {number})", body),
+        lanes=[*keys, *more_lanes],
         once=("1", number),
     )
 

@@ -11,8 +11,7 @@ from celery import Celery
 from celery.signals import worker_ready
 
 from bench.bot import record
-
-READY = "bench: ready"
+from bench.scale import READY
 
 app = Celery("bench")
 app.conf.update(task_acks_late=True, task_ignore_result=True, broker_connection_retry_on_startup=True)

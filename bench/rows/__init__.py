@@ -13,8 +13,10 @@ from bench.rows import (
     memory,
     peers,
     rates,
+    recipe,
     scaling,
     sessions,
+    slow_chat,
     throughput,
     webhook,
 )
@@ -23,6 +25,8 @@ from bench.stage import Stage
 ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "throughput": throughput.run,
     "peers": peers.run,
+    "recipe": recipe.run,
+    "slow-chat": slow_chat.run,
     "intake": intake.run,
     "webhook": webhook.run,
     "latency": latency.run,
@@ -35,3 +39,6 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "sessions": sessions.run,
     "scaling": scaling.run,
 }
+
+#: Measured in under ten minutes; the others with --all, or by name.
+CORE = ("throughput", "peers", "recipe", "slow-chat", "intake", "latency", "hot-lane", "memory")

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from redis import Redis
 
 from bench.figures import Goal, Result, Side
-from bench.lanes_app import READY
 from bench.pace import measure, until
+from bench.scale import READY
 from bench.sides import Lanes, worker
 from bench.stage import Child, Stage, emptied
 from bench.updates import make_updates

@@ -16,9 +16,8 @@ import psutil
 from redis import Redis
 
 from bench.figures import Result, Side
-from bench.lanes_app import QUEUES, READY
 from bench.pace import measure, until
-from bench.scale import CHATS
+from bench.scale import CHATS, QUEUES, READY
 from bench.scaling.model import Costs, rate
 from bench.sides import Lanes, worker
 from bench.stage import Child, Stage, emptied

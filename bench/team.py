@@ -1,0 +1,82 @@
+"""Workers that stay for all rounds of a row: started once, frozen while the other side is measured.
+
+Promises that a frozen side takes no time of the machine from the other, and that a round begins with all workers ready
+and the whole backlog before them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+
+import psutil
+from redis import Redis
+
+from bench.pace import measure, until
+from bench.scale import READY
+from bench.sides import BacklogSide, worker
+from bench.stage import Child, Stage, emptied
+from bench.updates import make_updates
+
+
+@dataclass
+class Team:
+    """`first` gives numbers to the updates of each round: lanes know an update again that they have seen."""
+
+    stage: Stage
+    side: BacklogSide
+    url: str
+    client: Redis
+    children: list[Child]
+    first: count[int]
+
+    def measure(self, size: int, chats: int) -> float:
+        """Tasks per second of a backlog that is there when the workers begin."""
+        self.side.load(self.client, self.url, make_updates(size, chats, first=next(self.first)))
+        with self.at_work():
+            rate = measure(lambda: self.side.left(self.client), size, self.children)
+        self.stage.tell(f"{self.side.name}, {len(self.children)} workers, {size}: {rate:,.0f}/s")
+        return rate
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        self.signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGSTOP)
+
+    def signal(self, number: int) -> None:
+        """To every process of every worker."""
+        for child in self.children:
+            process = psutil.Process(child.pid)
+            for each in (process, *process.children(recursive=True)):
+                os.kill(each.pid, number)
+
+
+@contextmanager
+def team(
+    stage: Stage, side: BacklogSide, workers: Sequence[Sequence[str]], environment: Mapping[str, str] | None = None
+) -> Iterator[Team]:
+    """On a server of its own, all ready and frozen. `workers` are the options of each."""
+    with stage.server(side.name) as url, emptied(url) as client, ExitStack() as stack:
+        children = [
+            stack.enter_context(
+                stage.foreign(
+                    f"{side.name}-{number}",
+                    [sys.executable, "-m", *worker(side.app, url, *options, "-n", f"bench{number}@%h")],
+                    **environment or {},
+                )
+            )
+            for number, options in enumerate(workers)
+        ]
+        for child in children:
+            until(lambda child=child: child.said(READY), children, f"{child.name} is ready")  # type: ignore[misc]
+        made = Team(stage, side, url, client, children, count(1, 10_000_000))
+        made.signal(signal.SIGSTOP)
+        yield made
