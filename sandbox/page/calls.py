@@ -15,6 +15,7 @@ import orjson
 
 from sandbox.page.book import Book, Chat, Said
 from sandbox.page.content import content_of, file_shown
+from sandbox.page.markup import marked
 from sandbox.page.people import chat_of, person, replied_to
 from sandbox.simulator.chats import Chats, Params, RefusedError, listed, refuse_what_telegram_refuses
 from sandbox.simulator.files import Files
@@ -99,8 +100,7 @@ class PageChats(Chats):
         return [self._say(chat, {**content, **group}, params) for content in shown]
 
     def _medium(self, item: dict[str, Any], params: Params) -> dict[str, Any]:
-        captioned = {"caption": item["caption"]} if item.get("caption") else {}
-        return {**file_shown(str(item.get("type")), item.get("media"), params, self._files), **captioned}
+        return {**file_shown(str(item.get("type")), item.get("media"), params, self._files), **marked(item, "caption")}
 
     def _copy(self, chat: Chat, params: Params) -> dict[str, int]:  # type: ignore[override]
         message_id = self._again(chat, params, whole(params, "message_id", 0), is_forward=False)["message_id"]
@@ -124,7 +124,7 @@ class PageChats(Chats):
             origin = {"type": "user", "sender_user": source.raw["from"], "date": source.raw["date"]}
             content["forward_origin"] = origin
         elif "caption" in params:
-            content["caption"] = params["caption"]
+            content = {**_without(content, "caption", "caption_entities"), **marked(params, "caption")}
         return self._say(chat, content, params)
 
     # ── what becomes of messages ──
@@ -153,8 +153,7 @@ class PageChats(Chats):
             case "editMessageText":
                 return {**_without(raw, "entities"), **content_of("sendMessage", params, self._files)}
             case "editMessageCaption":
-                captioned = {"caption": params["caption"]} if params.get("caption") else {}
-                return {**_without(raw, "caption", "caption_entities"), **captioned}
+                return {**_without(raw, "caption", "caption_entities"), **marked(params, "caption")}
             case "editMessageMedia":
                 head = ("message_id", "from", "chat", "date", "edit_date", "reply_to_message", "reply_markup")
                 kept = {name: value for name, value in raw.items() if name in head}

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from sandbox.page.markup import marked
 from sandbox.page.people import photo_size
 from sandbox.simulator.chats import Params, RefusedError, listed
 from sandbox.simulator.files import Files
@@ -42,10 +43,10 @@ _FIELDS: dict[str, dict[str, Any]] = {
 def content_of(method: str, params: Params, files: Files) -> dict[str, Any]:
     """The fields of the message that tell what it holds. Raises RefusedError."""
     if method == "sendMessage":
-        return {"text": str(params["text"])}
+        return marked(params, "text")
     if method in FILE_METHODS:
         kind = FILE_METHODS[method]
-        return {**file_shown(kind, params.get(kind), params, files), **_given(params, "caption")}
+        return {**file_shown(kind, params.get(kind), params, files), **marked(params, "caption")}
     made = _OTHERS.get(method)
     if made:
         return made(params)
