@@ -27,7 +27,7 @@ _KINDS = {
     "tg-emoji": "",
 }
 _TOKEN = re.compile(r"<(?P<end>/?)(?P<tag>[A-Za-z0-9-]*)(?P<rest>[^<>]*)>?|(?P<named>&(?:lt|gt|amp|quot|#\w+);)")
-_ATTRIBUTE = re.compile(r"([\w-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|(\S+))")
+_ATTRIBUTE = re.compile(r"([\w-]+)(?:\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|(\S+)))?")
 
 
 @dataclass
