@@ -39,16 +39,26 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """A message handed out. `waited_s`: since it was appended, or replayed; `replayed_s`: None when it never was."""
+    """A message handed out. `waited_s`: since it was appended, or replayed; `replayed_s`: None when it never was.
+
+    `alive_s`: since the last sign of life of a worker that died with it since the last hand-out; None: none did.
+    """
 
     id: str
     fence: str
     queue: str
     died: int
     failed: int
+    is_parked: bool  # it was put off before, without a failure
     waited_s: float
     replayed_s: float | None
+    alive_s: float | None
     stored: bytes
+
+    @property
+    def is_first(self) -> bool:
+        """As far as is known it has never run."""
+        return not (self.failed or self.died or self.is_parked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +131,19 @@ def turn_answer(answer: list[Any]) -> Turned:
             queue=flat[i + 2].decode(),
             died=flat[i + 3],
             failed=flat[i + 4],
-            waited_s=flat[i + 5] / 1000,
-            replayed_s=flat[i + 6] / 1000 if flat[i + 6] >= 0 else None,
-            stored=flat[i + 7],
+            is_parked=bool(flat[i + 5]),
+            waited_s=flat[i + 6] / 1000,
+            replayed_s=_seconds(flat[i + 7]),
+            alive_s=_seconds(flat[i + 8]),
+            stored=flat[i + 9],
         )
-        for i in range(0, len(flat), 8)
+        for i in range(0, len(flat), 10)
     ]
     return Turned(texts(lost), bool(more), bool(suspects), leased)
+
+
+def _seconds(ms: int) -> float | None:
+    return ms / 1000 if ms >= 0 else None
 
 
 def begin_answer(answer: list[bytes]) -> Begun:

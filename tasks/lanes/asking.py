@@ -53,6 +53,7 @@ class Asking(Line):
             settles=settler.plan_turn(),
             max_deaths=settler.max_deaths,
             first=first,
+            times=settler.plan_times(),
         )
         self.asked_s = clock.now_s()
         try:

@@ -39,12 +39,18 @@ class Held:
     deadline_s: float
     taken_s: float
     claimed_s: float | None = None  # given to the pool for good: from then on it may have started
-    is_started: bool = False
+    started_s: float | None = None
+    appended_s: float | None = None  # None: it does not run for the first time
+    alive_s: float | None = None  # the last sign of life of a worker that died with it; None: none did
     is_lost: bool = False  # somebody else may have it; its slot is taken until the handler ends
 
     @property
     def tag(self) -> str:
         return tag_of(self.id, self.fence)
+
+    @property
+    def is_started(self) -> bool:
+        return self.started_s is not None
 
     @property
     def is_suspect(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +99,7 @@ def turn_command(
     settles: Sequence[tuple[str, str]],
     max_deaths: int,
     first: int = 0,
+    times: Mapping[str, int] | None = None,
 ) -> list[Argument]:
     """The turn as a command, for whoever reads the answer later. It looks at 64 ids more than there is room for.
 
@@ -114,6 +115,7 @@ def turn_command(
         max_deaths=max_deaths,
         holding=holding,
         first=first,
+        times="".join(f"{field}\t{by}\n" for field, by in (times or {}).items()),
         settles=len(settles),
     )
 

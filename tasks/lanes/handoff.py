@@ -9,11 +9,22 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from typing import NamedTuple
+
+from tasks.lanes import clock
 
 #: A write up to this size is atomic, so that reports of several processes never mix (pipe(7)).
 _ATOMIC = 512
 _WANTED_SIZE = 1 << 20
 STARTED, DONE, GONE, DELAYED = "*", "+", "-", "~"
+
+
+class Report(NamedTuple):
+    """`at_s` (clock.now_s) is when it was made."""
+
+    what: str
+    tag: str
+    at_s: float
 
 
 class Handoff:
@@ -32,19 +43,19 @@ class Handoff:
         """Say that a delivery has STARTED, is DONE (settle it), or is to be forgotten: it was put off (DELAYED), or
         committed or buried (GONE).
         """
-        self._write(f"{what}{tag}\n".encode())
+        self._write(f"{what}{tag} {clock.now_s():.6f}\n".encode())
 
     def wake(self) -> None:
         """Make the reading end readable, so that a loop that polls it goes round once more."""
         self._write(b"\n")
 
-    def read(self) -> list[tuple[str, str]]:
-        """All that was reported since the last time: (what, tag). Only one thread at a time may read."""
-        reports = []
+    def read(self) -> list[Report]:
+        """All that was reported since the last time. Only one thread at a time may read."""
+        reports: list[Report] = []
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self.reader, _WANTED_SIZE):
                 *lines, self._rest = (self._rest + chunk).split(b"\n")
-                reports += [(line[:1].decode(), line[1:].decode()) for line in lines if line]
+                reports += [_report(line.decode()) for line in lines if line]
         return reports
 
     def close(self) -> None:
@@ -55,3 +66,8 @@ class Handoff:
         if len(line) <= _ATOMIC:
             with contextlib.suppress(OSError):  # full, or closed by a worker that has just stopped
                 os.write(self._writer, line)
+
+
+def _report(line: str) -> Report:
+    tag, _, at_s = line[1:].rpartition(" ")
+    return Report(line[:1], tag, float(at_s))

@@ -5,7 +5,7 @@ them live in one database: several apps that share it share the lanes, so each p
 keys and message ids. Redis Cluster is not supported: a script touches keys it is not told beforehand.
 """
 
-#: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked
+#: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked, alive
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"
@@ -41,6 +41,9 @@ COUNTS = "lanes:counts"
 SETTLED = "lanes:settled"
 #: hash: `times` or `ms`, a kind of parking (may be empty) and a group of queues, by blanks -> how many, for how long
 PARKED = "lanes:parked"
+#: hash: `wait`, `run` or `recovery`, an upper bound, s, and a group of queues, by blanks -> how many took that long and
+#: more than the next lower bound; `sum` instead of a bound -> all of them together, µs (times.py)
+TIMES = "lanes:times"
 #: hash: lane:<key>, queue:<name> or group:<name>, that nothing is handed out of -> since when, ms
 PAUSED = "lanes:paused"
 #: string: when the last sweep ran, ms

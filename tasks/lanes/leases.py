@@ -99,6 +99,8 @@ class LeaseKeeper:
             self._next_sweep_s = min(self._next_sweep_s, self._swept_s + _SWEEP_AT_MOST_EVERY_S)
         if now_s >= self._next_sweep_s:
             self._swept_s, self._next_sweep_s = now_s, now_s + SWEEP_EVERY_S
+            if self._settler.ledger.has_times():  # no turn took them along
+                self._attempt(self._tell)
             self._attempt(self._sweep)
         if now_s >= self._next_repair_s:
             self._next_repair_s = now_s + REPAIR_EVERY_S
@@ -130,13 +132,14 @@ class LeaseKeeper:
             raise
 
     def _send(self, untold: Untold) -> None:
-        if untold.settles:
+        if untold.settles or untold.times:
             self._store.turn(
                 [],
                 holder=self._settler.holder,
                 lease_ms=self._settler.lease_ms,
                 room=0,
                 settles=list(untold.settles),
+                times=untold.times,
             )
         for died in (False, True):
             leases = [(message_id, fence) for message_id, fence, has_died in untold.releases if has_died is died]

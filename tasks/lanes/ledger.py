@@ -12,6 +12,7 @@ from tasks.lanes import clock, native
 from tasks.lanes.answers import Leased
 from tasks.lanes.books import Books, Held, Lease, tag_of
 from tasks.lanes.outbox import Outbox, Untold
+from tasks.lanes.times import Times
 
 
 class Counts(NamedTuple):
@@ -46,8 +47,13 @@ class Ledger:
         with self._lock:
             return self._outbox.to_turn()
 
+    def times_to_turn(self) -> Times:
+        with self._lock:
+            return self._outbox.times_to_turn(clock.now_s())
+
     def turn_ended(self, leased: list[Leased], asked_s: float) -> list[Held]:
-        taken = [Held(new.id, new.fence, new.queue, new.died, asked_s + self.lease_s, clock.now_s()) for new in leased]
+        now_s = clock.now_s()
+        taken = [_held(new, asked_s, asked_s + self.lease_s, now_s) for new in leased]
         with self._lock:
             self._outbox.turn_ended()
             for held in taken:
@@ -75,23 +81,28 @@ class Ledger:
                     self._books.forget(tag)
                     return False
                 held.claimed_s = now_s
-            held.is_started = held.is_started or starts
+            if starts:
+                self._begin(held, now_s)
             return True
 
-    def started(self, tag: str) -> None:
+    def started(self, tag: str, at_s: float) -> None:
         with self._lock:
             held = self._books.valid(tag)
             if held is not None:
-                held.is_started = True
+                self._begin(held, at_s)
 
-    def forget(self, tag: str) -> Held | None:
+    def forget(self, tag: str, at_s: float) -> Held | None:
+        """Its run ended at `at_s`, and Redis knows what became of it."""
         with self._lock:
-            return self._books.forget(tag)
+            held = self._books.forget(tag)
+            self._outbox.untold.times.ended(held, at_s)
+            return held
 
-    def settle(self, tag: str) -> Held | None:
+    def settle(self, tag: str, at_s: float) -> Held | None:
         """What was held; a lost one only leaves the books."""
         with self._lock:
             held = self._books.forget(tag)
+            self._outbox.untold.times.ended(held, at_s)
             if held is not None and not held.is_lost:
                 self._outbox.untold.settles.append((held.id, held.fence))
             return held
@@ -131,6 +142,7 @@ class Ledger:
             held = self._books.valid(tag)
             if held is None:
                 return False
+            self._outbox.untold.times.ended(held, clock.now_s())
             self._books.lose(held)
             if delay_ms is None:
                 self._outbox.untold.burials.append((held.id, held.fence, problem))
@@ -191,9 +203,17 @@ class Ledger:
         """Whether there is something to tell that no turn takes along."""
         return self._outbox.untold.is_urgent
 
+    def has_times(self) -> bool:
+        return bool(self._outbox.untold.times)
+
     def has_unclaimed(self) -> bool:
         with self._lock:
             return bool(self._books.unclaimed())
+
+    def _begin(self, held: Held, at_s: float) -> None:
+        if not held.is_started:
+            held.started_s = at_s
+            self._outbox.untold.times.began(held, at_s)
 
     def _leases(self) -> list[Lease]:
         return [*self._books.leases(), *self._outbox.done()]
@@ -204,3 +224,17 @@ class Ledger:
             self._books.forget(held.tag)
             self._outbox.untold.releases.append((held.id, held.fence, False))
         return len(back)
+
+
+def _held(new: Leased, asked_s: float, deadline_s: float, now_s: float) -> Held:
+    """What Redis said of the past was true no earlier than `asked_s`."""
+    return Held(
+        new.id,
+        new.fence,
+        new.queue,
+        new.died,
+        deadline_s,
+        now_s,
+        appended_s=asked_s - new.waited_s if new.is_first else None,
+        alive_s=None if new.alive_s is None else asked_s - new.alive_s,
+    )

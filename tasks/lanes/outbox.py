@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.lanes.books import Lease
+from tasks.lanes.times import Times
+
+#: Redis hears of times at most so often from a worker, seconds: what adds up meanwhile costs it nothing.
+TIMES_EVERY_S = 0.1
 
 
 @dataclass
@@ -22,6 +26,7 @@ class Untold:
     releases: deque[tuple[str, str, bool]] = field(default_factory=deque)  # with: its process died
     burials: deque[tuple[str, str, dict[str, Any]]] = field(default_factory=deque)
     retries: deque[tuple[str, str, int, dict[str, Any]]] = field(default_factory=deque)  # with: delay, ms
+    times: Times = field(default_factory=Times)
 
     @property
     def is_urgent(self) -> bool:
@@ -38,6 +43,7 @@ class Untold:
         later.releases.extendleft(reversed(self.releases))
         later.burials.extendleft(reversed(self.burials))
         later.retries.extendleft(reversed(self.retries))
+        later.times.update(self.times)
 
 
 class Outbox:
@@ -47,6 +53,8 @@ class Outbox:
         self.untold = Untold()
         self._telling = Untold()  # what the lease keeper sends just now
         self._in_flight: list[Lease] = []  # and the settles that a turn took along
+        self._times_in_flight = Times()  # and the times
+        self._next_times_s = 0.0
 
     def done(self) -> list[Lease]:
         """All that is done and of which Redis may not know."""
@@ -63,13 +71,22 @@ class Outbox:
         self.untold.settles.clear()
         return self._in_flight
 
+    def times_to_turn(self, now_s: float) -> Times:
+        """None when it took some a moment ago."""
+        if now_s >= self._next_times_s:
+            self._next_times_s = now_s + TIMES_EVERY_S
+            self._times_in_flight, self.untold.times = self.untold.times, Times()
+        return self._times_in_flight
+
     def turn_ended(self) -> None:
         self._in_flight = []
+        self._times_in_flight = Times()
 
     def turn_failed(self) -> None:
-        """They are sent again, which is harmless."""
+        """They are sent again, which is harmless; times may then be counted twice."""
         self.untold.settles.extendleft(reversed(self._in_flight))
-        self._in_flight = []
+        self.untold.times.update(self._times_in_flight)
+        self.turn_ended()
 
     # -- the lease keeper takes everything
 

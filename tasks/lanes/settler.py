@@ -20,6 +20,7 @@ from tasks.lanes.commands import MAX_DEATHS
 from tasks.lanes.handoff import DELAYED, DONE, STARTED, Handoff
 from tasks.lanes.ledger import Ledger
 from tasks.lanes.reserve import Reserve
+from tasks.lanes.times import Times
 
 
 class Settler:
@@ -77,6 +78,10 @@ class Settler:
         """The settles to send along. They stay in the ledger until `turn_ended` or `turn_failed`."""
         return self.ledger.to_turn()
 
+    def plan_times(self) -> Times:
+        """The times to send along, if any; as the settles."""
+        return self.ledger.times_to_turn()
+
     def turn_ended(self, leased: list[Leased], asked_s: float, *, suspects_wait: bool) -> list[Held]:
         """Enter what a turn brought; all of it, before any of it is delivered."""
         self._suspects_wait = suspects_wait
@@ -98,12 +103,12 @@ class Settler:
 
     def done(self, tag: str) -> None:
         """Settle it with the next turn. Does nothing for a message that is no longer held."""
-        if self._settle(tag):
+        if self._settle(tag, clock.now_s()):
             self._notify()
 
     def gone(self, tag: str, *, delayed: bool = False) -> None:
         """Whoever ran it has already committed, retried, parked or buried it."""
-        self._learn(self.ledger.forget(tag))
+        self._learn(self.ledger.forget(tag, clock.now_s()))
         if delayed:
             self._something_is_delayed()
         self._notify()
@@ -170,19 +175,19 @@ class Settler:
         """Take in what tasks reported. Wakes nobody: whoever reads goes on to send."""
         with self._reading:  # the consumer's thread and the keeper's may come together when the consumer stops
             reports = self.handoff.read()
-        for what, tag in reports:
+        for what, tag, at_s in reports:
             if what == DONE:
-                self._settle(tag)
+                self._settle(tag, at_s)
             elif what == STARTED:
-                self.ledger.started(tag)
+                self.ledger.started(tag, at_s)
             else:
-                self._learn(self.ledger.forget(tag))
+                self._learn(self.ledger.forget(tag, at_s))
                 if what == DELAYED:
                     self._something_is_delayed()
 
-    def _settle(self, tag: str) -> bool:
+    def _settle(self, tag: str, at_s: float) -> bool:
         """Whether a slot became free."""
-        held = self.ledger.settle(tag)
+        held = self.ledger.settle(tag, at_s)
         self._learn(held)
         return held is not None
 

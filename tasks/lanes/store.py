@@ -6,7 +6,7 @@ Does not retry: a step whose answer was lost may have happened, and the caller k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from redis import Redis
@@ -74,9 +74,10 @@ class Store:
         settles: Sequence[tuple[str, str]] = (),
         max_deaths: int = MAX_DEATHS,
         first: int = 0,
+        times: Mapping[str, int] | None = None,
     ) -> Turned:
         """Settle (id, fence) pairs and lease up to `room` ready messages, in one step; those of the `first` queues
-        before the others.
+        before the others. `times` is added to what Redis counts (times.py).
         """
         command = turn_command(
             queues,
@@ -87,6 +88,7 @@ class Store:
             settles=settles,
             max_deaths=max_deaths,
             first=first,
+            times=times,
         )
         return turn_answer(script("turn").run(self.client, command))
 

@@ -37,6 +37,7 @@ class Item:
     failed: int = 0
     replayed: int | None = None
     parked: str | None = None
+    alive: int | None = None
     errors: tuple[str, ...] = ()
     journal: Journal = field(default_factory=Journal)
 
@@ -147,6 +148,7 @@ class Model:
 
     def hand_out(self, item: Item, holder: str) -> None:
         item.state, item.holder, item.minutes, item.graced = "leased", holder, LEASE_MINUTES, False
+        item.alive = None
         self.refenced.add(item.id)
         self.counts["handed_out"] += 1
 
@@ -165,6 +167,7 @@ class Model:
     def release(self, item: Item, *, died: bool = False) -> None:
         self._take_back(item, "standing")
         item.died += died
+        item.alive = 0 if died else item.alive
         self.counts["released"] += 1
 
     def retry(self, item: Item, minutes: int, problem: str) -> None:
@@ -188,6 +191,7 @@ class Model:
     def replay(self, item: Item) -> None:
         item.state, item.place, item.replayed = "standing", self._next_place(), 0
         item.died, item.failed, item.errors, item.parked = 0, 0, (), None
+        item.alive = None
         self.counts["replayed"] += 1
 
     def drop(self, item: Item) -> None:
@@ -220,6 +224,8 @@ class Model:
     def _take_back_overdue(self, state: str) -> list[Item]:
         overdue = [item for item in self.in_state(state) if item.minutes is not None and item.minutes <= 0]
         for item in overdue:
+            if item.state == "leased":
+                item.alive = LEASE_MINUTES - (item.minutes or 0)
             self._take_back(item, "standing")
         return overdue
 
@@ -253,6 +259,7 @@ class Model:
                     failed=item.failed,
                     replayed=item.replayed,
                     parked=item.parked,
+                    alive=item.alive,
                     errors=item.errors,
                 )
             )

@@ -113,6 +113,9 @@ class _Reading:
         times = [int(n) for what, n in fields.items() if what.startswith(b"times ")]
         self.parked_by_kind = sum(times)
 
+    def times(self, _: str, fields: dict[bytes, bytes]) -> None:
+        self.state.times = {text(field): int(n) for field, n in fields.items()}
+
     def paused(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.paused = set(map(text, fields))
 
@@ -131,7 +134,7 @@ class _Reading:
         for lane in (*lanes, f"pending {keys.group_of(record['queue'])}"):
             found = self.places.get((lane, message_id), place)
             assert found == place, f"{message_id} has place {place}, and {found} in {lane}"
-        replayed = record.pop("replayed", None)
+        replayed, alive = record.pop("replayed", None), record.pop("alive", None)
         times = {"leased": self.state.leases, "delayed": self.state.delayed, "held": self.state.held}
         minutes = times.get(record["state"], {}).get(message_id)
         body = self.state.bodies.get(message_id)
@@ -145,6 +148,7 @@ class _Reading:
             minutes=minutes,
             died=int(record.pop("died", 0)),
             failed=int(record.pop("failed", 0)),
+            alive=None if alive is None else -self.minutes_until(int(alive)),
             replayed=None if replayed is None else -self.minutes_until(int(replayed)),
             held=record.pop("held", None),
             parked=record.pop("parked", None),
@@ -202,6 +206,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.SETTLED: (_fields, _Reading.settled),
     keys.PAUSED: (_fields, _Reading.paused),
     keys.PARKED: (_fields, _Reading.parked),
+    keys.TIMES: (_fields, _Reading.times),
     keys.SWEPT: (_string, _Reading.swept),
     KEPT: (_string, _Reading.kept),
     "": (_elements, _Reading.queue),

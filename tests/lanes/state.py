@@ -48,6 +48,7 @@ class Message:
     replayed: int | None = None  # minutes ago
     held: str | None = None  # its scope and number
     parked: str | None = None  # why
+    alive: int | None = None  # minutes ago
     errors: tuple[str, ...] = ()  # their types
     body: str | None = None  # None: "body of <id>"
 
@@ -75,6 +76,7 @@ class State:
     last: dict[str, int] = field(default_factory=dict)
     swept: int | None = None  # minutes ago
     paused: set[str] = field(default_factory=set)
+    times: dict[str, int] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
 
 
@@ -223,6 +225,7 @@ def _record(message: Message, seq: int, now_ms: int) -> dict[str, Any]:
         "failed": message.failed or None,
         "held": message.held,
         "parked": message.parked,
+        "alive": None if message.alive is None else now_ms - message.alive * MINUTE_MS,
         "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,
     }
     return {name: value for name, value in fields.items() if value is not None}

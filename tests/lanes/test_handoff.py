@@ -11,6 +11,10 @@ import pytest
 from tasks.lanes.handoff import DONE, GONE, STARTED, Handoff
 
 
+def read(handoff: Handoff) -> list[tuple[str, str]]:
+    return [(what, tag) for what, tag, _ in handoff.read()]
+
+
 @pytest.fixture
 def handoff() -> Iterator[Handoff]:
     made = Handoff()
@@ -22,7 +26,7 @@ def test_reports_are_read_in_the_order_they_were_made(handoff: Handoff) -> None:
     reports = [(STARTED, "a#1"), (DONE, "a#1"), (GONE, "b:ü#2")]
     for what, tag in reports:
         handoff.report(what, tag)
-    assert handoff.read() == reports
+    assert read(handoff) == reports
     assert handoff.read() == []
 
 
@@ -34,24 +38,24 @@ def test_waking_makes_it_readable_and_reports_nothing(handoff: Handoff) -> None:
 def test_half_a_report_waits_for_its_other_half(handoff: Handoff) -> None:
     os.write(handoff._writer, b"+a#")
     assert handoff.read() == []
-    os.write(handoff._writer, b"1\n+b#2\n")
-    assert handoff.read() == [(DONE, "a#1"), (DONE, "b#2")]
+    os.write(handoff._writer, b"1 7.5\n+b#2 8\n")
+    assert handoff.read() == [(DONE, "a#1", 7.5), (DONE, "b#2", 8.0)]
 
 
 def test_a_full_pipe_drops_whole_reports_and_blocks_nobody(handoff: Handoff) -> None:
     for n in range(100_000):
         handoff.report(DONE, f"{n:0200}#1")
-    read = handoff.read()
-    assert 0 < len(read) < 100_000
-    assert read == [(DONE, f"{n:0200}#1") for n in range(len(read))]
+    found = read(handoff)
+    assert 0 < len(found) < 100_000
+    assert found == [(DONE, f"{n:0200}#1") for n in range(len(found))]
     handoff.report(DONE, "after#1")
-    assert handoff.read() == [(DONE, "after#1")]
+    assert read(handoff) == [(DONE, "after#1")]
 
 
 def test_a_report_too_long_to_be_written_at_once_is_dropped(handoff: Handoff) -> None:
     handoff.report(DONE, "x" * 600)
     handoff.report(DONE, "short#1")
-    assert handoff.read() == [(DONE, "short#1")]
+    assert read(handoff) == [(DONE, "short#1")]
 
 
 def test_reports_of_several_processes_do_not_mix(handoff: Handoff) -> None:
@@ -59,15 +63,15 @@ def test_reports_of_several_processes_do_not_mix(handoff: Handoff) -> None:
     children = [fork.Process(target=_report_many, args=(handoff, name)) for name in "abc"]
     for child in children:
         child.start()
-    read = []
+    found = []
     while any(child.is_alive() for child in children):
-        read += handoff.read()
+        found += read(handoff)
     for child in children:
         child.join()
         child.close()
-    read += handoff.read()
+    found += read(handoff)
     for name in "abc":
-        assert [tag for _, tag in read if tag[0] == name] == [f"{name * 300}{n}#1" for n in range(500)]
+        assert [tag for _, tag in found if tag[0] == name] == [f"{name * 300}{n}#1" for n in range(500)]
 
 
 def _report_many(handoff: Handoff, name: str) -> None:

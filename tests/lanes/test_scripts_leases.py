@@ -55,7 +55,7 @@ def test_release_gives_back_untouched_before_newcomers(client: Redis, store: Sto
 def test_release_counts_a_death(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "a", died=1)))
     assert store.release([(A, fence(1))], died=True) == []
-    assert read(client) == standing(ready(A, "a", fence=2, died=2), counts={"released": 1})
+    assert read(client) == standing(ready(A, "a", fence=2, died=2, alive=0), counts={"released": 1})
 
 
 def test_release_of_several_takes_only_what_holds(client: Redis, store: Store) -> None:
@@ -104,7 +104,7 @@ def test_sweep_takes_back_expired_leases_and_makes_due_retries_ready(client: Red
     assert (swept.expired, swept.due) == (1, 1)
     assert round((swept.next_ms or 0) / MINUTE_MS) == 20
     assert read(client) == standing(
-        ready(A, "a", fence=2, died=1),
+        ready(A, "a", fence=2, died=1, alive=LEASE_MINUTES + 1),
         ready(B, "b", fence=2, failed=1, errors=("E",)),
         *left,
         waiting("1:14", "a"),

@@ -13,6 +13,7 @@ from tasks.lanes import keys
 from tasks.lanes.answers import Leased, Turned
 from tasks.lanes.commands import MAX_DEATHS, NewMessage
 from tasks.lanes.store import Store
+from tasks.lanes.times import RUN, WAIT, Times
 from tests.lanes.reading import read
 from tests.lanes.state import (
     CLOCK,
@@ -50,10 +51,47 @@ def test_it_hands_out_what_is_ready_with_all_that_is_known_of_it(client: Redis, 
     [message] = turned.leased
     assert turned == Turned(lost=[], more=False, suspects=False, leased=[message])
     assert message == Leased(
-        A, fence(5), "q", died=1, failed=2, waited_s=message.waited_s, replayed_s=None, stored=b"body of 1:10"
+        A,
+        fence(5),
+        "q",
+        died=1,
+        failed=2,
+        is_parked=False,
+        waited_s=message.waited_s,
+        replayed_s=None,
+        alive_s=None,
+        stored=b"body of 1:10",
     )
     held = leased(A, "a", "b", fence=5, holder="worker", died=1, failed=2, errors=("E", "E"))
     assert read(client) == standing(held, waiting(B, "b"), counts={"handed_out": 1})
+
+
+def test_a_hand_out_after_a_death_tells_once_how_long_nothing_was_heard(client: Redis, store: Store) -> None:
+    seed(client, standing(ready(A, "a", died=1, alive=7), ready(B, "b", parked="why")))
+    after_a_death, after_a_park = turn(store).leased
+    assert round((after_a_death.alive_s or 0) / 60) == 7
+    assert (after_a_park.alive_s, after_a_park.is_parked, after_a_park.is_first) == (None, True, False)
+    assert read(client) == standing(
+        leased(A, "a", fence=CLOCK, died=1), leased(B, "b", fence=CLOCK, parked="why"), counts={"handed_out": 2}
+    )
+
+
+def test_times_are_added_to_those_of_others(client: Redis, store: Store) -> None:
+    ours, theirs = Times(), Times()
+    for seconds in (0.0004, 0.001, 0.0011, 601):
+        ours.note(RUN, "shop.0", seconds)
+    theirs.note(RUN, "shop.1", 0.001)
+    theirs.note(WAIT, "q", 0.3)
+    for times in (ours, theirs):
+        turn(store, times=times)
+    assert read(client).times == {
+        "run 0.001 shop": 3,
+        "run 0.0025 shop": 1,
+        "run +Inf shop": 1,
+        "run sum shop": 601_003_500,
+        "wait 0.5 q": 1,
+        "wait sum q": 300_000,
+    }
 
 
 def test_the_first_fence_is_the_clock(client: Redis, store: Store) -> None:

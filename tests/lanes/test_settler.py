@@ -37,7 +37,7 @@ def settler(time: Clock) -> Iterator[Settler]:
 
 def take(settler: Settler, *ids: str, died: int = 0, suspects_wait: bool = False) -> list[str]:
     """A turn brings these; gives their tags."""
-    leased = [Leased(each, "1", "q", died, 0, 0.0, None, b"") for each in ids]
+    leased = [Leased(each, "1", "q", died, 0, False, 0.0, None, None, b"") for each in ids]
     return [held.tag for held in settler.turn_ended(leased, clock.now_s(), suspects_wait=suspects_wait)]
 
 
@@ -178,6 +178,90 @@ def test_a_death_counts_when_the_message_had_begun(settler: Settler, began: bool
         settler.read_handoff()
     settler.give_back(tag, died=True)
     assert list(settler.ledger.to_keeper().releases) == [("a", "1", began)]
+
+
+# -- times
+
+
+def told(settler: Settler) -> dict[str, int]:
+    """What a turn takes along of the times, without the sums."""
+    return {field: n for field, n in settler.plan_times().items() if " sum " not in field}
+
+
+@pytest.mark.parametrize("is_reported", [True, False], ids=["a child", "a thread"])
+def test_waits_end_at_the_start_and_runs_at_their_own_end(settler: Settler, time: Clock, is_reported: bool) -> None:
+    # Given a message that waited for 4 s until it was handed out, and 3 s more until its handler began
+    leased = Leased("a", "1", "shop.0", 0, 0, False, 4.0, None, None, b"")
+    [held] = settler.turn_ended([leased], time.now - 0.5, suspects_wait=False)
+    time.now += 2.5
+    settler.claim(held.tag, starts=not is_reported)
+    if is_reported:
+        settler.handoff.report(STARTED, held.tag)
+    # When it has run for 12 s, and nobody looks for a minute
+    time.now += 12
+    settler.handoff.report(DONE, held.tag)
+    time.now += 60
+    settler.read_handoff()
+    # Then each has its own time, told once
+    assert settler.plan_times() == {
+        "wait 10 shop": 1,
+        "wait sum shop": 7_000_000,
+        "run 15 shop": 1,
+        "run sum shop": 12_000_000,
+    }
+    settler.turn_ended([], 0, suspects_wait=False)
+    time.now += 1
+    assert told(settler) == {}
+
+
+@pytest.mark.parametrize(
+    ("failed", "died", "is_parked", "alive_s", "times"),
+    [
+        (0, 0, False, None, {"wait 5 q": 1}),
+        (1, 0, False, None, {}),
+        (0, 0, True, None, {}),
+        (0, 1, False, None, {}),
+        (0, 1, False, 16.0, {"recovery 20 q": 1}),
+    ],
+)
+def test_the_wait_is_that_of_the_first_run_and_a_death_has_its_own(
+    settler: Settler, failed: int, died: int, is_parked: bool, alive_s: float | None, times: dict[str, int]
+) -> None:
+    leased = Leased("a", "1", "q", died, failed, is_parked, 4.0, None, alive_s, b"")
+    [held] = settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
+    for _ in range(2):
+        settler.claim(held.tag, starts=True)
+    assert told(settler) == times
+
+
+def test_what_is_evicted_ran_until_then_and_what_was_lost_ran_in_vain(settler: Settler, time: Clock) -> None:
+    evicted, lost = take(settler, "a", "b", died=1)
+    for tag in (evicted, lost):
+        settler.claim(tag, starts=True)
+    time.now += 2
+    settler.evict(evicted, None, {})
+    settler.ledger.renewed([("b", "1")], ["b"], time.now)
+    time.now += 60
+    settler.done(evicted)
+    settler.done(lost)
+    assert told(settler) == {"run 2.5 q": 1}
+
+
+def test_times_of_a_turn_that_failed_go_with_a_later_one_and_none_too_often(settler: Settler, time: Clock) -> None:
+    one, other = take(settler, "a", "b")
+    settler.claim(one, starts=True)
+    assert told(settler) == {"wait 0.001 q": 1}
+    settler.claim(other, starts=True)
+    settler.turn_failed()
+    assert told(settler) == {}
+    time.now += 0.2
+    assert told(settler) == {"wait 0.001 q": 2}
+    settler.turn_ended([], 0, suspects_wait=False)
+    # Without turns the lease keeper tells them, and they are put back when it cannot
+    settler.done(one)
+    assert settler.ledger.to_keeper().times["run 0.25 q"] == 1
+    settler.ledger.put_back()
+    assert settler.ledger.has_times()
 
 
 # -- what Redis hears

@@ -32,7 +32,7 @@ for i = 4, #ARGV, 4 do
   write[what](key, value, ttl_ms)
 end
 settle(id, mine)
-count('settled', 1)
+count_settled()
 count('skipped', tonumber(skipped))
 ring_bells()
 return 1

@@ -6,12 +6,13 @@ local LANE, BELL, SEEN = 'lanes:lane:', 'lanes:bell:', 'lanes:seen:'
 local LEASES, DELAYED, DEAD = 'lanes:leases', 'lanes:delayed', 'lanes:dead'
 local COUNTS, SWEPT, PENDING, SETTLED = 'lanes:counts', 'lanes:swept', 'lanes:pending:', 'lanes:settled'
 local HELD, GAP, LAST, PAUSED = 'lanes:held', 'lanes:gap:', 'lanes:last', 'lanes:paused'
-local PARKED = 'lanes:parked'
+local PARKED, TIMES = 'lanes:parked', 'lanes:times'
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now_us / 1000)
 local touched = {} -- queues that may have become worth a worker's turn
+local settled = {} -- queue -> how many of it were settled in this step
 local is_anything_paused = redis.call('EXISTS', PAUSED) == 1
 
 -- A full Redis (maxmemory, noeviction) refuses a script's first write if that could take memory; after one that takes
@@ -151,8 +152,17 @@ end
 local function settle(id, mine)
   redis.call('DEL', MESSAGE .. id, BODY .. id, ERRORS .. id, JOURNAL .. id)
   redis.call('ZREM', PENDING .. group_of(mine.queue), id)
-  redis.call('HINCRBY', SETTLED, mine.queue, 1)
+  settled[mine.queue] = (settled[mine.queue] or 0) + 1
   leave(id, mine.lanes)
+end
+
+local function count_settled()
+  local done = 0
+  for queue, by in pairs(settled) do
+    redis.call('HINCRBY', SETTLED, queue, by)
+    done = done + by
+  end
+  count('settled', done)
 end
 
 -- Every take-back gives a new fence: whoever still holds the old one is refused from here on. Gives the queue.
@@ -162,6 +172,12 @@ local function take_back(id, state)
   redis.call('HDEL', MESSAGE .. id, 'holder')
   redis.call('ZREM', LEASES, id)
   return found[2]
+end
+
+-- Whoever held it died with it. `alive_ms` is the last that was heard of it: recovery is counted from there.
+local function has_died(id, alive_ms)
+  redis.call('HINCRBY', MESSAGE .. id, 'died', 1)
+  redis.call('HSET', MESSAGE .. id, 'alive', math.floor(alive_ms))
 end
 
 local function bury(id, lanes, problem)

@@ -8,7 +8,7 @@ for i = 1, #ARGV, 3 do
   local id, fence, died = unpack(ARGV, i, i + 2)
   local mine = holds(id, fence)
   if mine then
-    if died == '1' then redis.call('HINCRBY', MESSAGE .. id, 'died', 1) end
+    if died == '1' then has_died(id, now_ms) end
     take_back(id, 'ready')
     to_ready(id, mine.queue, true)
     count('released', 1)

@@ -21,13 +21,14 @@ if swept and now_ms - swept > grace_ms then
 end
 
 local function take(zset, state, each)
-  local ids = redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'LIMIT', 0, limit)
+  local found_ms = redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, limit)
   local moved = 0
-  for _, id in ipairs(ids) do
+  for i = 1, #found_ms, 2 do
+    local id, at_ms = found_ms[i], found_ms[i + 1]
     redis.call('ZREM', zset, id)
     local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue')
     if found[1] == state then
-      each(id)
+      each(id, at_ms)
       take_back(id, 'ready')
       to_ready(id, found[2], true)
       moved = moved + 1
@@ -36,8 +37,8 @@ local function take(zset, state, each)
   return moved
 end
 
--- Whoever held it is gone, and it may be the cause.
-local expired = take(LEASES, 'leased', function(id) redis.call('HINCRBY', MESSAGE .. id, 'died', 1) end)
+-- Whoever held it is gone, and it may be the cause. The last that was heard of it is its last renewal.
+local expired = take(LEASES, 'leased', function(id, at_ms) has_died(id, at_ms - lease_ms) end)
 local due = take(DELAYED, 'delayed', function() end)
 count('expired', expired)
 give_up_gaps(limit)
