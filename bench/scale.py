@@ -22,6 +22,7 @@ class Scale:
     chats: int
     fsyncs: tuple[str, ...]  # of the server, for the peers
     trial: dict[str, int]  # for each contender, when its settings are tried
+    pools: int  # each row is measured with the first so many of its pools
     multipliers: tuple[int, ...]
     warm_up: dict[str, int]  # for each side
     steady_s: float  # how long a measured run of a throughput row shall take
@@ -35,6 +36,7 @@ class Scale:
     calls: int
     hot: int
     stored: int
+    seen_every: int  # of the ids of a bitmap, one of so many: its memory is the same
     rates_cases: int
     rates_rounds: int
     rates_s: float  # how long each round of the rates lasts
@@ -47,6 +49,7 @@ FULL = Scale(
     chats=CHATS,
     fsyncs=("always",),
     trial={"others": 2_500, "lanes": 6_000, "stock": 1_500, "rq": 700},
+    pools=4,
     multipliers=(1, 4, 16),
     warm_up={"stock": 1_500, "lanes": 4_000},
     steady_s=3.0,
@@ -60,6 +63,7 @@ FULL = Scale(
     calls=1_500,
     hot=1_000,
     stored=10_000,
+    seen_every=1,
     rates_cases=4,
     rates_rounds=1,
     rates_s=15.0,
@@ -77,6 +81,7 @@ QUICK = Scale(
     chats=CHATS,
     fsyncs=("always",),
     trial={"others": 400, "rq": 200},
+    pools=1,
     multipliers=(4,),
     warm_up={"stock": 400, "lanes": 400},
     steady_s=0.2,
@@ -90,6 +95,7 @@ QUICK = Scale(
     calls=100,
     hot=100,
     stored=500,
+    seen_every=64,
     rates_cases=1,
     rates_rounds=1,
     rates_s=0.5,

@@ -107,5 +107,8 @@ def lane_message(update: Update, task: str = "bench.noop", more_lanes: Sequence[
 
 
 def worker(app: str, url: str, *options: Any) -> list[str]:
-    """Arguments of `python -m`. Log level and events are Celery's defaults: WARNING, no events."""
-    return ["celery", "-A", app, "-b", url, "worker", "-l", "WARNING", *map(str, options)]
+    """Arguments of `python -m`. Log level and events are Celery's defaults: WARNING, no events.
+
+    It does not ask for neighbours, which takes a second before the first task.
+    """
+    return ["celery", "-A", app, "-b", url, "worker", "-l", "WARNING", "--without-mingle", *map(str, options)]

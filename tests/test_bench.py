@@ -23,19 +23,19 @@ from bench.updates import make_update, make_updates, stamp
 
 #: row -> its cases in a quick run
 CASES = {
-    "throughput": 2,
+    "throughput": 1,
     "recipe": 1,
     "slow-chat": 3,
     "intake": 2,
     "webhook": 7,
-    "latency": 8,
-    "calls": 4,
+    "latency": 2,
+    "calls": 2,
     "frameworks": 3,
     "hot-lane": 1,
     "memory": 1,
     "dedup": 1,
     "rates": 2,
-    "sessions": 2,
+    "sessions": 1,
     "scaling": 6,
 }
 

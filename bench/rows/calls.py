@@ -28,7 +28,7 @@ POOLS = (("-P", "prefork", "-c", "2"), ("-P", "threads", "-c", "8"))
 
 def run(stage: Stage) -> list[Result]:
     with stage.server("calls") as url, start(simulator.TOKEN) as telegram:
-        return [line for pool in POOLS for line in _compare(stage, url, telegram, pool)]
+        return [line for pool in POOLS[: stage.scale.pools] for line in _compare(stage, url, telegram, pool)]
 
 
 def _compare(stage: Stage, url: str, telegram: Simulator, pool: tuple[str, ...]) -> list[Result]:

@@ -24,9 +24,9 @@ GOAL = Goal("value", "at most", 10)
 def run(stage: Stage) -> list[Result]:
     with stage.server("dedup") as url, emptied(url) as client:
         store = Store(client)
-        for first in range(0, SEEN_BLOCK, BATCH):
-            ids = range(first, min(first + BATCH, SEEN_BLOCK))
-            store.append([NewMessage(f"m{n}", "q", "", [], once=("bot", n)) for n in ids])
+        ids = range(SEEN_BLOCK - 1, -1, -stage.scale.seen_every)
+        for first in range(0, len(ids), BATCH):
+            store.append([NewMessage(f"m{n}", "q", "", [], once=("bot", n)) for n in ids[first : first + BATCH]])
         one = int(client.memory_usage(f"{SEEN}bot:0") or 0)
     megabytes = one * ceil(REMEMBERED / SEEN_BLOCK) / 1e6
     stage.tell(f"dedup: {one:,} bytes for {SEEN_BLOCK:,} ids")

@@ -14,6 +14,7 @@ from bench.pace import measure
 from bench.rounds import alternate
 from bench.rows.intake import poller_settings
 from bench.scale import CHATS
+from bench.sides import worker
 from bench.stage import Child, Stage, emptied
 from bench.updates import make_updates
 from sandbox.simulator import Simulator, start
@@ -43,11 +44,12 @@ def run(stage: Stage) -> list[Result]:
 def _ours(stage: Stage, url: str, telegram: Simulator, name: str) -> float:
     pool, slots = FRAMEWORKS[name]
     settings = {**poller_settings(telegram, url), "BOT": f"bench.framework_bots:{name}"}
-    worker = ("celery", "-A", "tasks", "worker", "-l", "WARNING", "-P", pool, "-c", str(slots))
     with emptied(url), ExitStack() as stack:
         total = _fill(stage, telegram)
         children = [
-            stack.enter_context(stage.child(f"{name}-worker", *worker, **settings)),
+            stack.enter_context(
+                stage.child(f"{name}-worker", *worker("tasks", url, "-P", pool, "-c", slots), **settings)
+            ),
             stack.enter_context(stage.child(f"{name}-poller", "poller", **settings)),
         ]
         return _measured(stage, telegram, f"{name} lanes", total, children)

@@ -37,7 +37,7 @@ FIRST = 20
 
 def run(stage: Stage) -> list[Result]:
     with chain(stage, "lanes", "poller") as lanes, chain(stage, "stock", "bench.stock_poller") as stock:
-        return [line for pool in POOLS for line in _measure_pool(stage, pool, lanes, stock)]
+        return [line for pool in list(POOLS)[: stage.scale.pools] for line in _measure_pool(stage, pool, lanes, stock)]
 
 
 @dataclass

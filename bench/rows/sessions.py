@@ -25,7 +25,7 @@ BOTS = {"keeps nothing": "bench.bot:do_nothing", "counts in its session": "bench
 
 def run(stage: Stage) -> list[Result]:
     with stage.server("sessions") as url:
-        return [_compare(stage, url, pool) for pool in POOLS]
+        return [_compare(stage, url, pool) for pool in POOLS[: stage.scale.pools]]
 
 
 def _compare(stage: Stage, url: str, pool: tuple[str, ...]) -> Result:

@@ -21,7 +21,7 @@ POOLS = {("-P", "prefork", "-c", "2"): 2.0, ("-P", "threads", "-c", "8"): 3.0}
 
 def run(stage: Stage) -> list[Result]:
     with stage.server("throughput") as url:
-        return [_compare(stage, url, pool, times) for pool, times in POOLS.items()]
+        return [_compare(stage, url, pool, times) for pool, times in list(POOLS.items())[: stage.scale.pools]]
 
 
 def _compare(stage: Stage, url: str, pool: tuple[str, ...], times: float) -> Result:
