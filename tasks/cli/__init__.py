@@ -1,15 +1,41 @@
 """`celery -A tasks lanes …`: see what waits in the lanes, mend what was buried, stop and go on.
 
 Promises sentences instead of tracebacks, plain text when piped, and to ask before anything is thrown away. Importing it
-reads no setting: every `celery` command does.
+reads no setting and none of the sub-commands: every `celery` command, and so every worker, imports it.
 """
 
-from tasks.cli import chat as chat
-from tasks.cli import check as check
-from tasks.cli import dead as dead
-from tasks.cli import metrics as metrics
-from tasks.cli import pausing as pausing
-from tasks.cli import status as status
-from tasks.cli.command import lanes
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import click
+
+SUB_COMMANDS = ("chat", "check", "dead", "metrics", "pausing", "status")
+
+
+class _Later(click.Group):
+    """The group of command.py with its sub-commands, imported when somebody asks for them."""
+
+    @cached_property
+    def _now(self) -> click.Group:
+        for module in SUB_COMMANDS:
+            import_module(f"tasks.cli.{module}")
+        group: click.Group = import_module("tasks.cli.command").lanes
+        return group
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return self._now.list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return self._now.get_command(ctx, name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        self.callback = self._now.callback
+        return super().invoke(ctx)
+
+
+lanes = _Later(name="lanes", help="The lanes: what waits, what was buried, who works; stop and go on.")
 
 __all__ = ["lanes"]
