@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from redis.exceptions import RedisError
 
 from sandbox.lock import DirectoryTakenError
+from sandbox.page_line import PageLine
 from sandbox.parts import PYTHON, environment_of, parts_of
-from sandbox.plan import Plan, PlanError, plan_from
+from sandbox.plan import USUAL_RATE, Plan, PlanError, plan_from
 from sandbox.ports import HOST
+from sandbox.rehearsal import Rehearsal
 from sandbox.report import Report
 from sandbox.server import Server, ServerFailedError, start_server
 from sandbox.simulator import Simulator, SimulatorFailedError, start
@@ -50,7 +52,7 @@ class StartError(RuntimeError):
 
 
 #: What ends with a sentence; anything else is a fault of ours and ends with its traceback.
-EXPECTED = (PlanError, SettingsError, DirectoryTakenError, ServerFailedError, SimulatorFailedError, StartError)
+EXPECTED = (PlanError, SettingsError, ServerFailedError, SimulatorFailedError, StartError)
 
 
 def main() -> None:
@@ -81,18 +83,25 @@ def leave_output() -> None:
 def run(plan: Plan) -> str | None:
     """Start everything, wait for its end, stop everything. Returns what went wrong."""
     settings = load(environment_of(os.environ, bot=plan.bot))
-    for bot in settings.served:
-        check_bot(bot.bot, BOT_TOKEN=SIMULATED_TOKEN if settings.bot_token is None else bot.token)
+    if is_real(settings):
+        for bot in settings.served:
+            check_bot(bot.bot, BOT_TOKEN=bot.token)
     with ExitStack() as started:
-        foundations = Foundations(start_redis(plan, settings, started), start_simulator(plan, settings, started))
+        redis = start_redis(plan, settings, started)
+        foundations = Foundations(redis, start_simulator(plan, settings, redis, started))
         environment = environment_of(
             os.environ,
             bot=plan.bot,
-            redis_url=foundations.redis.url if foundations.redis else None,
+            redis_url=redis.url if redis else None,
             simulator=(foundations.simulator.token, foundations.simulator.url) if foundations.simulator else None,
         )
         say(places(plan, settings, foundations))
-        return supervise(plan, environment, foundations)
+        return supervise(plan, settings, environment, foundations)
+
+
+def is_real(settings: Settings) -> bool:
+    """Whether there is a bot at Telegram to serve."""
+    return settings.bot_token is not None or settings.bots is not None
 
 
 def check_bot(bot: str, **environment: str) -> None:
@@ -104,31 +113,43 @@ def check_bot(bot: str, **environment: str) -> None:
 
 
 def start_redis(plan: Plan, settings: Settings, started: ExitStack) -> Server | None:
-    """None when the settings name one."""
+    """None when the settings name one. Raises StartError."""
     if "redis_url" in settings.model_fields_set:
         return None
-    return started.enter_context(start_server(plan.redis_data, port=plan.redis_port))
+    try:
+        return started.enter_context(start_server(plan.redis_data, port=plan.redis_port))
+    except DirectoryTakenError as taken:
+        raise StartError(f"{taken}: stop the other sandbox, or pass --data DIR to have one beside it.") from taken
 
 
-def start_simulator(plan: Plan, settings: Settings, started: ExitStack) -> Simulator | None:
+def start_simulator(plan: Plan, settings: Settings, redis: Server | None, started: ExitStack) -> Simulator | None:
     """None when there is a real bot to serve."""
-    if settings.bot_token is not None or settings.bots is not None:
+    if is_real(settings):
         return None
     first = random.choice(FIRST_UPDATE_IDS)  # noqa: S311 - no secret
+    environment = environment_of(os.environ, bot=plan.bot, redis_url=redis.url if redis else None)
     simulator = started.enter_context(
-        start(SIMULATED_TOKEN, plan.simulator_port, first_update_id=first, page=plan.page_data)
+        start(
+            SIMULATED_TOKEN,
+            plan.simulator_port,
+            first_update_id=first,
+            page=plan.page_data,
+            environment={**environment, "BOT_TOKEN": SIMULATED_TOKEN},
+        )
     )
-    if plan.rate:
-        simulator.stream(chats=plan.chats, rate=plan.rate, seed=first, first_chat=first)
+    is_own = "bot" in settings.model_fields_set
+    rate = plan.rate if plan.rate is not None else 0.0 if is_own else USUAL_RATE
+    if rate:
+        simulator.stream(chats=plan.chats, rate=rate, seed=first, first_chat=first)
     return simulator
 
 
 def places(plan: Plan, settings: Settings, foundations: Foundations) -> str:
     """What to open."""
     redis, simulator = foundations.redis, foundations.simulator
-    page = f"  Page     {simulator.url}\n" if simulator else ""
     return f"""
-{page}  Flower   http://{HOST}:{plan.flower_port}
+  Page     {simulator.url if simulator else "none: BOT_TOKEN names a real bot, so no Telegram is simulated"}
+  Flower   http://{HOST}:{plan.flower_port}
   Bot API  {f"{simulator.url} (simulated, because BOT_TOKEN is not set)" if simulator else settings.bot_api_url}
   Redis    {f"{redis.url} (embedded, its data in {plan.redis_data})" if redis else "the one of REDIS_URL"}
   Bot      {", ".join(bot.bot for bot in settings.served)}
@@ -145,11 +166,15 @@ def connect_intake(settings: Settings) -> Intake:
         raise StartError(f"The Redis of REDIS_URL cannot be used: {error}") from error
 
 
-def supervise(plan: Plan, environment: dict[str, str], foundations: Foundations) -> str | None:
+def supervise(plan: Plan, settings: Settings, environment: dict[str, str], foundations: Foundations) -> str | None:
     """Run the parts until their end. Returns what went wrong."""
+    simulator = foundations.simulator
     intake = connect_intake(load(environment))
-    report = Report(foundations.simulator, intake, left_over=intake.pending()) if foundations.simulator else None
-    supervisor = Supervisor(foundations.watched())
+    report = Report(simulator, intake, left_over=intake.pending()) if simulator else None
+    rehearsal = None
+    if simulator and simulator.process:
+        rehearsal = Rehearsal(PageLine(simulator.process), settings.bot, environment, follows_edits=plan.reload)
+    supervisor = Supervisor(foundations.watched(), rehearsal)
     for part in parts_of(plan, report.arguments() if report else None):
         supervisor.add(part, environment)
     ended = supervisor.run()

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from types import TracebackType
 
 from tasks.bot.loader import load_bot
 from tasks.imports import BotImportError
@@ -12,8 +13,21 @@ def main() -> None:
         load_bot(sys.argv[1])
     except BotImportError as error:
         if error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
+            cause = error.__cause__
+            traceback.print_exception(type(cause), cause, from_the_bot(cause.__traceback__))
         sys.exit(str(error))
+
+
+def from_the_bot(trace: TracebackType | None) -> TracebackType | None:
+    """Without the steps that lead into the bot's module: they are Python's and ours, and never at fault."""
+    first = trace
+    while first and (first.tb_frame.f_code.co_filename.startswith("<frozen") or _is_ours(first)):
+        first = first.tb_next
+    return first
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_globals.get("__name__") in ("tasks.imports", "importlib")
 
 
 if __name__ == "__main__":

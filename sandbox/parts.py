@@ -1,5 +1,6 @@
 """The processes that work on top of Redis and the Bot API."""
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +9,9 @@ from sandbox.plan import Plan
 from sandbox.ports import HOST
 
 PYTHON = (sys.executable, "-m")
-CELERY = (*PYTHON, "celery", "-A", "tasks")
+#: So that one goes on when another is killed.
+SIMULATED_WORKERS = 2
+CELERY = (*PYTHON, "celery", "--quiet", "-A", "tasks")
 
 
 @dataclass(frozen=True)
@@ -17,22 +20,35 @@ class Part:
 
     name: str
     command: tuple[str, ...]
+    is_worker: bool = False
 
 
 def parts_of(plan: Plan, report: tuple[str, ...] | None) -> list[Part]:
-    """`report` are the arguments of sandbox.report; None: nothing to report on."""
-    parts = [Part("poller", (*PYTHON, "poller")), Part("worker", _worker(plan)), Part("flower", _flower(plan))]
+    """`report` are the arguments of sandbox.report; None: nothing to report on, for the bot is a real one."""
+    count = plan.workers or (1 if report is None else SIMULATED_WORKERS)
+    names = [f"worker{number}" for number in range(1, count + 1)] if count > 1 else ["worker"]
+    concurrency = plan.concurrency or (None if count == 1 else _share(count))
+    parts = [
+        Part("poller", (*PYTHON, "poller")),
+        *(Part(name, _worker(plan, name, concurrency), is_worker=True) for name in names),
+        Part("flower", _flower(plan)),
+    ]
     if report is not None:
         parts.append(Part("report", (*PYTHON, "sandbox.report", *report)))
     return parts
 
 
-def _worker(plan: Plan) -> tuple[str, ...]:
-    command = [*CELERY, "worker", "-n", "sandbox@%h", "-E", "-l", plan.log_level]
+def _share(workers: int) -> int:
+    """Of the processors, for one of several workers."""
+    return min(max((os.cpu_count() or 1) // workers, 2), 4)
+
+
+def _worker(plan: Plan, name: str, concurrency: int | None) -> tuple[str, ...]:
+    command = [*CELERY, "worker", "-n", f"{name}@%h", "-E", "-l", plan.log_level]
     if plan.pool:
         command += ["-P", plan.pool]
-    if plan.concurrency:
-        command += ["-c", str(plan.concurrency)]
+    if concurrency:
+        command += ["-c", str(concurrency)]
     return tuple(command)
 
 

@@ -12,6 +12,8 @@ from sandbox.ports import HOST, is_free, next_free_port
 REDIS_PORT = 6379
 SIMULATOR_PORT = 8081
 FLOWER_PORT = 5555
+#: Of the demonstration: what two processors bear beside a browser.
+USUAL_RATE = 5.0
 
 
 class PlanError(ValueError):
@@ -20,11 +22,16 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """`rate` is updates per second, over all chats; 0: no stream. `data` is a folder."""
+    """`rate` is updates per second, over all chats; 0: no stream; None: as suits the bot. `data` is a folder.
+
+    `workers` None: as suits the bot. `reload`: the workers start again when the bot was edited.
+    """
 
     bot: str | None
     chats: int
-    rate: float
+    rate: float | None
+    workers: int | None
+    reload: bool
     pool: str | None
     concurrency: int | None
     data: Path
@@ -45,12 +52,14 @@ class Plan:
 def plan_from(arguments: list[str] | None = None) -> Plan:
     """Raises PlanError; ends the process for --help and for what argparse refuses."""
     options = _parser().parse_args(arguments)
-    if options.chats < 1 or options.rate < 0:
-        raise PlanError("--chats must be at least 1 and --rate at least 0.")
+    if min(options.chats, 1 if options.workers is None else options.workers) < 1 or (options.rate or 0) < 0:
+        raise PlanError("--chats and --workers must be at least 1 and --rate at least 0.")
     return Plan(
         bot=options.bot,
         chats=options.chats,
-        rate=0 if options.no_stream else options.rate,
+        rate=0.0 if options.no_stream else options.rate,
+        workers=options.workers,
+        reload=options.reload,
         pool=options.pool,
         concurrency=options.concurrency,
         data=options.data,
@@ -80,10 +89,14 @@ def _parser() -> argparse.ArgumentParser:
     stream = parser.add_argument_group("simulated chats, without BOT_TOKEN")
     stream.add_argument("--chats", type=int, default=10, help="how many (default: %(default)s)")
     stream.add_argument(
-        "--rate", type=float, default=50.0, help="updates per second, over all chats (default: %(default)s)"
+        "--rate",
+        type=float,
+        help=f"updates per second, over all chats (default: {USUAL_RATE:g}, and 0 for a bot of your own)",
     )
-    stream.add_argument("--no-stream", action="store_true", help="no updates but those posted to /control/updates")
-    worker = parser.add_argument_group("worker")
+    stream.add_argument("--no-stream", action="store_true", help="no updates but those of the page")
+    worker = parser.add_argument_group("workers")
+    worker.add_argument("--workers", type=int, help="(default: 2, and 1 with BOT_TOKEN)")
+    worker.add_argument("--reload", action="store_true", help="start them again when a Python file here has changed")
     worker.add_argument("--pool", choices=["prefork", "threads", "gevent", "solo"], help="(default: prefork)")
     worker.add_argument("--concurrency", type=int, help="processes, threads or greenlets (default: one per processor)")
     worker.add_argument("--log-level", default="WARNING", help="INFO shows every update (default: %(default)s)")

@@ -1,11 +1,14 @@
 """Which port to listen on.
 
-Promises a port that was free a moment ago; does not reserve it.
+Promises a port that was free a moment ago, and that no other sandbox of this machine is given it while this process
+lives. Does not keep anybody else from taking it.
 """
 
 import socket
 
 HOST = "127.0.0.1"
+#: As long as this process lives. Sandboxes never use UDP: whoever holds a number there may use it for TCP.
+_claims: list[socket.socket] = []
 
 
 def free_port(wanted: int = 0) -> int:
@@ -14,8 +17,20 @@ def free_port(wanted: int = 0) -> int:
 
 
 def next_free_port(first: int) -> int:
-    """The first free port from `first` upward."""
-    return next((port for port in range(first, first + 100) if is_free(port)), 0) or _any_port()
+    """The first port from `first` upward that is free and that no other sandbox has claimed; it is claimed."""
+    return next((port for port in range(first, first + 100) if is_free(port) and claim(port)), 0) or _any_port()
+
+
+def claim(port: int) -> bool:
+    """Whether it is ours now; two sandboxes that start together may both find it free."""
+    held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        held.bind((HOST, port))
+    except OSError:
+        held.close()
+        return False
+    _claims.append(held)
+    return True
 
 
 def is_free(port: int) -> bool:

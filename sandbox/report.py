@@ -1,4 +1,4 @@
-"""Prints every few seconds how the simulated bot is doing.
+"""Prints every few seconds how the simulated bot is doing, when that has changed.
 
 Promises to tell what the simulator saw: the poller and the worker are not asked, so they cannot be believed too much.
 """
@@ -63,9 +63,13 @@ def main() -> None:
     parser.add_argument("--left-over", type=int, default=0, help="backlog of an earlier run")
     options = parser.parse_args()
     report = Report(Simulator(options.url, token=""), Intake.connect(load()), options.left_over)
+    said = ""
     while True:
         time.sleep(EVERY_S)
-        print(report.line(), flush=True)  # noqa: T201 - what it is for
+        now = report.line()
+        if now != said:
+            print(now, flush=True)  # noqa: T201 - what it is for
+        said = now
 
 
 if __name__ == "__main__":

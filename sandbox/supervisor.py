@@ -1,99 +1,170 @@
-"""Runs several processes as one: shows their output side by side, and stops all when one ends.
+"""Runs several processes as one: shows their output side by side, starts again who was killed, and stops all when one
+ends with a word of its own.
 
 Promises that SIGTERM reaches each part's main process only, which gets time to finish its work; what is still there
-then is killed. Does not start a part again: here, who ends has a reason, and it should be read.
+then is killed. Workers that cannot start are held, with a page that says why, until the bot has been mended.
 """
 
-import os
-import shlex
+from __future__ import annotations
+
+import selectors
 import signal
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from honcho.compat import ProcessManager
-from honcho.manager import Manager
-from honcho.printer import Printer
-
+from sandbox.ends import Hold, StopAll
 from sandbox.parts import Part
+from sandbox.places import NEVER, Place
+from sandbox.rehearsal import Rehearsal
+from sandbox.running import Running
+from sandbox.voice import Voice
 
 #: A worker finishes its running handlers first; handlers that take longer are run again after the next start.
 STOP_WITHIN_S = 30.0
-
-STDOUT = 1
-
-
-class _MainProcess(ProcessManager):  # type: ignore[misc]
-    """honcho signals the whole process group, which would kill the pool's children in the middle of their handlers."""
-
-    def terminate(self, pid: int) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+#: How often it looks whether something has ended, or is due.
+LOOK_EVERY_S = 0.1
 
 
-class _Output:
-    """Standard output without a buffer: honcho also prints from its signal handlers, in the middle of another line."""
+class Supervisor:
+    """`foundations` are processes that others start and stop: the parts stop when one of them is gone. With a
+    `rehearsal`, workers start when it has found that the bot can be imported.
+    """
 
-    def write(self, text: str) -> None:
-        left = text.encode()
-        while left:
-            left = left[os.write(STDOUT, left) :]
-
-    def flush(self) -> None:
-        """There is nothing to flush."""
-
-    def isatty(self) -> bool:
-        return os.isatty(STDOUT)
-
-
-class _Printer(Printer):  # type: ignore[misc]
-    """A terminal that was closed must not keep us from stopping what it showed."""
-
-    def write(self, message: Any) -> None:
-        with suppress(OSError):
-            super().write(message)
-
-
-class Supervisor(Manager):  # type: ignore[misc]
-    """`foundations` are processes that others start and stop: the parts stop when one of them is gone."""
-
-    def __init__(self, foundations: Mapping[str, Callable[[], bool]]) -> None:
-        super().__init__(_Printer(_Output()))
-        self._procmgr = _MainProcess()
+    def __init__(self, foundations: Mapping[str, Callable[[], bool]], rehearsal: Rehearsal | None = None) -> None:
         self._foundations = foundations
-        self._stop_asked = False
-        self._kill_at = float("inf")
+        self._rehearsal = rehearsal
+        self._voice = Voice()
+        self._places: dict[str, Place] = {}
+        self._selector = selectors.DefaultSelector()
+        self._signal: int | None = None
+        self._is_stopping = False
+        self._kill_at_s = NEVER
         self._ended_first: str | None = None
 
-    def add(self, part: Part, environment: dict[str, str]) -> None:
-        # exec: the shell between would swallow the signals.
-        self.add_process(part.name, f"exec {shlex.join(part.command)}", env=environment)
+    def add(self, part: Part, environment: Mapping[str, str]) -> None:
+        self._voice.know(part.name)
+        waits = part.is_worker and self._rehearsal is not None
+        self._places[part.name] = Place(part, environment, start_at_s=NEVER if waits else 0.0)
 
     def run(self) -> str | None:
         """Until SIGINT, SIGTERM, or the end of one part. Returns the name of the part that ended by itself."""
-        self.loop()
+        with self._signals():
+            while not self._is_stopping or self._any_runs():
+                self._start_what_is_due()
+                self._listen()
+                self._look_after()
+        if self._rehearsal:
+            self._rehearsal.close()
+        self._selector.close()
         return self._ended_first
 
-    # What follows is called by honcho's loop: about ten times a second, and from its signal handlers.
+    # ── one round ──
 
-    def terminate(self) -> None:
-        self._stop_asked = True
-        # A part whose pid is not known yet cannot be told: the loop asks again when all have started.
-        if self._all_started():
-            self._kill_at = min(self._kill_at, time.monotonic() + STOP_WITHIN_S)
-            super().terminate()
+    def _start_what_is_due(self) -> None:
+        for name, place in self._places.items():
+            if place.is_due and not self._is_stopping:
+                running = place.start()
+                self._selector.register(running, selectors.EVENT_READ, name)
+                self._voice.say_itself(f"{name} started (pid={running.pid})")
 
-    def kill(self) -> None:
-        if time.monotonic() > self._kill_at:
-            super().kill()
+    def _listen(self) -> None:
+        for key, _ in self._selector.select(LOOK_EVERY_S):
+            running: Any = key.fileobj
+            lines = running.lines()
+            if lines is None:
+                self._selector.unregister(running)
+            else:
+                self._voice.say(key.data, *lines)
 
-    def _any_stopped(self) -> bool:
-        if not self._stop_asked and self._ended_first is None:
-            self._ended_first = next(iter(self._ended()), None)
-        return self._stop_asked or self._ended_first is not None
+    def _look_after(self) -> None:
+        for name, place in self._places.items():
+            code = place.running.ended() if place.running else None
+            if place.running and code is not None:
+                self._hear_out(name, place.running)
+                self._voice.say_itself(f"{name} stopped (rc={code})")
+                self._has_ended(name, place, place.running, code)
+        if self._signal is not None and not self._is_stopping:
+            self._voice.say_itself(f"{signal.Signals(self._signal).name} received")
+            self._stop(None)
+        fallen = next((name for name, is_running in self._foundations.items() if not is_running()), None)
+        if fallen:
+            self._stop(fallen)
+        if time.monotonic() > self._kill_at_s:
+            self._kill()
+        if self._rehearsal and not self._is_stopping:
+            self._rehearse(self._rehearsal)
 
-    def _ended(self) -> list[str]:
-        """Foundations first: whatever stands on them falls with them."""
-        fallen = [name for name, is_running in self._foundations.items() if not is_running()]
-        return fallen + [name for name, part in self._processes.items() if part.get("returncode") is not None]
+    def _hear_out(self, name: str, running: Running) -> None:
+        """Its last lines."""
+        if running in [key.fileobj for key in self._selector.get_map().values()]:
+            self._selector.unregister(running)
+            while lines := running.lines():
+                self._voice.say(name, *lines)
+
+    def _has_ended(self, name: str, place: Place, running: Running, code: int) -> None:
+        decision = place.has_ended(code, may_be_mended=place.part.is_worker and self._rehearsal is not None)
+        if self._is_stopping:
+            return
+        if isinstance(decision, StopAll):
+            self._stop(name)
+        elif isinstance(decision, Hold) and self._rehearsal:
+            self._rehearsal.worker_failed(name, list(running.said))
+
+    def _any_runs(self) -> bool:
+        return any(place.running for place in self._places.values())
+
+    # ── the page, and the bot ──
+
+    def _rehearse(self, rehearsal: Rehearsal) -> None:
+        workers = {name: place for name, place in self._places.items() if place.part.is_worker}
+        wanted = rehearsal.look(workers, self._voice)
+        for name in wanted.kill & workers.keys():
+            running = workers[name].running
+            if running:
+                self._voice.say_itself(f"killing {name} (pid {running.pid}) as the page wishes")
+                workers[name].killed = True
+                running.kill()
+        if wanted.start:
+            for name, place in workers.items():
+                place.short_lives = 0
+                if place.running:
+                    self._tell(name, place.running)
+                else:
+                    place.start_at_s = 0.0
+
+    # ── the end ──
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def received(number: int, _: object) -> None:
+            self._signal = number  # no more: it may come in the middle of a start
+
+        before = {number: signal.signal(number, received) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, because_of: str | None) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._ended_first = because_of
+        self._kill_at_s = time.monotonic() + STOP_WITHIN_S
+        for name, place in self._places.items():
+            if place.running:
+                self._tell(name, place.running)
+
+    def _tell(self, name: str, running: Running) -> None:
+        self._voice.say_itself(f"sending SIGTERM to {name} (pid {running.pid})")
+        running.terminate()
+
+    def _kill(self) -> None:
+        self._kill_at_s = NEVER
+        for name, place in self._places.items():
+            if place.running:
+                self._voice.say_itself(f"sending SIGKILL to {name} (pid {place.running.pid})")
+                place.running.kill()

@@ -65,8 +65,10 @@ class Book:
         self.users: dict[int, User] = {user["id"]: user for user in kept.noted("users", [])}
         self.chats: dict[int, Chat] = {chat["id"]: Chat(**chat) for chat in kept.chats()}
         self._messages: dict[int, dict[int, Said]] = {chat_id: {} for chat_id in self.chats}
+        #: Update id -> the message whose fate it is.
+        self._of_update: dict[int, Said] = {}
         for said in (Said(**said) for said in kept.messages()):
-            self._messages.setdefault(said.chat_id, {})[said.message_id] = said
+            self._remember(said)
 
     # ── chats ──
 
@@ -115,23 +117,25 @@ class Book:
         return None if said is None or said.deleted else said
 
     def put(self, said: Said) -> Said:
-        self._messages[said.chat_id][said.message_id] = said
+        self._remember(said)
         self._kept.put_message(said.chat_id, said.message_id, asdict(said))
         self._changed(said)
         return said
 
-    def of_update(self, update_id: int, chat_id: int) -> list[Said]:
-        """Those whose fate it is."""
-        return [
-            said
-            for said in list(self._messages.get(chat_id, {}).values())
-            if update_id in said.update_ids or any(press["update_id"] == update_id for press in said.presses)
-        ]
+    def _remember(self, said: Said) -> None:
+        self._messages.setdefault(said.chat_id, {})[said.message_id] = said
+        for update_id in [*said.update_ids, *(press["update_id"] for press in said.presses)]:
+            self._of_update[update_id] = said
+
+    def of_update(self, update_id: int) -> Said | None:
+        """The message that it told of, or whose button was pressed."""
+        return self._of_update.get(update_id)
 
     def last(self) -> list[Said]:
         """What a page is shown first."""
         return [said for messages in self._messages.values() for said in list(messages.values())[-SHOWN_PER_CHAT:]]
 
     def clear(self, chat_id: int) -> None:
+        self._of_update = {known: said for known, said in self._of_update.items() if said.chat_id != chat_id}
         self._messages[chat_id] = {}
         self._kept.clear(chat_id)

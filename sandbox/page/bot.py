@@ -6,39 +6,46 @@ Promises that an update which no poller has confirmed is given out again after a
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
-from functools import partial
+from collections import OrderedDict
 from typing import Any
 
+from sandbox.page.backstage import Backstage
 from sandbox.page.book import Book, Chat, Said
 from sandbox.page.calls import PageChats, Stage
+from sandbox.page.fates import Fates, problem_of
 from sandbox.page.feed import Feed
 from sandbox.page.files import PageFiles
+from sandbox.page.flood import flood_of, message_of
 from sandbox.page.kept import Kept
-from sandbox.page.lives import Life, Lives, life_from
+from sandbox.page.lives import Life
+from sandbox.page.people import said_text
 from sandbox.page.shown import chat_shown, message_shown
 from sandbox.simulator.bot import SimulatedBot
 from sandbox.simulator.chats import Params, RefusedError
 from sandbox.simulator.polls import Gone
 from sandbox.simulator.stream import Update
 from sandbox.simulator.updates import kind_of
+from tasks.routing import KeysError, keys_of
 
 #: Chats that are there at the first start.
 FIRST_PEOPLE = ("Ann", "Ben")
 FIRST_GROUP = "Ann and Ben"
+#: Of updates in other chats than the page's are remembered so many, with their calls.
+MOST_PASSING = 2_000
 
 
 class PageBot(SimulatedBot):
-    """Its page's chats, messages and updates are in `kept`."""
+    """Its page's chats, messages and updates are in `kept`. `order_by` is the setting."""
 
-    def __init__(self, token: str, kept: Kept, first_update_id: int) -> None:
+    def __init__(self, token: str, kept: Kept, first_update_id: int, order_by: str = "chat") -> None:
         self.kept = kept
         self.feed = Feed()
         self.stage = Stage(self.feed.tell)
-        self.lives = Lives()
-        for life in map(life_from, kept.lives()):
-            self.lives.add(life)
+        self.backstage = Backstage(self.feed.tell)
+        self._order_by = "" if ":" in order_by else order_by  # a function of the bot's own: not ours to import
+        self.fates = Fates(kept, int(token.partition(":")[0]), self._lived, self._failed)
         self.book = Book(kept, self._show)
+        self._passing: OrderedDict[int, tuple[Update, list[Any]]] = OrderedDict()
         super().__init__(token, first_update_id=max(first_update_id, kept.last_update_id() + 1, kept.noted("next", 0)))
         self._deliver_again()
         if not self.book.chats:
@@ -56,34 +63,40 @@ class PageBot(SimulatedBot):
 
     def _deliver_again(self) -> None:
         """Under their own ids, before any new one."""
-        confirmed = self.kept.noted("confirmed", 0)
         following = self.updates.next_id
-        for update in self.kept.updates_from(confirmed):
+        for update in self.kept.updates_from(self.kept.noted("confirmed", 0)):
             self.updates.add(update)
+            self.fates.ledger.give(update["update_id"], self._lanes_of(update))
         self.updates.next_id = max(following, self.updates.next_id)
+
+    def _lanes_of(self, update: Update) -> list[str]:
+        try:
+            return keys_of(update, self._order_by) if self._order_by else []
+        except KeysError:
+            return []
 
     # ── what the bot asks for ──
 
     async def get_updates(self, params: Params, gone: Gone) -> list[bytes]:
-        before = self.updates.confirmed
+        first, before = self.updates.first_id, self.updates.confirmed
         given = await super().get_updates(params, gone)
         if self.updates.confirmed > before:
+            self.fates.confirmed(first, self.updates.first_id)
             self.kept.note("confirmed", self.updates.first_id)
             self.kept.note("next", self.updates.next_id)
         return given
 
     def carry_out(self, call: dict[str, Any]) -> Any:
-        self.stage.answers = self._update_id(call)
-        answer: Any = None
-        status = 200
+        update_id = self.stage.answers = self._update_id(call)
+        answer, status = None, 200
         try:
             answer = super().carry_out(call)
         except RefusedError as refused:
-            answer, status = {"ok": False, "error_code": 400, "description": str(refused)}, 400
+            answer, status = str(refused), 400
             raise
         finally:
-            if self.stage.answers is not None:
-                self._note(self.stage.answers, call, answer, status)
+            if update_id is not None:
+                self._note(update_id, call, answer, status)
         return answer
 
     def _update_id(self, call: dict[str, Any]) -> int | None:
@@ -92,17 +105,43 @@ class PageBot(SimulatedBot):
         return int(number) if number.isdecimal() and bot == str(self.me()["id"]) else None
 
     def _note(self, update_id: int, call: dict[str, Any], answer: Any, status: int) -> None:
+        if status == 200:
+            self.fates.ledger.called(update_id, call["method"], call["params"])
         noted = {"at_s": call["at"], "method": call["method"], "params": call["params"]}
-        life = self.lives.get(update_id)
-        if life is not None and life.chat_id:
-            self.kept.put_call(update_id, {**noted, "answer": answer, "status": status})
+        noted |= {"answer": answer, "status": status}
+        if update_id in self._passing:
+            self._passing[update_id][1].append(noted)
+        else:
+            self.kept.put_call(update_id, noted)
+
+    def calls_of(self, update_id: int) -> list[Any]:
+        return self._passing[update_id][1] if update_id in self._passing else self.kept.calls_of(update_id)
+
+    def update_of(self, update_id: int) -> Any:
+        """None: it is not known, or not any more."""
+        return self._passing[update_id][0] if update_id in self._passing else self.kept.update(update_id)
 
     # ── what people do ──
 
-    def say(self, chat: Chat, said: Said) -> Said:
+    def deliver(self, updates: list[Update]) -> list[int | None]:
+        """Those of a stream, or posted; the page's own go through `tell_bot`."""
+        ids = super().deliver(updates)
+        for update_id, update in zip(ids, updates, strict=True):
+            if update_id is not None:
+                self._pass(update_id, update)
+        return ids
+
+    def _pass(self, update_id: int, update: Update, *, is_flood: bool = False) -> None:
+        self._passing[update_id] = {"update_id": update_id, **update}, []
+        while len(self._passing) > MOST_PASSING:
+            self._passing.popitem(last=False)
+        self.fates.begin(Life(update_id, time.time()))
+        self.fates.ledger.give(update_id, self._lanes_of(update), is_flood=is_flood)
+
+    def say(self, chat: Chat, said: Said, *, is_flood: bool = False) -> Said:
         """A message that is new, or edited."""
         kind = "edited_message" if said.edited else "message"
-        update_id = self.tell_bot({kind: said.raw}, chat)
+        update_id = self.tell_bot({kind: said.raw}, chat, is_flood=is_flood)
         if update_id is not None:
             said.update_ids.append(update_id)
         return self.book.put(said)
@@ -116,24 +155,27 @@ class PageBot(SimulatedBot):
             self.book.put(said)
         return update_id
 
-    def tell_bot(self, update: Update, chat: Chat) -> int | None:
+    def flood(self, count: int) -> None:
+        for chat, user, text in flood_of(count, self.book):
+            if chat:
+                self.say(chat, said_text(self.book, chat, user["id"], text), is_flood=True)
+                continue
+            update = {"message": message_of(user, self.updates.next_id, text)}
+            [update_id] = super().deliver([update])
+            if update_id is not None:
+                self._pass(update_id, update, is_flood=True)
+
+    def tell_bot(self, update: Update, chat: Chat, *, is_flood: bool = False) -> int | None:
         """Its update_id; None when the bot did not ask for this kind."""
-        [update_id] = self.deliver([update])
+        [update_id] = super().deliver([update])
         if update_id is None:
             text = f"The bot is not told: ALLOWED_UPDATES leaves {kind_of(update)} out."
             self.feed.tell("notice", {"chat_id": chat.id, "user_id": None, "text": text, "alert": False})
             return None
-        life = self.lives.add(Life(update_id, time.time(), chat.id))
         self.kept.put_update(update_id, {"update_id": update_id, **update})
-        self.kept.put_life(update_id, asdict(life))
+        self.fates.begin(Life(update_id, time.time(), chat.id))
+        self.fates.ledger.give(update_id, self._lanes_of(update), is_flood=is_flood)
         return update_id
-
-    def lived(self, life: Life) -> None:
-        """Something is new in the life of an update."""
-        if life.chat_id:
-            self.kept.put_life(life.update_id, asdict(life))
-            for said in self.book.of_update(life.update_id, life.chat_id):
-                self._show(said)
 
     # ── what is seen ──
 
@@ -143,10 +185,15 @@ class PageBot(SimulatedBot):
         if isinstance(changed, Chat):
             self.feed.tell("chat", chat_shown(changed, self.book.users))
         else:
-            self.feed.tell("message", message_shown(changed, self.lives))
+            self.feed.tell("message", message_shown(changed, self.fates.lives))
 
-    def snapshot(self) -> dict[str, Any]:
-        return {
-            "chats": [chat_shown(chat, self.book.users) for chat in self.book.chats.values()],
-            "messages": list(map(partial(message_shown, lives=self.lives), self.book.last())),
-        }
+    def _lived(self, life: Life) -> None:
+        said = self.book.of_update(life.update_id)
+        if said:
+            self._show(said)
+
+    def _failed(self, life: Life) -> None:
+        self.backstage.add_problem(problem_of(life))
+
+    def stats(self) -> dict[str, Any]:
+        return {**super().stats(), "answers": self.fates.ledger.summary()}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
 
 #: So many are remembered, of those that were streamed too.
 MOST = 20_000
@@ -32,6 +31,11 @@ class Life:
     traceback: str | None = None
 
     @property
+    def is_over(self) -> bool:
+        """Unless somebody replays it."""
+        return self.state in ("done", "buried")
+
+    @property
     def waited_s(self) -> float | None:
         """Until its first handler started."""
         return None if self.started_s is None else round(max(0.0, self.started_s - self.telegram_s), 3)
@@ -45,7 +49,3 @@ class Lives(OrderedDict[int, Life]):
         while len(self) > MOST:
             self.popitem(last=False)
         return life
-
-
-def life_from(kept: Any) -> Life:
-    return Life(**kept)

@@ -61,9 +61,10 @@ def edited(book: Book, chat: Chat, user_id: int, message_id: int, text: str) -> 
     return said
 
 
-def pressed(book: Book, chat: Chat, user_id: int, message_id: int, data: str) -> dict[str, Any]:
+def pressed(book: Book, chat: Chat, user_id: int, said: Said | None, data: str) -> dict[str, Any]:
     """A callback_query."""
-    said = book.message(chat.id, message_id)
+    if user_id not in chat.users:
+        raise NotDoneError("this person is not in this chat")
     rows = said.raw.get("reply_markup", {}).get("inline_keyboard", []) if said else []
     if said is None or not any(button.get("callback_data") == data for row in rows for button in row):
         raise NotDoneError("there is no such button any more")

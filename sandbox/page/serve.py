@@ -8,17 +8,22 @@ from pathlib import Path
 from sandbox.page.bot import PageBot
 from sandbox.page.guard import Guard
 from sandbox.page.kept import Kept, KeptElsewhereError
+from sandbox.page.page import Page
 from sandbox.page.routes import ROUTES
 from sandbox.simulator.serve import application, serve
+from settings import SettingsError, load
 
 
 def serve_page(token: str, file: Path, first_update_id: int, port: int) -> None:
     """Until SIGTERM or SIGINT. Its chats are kept in `file`; one that another page has ends the process with a
-    sentence. Raises PortInUseError.
+    sentence, as do wrong settings. Raises PortInUseError.
     """
     try:
-        kept = Kept(file)
-    except KeptElsewhereError as error:
+        settings, kept = load(), Kept(file)
+    except (SettingsError, KeptElsewhereError) as error:
         sys.exit(str(error))
-    bot = PageBot(token, kept, first_update_id)
-    serve(bot, port, Guard(application(bot, ROUTES)))
+    bot = PageBot(token, kept, first_update_id, settings.order_by)
+    page = Page(bot, settings)
+    app = application(bot, ROUTES)
+    app.state.page = page
+    serve(bot, port, Guard(app), started=page.start)

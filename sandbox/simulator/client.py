@@ -85,8 +85,9 @@ class Simulator:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        if self.process.stdout:
-            self.process.stdout.close()
+        for end in (self.process.stdin, self.process.stdout):
+            if end:
+                end.close()
 
     def _post(self, path: str, body: Any) -> Any:
         return self._read(self._session.post(f"{self.url}/control/{path}", json=body, timeout=CALL_TIMEOUT_S))
@@ -122,7 +123,14 @@ def start(
     command += ["--first-update-id", str(first_update_id), *([] if quirks else ["--no-quirks"])]
     command += ["--page", str(page)] if page else []
     # In a session of its own: Ctrl-C in a terminal must not take it from under those who still call it.
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE if page else None,  # what the supervisor tells the page
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment,
+    )
     assert process.stdout is not None  # noqa: S101 - asked for above
     line = process.stdout.readline()
     if not line.startswith(READY):

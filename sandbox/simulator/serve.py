@@ -6,7 +6,7 @@ Promises one line on stdout as soon as it answers, and to end at once when told 
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import uvicorn
@@ -34,8 +34,11 @@ class PortInUseError(OSError):
     """Someone else listens there."""
 
 
-def serve(bot: SimulatedBot, port: int, app: ASGIApp | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; `app` in place of the bot's own application. Raises PortInUseError."""
+def serve(bot: SimulatedBot, port: int, app: ASGIApp | None = None, started: Callable[[], None] = lambda: None) -> None:
+    """Serve until SIGTERM or SIGINT; `app` in place of the bot's own application. `started` is called on the loop.
+
+    Raises PortInUseError.
+    """
     listener = _listener(port)
     config = uvicorn.Config(
         app or application(bot),
@@ -45,7 +48,7 @@ def serve(bot: SimulatedBot, port: int, app: ASGIApp | None = None) -> None:
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE_S,
     )
-    _Server(config).run(sockets=[listener])
+    _Server(config, started).run(sockets=[listener])
 
 
 def application(bot: SimulatedBot, routes: Sequence[BaseRoute] = ()) -> Starlette:
@@ -81,8 +84,13 @@ def _listener(port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._then = started
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._then()
         for listener in sockets or []:
             host, port = listener.getsockname()
             print(f"{READY}http://{host}:{port}", flush=True)  # noqa: T201 - who started us reads it

@@ -102,7 +102,7 @@ class Calls:
     def _send(self, call: Prepared, begun: Call) -> Any:
         """A process that was frozen since it began, or waited at the gate, may have lost its lease by now."""
         with looking(begun.ensure):
-            return self.api.send(call)
+            return self.api.send(call, self._update)
 
     def _read(self, call: Prepared, passage: Passage | OpenPassage) -> Any:
         while True:
@@ -122,7 +122,11 @@ class Calls:
 
     def _send_if_ours(self, call: Prepared) -> Any:
         with looking(lambda: self._ensure(call.method)):
-            return self.api.send(call)
+            return self.api.send(call, self._update)
+
+    @property
+    def _update(self) -> str | None:
+        return None if self.journal is None else self.journal.id
 
     def _ensure(self, method: str) -> None:
         if self.journal is not None:

@@ -30,6 +30,10 @@ READ_TIMEOUT_S = 60.0
 #: Connections kept, not allowed: a thousand greenlets may call at once, those above it close theirs after the call.
 POOL_SIZE = 256
 
+#: Telegram's own server; any other, a local one or the simulator, is told which update a call is for.
+TELEGRAM = "api.telegram.org"
+UPDATE_HEADER = "X-Update-Id"
+
 #: A proxy set for the outside has no say on this machine, where a local Bot API server or the simulator runs.
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -66,6 +70,7 @@ class BotApi:
         self._url = url.rstrip("/")
         self._token = token
         self._timeout_s = (connect_timeout_s, read_timeout_s)
+        self._names_updates = urlsplit(url).hostname != TELEGRAM
         self._process: tuple[int, requests.Session] | None = None
         keep_tokens_out_of_logs()
 
@@ -95,15 +100,19 @@ class BotApi:
         call = prepare(method, params)
         return repeated(lambda: self.send(call), reads=is_read_only(method))
 
-    def send(self, call: Prepared) -> Any:
-        """Its result, by one attempt. Raises BotApiError."""
+    def send(self, call: Prepared, update: str | None = None) -> Any:
+        """Its result, by one attempt. `update` is the one that it is made for, `<bot>:<update_id>`.
+
+        Raises BotApiError.
+        """
         method, chat, request, _ = call
+        named = {UPDATE_HEADER: update} if update and self._names_updates else {}
         try:
             response = self._session().post(
                 f"{self._url}/bot{self._token}/{method}",
                 data=request.data,
                 files=request.files,
-                headers=request.headers,
+                headers={**request.headers, **named},
                 timeout=self._timeout_s,
                 allow_redirects=False,  # the Bot API has none; whoever redirects would be handed the call
             )

@@ -36,6 +36,11 @@ class CallJournal:
         self._place: str | None = None
         self._differences: list[str] = []
 
+    @property
+    def id(self) -> str:
+        """Of the update."""
+        return self._journal.id
+
     def beside(self, series: str) -> CallJournal:
         """For calls besides these. Those of the same series in an earlier run are replayed."""
         return CallJournal(self._journal, self._uncertain, series)

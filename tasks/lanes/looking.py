@@ -114,6 +114,11 @@ def dead(client: Redis) -> dict[str, int]:
     return {message_id.decode(): int(at_ms) for message_id, at_ms in found}
 
 
+def delayed(client: Redis) -> int:
+    """How many are."""
+    return int(client.zcard(keys.DELAYED))
+
+
 def due_ms(client: Redis, message_id: str) -> int | None:
     """When a delayed message is due."""
     at_ms = client.zscore(keys.DELAYED, message_id)

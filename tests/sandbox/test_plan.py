@@ -1,5 +1,6 @@
 """What `python -m sandbox` starts, from its command line."""
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,29 +20,39 @@ def taken_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def commands(plan: Plan) -> dict[str, str]:
-    return {part.name: " ".join(part.command[2:]) for part in parts_of(plan, report=("http://simulator",))}
+def commands(plan: Plan, *, real: bool = False) -> dict[str, str]:
+    report = None if real else ("http://simulator",)
+    return {part.name: " ".join(part.command[2:]) for part in parts_of(plan, report)}
 
 
 def test_without_arguments_everything_has_a_default() -> None:
     plan = plan_from([])
-    assert (plan.bot, plan.chats, plan.rate, plan.data) == (None, 10, 50.0, Path(".data"))
+    assert (plan.bot, plan.chats, plan.rate, plan.data) == (None, 10, None, Path(".data"))
+    each = "celery --quiet -A tasks worker -n {}@%h -E -l WARNING -c {}"
+    share = min(max((os.cpu_count() or 1) // 2, 2), 4)
     assert commands(plan) == {
         "poller": "poller",
-        "worker": "celery -A tasks worker -n sandbox@%h -E -l WARNING",
-        "flower": f"celery -A tasks flower --address=127.0.0.1 --port={plan.flower_port} --logging=error",
+        "worker1": each.format("worker1", share),
+        "worker2": each.format("worker2", share),
+        "flower": f"celery --quiet -A tasks flower --address=127.0.0.1 --port={plan.flower_port} --logging=error",
         "report": "sandbox.report http://simulator",
     }
 
 
 def test_options_reach_the_parts() -> None:
     plan = plan_from(["--pool", "threads", "--concurrency", "7", "--log-level", "INFO", "--no-stream"])
-    assert commands(plan)["worker"] == "celery -A tasks worker -n sandbox@%h -E -l INFO -P threads -c 7"
+    assert commands(plan)["worker2"] == "celery --quiet -A tasks worker -n worker2@%h -E -l INFO -P threads -c 7"
     assert plan.rate == 0
+    assert list(commands(plan_from(["--workers", "1"]))) == ["poller", "worker", "flower", "report"]
 
 
-def test_a_real_bot_is_not_reported_on() -> None:
-    assert [part.name for part in parts_of(plan_from([]), report=None)] == ["poller", "worker", "flower"]
+def test_a_real_bot_has_one_worker_and_no_report() -> None:
+    assert list(commands(plan_from([]), real=True)) == ["poller", "worker", "flower"]
+
+
+def test_two_sandboxes_that_start_together_take_different_ports() -> None:
+    ports = (plan_from([]).flower_port, plan_from([]).flower_port)  # free for both, but the first one has claimed its
+    assert ports[0] != ports[1]
 
 
 def test_a_port_asked_for_and_in_use_is_one_sentence(taken_port: int) -> None:
@@ -49,9 +60,9 @@ def test_a_port_asked_for_and_in_use_is_one_sentence(taken_port: int) -> None:
         plan_from(["--port-flower", str(taken_port)])
 
 
-@pytest.mark.parametrize("arguments", [["--chats", "0"], ["--rate", "-1"]])
+@pytest.mark.parametrize("arguments", [["--chats", "0"], ["--rate", "-1"], ["--workers", "0"]])
 def test_a_stream_that_cannot_be_is_one_sentence(arguments: list[str]) -> None:
-    with pytest.raises(PlanError, match="--chats must be at least 1 and --rate at least 0"):
+    with pytest.raises(PlanError, match="--chats and --workers must be at least 1 and --rate at least 0"):
         plan_from(arguments)
 
 

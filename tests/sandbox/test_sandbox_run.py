@@ -123,7 +123,7 @@ def handle(ctx):
 def test_at_the_end_the_worker_finishes_what_it_has_begun(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
     # Given a handler in the middle of its work
     (tmp_path / "slow_bot.py").write_text(SLOW_BOT)
-    running = sandbox("--no-stream", "--bot", "slow_bot:handle")
+    running = sandbox("--workers", "1", "--bot", "slow_bot:handle")
     running.pid("worker")
     simulator = running.simulator()
     simulator.push(text_update("hello #1"))
@@ -138,7 +138,7 @@ def test_at_the_end_the_worker_finishes_what_it_has_begun(sandbox: Callable[...,
 
 def test_a_terminal_that_is_closed_leaves_nothing_running(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
     running = sandbox("--no-stream")
-    parts = [running.pid(part) for part in ("poller", "worker", "flower", "report")]
+    parts = [running.pid(part) for part in ("poller", "worker1", "worker2", "flower", "report")]
     running.close_terminal()
     assert running.end() == 0
     for pid in parts:
@@ -148,17 +148,18 @@ def test_a_terminal_that_is_closed_leaves_nothing_running(sandbox: Callable[...,
     start_server(tmp_path / ".data/redis").stop()
 
 
-@pytest.mark.parametrize("part", ["poller", "worker", "flower"])
-def test_a_part_that_dies_is_named_and_the_rest_is_stopped(sandbox: Callable[..., Sandbox], part: str) -> None:
-    running = sandbox("--no-stream")
-    os.kill(running.pid(part), signal.SIGKILL)
-    assert running.end() == 1
-    assert f"{part} ended by itself, so everything was stopped" in running.said
-
-
-def test_a_redis_that_dies_is_named_too(sandbox: Callable[..., Sandbox]) -> None:
-    running = sandbox("--no-stream")
-    running.pid("report")
+def test_who_is_killed_is_started_again_but_not_without_redis(sandbox: Callable[..., Sandbox]) -> None:
+    running = sandbox("--no-stream", "--workers", "1")
+    # Given parts that were killed
+    for part in ("poller", "worker", "flower"):
+        os.kill(running.pid(part), signal.SIGKILL)
+    # Then all of them are there again, and the bot answers
+    for part in ("poller", "worker", "flower"):
+        running.wait_for(rf"(?s){part} stopped \(rc=-9\).*{part} started")
+    simulator = running.simulator()
+    simulator.push(text_update("hello #1"))
+    wait_until(lambda: simulator.answers())
+    # But without what they stand on nothing goes on
     with redis.Redis(port=running.ports["redis"]) as client:
         os.kill(client.info("server")["process_id"], signal.SIGKILL)
     assert running.end() == 1
@@ -183,7 +184,7 @@ def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
     ("variables", "sentence"),
     [
         ({"QUEUES": "none"}, "QUEUES=none: allowed is a whole number from 1 to 1,024"),
-        ({"BOT": "nowhere:handle"}, "nowhere"),
+        ({"BOT": "nowhere:handle", "BOT_TOKEN": "9:REAL"}, "nowhere"),
         ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "The Redis of REDIS_URL cannot be used: Error 111 connecting"),
     ],
 )
@@ -203,4 +204,5 @@ def test_a_second_one_in_the_same_directory_is_refused(sandbox: Callable[..., Sa
     second = sandbox("--no-stream")
     assert second.end() == 1
     assert "is using" in second.said
+    assert "stop the other sandbox, or pass --data DIR" in second.said
     assert first.process.poll() is None

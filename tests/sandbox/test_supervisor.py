@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from calling import PATIENCE_S, ended_when_late
+from calling import PATIENCE_S, ended_when_late, is_alive, wait_until
+
+from sandbox.ends import Hold, StartAgain, StopAll, decide
 
 #: A part with a child, as a worker has: says when the child is there, and finishes its work when told to stop.
 WORKING = """
@@ -21,12 +23,13 @@ def finish(*_):
     child.wait()
     sys.exit(0)
 signal.signal(signal.SIGTERM, finish)
-print("working", os.getpid(), flush=True)
+print("working", os.getpid(), child.pid, flush=True)
 while True:
     time.sleep(600)
 """
 #: A part that ends as it is told to, without a word.
 IDLE = "import time; print('idle', flush=True); time.sleep(600)"
+ENDING = "import time; print('I cannot go on', flush=True); raise SystemExit(1)"
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -36,10 +39,8 @@ time.sleep(600)
 
 SUPERVISE = """
 import os, sys
-import honcho.manager
 from sandbox import supervisor
 from sandbox.parts import Part
-honcho.manager.KILL_WAIT = 0
 supervisor.STOP_WITHIN_S = float(sys.argv[1])
 fallen = sys.argv[2]
 running = supervisor.Supervisor({fallen: lambda: False} if fallen else {})
@@ -63,10 +64,10 @@ class Supervised:
                 assert line, f"no {text!r} in:\n{self._seen}"
                 self._seen += line
 
-    def pid(self, part: str) -> int:
-        found = re.search(rf"{part} started \(pid=(\d+)\)", self._seen)
+    def said(self, pattern: str) -> re.Match[str]:
+        found = re.search(pattern, self._seen)
         assert found
-        return int(found[1])
+        return found
 
     def rest(self) -> str:
         """All it said, once it has ended."""
@@ -99,15 +100,42 @@ def test_a_signal_stops_all_parts_and_lets_them_finish(supervise: Any, how: sign
     assert "ended first: None" in said
 
 
-def test_when_one_part_ends_the_others_are_stopped(supervise: Any) -> None:
-    running = supervise(WORKING, IDLE)
+def test_when_one_part_ends_with_a_word_of_its_own_the_others_are_stopped(supervise: Any) -> None:
+    running = supervise(WORKING, ENDING)
     running.wait_for("| working")
-    running.wait_for("part1  | idle")
-    os.kill(running.pid("part1"), signal.SIGKILL)
     said = running.rest()
-    assert "part1 stopped (rc=-9)" in said
+    assert said.index("part1  | I cannot go on") < said.index("part1 stopped (rc=1)")
     assert "part0  | the child lives" in said
     assert "ended first: part1" in said
+
+
+def test_who_was_killed_is_started_again_and_leaves_no_children(supervise: Any) -> None:
+    running = supervise(WORKING, IDLE)
+    running.wait_for("| working")
+    first = running.said(r"working (\d+) (\d+)")
+    os.kill(int(first[1]), signal.SIGKILL)
+    running.wait_for("| working", times=2)
+    wait_until(lambda: not is_alive(int(first[2])))
+    running.process.send_signal(signal.SIGTERM)
+    said = running.rest()
+    assert "part0 stopped (rc=-9)" in said
+    assert "ended first: None" in said
+
+
+@pytest.mark.parametrize(
+    ("code", "short_lives", "may_be_mended", "decision"),
+    [
+        (-9, 0, False, StartAgain(0)),
+        (-9, 1, True, StartAgain(0)),
+        (0, 1, False, StartAgain(0)),
+        (-11, 3, True, StartAgain(2)),
+        (-11, 30, True, StartAgain(30)),
+        (1, 0, True, Hold()),
+        (1, 0, False, StopAll()),
+    ],
+)
+def test_what_an_end_means(code: int, short_lives: int, may_be_mended: bool, decision: object) -> None:
+    assert decide(code, short_lives=short_lives, may_be_mended=may_be_mended) == decision
 
 
 def test_when_what_the_parts_stand_on_is_gone_they_are_stopped(supervise: Any) -> None:
