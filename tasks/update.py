@@ -17,7 +17,7 @@ from celery.utils.log import get_task_logger
 
 from settings import SettingsError
 from tasks import lanes
-from tasks.bot.bot import Bot, UpdateTimeoutError
+from tasks.bot.bot import Bot, BotStartError, UpdateTimeoutError
 from tasks.bot.calls import calls_of
 from tasks.bot.context import Context
 from tasks.bot.flood import RunGate, Waiting
@@ -42,6 +42,10 @@ TASK = "tasks.update"
 
 #: An update of a bot that is not ours is looked at again so often: a deployment that was told wrong is soon mended.
 UNKNOWN_BOT_AGAIN_AFTER_S = 60.0
+
+
+#: Before an update that came to a process whose bot could not start is run there, or elsewhere.
+START_AGAIN_AFTER_S = 3.0
 
 
 class UnknownBotError(Exception):
@@ -139,6 +143,8 @@ def attempt(
         error = raised
     if delivery is not None and (run.is_evicted or delivery.is_lost()):
         raise Ignore(f"the lease of {delivery.id} was over when it ended") from error
+    if delivery is not None and isinstance(error, BotStartError):
+        put_off(delivery, START_AGAIN_AFTER_S, error)
     if not run.is_told and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
         tell(served.bot.on_timeout, beside(ctx, "timeout", delivery))
     if delivery is not None and parking.is_wanted:

@@ -1,20 +1,23 @@
 """What an `async def` handler gets: the same context, whose calls can be awaited.
 
 Promises that a call begins when it is written, in its place among the others, and has ended before its update is
-settled, also when nobody awaits it: then its error is the handler's. Reading ctx.session asks Redis and takes a moment
-of the loop.
+settled, also when nobody awaits it: then its error is the handler's. The first reading of a session takes a moment of
+the loop; from then on sessions are read before the handler begins (ReadAhead).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any
 
 from tasks.bot.calls import Calls
 from tasks.bot.context import Context
+from tasks.bot.current import under_way
+from tasks.bot.session_json import SessionError
 from tasks.bot.shorthands import Shorthands
 
 #: All that calls the Bot API.
@@ -66,6 +69,22 @@ class AsyncContext(Context):
                 raise outcome
 
 
+class ReadAhead:
+    """Of one handler: whether it reads its session, which would stop every chat of the loop while Redis is away."""
+
+    def __init__(self) -> None:
+        self._is_wanted = False
+
+    def before(self, ctx: Context) -> None:
+        """On the handler's own thread. What cannot be read is told where it is used."""
+        if self._is_wanted:
+            with suppress(SessionError):
+                _ = ctx.session
+
+    def after(self, ctx: Context) -> None:
+        self._is_wanted |= ctx.has_read_session
+
+
 async def awaited(function: Callable[..., Coroutine[Any, Any, Any]], ctx: Context, *arguments: Any) -> Any:
     """What the function returns for this context, when its calls have ended too."""
     view = AsyncContext.of(ctx)
@@ -74,5 +93,7 @@ async def awaited(function: Callable[..., Coroutine[Any, Any, Any]], ctx: Contex
     except BaseException:
         await asyncio.gather(*(each.future for each in view._begun), return_exceptions=True)
         raise
+    finally:
+        await asyncio.gather(*under_way(), return_exceptions=True)
     await view.ended()
     return result

@@ -20,6 +20,10 @@ class UpdateTimeoutError(Exception):
     """The handler took longer than UPDATE_TIMEOUT."""
 
 
+class BotStartError(Exception):
+    """What the bot does at the start of a process has failed there: the update was not run, and waits."""
+
+
 @dataclass(frozen=True)
 class Bot:
     """`BOT=mybot:bot` with `bot = Bot(handle, never_retry=(ValueError,))`. Raises TypeError for what cannot work.

@@ -106,6 +106,10 @@ class Context(Shorthands):
     def session(self, data: dict[str, Any]) -> None:
         self._session.put(data)
 
+    @property
+    def has_read_session(self) -> bool:
+        return "_session" in self.__dict__ and self._session.is_read
+
     def stage(self) -> None:
         """Hand over what is to be kept, when the handler has succeeded. Raises SessionError."""
         self._session.stage()

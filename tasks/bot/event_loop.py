@@ -48,6 +48,10 @@ class EventLoop:
                 raise OverdueError(f"cancelled after {limit_s:g} s") from None
             raise
 
+    def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Let it run; nobody here waits for it."""
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
     def call_soon(self, function: Callable[[], object]) -> None:
         """Have the loop's thread call this."""
         self._loop.call_soon_threadsafe(function)

@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any
 
 from tasks.bot.adapters import adapted
-from tasks.bot.async_context import awaited
+from tasks.bot.async_context import ReadAhead, awaited
 from tasks.bot.bot import Bot, UpdateTimeoutError, check_takes
 from tasks.bot.client import BotApi
 from tasks.bot.context import Context
@@ -75,13 +75,18 @@ def _waited_for(said: str, function: Callable[..., Any], *, is_limited: bool = F
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
 
+    sessions = ReadAhead()
+
     @wraps(function)
     def run(ctx: Context, *arguments: Any) -> Any:
+        sessions.before(ctx)
         limit_s = ctx.deadline_s - time.monotonic() if is_limited and ctx.deadline_s is not None else None
         try:
             return event_loop().run(awaited(function, ctx, *arguments), limit_s)
         except OverdueError:
             raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was cancelled") from None
+        finally:
+            sessions.after(ctx)
 
     return run
 

@@ -20,10 +20,14 @@ PAUSES_S = (0.25, 0.5, 1.0)
 WITHIN_S = 5.0
 
 
+#: "… is typing": gone after 5 s, and sent by frameworks every few seconds beside a handler, at no place of its own.
+LEAVES_NOTHING = "sendchataction"
+
+
 def is_read_only(method: str) -> bool:
-    """Whether the method changes nothing. The Bot API reads names without regard to case; getUpdates forgets."""
+    """Whether nothing remains of a call. The Bot API reads names without regard to case; getUpdates forgets."""
     name = method.lower()
-    return name.startswith("get") and name != "getupdates"
+    return (name.startswith("get") and name != "getupdates") or name == LEAVES_NOTHING
 
 
 def may_repeat(error: BotApiError, *, reads: bool) -> bool:

@@ -46,6 +46,10 @@ class Session:
         self._before: bytes | None = None
         self._data: dict[str, Any] | None = None
 
+    @property
+    def is_read(self) -> bool:
+        return self._data is not None
+
     def get(self) -> dict[str, Any]:
         """Raises SessionError, tasks.lanes.LeaseLost, RedisError."""
         if self._data is None:

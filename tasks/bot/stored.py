@@ -32,6 +32,15 @@ class Stored:
         self._moves: dict[str, str] = {}
         self._staged: dict[str, Set | Delete] = {}
 
+    def fetch(self, *keys: str) -> None:
+        """Read these in one round trip, for `load`. Raises as `load`."""
+        if self.is_wanting(*keys):
+            self._read(*dict.fromkeys(key for key in keys if key not in self._found))
+
+    def is_wanting(self, *keys: str) -> bool:
+        """Whether one of them was not read yet. Asks nobody."""
+        return any(key not in self._found for key in keys)
+
     def load(self, key: str) -> bytes | None:
         """What was kept under a key, or is staged for it. One round trip, the first time.
 

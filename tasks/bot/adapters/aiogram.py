@@ -11,10 +11,12 @@ from typing import Any
 
 from aiogram import Bot as AiogramBot
 from aiogram import Dispatcher
+from aiogram.exceptions import TelegramNetworkError, TelegramRetryAfter, TelegramServerError
 from aiogram.fsm.storage.memory import MemoryStorage
 from aiogram.methods import TelegramMethod
 from aiogram.types import Update
 
+from tasks.bot.adapters import bridge
 from tasks.bot.adapters.aiogram_calls import BridgedSession
 from tasks.bot.adapters.aiogram_state import UpdateStorage
 from tasks.bot.adapters.errors import check_token
@@ -28,10 +30,15 @@ from tasks.imports import BotImportError
 _NO_TOKEN = "1:none"  # noqa: S105
 
 
+#: Of a start: Telegram is away, or has to be waited for.
+_PASSING = (TelegramNetworkError, TelegramServerError, TelegramRetryAfter)
+
+
 def bot_of(found: Any, api: BotApi, said: str) -> Bot:
     """A Bot around it. Raises BotImportError."""
     dispatcher, bot = _parts(found, api, said)
     bot.session = BridgedSession(api, bot.session)
+    dispatcher.errors.outer_middleware(_beside)
     if isinstance(dispatcher.storage, MemoryStorage):
         dispatcher.fsm.storage = UpdateStorage()
     known: dict[str, Any] = {"dispatcher": dispatcher, "bots": (bot,), **dispatcher.workflow_data}
@@ -40,15 +47,21 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
         await dispatcher.emit_shutdown(bot=bot, **known)
         await bot.session.close()
 
-    lifetime = AsyncLifetime(lambda: dispatcher.emit_startup(bot=bot, **known), stop)
+    lifetime = AsyncLifetime(said, lambda: dispatcher.emit_startup(bot=bot, **known), stop, _PASSING)
 
     async def handle(ctx: Context) -> None:
-        await lifetime.begin()
+        await lifetime.begun(ctx)
         answer = await dispatcher.feed_update(bot, Update.model_validate(ctx.update, context={"bot": bot}))
         if isinstance(answer, TelegramMethod):
             await bot(answer)
 
     return Bot(handle)
+
+
+async def _beside(handler: Any, event: Any, data: dict[str, Any]) -> Any:
+    """A middleware of error handlers."""
+    with bridge.beside("error/"):
+        return await handler(event, data)
 
 
 def _parts(found: Any, api: BotApi, said: str) -> tuple[Dispatcher, AiogramBot]:

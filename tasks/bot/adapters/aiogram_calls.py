@@ -17,6 +17,7 @@ from aiogram.methods import TelegramMethod
 from aiogram.types import InputFile
 
 from tasks.bot.adapters import bridge
+from tasks.bot.adapters.errors import tell_of_address, tell_of_proxy
 from tasks.bot.client import BotApi
 from tasks.bot.errors import NetworkError
 
@@ -29,6 +30,9 @@ class BridgedSession(BaseSession):
         self.middleware = own.middleware
         self._bot_api = api
         self._own = own
+        tell_of_address(own.api.base.partition("/bot{token}")[0], api)
+        if getattr(own, "proxy", None):
+            tell_of_proxy()
 
     async def make_request(self, bot: Bot, method: TelegramMethod[Any], timeout: int | None = None) -> Any:
         """The timeout is ours."""

@@ -1,6 +1,6 @@
 """aiogram's states, kept with the update: written in the step that settles it, on any worker.
 
-Promises what kept.py promises. Redis is asked on another thread, and once for each key.
+Promises what kept.py promises. Redis is asked on another thread, and once for a key's state and data.
 """
 
 from __future__ import annotations
@@ -36,11 +36,20 @@ class UpdateStorage(BaseStorage):
 
 
 async def _load(key: StorageKey, part: str) -> Any:
-    return await asyncio.to_thread(kept.load, key.chat_id, _name(key, part))
+    await _fetch(key)
+    return kept.load(key.chat_id, _name(key, part))
 
 
 async def _keep(key: StorageKey, part: str, value: Any) -> None:
-    await asyncio.to_thread(kept.keep, key.chat_id, _name(key, part), value)
+    await _fetch(key)
+    kept.keep(key.chat_id, _name(key, part), value)
+
+
+async def _fetch(key: StorageKey) -> None:
+    """What follows asks nobody."""
+    wanted = [(key.chat_id, _name(key, part)) for part in ("state", "data")]
+    if kept.is_wanting(wanted):
+        await asyncio.to_thread(kept.fetch, wanted)
 
 
 def _name(key: StorageKey, part: str) -> str:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -20,7 +23,7 @@ import orjson
 from tasks.bot.calls import Calls
 from tasks.bot.client import BotApi
 from tasks.bot.context import Api
-from tasks.bot.current import current
+from tasks.bot.current import current, handling, under_way
 from tasks.bot.errors import BotApiError, ChatMigrated, NetworkError, TooManyRequests
 
 #: Where a parameter names a file that is uploaded beside it.
@@ -36,6 +39,12 @@ class Answered(NamedTuple):
     @property
     def body(self) -> bytes:
         return orjson.dumps(self.told)
+
+
+#: How updates arrive is not a bot's own business here.
+_NOT_SENT = frozenset({"setwebhook", "deletewebhook"})
+
+log = logging.getLogger(__name__)
 
 
 def call(api: BotApi, method: str, params: dict[str, Any]) -> Answered:
@@ -56,11 +65,38 @@ async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answere
     """
     in_context = partial(copy_context().run, _answered, caller, method, params)
     made = asyncio.get_running_loop().run_in_executor(None, in_context)
+    waited_for = under_way()
+    waited_for.add(made)
+    made.add_done_callback(waited_for.discard)
     try:
         return await asyncio.shield(made)
     except asyncio.CancelledError:
         await asyncio.gather(made, return_exceptions=True)
         raise
+
+
+async def fetch_soon(api: BotApi, path: str) -> tuple[int, bytes]:
+    """The content of a file, or the refusal: what Telegram's file server answers."""
+    try:
+        return 200, await asyncio.to_thread(_caller(api).download, path)
+    except NetworkError:
+        raise
+    except BotApiError as error:
+        return (refused := _refused(error)).status, refused.body
+
+
+@contextmanager
+def beside(series: str) -> Iterator[None]:
+    """Around what a framework does about a failure. Its calls have places of their own in the journal: the handler may
+    get further the next time.
+    """
+    try:
+        ctx = current()
+    except LookupError:
+        yield
+        return
+    with handling(replace(ctx, api=ctx.api.beside(series)) if isinstance(ctx.api, Calls) else ctx):
+        yield
 
 
 def file(name: str | None, content: bytes) -> Any:
@@ -96,20 +132,33 @@ def _in_texts(value: Any, change: Callable[[str], str]) -> Any:
     return [_in_texts(inner, change) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _caller(api: BotApi) -> Api:
+def _caller(api: BotApi) -> Calls | BotApi:
     try:
-        return current().api
+        found = current().api
     except LookupError:
         return api
+    return found if isinstance(found, Calls) else api
 
 
 def _answered(api: Api, method: str, params: dict[str, Any]) -> Answered:
+    if method.lower() in _NOT_SENT:
+        _tell_not_sent(method)
+        return Answered(200, {"ok": True, "result": True})
     try:
         return Answered(200, {"ok": True, "result": api.call(method, **_alike(params))})
     except NetworkError:
         raise
     except BotApiError as error:
         return _refused(error)
+
+
+@cache
+def _tell_not_sent(method: str) -> None:
+    log.warning(
+        "the bot's %s is not sent, and answered True: the poller, or `python -m poller webhook set`, decides how "
+        "updates arrive, and what a bot drops there would be lost",
+        method,
+    )
 
 
 def _refused(error: BotApiError) -> Answered:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from tasks.bot.client import BotApi
 from tasks.imports import BotImportError
+
+log = logging.getLogger(__name__)
+
+#: Where every framework calls when it is told nothing.
+PUBLIC_API = "https://api.telegram.org"
 
 
 def check_token(token: str, api: BotApi, said: str) -> None:
@@ -13,3 +20,13 @@ def check_token(token: str, api: BotApi, said: str) -> None:
             f"{said} was made with another token than BOT_TOKEN: give both the same, as in "
             'TeleBot(os.environ["BOT_TOKEN"]).'
         )
+
+
+def tell_of_address(own: str, api: BotApi) -> None:
+    """A bot's own server is not called: all its calls are ours."""
+    if own not in (PUBLIC_API, api.url):
+        log.warning("the bot's own server %s is not used: set BOT_API_URL to it", own)
+
+
+def tell_of_proxy() -> None:
+    log.warning("the bot's own proxy is not used: set HTTPS_PROXY")

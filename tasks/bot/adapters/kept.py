@@ -1,54 +1,68 @@
-"""What a framework keeps for the chat of an update: JSON, written in the step that settles the update.
+"""What a framework keeps for the chat of an update, written in the step that settles the update.
 
 Promises that a failed attempt leaves it as it was, and that what another update could write at the same time is refused
-(UnsafeKeyError): with ORDER_BY=chat an update keeps what is its chat's.
+(UnsafeKeyError): with ORDER_BY=chat an update keeps what is its chat's. It lasts as long as sessions do, SESSION_TTL,
+and moves with them when a group becomes a supergroup.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from typing import Any
 
+from tasks.bot.adapters import kept_json
 from tasks.bot.context import Context
 from tasks.bot.current import current
 from tasks.bot.session_key import place_of
 from tasks.bot.stored import Stored
 
-#: The only key of a dict that has others than texts: JSON would make texts of them. Its value are pairs.
-_PAIRS = "\0pairs"
+#: A chat, `user:<id>`, `bot`, or None: the update's own chat.
+Place = int | str | None
 
 
 class NoLaneError(Exception):
     """The update came through no lane, so that nothing can be kept with it."""
 
 
-def is_safe(place: int | str | None) -> bool:
+def is_safe(place: Place) -> bool:
     """Whether the update may keep something there. Raises as `load`."""
     ctx = current()
     return _stored(ctx).is_safe(_key(ctx, place, ""))
 
 
-def load(place: int | str | None, name: str) -> Any:
-    """What is kept there; None: nothing. `place` is a chat, `user:<id>`, or None: the update's own chat.
+def fetch(wanted: Iterable[tuple[Place, str]]) -> None:
+    """Read what will be loaded, in one round trip: what is loaded or kept of it afterwards asks nobody."""
+    ctx = current()
+    _stored(ctx).fetch(*_all_keys(ctx, wanted))
 
-    Raises UnsafeKeyError, LeaseLost, NoLaneError and RedisError.
+
+def is_wanting(wanted: Iterable[tuple[Place, str]]) -> bool:
+    """Whether `fetch` would ask Redis. Raises NoLaneError."""
+    ctx = current()
+    return _stored(ctx).is_wanting(*_all_keys(ctx, wanted))
+
+
+def load(place: Place, name: str) -> Any:
+    """What is kept there; None: nothing.
+
+    Raises UnsafeKeyError, LeaseLost, NoLaneError, RedisError, and LookupError for a class that is not there any more.
     """
     ctx = current()
-    found = _stored(ctx).load(_key(ctx, place, name))
-    return None if found is None else json.loads(found, object_hook=_with_its_keys)
+    stored, (key, *moves_from) = _stored(ctx), _keys(ctx, place, name)
+    for old in moves_from:
+        stored.move(old, key)
+    found = stored.load(key)
+    return None if found is None else kept_json.value(found)
 
 
-def keep(place: int | str | None, name: str, value: Any) -> None:
-    """None deletes. Raises TypeError for what is no JSON, and as `load`."""
-    ctx = current()
-    _stored(ctx).stage(_key(ctx, place, name), None if value is None else text(value).encode())
-
-
-def text(value: Any) -> str:
-    """As it is kept, in its order. Raises TypeError for what is no JSON, but for the keys of a dict, which may
-    be numbers, True, False and None too: a user's id is a key that bots use.
+def keep(place: Place, name: str, value: Any, ttl_s: float | None = None) -> None:
+    """None deletes. Kept for `ttl_s`, if that is less than SESSION_TTL. Raises TypeError for what is no JSON, and as
+    `load`.
     """
-    return json.dumps(_as_json(value))
+    ctx = current()
+    limits = [limit_s for limit_s in (ttl_s, ctx.session_plan.ttl_s) if limit_s is not None]
+    content = None if value is None else kept_json.text(value, name).encode()
+    _stored(ctx).stage(_key(ctx, place, name), content, min(limits, default=None))
 
 
 def _stored(ctx: Context) -> Stored:
@@ -57,26 +71,23 @@ def _stored(ctx: Context) -> Stored:
     return ctx.stored
 
 
-def _key(ctx: Context, place: int | str | None, name: str) -> str:
+def _is_own(ctx: Context, place: Place) -> bool:
+    return place is None or place == ctx.chat_id
+
+
+def _all_keys(ctx: Context, wanted: Iterable[tuple[Place, str]]) -> list[str]:
+    return [key for place, name in wanted for key in _keys(ctx, place, name)]
+
+
+def _keys(ctx: Context, place: Place, name: str) -> list[str]:
+    """Its key, and the one that it moves from."""
+    moves_from = place_of(ctx.update, "chat").moves_from if _is_own(ctx, place) else None
+    return [_key(ctx, place, name), *([f"{moves_from}/{name}"] if moves_from else [])]
+
+
+def _key(ctx: Context, place: Place, name: str) -> str:
     """Under the key that the update is ordered by where it is about the update's own chat."""
-    if isinstance(place, str) and place.startswith("user:"):
+    if isinstance(place, str):
         return f"{place}/{name}"
     own = place_of(ctx.update, "chat").key
-    return f"{own if own and place in (None, ctx.chat_id) else f'chat:{place}'}/{name}"
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_as_json(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    for key in value:
-        if not isinstance(key, str | int | float | bool | None):
-            raise TypeError(f"the key {key!r} cannot be kept: write a text or a number")
-    if all(isinstance(key, str) for key in value):
-        return {key: _as_json(inner) for key, inner in value.items()}
-    return {_PAIRS: [[key, _as_json(inner)] for key, inner in value.items()]}
-
-
-def _with_its_keys(found: dict[str, Any]) -> dict[Any, Any]:
-    return dict(found[_PAIRS]) if _PAIRS in found else found
+    return f"{own if own and _is_own(ctx, place) else f'chat:{place}'}/{name}"

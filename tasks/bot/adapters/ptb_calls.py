@@ -1,13 +1,15 @@
 """python-telegram-bot's HTTP, made by us: a request in the place of the bot's own.
 
-Promises that every call of a method goes through the bridge, uploads included. Downloads of files are still made by the
-bot's own request, and its timeouts are only theirs.
+Promises that every call of a method, with its uploads, and every download from the Bot API goes through the bridge,
+with our timeouts. Other addresses are still asked by the bot's own request.
 """
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
+from telegram import Bot
 from telegram.error import NetworkError as PtbNetworkError
 from telegram.request import BaseRequest, RequestData
 
@@ -19,8 +21,9 @@ from tasks.bot.errors import NetworkError
 class BridgedRequest(BaseRequest):
     """Around the request that the bot was made with."""
 
-    def __init__(self, api: BotApi, own: BaseRequest) -> None:
-        self._api, self._own = api, own
+    def __init__(self, api: BotApi, bot: Bot) -> None:
+        self._api, self._own = api, bot._request[1]
+        self._files = f"{bot.base_file_url}/"
 
     async def initialize(self) -> None:
         await self._own.initialize()
@@ -35,14 +38,19 @@ class BridgedRequest(BaseRequest):
     async def do_request(
         self, url: str, method: str, request_data: RequestData | None = None, *timeouts: Any, **named: Any
     ) -> tuple[int, bytes]:
-        if method != "POST":
-            return await self._own.do_request(url, method, request_data, *timeouts, **named)
-        name = url.rpartition("/")[2]
-        caller = bridge.reserve(self._api, name)
         try:
-            answered = await bridge.call_soon(caller, name, _params(request_data))
+            if method == "POST":
+                return await self._call(url.rpartition("/")[2], request_data)
+            # A token's colon comes as %3A.
+            if (file := unquote(url)).startswith(self._files):
+                return await bridge.fetch_soon(self._api, file.removeprefix(self._files))
         except NetworkError as error:
             raise PtbNetworkError(str(error)) from error
+        return await self._own.do_request(url, method, request_data, *timeouts, **named)
+
+    async def _call(self, name: str, request_data: RequestData | None) -> tuple[int, bytes]:
+        caller = bridge.reserve(self._api, name)
+        answered = await bridge.call_soon(caller, name, _params(request_data))
         return answered.status, answered.body
 
 

@@ -1,135 +1,105 @@
 """What python-telegram-bot remembers, kept with the update: chat_data, user_data, and where conversations stand.
 
 Promises that an update sees what the updates before it left, on whichever worker they ran, and that a failed attempt
-leaves nothing. All of it is JSON. With ORDER_BY=chat the user_data of a group is apart from that of the user's own
-chat, for two updates could write it at once; with chat+user it is the user's everywhere. bot_data is each process's
-own. An application with a persistence of its own keeps that instead.
+leaves nothing. What can be kept is in kept_json.py. bot_data is each process's own. An application with a persistence
+of its own keeps its data there, but for one that is a single process's: that gives way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager
 
 from telegram import Update
-from telegram.ext import Application, ConversationHandler
+from telegram.ext import DictPersistence, PicklePersistence
 
-from tasks.bot.adapters import kept
+from tasks.bot.adapters import kept, kept_json
+from tasks.bot.adapters.ptb_conversations import AnyApplication, conversations_of
+from tasks.bot.adapters.ptb_slots import Slot, data_of, positions_of
+from tasks.bot.adapters.turns import Turns
 
 log = logging.getLogger(__name__)
 
 
-class DataKeeper:
-    """Of one application."""
+def replace_persistence(application: AnyApplication) -> None:
+    """One file, or one memory, cannot serve several processes."""
+    own = application.persistence
+    if isinstance(own, PicklePersistence | DictPersistence):
+        application.persistence = None
+        log.warning(
+            "%s is not used, nor read: chat_data, user_data and conversations are kept in Redis, with each update; "
+            "bot_data is not kept",
+            type(own).__name__,
+        )
+    elif own:
+        log.warning("the application's own persistence is used: what it writes must bear several processes")
 
-    def __init__(
-        self,
-        application: Application[Any, Any, Any, Any, Any, Any],
-        conversations: Mapping[str, ConversationHandler[Any]],
-    ) -> None:
+
+class DataKeeper:
+    """Of one application that has started."""
+
+    def __init__(self, application: AnyApplication) -> None:
         self._application = application
-        self._conversations = conversations
+        self._conversations = conversations_of(application)
         self._turns = Turns()
-        if application.persistence:
-            log.warning("the application's own persistence is used: its files or tables must bear several processes")
+        self._bot_data = _names_in(application.bot_data)
+        self._is_silent = bool(application.persistence)
 
     @asynccontextmanager
     async def kept(self, update: Update) -> AsyncIterator[None]:
         """Around the processing of an update: read before it, handed over for the settle after it, then forgotten."""
-        if self._application.persistence:
-            yield
-            await self._application.update_persistence()
-            return
-        async with self._turns.taken(_ids(update)):
-            before = await asyncio.to_thread(self._read, update)
+        ids = {each.id for each in (update.effective_chat, update.effective_user) if each}
+        async with self._turns.taken(ids):
+            slots = self._slots(update)
             try:
+                before = await _read(slots)
                 yield
-                await asyncio.to_thread(self._keep, update, before)
+                _keep(slots, before)
+                if self._application.persistence:
+                    await self._application.update_persistence()
             finally:
-                self._forget(update)
+                for each in slots:
+                    each.forget()
+                self._look_around()
 
-    def _read(self, update: Update) -> dict[str, str]:
-        """Gives what was kept under each name, as text."""
-        before = {}
-        for place, name, data in self._data(update):
-            found = kept.load(place, name) if kept.is_safe(place) else None
-            data.clear()
-            data.update(found or {})
-            before[name] = kept.text(found or {})
-        for name, handler, key in self._positions(update):
-            found = kept.load(None, name) if kept.is_safe(None) else None
-            handler._conversations.pop(key, None)
-            if found is not None:
-                handler._conversations[key] = found["state"]
-            before[name] = kept.text(found)
-        return before
+    def _slots(self, update: Update) -> list[Slot]:
+        data = () if self._application.persistence else data_of(self._application, update)
+        return [*data, *positions_of(self._conversations, update)]
 
-    def _keep(self, update: Update, before: Mapping[str, str]) -> None:
-        """Raises TypeError for what is no JSON, and UnsafeKeyError for what another update could write."""
-        for place, name, data in self._data(update):
-            if kept.text(data) != before[name]:
-                kept.keep(place, name, dict(data) or None)
-        for name, handler, key in self._positions(update):
-            state = {"state": handler._conversations[key]} if key in handler._conversations else None
-            if kept.text(state) != before[name]:
-                kept.keep(None, name, state)
+    def _look_around(self) -> None:
+        """Says once what a bot wrote that is not kept."""
+        application = self._application
+        if self._is_silent:
+            return
+        if names := _names_in(application.bot_data) - self._bot_data:
+            self._tell("bot_data[%r] was set by a handler: bot_data is each process's own, and not kept", min(names))
+        for name, of_all in (("chat_data", application._chat_data), ("user_data", application._user_data)):
+            for stranger in self._turns.strangers(of_all):
+                of_all.pop(stranger, None)
+                self._tell("application.%s[%d] is not kept: an update has only its own", name, stranger)
 
-    def _forget(self, update: Update) -> None:
-        """Memory is proportional to what runs, not to all who ever wrote."""
-        for _, handler, key in self._positions(update):
-            handler._conversations.pop(key, None)
-        if update.effective_chat:
-            self._application._chat_data.pop(update.effective_chat.id, None)
-        if update.effective_user:
-            self._application._user_data.pop(update.effective_user.id, None)
-
-    def _data(self, update: Update) -> Iterable[tuple[str | None, str, dict[Any, Any]]]:
-        """Where it is kept, under which name, and what it is here."""
-        chat, user = update.effective_chat, update.effective_user
-        if chat and isinstance(data := self._application.chat_data[chat.id], dict):
-            yield None, "ptb:chat", data
-        if user and isinstance(data := self._application.user_data[user.id], dict):
-            own = f"user:{user.id}"
-            yield own if kept.is_safe(own) else None, f"ptb:user:{user.id}", data
-
-    def _positions(self, update: Update) -> Iterable[tuple[str, ConversationHandler[Any], Any]]:
-        for name, handler in self._conversations.items():
-            try:
-                key = handler._get_key(update)
-            except RuntimeError:  # no update for this conversation: it has no chat, user or message
-                continue
-            yield f"ptb:conversation:{name}:{':'.join(map(str, key))}", handler, key
+    def _tell(self, sentence: str, *details: object) -> None:
+        self._is_silent = True
+        log.warning(sentence + "; keep what many chats share in a database of your own", *details)
 
 
-class Turns:
-    """Updates that share a chat or a user take turns in this process: the framework has one dict for each of them."""
-
-    def __init__(self) -> None:
-        self._locks: dict[int, asyncio.Lock] = {}
-        self._wanted: Counter[int] = Counter()
-
-    @asynccontextmanager
-    async def taken(self, ids: Iterable[int]) -> AsyncIterator[None]:
-        """In one order for all, so that no two wait for each other."""
-        ordered = sorted(set(ids))
-        self._wanted.update(ordered)
-        async with AsyncExitStack() as stack:
-            stack.callback(self._drop, ordered)
-            for each in ordered:
-                await stack.enter_async_context(self._locks.setdefault(each, asyncio.Lock()))
-            yield
-
-    def _drop(self, ids: Iterable[int]) -> None:
-        self._wanted.subtract(ids)
-        for each in ids:
-            if not self._wanted[each]:
-                del self._wanted[each]
-                self._locks.pop(each, None)
+async def _read(slots: Iterable[Slot]) -> dict[str, str]:
+    """Gives what was there under each name, as text."""
+    await asyncio.to_thread(kept.fetch, [(place, each.name) for each in slots for place in each.places])
+    for each in slots:
+        each.fill(kept.load(each.place, each.name) if kept.is_safe(each.place) else None)
+    return {each.name: kept_json.text(each.value, each.name) for each in slots}
 
 
-def _ids(update: Update) -> list[int]:
-    return [each.id for each in (update.effective_chat, update.effective_user) if each]
+def _keep(slots: Iterable[Slot], before: Mapping[str, str]) -> None:
+    """Raises TypeError for what is no JSON, and UnsafeKeyError for what another update could write."""
+    for each in slots:
+        is_timed = each.ttl_s is not None and each.value is not None
+        if is_timed or kept_json.text(each.value, each.name) != before[each.name]:
+            kept.keep(each.place, each.name, each.value, each.ttl_s)
+
+
+def _names_in(bot_data: object) -> set[str]:
+    return set(map(str, bot_data)) if isinstance(bot_data, dict) else set()

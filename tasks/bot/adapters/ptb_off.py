@@ -1,0 +1,54 @@
+"""What an Application has and cannot use here: said once, or refused where a handler relies on it."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from tasks.bot.adapters.errors import tell_of_address
+from tasks.bot.adapters.ptb_conversations import AnyApplication
+from tasks.bot.client import BotApi
+
+log = logging.getLogger(__name__)
+
+_OFF = (
+    "the job queue does not run here, for a job lives in one process and dies with it: send a Celery task with a "
+    "countdown, or run jobs in a process of their own (docs/migrate.md)"
+)
+
+
+class NoJobsError(RuntimeError):
+    """A handler relied on a job that would never run."""
+
+
+class NoJobQueue:
+    """In the place of a job queue: it has no jobs, and takes none."""
+
+    scheduler = SimpleNamespace(running=False)
+
+    def jobs(self, *_: object) -> tuple[()]:
+        return ()
+
+    def get_jobs_by_name(self, name: str) -> tuple[()]:
+        return ()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NoJobsError(f"job_queue.{name}: {_OFF}")
+
+
+def switch_off(application: AnyApplication, api: BotApi) -> None:
+    bot: Any = application.bot
+    queue = application._job_queue
+    if queue and queue.jobs():
+        log.warning("%s; there are %d jobs that will not run", _OFF, len(queue.jobs()))
+    application._job_queue = NoJobQueue()
+    tell_of_address(bot.base_url.partition("/bot")[0], api)
+    if bot.callback_data_cache is not None:
+        log.warning(
+            "arbitrary_callback_data keeps what buttons mean in the memory of one process, and names them anew in each "
+            "attempt: a button that another process made is invalid, and a message with buttons may be sent twice. "
+            "Write texts into callback_data"
+        )
