@@ -95,7 +95,7 @@ def of_intake(lanes: Lanes, bot: Settings) -> Finding:
     what = f"intake {bot.bot_name}".rstrip()
     if bot.bot_token is None:
         return Finding(None, what, "cannot be looked at without the bot's token")
-    leader = _leader(lanes, bot.bot_id)
+    leader = leader_of(lanes, bot.bot_id)
     try:
         webhook = BotApi(bot.bot_api_url, bot.token, connect_timeout_s=5.0, read_timeout_s=10.0).call("getWebhookInfo")
     except BotApiError as error:
@@ -112,7 +112,7 @@ def of_intake(lanes: Lanes, bot: Settings) -> Finding:
     return Finding(False, what, f"{_led(leader)} and there is no webhook: {waiting} updates wait at Telegram")
 
 
-def _leader(lanes: Lanes, bot_id: int) -> str:
+def leader_of(lanes: Lanes, bot_id: int) -> str:
     """`host:pid` of the poller that leads; empty: none."""
     found: Any = lanes.client.hmget(LEADER % bot_id, "holder", "until_ms")
     holder, until_ms = found

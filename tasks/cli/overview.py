@@ -24,6 +24,9 @@ class Figures:
     more: int = 0
     #: Settled in a second, when two looks have been compared.
     rate: float | None = None
+    #: Medians over the same time, of a bot; None: nothing started, or ended.
+    wait_s: float | None = None
+    run_s: float | None = None
 
     @property
     def backlog(self) -> int:

@@ -14,8 +14,9 @@ from typing import Any
 import click
 
 from tasks.cli.command import Lanes, command
+from tasks.cli.glance import Glance, add_medians, add_rates
 from tasks.cli.overview import STATES, Figures, FloodWait, Overview, overview
-from tasks.cli.words import age, bar, moment, number, table
+from tasks.cli.words import age, bar, duration, moment, number, table
 from tasks.lanes import looking
 from tasks.lanes.looking import Record
 
@@ -34,14 +35,15 @@ MOST_OF_A_REASON = 160
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line.")
 def status(lanes: Lanes, watch: bool, every_s: float, as_json: bool) -> None:
     """What waits, runs and was buried, for each bot and queue; the chats with the most waiting, and why they wait."""
-    before = looking.settled(lanes.client)
+    before = Glance.of(lanes)
     pause_s = RATE_OVER_S
     with suppress(KeyboardInterrupt):  # how --watch ends
         while True:
             time.sleep(pause_s)
-            now = looking.settled(lanes.client)
+            now = Glance.of(lanes)
             seen = look(lanes)
-            add_rates(seen, before, now)
+            add_rates(seen, before.settled, now.settled)
+            add_medians(seen, lanes, before, now)
             tell(seen, watch=watch, as_json=as_json)
             if not watch:
                 return
@@ -76,14 +78,6 @@ def flood_waits(lanes: Lanes) -> list[FloodWait]:
     ]
 
 
-def add_rates(seen: Overview, before: looking.Settled, now: looking.Settled) -> None:
-    seconds = max(now.at_us - before.at_us, 1) / 1e6
-    for bot, queues in seen.queues.items():
-        for queue, figures in queues.items():
-            figures.rate = round((now.by_queue.get(queue, 0) - before.by_queue.get(queue, 0)) / seconds, 1)
-        seen.bots[bot].rate = round(sum(figures.rate or 0.0 for figures in queues.values()), 1)
-
-
 def tell(seen: Overview, *, watch: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_as_json(seen), indent=None if watch else 2))
@@ -109,12 +103,13 @@ def figures_table(seen: Overview, *, bars: bool) -> str:
     most = max((figures.backlog for figures in seen.bots.values()), default=0) or 1
     rows = []
     for bot, total in seen.bots.items():
-        rows.append([bot, "", *_cells(seen, total), *([bar(total.backlog / most, BAR)] if bars else [])])
+        medians = [duration(total.wait_s), duration(total.run_s)]
+        rows.append([bot, "", *_cells(seen, total), *medians, *([bar(total.backlog / most, BAR)] if bars else [])])
         for queue, figures in seen.queues[bot].items():
             if figures.backlog or figures.states["buried"] or figures.rate:
                 shown = [bar(figures.backlog / most, BAR)] if bars else []
-                rows.append(["", queue, *_cells(seen, figures), *shown])
-    head = ["bot", "queue", "backlog", *STATES, "oldest", "rate/s", *([""] if bars else [])]
+                rows.append(["", queue, *_cells(seen, figures), "", "", *shown])
+    head = ["bot", "queue", "backlog", *STATES, "oldest", "rate/s", "wait", "run", *([""] if bars else [])]
     return table(head, rows, left=(0, 1, len(head) - 1) if bars else (0, 1))
 
 
@@ -159,6 +154,8 @@ def _as_json(seen: Overview) -> dict[str, Any]:
     bots = {
         bot: {
             **figures.as_json(seen.now_us),
+            "wait_median_s": figures.wait_s,
+            "run_median_s": figures.run_s,
             "queues": {queue: each.as_json(seen.now_us) for queue, each in seen.queues[bot].items()},
         }
         for bot, figures in seen.bots.items()

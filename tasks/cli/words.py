@@ -21,6 +21,11 @@ def age(seconds: float | None) -> str:
     return f"{max(seconds, 0.0):.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
+def duration(seconds: float | None) -> str:
+    """As an age, and `4 ms` where that says more."""
+    return f"{seconds * 1000:.0f} ms" if seconds is not None and 0 < seconds < 0.095 else age(seconds)
+
+
 def moment(at_ms: float) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 

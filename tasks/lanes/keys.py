@@ -44,6 +44,8 @@ PARKED = "lanes:parked"
 #: hash: `wait`, `run` or `recovery`, an upper bound, s, and a group of queues, by blanks -> how many took that long and
 #: more than the next lower bound; `sum` instead of a bound -> all of them together, µs (times.py)
 TIMES = "lanes:times"
+#: zset: a worker (as `holder` of a message), a blank, and its slots -> until when it is known to be alive, ms
+WORKERS = "lanes:workers"
 #: hash: lane:<key>, queue:<name> or group:<name>, that nothing is handed out of -> since when, ms
 PAUSED = "lanes:paused"
 #: string: when the last sweep ran, ms

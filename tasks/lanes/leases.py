@@ -164,7 +164,8 @@ class LeaseKeeper:
             logger.warning("lanes: lost the lease of %s; what still runs here can change nothing", ", ".join(running))
 
     def _sweep(self) -> None:
-        swept = self._store.sweep(self._settler.lease_ms)
+        slots = self._settler.pool.slots() if self._settler.pool else 0
+        swept = self._store.sweep(self._settler.lease_ms, self._settler.holder, slots)
         if swept.expired:
             logger.warning("lanes: %d leases ran out; their messages are handed out again", swept.expired)
         if swept.next_ms is not None and swept.next_ms < SWEEP_EVERY_S * 1000:

@@ -16,6 +16,7 @@ import orjson
 from redis import Redis
 
 from tasks.lanes import keys
+from tasks.lanes.histogram import Histogram, read_times
 
 #: Records fetched in one round trip.
 _AT_ONCE = 500
@@ -160,6 +161,30 @@ def paused(client: Redis) -> dict[str, int]:
     """`lane:<key>`, `queue:<name>` or `group:<name>` -> since when nothing of it is handed out, ms."""
     found: Any = client.hgetall(keys.PAUSED)
     return {what.decode(): int(at_ms) for what, at_ms in found.items()}
+
+
+def workers(client: Redis) -> dict[str, int]:
+    """host:pid:… of each worker that has swept within a lease -> its slots. One that stopped is told for so long."""
+    alive: Any = client.zrangebyscore(keys.WORKERS, now_us(client) / 1000, "+inf")
+    named = (member.decode().rpartition(" ") for member in alive)
+    return {holder: int(slots) for holder, _, slots in named}
+
+
+def parked(client: Redis) -> dict[tuple[str, str], tuple[int, float]]:
+    """(kind, group of queues) -> how many messages of it were put off by that, and for how many seconds together."""
+    found: Any = client.hgetall(keys.PARKED)
+    by = {tuple(field.decode().split(" ", 2)): int(n) for field, n in found.items()}
+    return {
+        (kind, group): (n, by.get(("ms", kind, group), 0) / 1000)
+        for (what, kind, group), n in by.items()
+        if what == "times"
+    }
+
+
+def times(client: Redis) -> dict[tuple[str, str], Histogram]:
+    """(WAIT, RUN or RECOVERY, group of queues) -> how long that took."""
+    found: Any = client.hgetall(keys.TIMES)
+    return read_times({field.decode(): int(n) for field, n in found.items()})
 
 
 def counts(client: Redis) -> dict[str, int]:

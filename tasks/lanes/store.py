@@ -154,9 +154,12 @@ class Store:
             total += buried
         return total
 
-    def sweep(self, lease_ms: int) -> Swept:
-        """Take back expired leases and make due retries ready: at most SWEEP_LIMIT of each."""
-        expired, due, next_ms = self._run("sweep", lease_ms=lease_ms, limit=SWEEP_LIMIT)
+    def sweep(self, lease_ms: int, holder: str = "", slots: int = 0) -> Swept:
+        """Take back expired leases and make due retries ready: at most SWEEP_LIMIT of each.
+
+        `holder` is a worker that is alive, with so many slots: for people to look at.
+        """
+        expired, due, next_ms = self._run("sweep", lease_ms=lease_ms, limit=SWEEP_LIMIT, holder=holder, slots=slots)
         return Swept(expired, due, None if next_ms < 0 else next_ms)
 
     def repair(self, cursor: str, lease_ms: int) -> tuple[str, int]:

@@ -15,10 +15,14 @@ import requests
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from settings import Settings
 from tasks.cli.command import Lanes
-from tasks.cli.metrics import COUNTERS, LanesCollector
+from tasks.cli.families import COUNTERS
+from tasks.cli.metrics import LanesCollector
 from tasks.lanes import keys
 from tests.cli.conftest import Cli
+
+ROOT = Path(__file__).parents[2]
 
 
 def scraped(cli: Cli) -> dict[str, float]:
@@ -60,6 +64,28 @@ def test_every_count_of_the_scripts_is_served() -> None:
     catalogue = re.search(r"#: hash: seq (.*?)\nCOUNTS", Path(keys.__file__).read_text(), re.DOTALL)
     assert catalogue
     assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)*\b", catalogue[1].partition("totals")[2])) == set(COUNTERS)
+
+
+def test_the_docs_list_what_is_served(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a bot with a token, of which something was put off
+    monkeypatch.setattr(Lanes, "bot_ids", {1: "shop"})
+    settings = Settings(bot_token="1:A", _env_file=None)
+    monkeypatch.setattr(Lanes, "bots", lambda _: (settings,))
+    monkeypatch.setattr(Lanes, "names", {"shop": "shop", "help": "help", settings.queue_group: "updates"})
+    cli.append("1:1", "1/chat:7")
+    [taken] = cli.take()
+    cli.store.park(*taken, delay_ms=60_000, kind="FloodWait", reason="why")
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(LanesCollector(Lanes(cli.app)))
+    # Then each family is in the docs with its type and its labels, and the docs have no other
+    table = re.findall(
+        r"^\| `(\w+)(?:\{([\w,]+)\})?` \| (\w+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE
+    )
+    told = {name.removesuffix("_total"): (kind, set(filter(None, labels.split(",")))) for name, labels, kind in table}
+    assert told == {
+        family.name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
+        for family in registry.collect()
+    }
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks.bot.flood.keys import keys_of
+from tasks.bot.flood.keys import keys_of, refused_of
 from tasks.cli import command, overview, status, words
 from tasks.lanes.commands import NewMessage
 from tasks.lanes.scripts import script
+from tasks.lanes.times import RUN, Times
 from tests.cli.conftest import Cli
 
 
@@ -77,8 +78,8 @@ def test_a_pipe_gets_plain_text_and_empty_queues_are_left_out(cli: Cli) -> None:
 
 def test_nothing_at_all_is_a_table_of_zeros(cli: Cli) -> None:
     head, *bots = cli.said("status")
-    assert head.split() == ["bot", "queue", "backlog", *overview.STATES, "oldest", "rate/s"]
-    assert [line.split() for line in bots] == [[name, *"0000000", "–", "0.0"] for name in ("shop", "help")]
+    assert head.split() == ["bot", "queue", "backlog", *overview.STATES, "oldest", "rate/s", "wait", "run"]
+    assert [line.split() for line in bots] == [[name, *"0000000", "–", "0.0", "–", "–"] for name in ("shop", "help")]
 
 
 def test_what_nobody_declares_is_told_too(cli: Cli) -> None:
@@ -108,6 +109,21 @@ def test_a_rate_is_what_was_settled_between_two_looks(cli: Cli, monkeypatch: pyt
     told = json.loads(cli.text("status", "--json"))["bots"]["shop"]
     assert told["rate"] > 0
     assert told["rate"] == told["queues"]["shop.0"]["rate"]
+
+
+def test_medians_are_of_what_started_and_ended_between_two_looks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def turn(*runs_s: float) -> None:
+        times = Times()
+        for seconds in runs_s:
+            times.note(RUN, "shop.0", seconds)
+        cli.store.turn([], holder="east:4711:abcdef", lease_ms=1, room=0, times=times)
+
+    turn(500, 500, 500)
+    monkeypatch.setattr(status.time, "sleep", lambda _: turn(0.004, 0.004, 0.004, 30))
+    told = json.loads(cli.text("status", "--json"))["bots"]
+    assert (told["shop"]["wait_median_s"], round(told["shop"]["run_median_s"], 4)) == (None, 0.0042)
+    assert told["help"]["run_median_s"] is None
+    assert cli.said("status")[1].split()[-3:] == ["–", "4", "ms"]
 
 
 def test_a_redis_that_is_away_is_a_sentence(cli: Cli) -> None:
@@ -143,7 +159,7 @@ def test_bars(share: float, text: str) -> None:
 def test_what_telegram_makes_wait_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command.Lanes, "bot_ids", {1: "shop", 2: "help"})
     refused, keys = script("refused", "tasks.bot.flood"), keys_of("1", "7")
-    refused.run(cli.client, refused.command(keys[:4], scope="7", wait_ms=3_600_000))
+    refused.run(cli.client, refused.command(refused_of(keys), scope="7", wait_ms=3_600_000))
     assert "Telegram makes chat 7 wait for 60 min more (shop)" in cli.said("status")
     [wait] = json.loads(cli.text("status", "--json"))["flood_waits"]
     assert (wait["bot"], wait["what"], round(wait["left_s"] / 60)) == ("shop", "chat 7", 60)

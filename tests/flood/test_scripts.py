@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 
 import tasks.bot.flood
-from tasks.bot.flood.keys import asked_of, keys_of
-from tasks.bot.flood.looking import FloodPause, flood_pauses
+from tasks.bot.flood.keys import COUNTS, asked_of, keys_of, refused_of
+from tasks.bot.flood.looking import FloodCounts, FloodPause, flood_counts, flood_pauses
 from tasks.lanes.scripts import script
 
 KEYS = keys_of("1", "7")
@@ -43,10 +43,12 @@ def seed(client: Redis, state: State) -> None:
 
 
 def read(client: Redis) -> State:
-    """All there is, in tenths of a minute. Fails on a key that never expires."""
+    """All there is but for the counts, in tenths of a minute. Fails on a key that never expires."""
     now, state = now_us(client), {}
     for name in client.scan_iter():
         key = name.decode()
+        if key.startswith(COUNTS):
+            continue
         left_ms = client.pttl(key)
         assert left_ms > 0, key
         kind = client.type(key)
@@ -65,13 +67,18 @@ def read(client: Redis) -> State:
 
 
 def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, slack: float = 0, chat: float = 0,
-        group: float = 0, burst: int = 1, keys: Any = KEYS) -> tuple[str, float, int]:  # fmt: skip
+        group: float = 0, burst: int = 1, keys: Any = KEYS, waited_ms: int = 0) -> tuple[str, float, int]:  # fmt: skip
     """All in minutes: what, the wait, and whether some were refused."""
     lua = script("ask", "tasks.bot.flood")
     us = {"bot_us": bot, "slack_us": slack, "chat_us": chat, "group_us": group}
     minutes = {name: value * MINUTE_US for name, value in us.items()}
     command = lua.command(
-        asked_of(keys, "sendMessage"), cost=cost, patience_us=round(patience * MINUTE_US), **minutes, burst=burst
+        asked_of(keys, "sendMessage"),
+        cost=cost,
+        patience_us=round(patience * MINUTE_US),
+        **minutes,
+        burst=burst,
+        waited_ms=waited_ms,
     )
     what, wait_us, at_us, refused = lua.run(client, command)
     assert abs(at_us - now_us(client) - wait_us) < MINUTE_US / 20
@@ -81,7 +88,7 @@ def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, sl
 def refused(client: Redis, minutes: float, chat: str = "7") -> int:
     lua = script("refused", "tasks.bot.flood")
     keys = keys_of("1", chat)
-    return int(lua.run(client, lua.command(keys[:4], scope=chat, wait_ms=round(minutes * MINUTE_MS))))
+    return int(lua.run(client, lua.command(refused_of(keys), scope=chat, wait_ms=round(minutes * MINUTE_MS))))
 
 
 # -- pauses
@@ -237,6 +244,19 @@ def test_a_full_redis_answers_all_the_same(client: Redis) -> None:
         client.config_set("maxmemory", 0)
     state = {KEYS.bot_rate: {"next": 10}, KEYS.scope: 10, KEYS.refused: {"7"}, KEYS.waits: {"7": 10}}
     assert read(client) == state
+
+
+# -- counts
+
+
+def test_refusals_and_waits_are_counted(client: Redis) -> None:
+    assert flood_counts(client, 1) == FloodCounts(0, 0, 0.0)
+    for chat in ("7", "8"):
+        refused(client, 10, chat)
+    for waited_ms in (0, 1500, 200):
+        ask(client, waited_ms=waited_ms)
+    assert flood_counts(client, 1) == FloodCounts(2, 2, 1.7)
+    assert flood_counts(client, 2) == FloodCounts(0, 0, 0.0)
 
 
 # -- the headers

@@ -1,4 +1,4 @@
-"""Every Redis key of flood control, with its type. Each expires when what it says is over."""
+"""Every Redis key of flood control, with its type. Each expires when what it says is over, but for the counts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ WAITS = "flood-waits:"
 #: <bot id>: hash: next (when the bot's next message is due), back (when the next of those that were sent away comes
 #: back); <bot id>:<chat>: hash: chat, group (when its next message is due). µs
 RATE = "flood-rate:"
+#: <bot id>: hash: totals: refused (calls, with 429), waits (in their place), waited_ms
+COUNTS = "flood-counts:"
 
 #: A chat's name is Telegram's business; as a part of a key it has an end.
 LONGEST_SCOPE = 64
@@ -30,6 +32,7 @@ class Keys(NamedTuple):
     scope: str
     refused: str
     waits: str
+    counts: str
     bot_rate: str
     chat_rate: str
 
@@ -40,6 +43,7 @@ def keys_of(bot_id: str, scope: str) -> Keys:
         scope=f"{FLOOD}{bot_id}:{scope}",
         refused=REFUSED + bot_id,
         waits=WAITS + bot_id,
+        counts=COUNTS + bot_id,
         bot_rate=RATE + bot_id,
         chat_rate=f"{RATE}{bot_id}:{scope}",
     )
@@ -52,7 +56,12 @@ URGENT = frozenset({"answerprecheckoutquery", "answershippingquery"})
 def asked_of(keys: Keys, method: str) -> list[str]:
     """What a call of this method looks at: an urgent one only at the pause of its own method."""
     bot = keys.scope if method.lower() in URGENT else keys.bot
-    return [bot, keys.scope, keys.refused, keys.bot_rate, keys.chat_rate]
+    return [bot, keys.scope, keys.refused, keys.bot_rate, keys.chat_rate, keys.counts]
+
+
+def refused_of(keys: Keys) -> list[str]:
+    """What a 429 changes."""
+    return [keys.bot, keys.scope, keys.refused, keys.waits, keys.counts]
 
 
 def scope_of(method: str, chat: int | str | None) -> str:

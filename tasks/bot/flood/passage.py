@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from tasks.bot.client import Prepared
 from tasks.bot.errors import TooManyRequests
 from tasks.bot.flood.answers import Answer, How, What, how, read
-from tasks.bot.flood.keys import asked_of, keys_of, scope_of
+from tasks.bot.flood.keys import asked_of, keys_of, refused_of, scope_of
 from tasks.bot.flood.rates import BURST
 from tasks.lanes.scripts import script
 from tasks.lanes.wires import Asked
@@ -44,6 +44,7 @@ class Passage:
         self._scope = scope_of(call.method, call.chat)
         self._keys = keys_of(run.gate.bot_id, self._scope)
         self._patience_s = run.gate.patience_s
+        self._waited_s = 0.0  # since Redis heard of it
         self.has_slot = False
         self._only_looked = False
         self._some_refused = False
@@ -61,7 +62,9 @@ class Passage:
             chat_us=apart.chat_us,
             group_us=apart.group_us,
             burst=BURST,
+            waited_ms=round(self._waited_s * 1000),
         )
+        self._waited_s = 0.0
         return [Asked(ASK, command)]
 
     def held(self, answers: Sequence[Any]) -> Answer | None:
@@ -95,12 +98,13 @@ class Passage:
             waiting.tell(f"flood wait: {reason}")
         self._patience_s -= answer.wait_s
         waiting.here(reason, answer.wait_s)
+        self._waited_s += answer.wait_s
         self.has_slot = answer.what is What.SLOT
 
     def refused(self, error: TooManyRequests) -> Answer:
         """Telegram said 429: tells all workers. What this call has to wait for."""
         wait_s = max(error.retry_after, SHORTEST_S)
-        command = REFUSED.command(self._keys[:4], scope=self._scope, wait_ms=math.ceil(wait_s * 1000))
+        command = REFUSED.command(refused_of(self._keys), scope=self._scope, wait_ms=math.ceil(wait_s * 1000))
         [is_bot] = self._ask(Asked(REFUSED, command))
         if isinstance(is_bot, Exception):
             raise is_bot

@@ -2,9 +2,10 @@
 -- lines up when those who hold it for a moment are gone.
 -- With  gaps
 -- KEYS  none
--- ARGV  lease_ms limit
+-- ARGV  lease_ms limit holder slots
+--       `holder` (may be empty) is known to be alive for a lease, with so many slots
 -- Returns {expired, due, ms until the next one is due (-1: none is leased or delayed)}
-local lease_ms, limit = unpack(ARGV, 1, 2)
+local lease_ms, limit, holder, slots = unpack(ARGV, 1, 4)
 lease_ms, limit = tonumber(lease_ms), tonumber(limit)
 
 even_when_full()
@@ -13,6 +14,10 @@ even_when_full()
 local grace_ms = math.floor(lease_ms / 3)
 local swept = tonumber(redis.call('GET', SWEPT))
 redis.call('SET', SWEPT, now_ms)
+if holder ~= '' then
+  redis.call('ZREMRANGEBYSCORE', WORKERS, '-inf', now_ms)
+  redis.call('ZADD', WORKERS, now_ms + lease_ms, holder .. ' ' .. slots)
+end
 if swept and now_ms - swept > grace_ms then
   local near = redis.call('ZRANGEBYSCORE', LEASES, '-inf', now_ms + grace_ms, 'WITHSCORES')
   for i = 1, #near, 2 do

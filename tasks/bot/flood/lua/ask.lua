@@ -1,12 +1,19 @@
 -- ask: may a call go now? Looks at the pauses, then takes a slot of every rate that limits it, or of none.
--- KEYS  1 pause of the bot  2 pause of the scope  3 refused  4 rates of the bot  5 rates of the chat
--- ARGV  cost patience_us bot_us slack_us chat_us group_us burst
---       `cost` in messages, 0: no rate counts; `…_us` is the time between two messages, 0: no such rate
+-- KEYS  1 pause of the bot  2 pause of the scope  3 refused  4 rates of the bot  5 rates of the chat  6 counts
+-- ARGV  cost patience_us bot_us slack_us chat_us group_us burst waited_ms
+--       `cost` in messages, 0: no rate counts; `…_us` is the time between two messages, 0: no such rate; `waited_ms`: how long
+--       this call has waited in its place since it asked the last time, to be counted
 -- Returns {what, wait in us, when that is over in us, 1 when some were refused and none was accepted since}
 --       what: go; slot (taken, for after the wait); else nothing was taken and one asks again: pause, bot, rate, busy
-local cost, patience_us, bot_us, slack_us, chat_us, group_us, burst = unpack(ARGV, 1, 7)
+local cost, patience_us, bot_us, slack_us, chat_us, group_us, burst, waited_ms = unpack(ARGV, 1, 8)
 cost, patience_us, burst = tonumber(cost), tonumber(patience_us), tonumber(burst)
 bot_us, slack_us, chat_us, group_us = tonumber(bot_us), tonumber(slack_us), tonumber(chat_us), tonumber(group_us)
+
+if tonumber(waited_ms) > 0 then
+  even_when_full()
+  redis.call('HINCRBY', KEYS[6], 'waits', 1)
+  redis.call('HINCRBY', KEYS[6], 'waited_ms', waited_ms)
+end
 
 local function answer(what, at_us)
   return { what, math.ceil(at_us - now_us), math.ceil(at_us), redis.call('EXISTS', KEYS[3]) }

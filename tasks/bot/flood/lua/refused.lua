@@ -1,5 +1,5 @@
 -- refused: Telegram answered a call with 429. Pauses its scope for all, and the whole bot when it is not the only one.
--- KEYS  1 pause of the bot  2 pause of the scope  3 refused  4 waits
+-- KEYS  1 pause of the bot  2 pause of the scope  3 refused  4 waits  5 counts
 -- ARGV  scope wait_ms
 -- Returns 1 when the whole bot is paused now, else 0
 local scope, wait_ms = unpack(ARGV, 1, 2)
@@ -21,6 +21,7 @@ local function pause(key, named, ms)
 end
 
 even_when_full()
+redis.call('HINCRBY', KEYS[5], 'refused', 1)
 pause(KEYS[2], scope, wait_ms)
 redis.call('SADD', KEYS[3], scope)
 lives(KEYS[3], wait_ms)
