@@ -15,11 +15,11 @@ from tests.poller.waiting import until
 
 
 def test_a_poller_killed_at_any_moment_loses_nothing_and_repeats_nothing(pipeline: Pipeline) -> None:
-    # Given a worker, and 3,000 updates that wait at Telegram
+    # Given a worker, and 1,500 updates that wait at Telegram
     pipeline.worker("threads", 8)
-    pipeline.push(*conversations(chats=60, each=50))
+    pipeline.push(*conversations(chats=60, each=25))
     # When one poller after the other is killed at work
-    for confirmed in (250, 1500):
+    for confirmed in (200, 800):
         poller = pipeline.poller()
         until(lambda: pipeline.simulator.stats()["confirmed"] >= confirmed)  # noqa: B023 - waited for here
         poller.kill()
@@ -27,18 +27,18 @@ def test_a_poller_killed_at_any_moment_loses_nothing_and_repeats_nothing(pipelin
     pipeline.poller()
     pipeline.drained()
     pipeline.check_once_each()
-    assert pipeline.count("settled") == 3000
+    assert pipeline.count("settled") == 1500
 
 
 @pytest.mark.parametrize(("name", "slots"), [("prefork", 2), ("threads", 8)])
 def test_what_a_killed_worker_held_runs_elsewhere_in_order(make_pipeline: MakePipeline, name: str, slots: int) -> None:
-    # Given two workers in the middle of 1,000 updates, 40 chats of which come to wait at a gate
+    # Given two workers in the middle of 600 updates, 40 chats of which come to wait at a gate
     pipeline = make_pipeline(LEASE_SECONDS=2)
     survivor = pipeline.worker(name, slots)
     victim = pipeline.worker(name, slots)
     chats, nth = 40, 5
     ids = pipeline.push(
-        *(message(n, chat, do="gate:a" if n == nth else "") for n in range(1, 26) for chat in range(1, chats + 1))
+        *(message(n, chat, do="gate:a" if n == nth else "") for n in range(1, 16) for chat in range(1, chats + 1))
     )
     gated = set(ids[(nth - 1) * chats : nth * chats])
     pipeline.poller()
@@ -65,13 +65,13 @@ def running(pipeline: Pipeline, worker: Process) -> set[int]:
 def test_redis_is_killed_and_started_again_under_load(
     make_pipeline: MakePipeline, tmp_path: Path, name: str, slots: int
 ) -> None:
-    # Given a poller and a worker in the middle of 1,000 updates
+    # Given a poller and a worker in the middle of 600 updates
     redis = start_server(tmp_path / "redis")
     pipeline = make_pipeline(redis_url=redis.url, LEASE_SECONDS=2)
-    pipeline.push(*conversations(chats=50, each=20))
+    pipeline.push(*conversations(chats=50, each=12))
     pipeline.poller()
     worker = pipeline.worker(name, slots)
-    pipeline.some_ended(200)
+    pipeline.some_ended(100)
     # When Redis is killed, and comes back with what it had on disk
     redis.kill()
     worker.tells("lanes: Redis does not answer the lease keeper")

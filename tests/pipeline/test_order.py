@@ -10,11 +10,11 @@ from tests.pipeline.process import Process
 from tests.poller.waiting import until
 
 
-def test_thousands_of_updates_run_once_each_in_the_order_of_their_chats(
+def test_hundreds_of_updates_run_once_each_in_the_order_of_their_chats(
     pipeline: Pipeline, pool: tuple[str, int]
 ) -> None:
-    # Given 2,000 updates of 100 chats
-    pipeline.push(*conversations(chats=100, each=20))
+    # Given 800 updates of 50 chats
+    pipeline.push(*conversations(chats=50, each=16))
     # When a poller and one worker run
     pipeline.poller()
     worker = pipeline.worker(*pool)
@@ -23,16 +23,16 @@ def test_thousands_of_updates_run_once_each_in_the_order_of_their_chats(
     # Then each ran once, in order, alone in its chat
     pipeline.check_once_each()
     # And Telegram was called in that order
-    assert pipeline.simulator.answers() == {chat: list(range(1, 21)) for chat in range(1, 101)}
+    assert pipeline.simulator.answers() == {chat: list(range(1, 17)) for chat in range(1, 51)}
     # And Redis holds nothing of them
-    assert pipeline.count("settled") == 2000
+    assert pipeline.count("settled") == 800
     assert pipeline.leftovers() == []
 
 
 def test_async_handlers_keep_the_order_of_chats_on_one_event_loop(make_pipeline: MakePipeline) -> None:
-    # Given 1,000 updates of 50 chats, and a bot whose handler is an `async def`
+    # Given 600 updates of 50 chats, and a bot whose handler is an `async def`
     pipeline = make_pipeline(BOT="tests.pipeline.bots:handle_async")
-    pipeline.push(*conversations(chats=50, each=20))
+    pipeline.push(*conversations(chats=50, each=12))
     # When a worker with threads and one with children run them
     workers = [pipeline.worker("threads", 50), pipeline.worker("prefork", 2)]
     pipeline.poller()
@@ -41,14 +41,14 @@ def test_async_handlers_keep_the_order_of_chats_on_one_event_loop(make_pipeline:
         worker.stop()
     # Then each ran once, in order, and every answer that it had begun was sent before the next update
     pipeline.check_once_each()
-    assert pipeline.simulator.answers() == {chat: list(range(1, 21)) for chat in range(1, 51)}
+    assert pipeline.simulator.answers() == {chat: list(range(1, 13)) for chat in range(1, 51)}
 
 
 def test_updates_ordered_by_chat_and_user_are_alone_in_both(make_pipeline: MakePipeline) -> None:
-    # Given 1,500 updates of 40 users in 40 groups; the first ones wait until both workers have some
+    # Given 800 updates of 40 users in 40 groups; the first ones wait until both workers have some
     pipeline = make_pipeline(ORDER_BY="chat+user")
     chance = random.Random(7)
-    gate = ["gate:both"] * 60 + [""] * 1440
+    gate = ["gate:both"] * 60 + [""] * 740
     talk = [message(n, -chance.randint(1, 40), chance.randint(101, 140), do) for n, do in enumerate(gate, start=1)]
     # When two workers run them
     workers = [pipeline.worker("threads", 8), pipeline.worker("prefork", 2)]
@@ -87,8 +87,8 @@ def test_an_update_waits_for_its_chat_and_for_its_user(make_pipeline: MakePipeli
 
 
 def test_a_worker_joins_and_leaves_under_load(pipeline: Pipeline) -> None:
-    # Given a worker in the middle of 2,000 updates: every chat comes to wait at the gate
-    pipeline.push(*(message(n, chat, do="gate:joined" if n == 10 else "") for n in range(1, 41) for chat in range(50)))
+    # Given a worker in the middle of 1,000 updates: every chat comes to wait at the gate
+    pipeline.push(*(message(n, chat, do="gate:joined" if n == 10 else "") for n in range(1, 21) for chat in range(50)))
     pipeline.poller()
     first = pipeline.worker("prefork", 2)
     pipeline.some_ended(100)

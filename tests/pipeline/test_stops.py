@@ -7,18 +7,18 @@ from tests.poller.waiting import until
 
 
 def test_the_next_worker_continues_with_exactly_the_next_updates(pipeline: Pipeline, pool: tuple[str, int]) -> None:
-    # Given a worker in the middle of 800 updates, some of them reserved and not started
-    pipeline.push(*conversations(chats=25, each=32))
+    # Given a worker in the middle of 500 updates, some of them reserved and not started
+    pipeline.push(*conversations(chats=25, each=20))
     pipeline.poller()
     first = pipeline.worker(*pool)
-    pipeline.some_ended(150)
+    pipeline.some_ended(100)
     # When it is stopped
     first.stop()
     # Then what it had started has ended, and is settled; the rest is nobody's
     stopped = pipeline.history
     ended = pipeline.happened("end")
     assert len(stopped) == 2 * len(ended)
-    assert len(ended) < 800
+    assert len(ended) < 500
     assert pipeline.count("settled") == len(ended)
     assert pipeline.leases() == []
     # And the next one continues, in each chat, with the update that comes next
@@ -50,15 +50,15 @@ def test_what_runs_ends_before_the_worker_does(pipeline: Pipeline, pool: tuple[s
 def test_a_poller_is_stopped_and_started_again_under_load(pipeline: Pipeline) -> None:
     # Given a poller and a worker in the middle of updates that keep coming
     pipeline.worker("threads", 8)
-    pipeline.push(*conversations(chats=50, each=30))
+    pipeline.push(*conversations(chats=50, each=16))
     first = pipeline.poller()
-    until(lambda: pipeline.simulator.stats()["confirmed"] >= 300)
+    until(lambda: pipeline.simulator.stats()["confirmed"] >= 200)
     # When the poller is stopped
     first.stop()
     # Then what it had appended is confirmed, and nothing else
     assert pipeline.simulator.stats()["confirmed"] == pipeline.count("appended")
     # And the next one brings the rest, each update once
-    pipeline.push(*(message(n, chat) for n in range(31, 41) for chat in range(1, 51)))
+    pipeline.push(*(message(n, chat) for n in range(17, 23) for chat in range(1, 51)))
     second = pipeline.poller()
     pipeline.drained()
     second.stop()
