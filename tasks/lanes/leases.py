@@ -21,7 +21,12 @@ from tasks.lanes.store import Store
 
 logger = get_logger(__name__)
 
-SWEEP_EVERY_S = 1.0
+#: A sweep tells when the next lease runs out or the next retry is due, and one follows at that time. What others lease
+#: after it runs out a whole lease later at the earliest, so looking this often, in seconds and in terms of a lease,
+#: misses nothing; and it is well below the third of a lease that the script takes for an outage.
+SWEEP_EVERY_S, SWEEP_EVERY_OF_LEASE = 2.5, 1 / 6
+#: After one that failed.
+SWEEP_AGAIN_AFTER_S = 1.0
 #: A retry may be due sooner than the next sweep: whoever hears of one sweeps, and learns when the first one is due.
 _SWEEP_AT_MOST_EVERY_S = 0.02
 REPAIR_EVERY_S = 5.0
@@ -98,7 +103,7 @@ class LeaseKeeper:
         if self._settler.heard_of_delays():
             self._next_sweep_s = min(self._next_sweep_s, self._swept_s + _SWEEP_AT_MOST_EVERY_S)
         if now_s >= self._next_sweep_s:
-            self._swept_s, self._next_sweep_s = now_s, now_s + SWEEP_EVERY_S
+            self._swept_s, self._next_sweep_s = now_s, now_s + SWEEP_AGAIN_AFTER_S
             if self._settler.ledger.has_times():  # no turn took them along
                 self._attempt(self._tell)
             self._attempt(self._sweep)
@@ -168,8 +173,10 @@ class LeaseKeeper:
         swept = self._store.sweep(self._settler.lease_ms, self._settler.holder, slots)
         if swept.expired:
             logger.warning("lanes: %d leases ran out; their messages are handed out again", swept.expired)
-        if swept.next_ms is not None and swept.next_ms < SWEEP_EVERY_S * 1000:
-            self._next_sweep_s = clock.now_s() + max(swept.next_ms, 10) / 1000
+        next_s = min(SWEEP_EVERY_S, self._settler.lease_s * SWEEP_EVERY_OF_LEASE)
+        if swept.next_ms is not None:
+            next_s = min(next_s, max(swept.next_ms, 10) / 1000)
+        self._next_sweep_s = clock.now_s() + next_s
 
     def _repair(self) -> None:
         self._cursor, mended = self._store.repair(self._cursor, self._settler.lease_ms)

@@ -23,8 +23,9 @@ from tasks.lanes.settler import Settler
 
 logger = get_logger(__name__)
 
-#: How long to block on the bells, seconds. A bell that got lost (its worker died) costs at most this.
-BELL_TIMEOUT_S = 1
+#: How long to block on the bells, seconds, and in terms of a lease. A bell that got lost (its worker died with it)
+#: costs at most this, less than the lease that the worker left; each look without a bell costs an idle worker a turn.
+BELL_TIMEOUT_S, BELL_TIMEOUT_OF_LEASE = 5.0, 1 / 3
 #: A server that refused (a replica, a script that takes too long, no disk) is asked again after so long, seconds.
 REFUSED_PAUSE_S = 1.0
 
@@ -80,7 +81,10 @@ class Turns:
             self._ask(room)
         elif room and not self._is_rung and not self._bell.is_waiting:
             bells = [keys.bell(queue) for queue in self._channel.active_lane_queues]
-            self._bell.send(self._channel, ["BRPOP", *bells, BELL_TIMEOUT_S])
+            self._bell.send(self._channel, ["BRPOP", *bells, self._bell_timeout_s()])
+
+    def _bell_timeout_s(self) -> float:
+        return min(BELL_TIMEOUT_S, self._settler.lease_s * BELL_TIMEOUT_OF_LEASE)
 
     def cancel(self, queues: set[str], *, is_last: bool) -> None:
         """No more from these queues: what has not been given to a pool goes back."""

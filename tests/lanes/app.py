@@ -56,7 +56,7 @@ def build(
     sweeps only when it knows why.
     """
     if not sweeps:
-        leases.SWEEP_EVERY_S = ENDLESS_S
+        leases.SWEEP_EVERY_S = leases.SWEEP_EVERY_OF_LEASE = leases.SWEEP_AGAIN_AFTER_S = ENDLESS_S
     if is_deaf:
         _never_look()
     app = Celery("lanes-test", broker=url, set_as_current=False)
@@ -82,7 +82,7 @@ def build(
 def _never_look() -> None:
     """Wait for ever where a worker waits for a second or two, in case that nobody wakes it."""
     stock_get = Poller.get
-    turns.BELL_TIMEOUT_S = line.OVERDUE_S = ENDLESS_S
+    turns.BELL_TIMEOUT_S = turns.BELL_TIMEOUT_OF_LEASE = line.OVERDUE_S = ENDLESS_S
     leases.REPAIR_EVERY_S = ENDLESS_S
     Poller.get = lambda self, callback, timeout=None: stock_get(self, callback, ENDLESS_S)
 
