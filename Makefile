@@ -10,10 +10,13 @@ install: $(VENV)/installed
 # The lock pins every version and names no host; pip uses whatever registry this machine is set up for.
 $(VENV)/installed: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "chatlanes needs Python 3.11 or newer: make PYTHON=python3.12 …")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@echo "chatlanes: making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "chatlanes: fetching the $$(grep -c == requirements.lock) packages of requirements.lock into $(VENV); once, for a minute or two"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
+	@echo "chatlanes: installed. To have its commands in this shell:  . $(VENV)/bin/activate"
 
 run: install
 	$(BIN)/python -m sandbox

@@ -5,6 +5,7 @@ Promises to tell what the simulator saw: the poller and the worker are not asked
 
 import argparse
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import requests
@@ -15,6 +16,8 @@ from settings import load
 from tasks.intake import Intake
 
 EVERY_S = 3.0
+#: How the names of methods begin that send a message.
+SENDS = ("send", "copyMessage", "forwardMessage")
 
 
 class Report:
@@ -46,14 +49,27 @@ def line(stats: dict[str, Any], backlog: int, left_over: int = 0) -> str:
         [
             f"received {received:,}",
             f"handled {handled:,}",
-            f"{answers['total']:,} answers in {answers['chats']:,} chats: {_order(answers)}",
-            f"duplicates {answers['duplicates']:,}",
+            f"sent {_sent(stats['calls']):,}",
+            *(_numbered(answers) if answers["total"] else ()),
             f"waiting {stats['pending'] + backlog:,}",
         ]
     )
 
 
-def _order(answers: dict[str, Any]) -> str:
+def _sent(calls: Mapping[str, int]) -> int:
+    """Messages, of whatever kind."""
+    return sum(count for name, count in calls.items() if name.startswith(SENDS) and name != "sendChatAction")
+
+
+def _numbered(answers: Mapping[str, Any]) -> tuple[str, str]:
+    """Of a bot that says the number of what it answers, as the examples' echo does, the order can be told."""
+    return (
+        f"{answers['total']:,} answers in {answers['chats']:,} chats: {_order(answers)}",
+        f"duplicates {answers['duplicates']:,}",
+    )
+
+
+def _order(answers: Mapping[str, Any]) -> str:
     return "each in order" if answers["in_order"] else f"{answers['out_of_order']:,} NOT IN ORDER"
 
 

@@ -30,6 +30,7 @@ from tests.docs.pages import ROOT, commands
 
 #: Of the reader's own machine.
 THEIRS = {
+    ".",
     "curl",
     "export",
     "git",

@@ -84,22 +84,27 @@ ANSWERS = {"total": 1200, "chats": 3, "in_order": True, "out_of_order": 0, "dupl
             {},
             34,
             0,
-            "received 1,234 · handled 1,200 · 1,200 answers in 3 chats: each in order · duplicates 0 · waiting 39",
+            "received 1,234 · handled 1,200 · sent 9 · "
+            "1,200 answers in 3 chats: each in order · duplicates 0 · waiting 39",
         ),
         (
             {},
             34,
             10,
-            "received 1,234 · handled 1,210 · 1,200 answers in 3 chats: each in order · duplicates 0 · waiting 39",
+            "received 1,234 · handled 1,210 · sent 9 · "
+            "1,200 answers in 3 chats: each in order · duplicates 0 · waiting 39",
         ),
+        ({"total": 0}, 34, 0, "received 1,234 · handled 1,200 · sent 9 · waiting 39"),
         (
             {"in_order": False, "out_of_order": 2, "duplicates": 4},
             1_300,
             0,
-            "received 1,234 · handled 0 · 1,200 answers in 3 chats: 2 NOT IN ORDER · duplicates 4 · waiting 1,305",
+            "received 1,234 · handled 0 · sent 9 · "
+            "1,200 answers in 3 chats: 2 NOT IN ORDER · duplicates 4 · waiting 1,305",
         ),
     ],
 )
 def test_the_report(answers: dict[str, object], backlog: int, left_over: int, expected: str) -> None:
-    stats = {"confirmed": 1234, "pending": 5, "answers": {**ANSWERS, **answers}}
+    calls = {"getUpdates": 7, "sendChatAction": 9, "sendMessage": 8, "sendPhoto": 1}
+    stats = {"confirmed": 1234, "pending": 5, "calls": calls, "answers": {**ANSWERS, **answers}}
     assert line(stats, backlog, left_over) == expected

@@ -132,7 +132,7 @@ def test_at_the_end_the_worker_finishes_what_it_has_begun(sandbox: Callable[...,
     running.ctrl_c()
     # Then it still answers: the Bot API and Redis outlive it
     assert running.end() == 0
-    assert "received 1 · handled 1 · 1 answers in 1 chats: each in order · duplicates 0 · waiting 0" in running.said
+    assert "handled 1 · sent 1 · 1 answers in 1 chats: each in order · duplicates 0 · waiting 0" in running.said
     simulator.stop()
 
 
