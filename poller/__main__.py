@@ -17,6 +17,7 @@ from poller.replay import add_arguments, replay
 from poller.stop import Stop, Stopping
 from poller.webhook import command as webhook
 from settings import Settings, SettingsError, load
+from tasks import traces
 from tasks.imports import ImportPathError
 from tasks.lanes.errors import ServerUnfit
 from tasks.logs.process import say, start_logging
@@ -25,6 +26,10 @@ log = logging.getLogger("poller")
 
 #: Runs until it is done or asked to stop; gives the exit code.
 Command = Callable[[Settings, Stop, argparse.Namespace], int]
+
+
+#: At the end. All of it is to be over within 2 s.
+SEND_TRACES_WITHIN_S = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(settings, str(error), logging.CRITICAL)
         return 1
     start_logging(settings, _level(given))
-    return _run(given.run, settings, given)
+    if given.run in TRACED:
+        traces.start(TRACED[given.run], settings)
+    try:
+        return _run(given.run, settings, given)
+    finally:
+        traces.stop(SEND_TRACES_WITHIN_S)
 
 
 def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -100,6 +110,9 @@ def _poll(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
     log.info("stopped")
     return 0
 
+
+#: Commands that bring updates, and what their processes are called.
+TRACED: dict[Command, str] = {_poll: "poller", replay: "replay", webhook.receive: "receiver"}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,6 +12,7 @@ import orjson
 import requests
 
 from poller.answer import ConflictError, TelegramTroubleError, result_of
+from tasks import traces
 from tasks.logs.secrecy import without_token
 
 #: The server's own limit for one answer.
@@ -86,12 +87,13 @@ class Telegram:
 
     def _post(self, method: str, body: bytes, answer_within_s: float) -> requests.Response:
         try:
-            return self._session.post(
-                self._url + method,
-                data=body,
-                timeout=(CONNECT_WITHIN_S, answer_within_s),
-                allow_redirects=False,  # the Bot API has none; whoever redirects would be handed the updates
-            )
+            with traces.here().unseen():
+                return self._session.post(
+                    self._url + method,
+                    data=body,
+                    timeout=(CONNECT_WITHIN_S, answer_within_s),
+                    allow_redirects=False,  # the Bot API has none; whoever redirects would be handed the updates
+                )
         except requests.RequestException as error:
             problem = self._told(error)
         # Outside of the except block: an error raised inside would carry the one with the URL as its context.

@@ -51,6 +51,11 @@ def _read(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[st
     return {**checks.without_blanks(behind), **checks.without_blanks(environment())}
 
 
+def variables(prefix: str, env_file: str | Path | None = ".env") -> dict[str, str]:
+    """What is set under names that begin so, for libraries that have variables of their own."""
+    return {name: value for name, value in _variables(None, env_file).items() if name.startswith(prefix)}
+
+
 def _variables(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[str, str]:
     """All there are, by their names: tokens may have any."""
     behind = dotenv_values(env_file) if env_file is not None else {}

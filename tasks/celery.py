@@ -15,7 +15,7 @@ from kombu.utils.functional import maybe_list
 from redis.exceptions import RedisError
 
 from settings import Settings, SettingsError, load
-from tasks import flower, lanes
+from tasks import flower, lanes, traces
 from tasks.connection import ssl_options
 from tasks.limits import HARD_LIMIT_AFTER_S
 from tasks.queues import left_behind, unknown
@@ -24,6 +24,9 @@ logger = get_task_logger(__name__)
 
 #: For tasks of your own that need no order.
 ORDINARY_QUEUE = "celery"
+
+#: At the end of a worker, and of each of its children.
+SEND_TRACES_WITHIN_S = 2.0
 
 app = Celery("chatlanes", set_as_current=True, log="tasks.logs.celery_log:WorkerLog")
 lanes.install(app)
@@ -142,3 +145,21 @@ def find_bot(**_: Any) -> None:
     from tasks.update import bots
 
     bots()
+
+
+@signals.celeryd_after_setup.connect(weak=False)
+def start_traces(sender: str, **_: Any) -> None:
+    """Before the pool forks, and after the bot was imported: it may have set them up by itself."""
+    traces.start("worker", settings(), sender)
+
+
+@signals.worker_process_init.connect(weak=False)
+def start_traces_in_child(sender: str, **_: Any) -> None:
+    """For children that are not forked and inherit nothing."""
+    traces.start("worker", settings(), sender)
+
+
+@signals.worker_process_shutdown.connect(weak=False)
+@signals.worker_shutdown.connect(weak=False)
+def stop_traces(**_: Any) -> None:
+    traces.stop(SEND_TRACES_WITHIN_S)

@@ -15,6 +15,7 @@ import orjson
 from redis import Redis
 
 from settings import Settings
+from tasks import traces
 from tasks.anatomy import chat_of, kind_of
 from tasks.connection import connect_to
 from tasks.lanes.answers import Appended
@@ -25,6 +26,7 @@ from tasks.lanes.server import Durability, advice
 from tasks.lanes.store import Store
 from tasks.queues import left_behind
 from tasks.routing import KeysError, is_express, keys_of, order_of, queue_of
+from tasks.traces.off import TRACE, NoBatch
 
 #: The name of the task in tasks/update.py; importing that would build the Celery app.
 TASK = "tasks.update"
@@ -79,11 +81,14 @@ class Intake:
         nobody waits for them. Raises RedisError, and LeaseLost when the guard has another fence by now: then nothing
         was appended. Raises ServerUnfit when another server is met, which cannot carry lanes.
         """
-        rows = [self._message(update) for update in updates]
-        rows += [only_seen(str(self._bot_id), update["update_id"]) for update in unwanted]
-        if hold_ms:
-            rows.sort(key=lambda row: row.once[1] if row.once else -1)
-        return self._appends.append(rows, guard, hold_ms)
+        with traces.here().appending() as batch:
+            rows = [self._message(update, batch) for update in updates]
+            rows += [only_seen(str(self._bot_id), update["update_id"]) for update in unwanted]
+            if hold_ms:
+                rows.sort(key=lambda row: row.once[1] if row.once else -1)
+            appended = self._appends.append(rows, guard, hold_ms)
+            batch.appended(appended)
+        return appended
 
     def pending(self) -> int:
         """The bot's backlog: updates that are neither settled nor buried. Raises RedisError."""
@@ -92,7 +97,7 @@ class Intake:
     def close(self) -> None:
         self._store.client.close()
 
-    def _message(self, update: Any) -> NewMessage:
+    def _message(self, update: Any, batch: NoBatch) -> NewMessage:
         number = update.get("update_id") if isinstance(update, dict) else None
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_ID:
             return self._malformed(update)
@@ -102,10 +107,12 @@ class Intake:
             lanes = keys_of(update, self._order_by)
         except (KeysError, TooDeepError) as error:
             problem = {"type": type(error).__name__, "message": str(error)}
+        message_id, told, queue = f"{self._bot_id}:{number}", _told(update, number), self._queue(update, lanes, number)
+        trace = batch.header(message_id, queue, told, problem["type"] if problem else "")
         return NewMessage(
-            id=f"{self._bot_id}:{number}",
-            queue=self._queue(update, lanes, number),
-            stored=pack_task(TASK, _told(update, number), _BODY % body),
+            id=message_id,
+            queue=queue,
+            stored=pack_task(TASK, told, _BODY % body, **({TRACE: trace} if trace else {})),
             # One Redis may serve several bots; the same chat id is another chat for each.
             lanes=[f"{self._bot_id}/{key}" for key in lanes],
             once=(str(self._bot_id), number),

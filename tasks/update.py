@@ -16,7 +16,7 @@ from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
 
 from settings import SettingsError
-from tasks import lanes
+from tasks import lanes, traces
 from tasks.bot.bot import Bot, BotStartError, UpdateTimeoutError
 from tasks.bot.calls import calls_of
 from tasks.bot.context import Context
@@ -35,6 +35,7 @@ from tasks.logs import Ids, about
 from tasks.logs.process import say
 from tasks.outcome import problem_of
 from tasks.telling import commit, fail, put_off
+from tasks.traces.off import NoSpan
 
 logger = get_task_logger(__name__)
 
@@ -105,14 +106,28 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
         fence=None if delivery is None else int(delivery.fence),
     )
     try:
-        with about(Ids(self.request.id, ctx.chat_id, ctx.attempt)):
+        with about(Ids(self.request.id, ctx.chat_id, ctx.attempt)), running(self.request, ctx, delivery) as span:
             if delivery is not None and ctx.is_stale and served.settings.stale == "skip":
                 skip(ctx, delivery)
+                span.set(outcome="skipped")
                 return
             attempt(self, served, ctx, delivery, parking)
     except SoftTimeLimitExceeded as late:
         # Celery's signal came between two steps of ours; to Celery an update that raised is done.
         raise Reject("interrupted while its outcome was being told", requeue=True) from late
+
+
+def running(request: Any, ctx: Context, delivery: lanes.Delivery | None) -> NoSpan:
+    """The span of this run, below the one that it was appended with, as those of other runs."""
+    return traces.here().running(
+        request,
+        kind=ctx.kind,
+        chat=ctx.chat_id,
+        attempt=ctx.attempt,
+        fence=ctx.fence,
+        died=delivery and delivery.died,
+        waited_s=delivery and delivery.waited_s,
+    )
 
 
 def gate_of(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tasks import lanes
+from tasks import lanes, traces
 from tasks.bot import downloads, errors
 from tasks.bot.client import BotApi, Prepared, prepare
 from tasks.bot.errors import BotApiError, NetworkError, TooManyRequests
@@ -41,21 +41,24 @@ class Calls:
         Raises BotApiError, LeaseLost, and ParkUpdate when it has to wait for longer than FLOOD_WAIT.
         """
         call = prepare(method, params)
-        if self.journal is None:
-            return repeated(lambda: self.api.send(call), reads=is_read_only(method))
-        passage = self.gate.passage(call, self.journal.ask)
-        if is_read_only(method):
-            return self._read(call, passage)
-        begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=passage.questions())
-        if begun.is_due:
-            return self._make(call, begun, passage)
-        passage.replayed()
-        return _answer_of(begun)
+        with traces.here().calling(method, call.chat, self.api.url) as span:
+            if self.journal is None:
+                return repeated(lambda: self.api.send(call), reads=is_read_only(method))
+            passage = self.gate.passage(call, self.journal.ask)
+            if is_read_only(method):
+                return self._read(call, passage)
+            begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=passage.questions())
+            span.set(call=begun.position, replayed=not begun.is_due)
+            if begun.is_due:
+                return self._make(call, begun, passage)
+            passage.replayed()
+            return _answer_of(begun)
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:
         """As BotApi.download. Raises LeaseLost besides."""
-        self._ensure(downloads.METHOD)
-        return self.api.download(file_path, to)
+        with traces.here().calling(downloads.METHOD, None, self.api.url):
+            self._ensure(downloads.METHOD)
+            return self.api.download(file_path, to)
 
     def beside(self, series: str) -> Calls:
         """For a hook, whose calls are not to be taken for the handler's."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tasks import traces
 from tasks.bot.errors import BotApiError, NetworkError, ServerError
 
 T = TypeVar("T")
@@ -44,5 +45,6 @@ def repeated(send: Callable[[], T], *, reads: bool, wait: Callable[[float], obje
         except BotApiError as error:
             if not may_repeat(error, reads=reads) or time.monotonic() - began_s > WITHIN_S:
                 raise
+            traces.here().event("tried again", error=type(error).__name__)
         wait(pause_s * random.uniform(0.8, 1.2))  # noqa: S311  workers that failed together come back apart
     return send()

@@ -62,9 +62,9 @@ def pack(message: dict[str, Any]) -> bytes:
     return orjson.dumps(envelope, option=orjson.OPT_NON_STR_KEYS) + b"\n" + body
 
 
-def pack_task(task: str, argsrepr: str, body: bytes) -> bytes:
+def pack_task(task: str, argsrepr: str, body: bytes, **headers: str) -> bytes:
     """The stored form of a plain JSON task message, without making the message first. `body` is Celery's own."""
-    return orjson.dumps({"headers": {"task": task, "argsrepr": argsrepr}}) + b"\n" + body
+    return orjson.dumps({"headers": {"task": task, "argsrepr": argsrepr, **headers}}) + b"\n" + body
 
 
 def unpack(stored: bytes, *, message_id: str, queue: str, tag: str, lane: dict[str, Any]) -> dict[str, Any]:

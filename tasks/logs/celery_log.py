@@ -24,6 +24,7 @@ from tasks.logs.ids import Ids, Known
 from tasks.logs.lines import JsonLines, TextLines
 from tasks.logs.process import bots_of
 from tasks.logs.secrecy import Secrets
+from tasks.traces.off import TRACE, trace_of
 
 logger = logging.getLogger("celery.worker")
 
@@ -72,7 +73,8 @@ def running_task() -> Ids | None:
     if request is None or request.id is None:
         return None
     lane = request.get(envelope.LANE)
-    return Ids.shown(request.id, request.get("argsrepr"), lane and lane["failed"] + lane["died"] + 1)
+    attempt = lane["failed"] + lane["died"] + 1 if lane else None
+    return Ids.shown(request.id, request.get("argsrepr"), attempt, trace_of(request.get(TRACE)))
 
 
 def say_all_in_json(worker: Any) -> None:

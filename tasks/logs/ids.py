@@ -28,12 +28,13 @@ class Ids:
     task: str
     chat: int | None = None
     attempt: int | None = None
+    trace: str | None = None  #: where no span of it is open
 
     @classmethod
-    def shown(cls, task: str, arguments: object, attempt: int | None = None) -> Ids:
+    def shown(cls, task: str, arguments: object, attempt: int | None = None, trace: str | None = None) -> Ids:
         """From what Celery shows of a task."""
         found = _SHOWN.fullmatch(arguments) if isinstance(arguments, str) else None
-        return cls(task, int(found[1]) if found else None, attempt)
+        return cls(task, int(found[1]) if found else None, attempt, trace)
 
 
 _RUNNING: ContextVar[Ids | None] = ContextVar("ids of the running update", default=None)
@@ -64,6 +65,15 @@ def _nobody() -> None:
     return None
 
 
+_trace_ids: Callable[[], Mapping[str, str | None]] = dict
+
+
+def with_traces(ids: Callable[[], Mapping[str, str | None]]) -> None:
+    """From now on every line has what `ids` gives where it is written."""
+    global _trace_ids
+    _trace_ids = ids
+
+
 @dataclass
 class Known:
     """What the lines of one process can tell. `bots`: name (empty for the only one) -> bot id."""
@@ -90,6 +100,7 @@ class Known:
             fields |= {"chat": ids.chat, "attempt": ids.attempt}
         if self.worker:
             fields["worker"] = self.worker
+        fields |= _trace_ids() or {"trace_id": ids.trace if ids else None}
         return {name: value for name, value in fields.items() if value is not None}
 
     def _ids(self, record: logging.LogRecord) -> Ids | None:

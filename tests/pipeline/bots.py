@@ -166,7 +166,23 @@ def log_token(ctx: Context, _: str) -> None:
     logging.getLogger("mybot").warning("at %s", url, extra={"url": url})
 
 
+def span(ctx: Context, _: str) -> None:
+    """As a bot does that has traces of its own."""
+    from opentelemetry import trace
+
+    with trace.get_tracer("mybot").start_as_current_span("the bot's own"):
+        pass
+
+
+def spill(ctx: Context, attempt: str) -> None:
+    """As careless libraries fail."""
+    if ctx.attempt <= int(attempt):
+        raise OSError(f"https://example.org/bot{os.environ['BOT_TOKEN']}/getMe")
+
+
 ORDERS = {
+    "spills": spill,
+    "spans": span,
     "logs": log,
     "leaks": log_token,
     "says": lambda ctx, text: ctx.reply(text),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
+from tasks import traces
 from tasks.bot.client import Prepared
 from tasks.bot.errors import TooManyRequests
 from tasks.bot.flood.answers import Answer, How, What, how, read
@@ -96,6 +97,7 @@ class Passage:
             waiting.park(reason, answer.wait_s, together=answer.what is What.BOT)
         if answer.is_pause:
             waiting.tell(f"flood wait: {reason}")
+        traces.here().event("flood wait", reason=reason, wait_s=answer.wait_s)
         self._patience_s -= answer.wait_s
         waiting.here(reason, answer.wait_s)
         self._waited_s += answer.wait_s
@@ -109,6 +111,7 @@ class Passage:
         if isinstance(is_bot, Exception):
             raise is_bot
         what = What.BOT if is_bot else What.PAUSE
+        traces.here().event("refused with 429", retry_after_s=error.retry_after)
         self._run.waiting.tell(f"{error}; every worker heeds it: {self._who(what)} waits {wait_s:g} s")
         return Answer(what, wait_s, 0, some_refused=True)
 

@@ -1,0 +1,74 @@
+"""Traces by OpenTelemetry, with the words of its semantic conventions for messaging: create, send, process.
+
+Promises one trace for each update: `create` in the poller or receiver, a `process` below it for each of its runs, and
+the Bot API calls of a run below that. The batch that brought it is a span elsewhere (`append`), linked to each
+`create`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+
+from settings import Settings
+from tasks.logs.secrecy import Secrets
+from tasks.traces import carrier
+from tasks.traces.batch import Batch
+from tasks.traces.off import TRACE, NoSpan, Traces
+from tasks.traces.provider import Provider
+from tasks.traces.spans import CallSpan, RunSpan, Within, messaging, ours, under, unseen
+
+
+class Otel(Traces):
+    """Of one process and its children."""
+
+    def __init__(self, part: str, settings: Settings, instance: str = "") -> None:
+        """Raises ValueError."""
+        self._provider = Provider(part, instance, os.environ)
+        self._secrets = Secrets.of(settings)
+
+    def __str__(self) -> str:
+        return os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+
+    def appending(self) -> Batch:
+        return Batch(self._provider.tracer(), self._secrets)
+
+    def running(self, request: Any, **fields: Any) -> NoSpan:
+        carried = request.get(TRACE)
+        if carrier.is_unsampled(carried):
+            return Within(under(carrier.unsampled()))
+        queue = (request.delivery_info or {}).get("routing_key", "")
+        about = {**messaging("process", queue, request.id), **ours(fields)}
+        span = self._provider.tracer().start_span(f"process {queue}", carrier.read(carried), SpanKind.CONSUMER, about)
+        return RunSpan(span, under(span), self._secrets)
+
+    def calling(self, method: str, chat: int | str | None, url: str) -> NoSpan:
+        place = urlsplit(url)
+        about = {
+            "rpc.system.name": "telegram",
+            "rpc.method": method,
+            "server.address": place.hostname or "",
+            "server.port": place.port or (443 if place.scheme == "https" else 80),
+            **ours({"chat": chat}),
+        }
+        span = self._provider.tracer().start_span(method, None, SpanKind.CLIENT, about)
+        return CallSpan(span, unseen(under(span)), self._secrets)
+
+    def unseen(self) -> NoSpan:
+        return Within(unseen())
+
+    def event(self, name: str, **fields: Any) -> None:
+        trace.get_current_span().add_event(name, ours(fields))
+
+    def ids(self) -> dict[str, str]:
+        context = trace.get_current_span().get_span_context()
+        if not context.is_valid or not context.trace_flags.sampled:
+            return {}
+        return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
+
+    def stop(self, within_s: float) -> None:
+        self._provider.stop(within_s)

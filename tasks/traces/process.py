@@ -1,0 +1,52 @@
+"""The traces of this process: off until it starts them.
+
+Promises that what is wrong with their configuration is told in a sentence, and stops nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from settings import Settings
+from settings.reading import variables
+from tasks.logs.ids import with_traces
+from tasks.traces.off import Traces
+from tasks.traces.switch import PREFIX, are_set_up, are_wanted
+
+log = logging.getLogger("chatlanes")
+
+_OFF = Traces()
+_here = _OFF
+
+
+def here() -> Traces:
+    return _here
+
+
+def start(part: str, settings: Settings, instance: str = "") -> None:
+    """For a process that is called `part`: poller, receiver, worker. Again is harmless. Its children inherit it, and
+    each sends its own spans.
+    """
+    global _here
+    for name, value in variables(PREFIX).items():  # `.env` too: the SDK reads the environment only
+        os.environ.setdefault(name, value)
+    if _here is not _OFF or not (are_wanted(os.environ) or are_set_up()):
+        return
+    try:
+        from tasks.traces.otel import Otel
+
+        _here = Otel(part, settings, instance)
+    except ImportError as error:
+        log.error("no traces, for OTEL_… is set and %s is not here: pip install 'chatlanes[opentelemetry]'", error.name)
+        return
+    except ValueError as error:
+        log.error("no traces: %s", error)
+        return
+    with_traces(_here.ids)
+    log.info("traces: %s", _here)
+
+
+def stop(within_s: float) -> None:
+    """Before the end of a process: sends what is left, as far as it can be sent in so many seconds."""
+    _here.stop(within_s)

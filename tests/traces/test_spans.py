@@ -1,0 +1,153 @@
+"""Spans of appends, runs and calls, as they are made; what is sent of them, tests/pipeline/test_traces.py looks at."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery.exceptions import Ignore, Reject, Retry
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, DEFAULT_ON, Sampler
+from opentelemetry.trace import get_current_span
+
+from settings import Settings
+from tasks.bot.errors import BadRequest, NetworkError, TooManyRequests
+from tasks.bot.parking import FloodWait, ParkUpdate
+from tasks.lanes.answers import Appended
+from tasks.traces.off import TRACE, trace_of
+from tasks.traces.otel import Otel
+
+
+class Traced(Otel):
+    """`spans` are those that have ended, oldest first."""
+
+    def __init__(self, sampler: Sampler = DEFAULT_ON) -> None:
+        super().__init__("worker", Settings(bot_token="12:SECRET-part"))
+        self._ended = InMemorySpanExporter()
+        provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._ended))
+        self._provider.tracer = lambda: provider.get_tracer("test")  # type: ignore[method-assign]
+
+    @property
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        return self._ended.get_finished_spans()
+
+    def append(self, *ids: str, answer: Appended | Exception) -> list[str]:
+        """The headers."""
+        with self.appending() as batch:
+            headers = [batch.header(each, "updates.3", "(message, chat -5, update 1)") for each in ids]
+            if isinstance(answer, Exception):
+                raise answer
+            batch.appended(answer)
+        return headers
+
+
+def fields(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def request(header: str | None = None) -> Any:
+    return SimpleNamespace(
+        id="12:7", delivery_info={"routing_key": "updates.3"}, get={TRACE: header}.get if header else {}.get
+    )
+
+
+def test_each_update_of_a_batch_begins_a_trace_and_its_run_belongs_to_it() -> None:
+    traced = Traced()
+    first, second = traced.append("12:7", "12:8", answer=Appended(2, 0, 0, 2))
+    assert trace_of(first) != trace_of(second)
+    with traced.running(request(first), attempt=2, died=None), traced.calling("getMe", -5, "https://api.telegram.org"):
+        assert traced.ids()["trace_id"] == trace_of(first)
+    assert traced.ids() == {}
+    create, other, batch, call, run = traced.spans
+    assert [span.name for span in traced.spans] == ["create updates.3"] * 2 + ["append", "getMe", "process updates.3"]
+    assert [link.context for link in batch.links] == [create.context, other.context]
+    assert [each.parent and each.parent.span_id for each in (run, call)] == [
+        create.context.span_id,
+        run.context.span_id,
+    ]
+    assert fields(batch)["messaging.batch.message_count"] == 2
+    assert fields(run)["chatlanes.attempt"] == 2
+    assert "chatlanes.died" not in fields(run)
+    assert (fields(call)["server.address"], fields(call)["server.port"]) == (
+        "api.telegram.org",
+        443,
+    )
+
+
+def test_what_the_sampler_leaves_out_costs_a_byte_and_is_left_out_by_the_worker_too() -> None:
+    [header] = Traced(DEFAULT_OFF).append("12:7", answer=Appended(1, 0, 0, 1))
+    assert header == "0"
+    # Even one that chooses all by itself
+    worker = Traced()
+    with worker.running(request(header)), worker.calling("getMe", None, "http://here"):
+        assert not get_current_span().is_recording()
+        assert worker.ids() == {}
+    assert worker.spans == ()
+
+
+def test_what_was_appended_without_traces_begins_one_where_it_runs() -> None:
+    traced = Traced()
+    for header in (None, "nonsense"):
+        with traced.running(request(header)):
+            pass
+    assert [span.parent for span in traced.spans] == [None, None]
+
+
+def test_a_batch_that_was_seen_before_leaves_no_span_and_one_that_failed_says_why() -> None:
+    traced = Traced()
+    traced.append("12:7", answer=Appended(added=0, seen=1, buried=0, pending=0))
+    assert traced.spans == ()
+    with pytest.raises(ConnectionError):
+        traced.append("12:7", answer=ConnectionError("away"))
+    assert [span.status.description for span in traced.spans] == ["ConnectionError: away"] * 2
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome", "error"),
+    [
+        (None, "settled", None),
+        (Retry(exc=ValueError("12:SECRET-part"), when=1), "retried", "ValueError: <token>"),
+        (Retry(exc=FloodWait("later"), when=1), "parked", None),
+        (Ignore("its lease was over"), "lost", "Ignore: its lease was over"),
+        (Reject("Redis is away"), "given back", "Reject: ('Redis is away', False)"),
+        (ValueError("no"), "buried", "ValueError: no"),
+        (SystemExit(), "interrupted", "SystemExit: "),
+    ],
+)
+def test_what_becomes_of_an_update(raised: BaseException | None, outcome: str, error: str | None) -> None:
+    traced = Traced()
+    try:
+        with traced.running(request()):
+            if raised:
+                raise raised
+    except type(raised or Exception()):
+        pass
+    [run] = traced.spans
+    assert fields(run)["chatlanes.outcome"] == outcome
+    assert (run.status.description, len(run.events)) == (error, 0 if error is None else 1)
+
+
+@pytest.mark.parametrize(
+    ("raised", "told", "is_error"),
+    [
+        (BadRequest("x", 7, "chat not found", 400), {"http.response.status_code": 400}, True),
+        (
+            TooManyRequests("x", 7, "slow", 429, 3.0),
+            {"chatlanes.retry_after_s": 3.0, "error.type": "TooManyRequests"},
+            True,
+        ),
+        (NetworkError("x", 7, "no answer"), {"chatlanes.uncertain": True}, True),
+        (ParkUpdate("later"), {"chatlanes.parked": True}, False),
+    ],
+)
+def test_what_becomes_of_a_call(raised: BaseException, told: dict[str, Any], is_error: bool) -> None:
+    traced = Traced()
+    with pytest.raises(type(raised)), traced.calling("x", 7, "http://127.0.0.1:8081"):
+        raise raised
+    [call] = traced.spans
+    assert told.items() <= fields(call).items()
+    assert call.status.is_ok is not is_error
