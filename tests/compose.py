@@ -22,7 +22,7 @@ _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?P<how>[-?])(?P<rest>[^}]*))?\}")
 @dataclass(frozen=True)
 class Service:
     name: str
-    command: list[str]
+    command: list[str]  #: empty: the image's own
     environment: dict[str, str]
     check: list[str]  #: of its health; empty: none
     said: dict[str, Any]  #: everything, as it stands in the file
@@ -45,7 +45,7 @@ def _service(name: str, said: dict[str, Any]) -> Service:
     if check[:1] == ["CMD-SHELL"]:
         check = ["CMD", "sh", "-c", check[1]]
     environment = {key: str(value) for key, value in said.get("environment", {}).items()}
-    return Service(name, shlex.split(said["command"]), environment, check[1:], said)
+    return Service(name, shlex.split(said.get("command", "")), environment, check[1:], said)
 
 
 def _filled(value: Any, variables: Mapping[str, str]) -> Any:

