@@ -37,7 +37,9 @@ MOST_PASSING = 2_000
 class PageBot(SimulatedBot):
     """Its page's chats, messages and updates are in `kept`. `order_by` is the setting."""
 
-    def __init__(self, token: str, kept: Kept, first_update_id: int, order_by: str = "chat") -> None:
+    def __init__(
+        self, token: str, kept: Kept, *, first_update_id: int, order_by: str = "chat", quirks: bool = True
+    ) -> None:
         self.kept = kept
         self.feed = Feed()
         self.stage = Stage(self.feed.tell)
@@ -46,7 +48,8 @@ class PageBot(SimulatedBot):
         self.fates = Fates(kept, int(token.partition(":")[0]), self._lived, self._failed)
         self.book = Book(kept, self._show)
         self._passing: OrderedDict[int, tuple[Update, list[Any]]] = OrderedDict()
-        super().__init__(token, first_update_id=max(first_update_id, kept.last_update_id() + 1, kept.noted("next", 0)))
+        first_update_id = max(first_update_id, kept.last_update_id() + 1, kept.noted("next", 0))
+        super().__init__(token, quirks=quirks, first_update_id=first_update_id)
         self._deliver_again()
         if not self.book.chats:
             self._open_first_chats()

@@ -46,7 +46,9 @@ class Kept:
             self._db.execute("PRAGMA synchronous = OFF")
             self._db.executescript(_TABLES)
         except sqlite3.OperationalError as error:
-            raise KeptElsewhereError(f"{file} cannot be used: {error}") from error
+            taken = "locked" in str(error)
+            why = "another sandbox uses it; stop that one, or pass --data DIR" if taken else str(error)
+            raise KeptElsewhereError(f"The page's file {file} cannot be used: {why}.") from error
         os.chmod(file, 0o600)
         self._forget_the_oldest()
 

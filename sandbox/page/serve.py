@@ -14,7 +14,7 @@ from sandbox.simulator.serve import application, serve
 from settings import SettingsError, load
 
 
-def serve_page(token: str, file: Path, first_update_id: int, port: int) -> None:
+def serve_page(token: str, file: Path, port: int, *, first_update_id: int, quirks: bool) -> None:
     """Until SIGTERM or SIGINT. Its chats are kept in `file`; one that another page has ends the process with a
     sentence, as do wrong settings. Raises PortInUseError.
     """
@@ -22,7 +22,7 @@ def serve_page(token: str, file: Path, first_update_id: int, port: int) -> None:
         settings, kept = load(), Kept(file)
     except (SettingsError, KeptElsewhereError) as error:
         sys.exit(str(error))
-    bot = PageBot(token, kept, first_update_id, settings.order_by)
+    bot = PageBot(token, kept, first_update_id=first_update_id, order_by=settings.order_by, quirks=quirks)
     page = Page(bot, settings)
     app = application(bot, ROUTES)
     app.state.page = page

@@ -28,13 +28,14 @@ def main() -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Raises PortInUseError."""
+    quirks = not options.no_quirks
     if options.page is None:
-        bot = SimulatedBot(options.token, quirks=not options.no_quirks, first_update_id=options.first_update_id)
+        bot = SimulatedBot(options.token, quirks=quirks, first_update_id=options.first_update_id)
         serve(bot, options.port)
         return
     from sandbox.page.serve import serve_page  # without a page nothing of it is loaded
 
-    serve_page(options.token, options.page, options.first_update_id, options.port)
+    serve_page(options.token, options.page, options.port, first_update_id=options.first_update_id, quirks=quirks)
 
 
 if __name__ == "__main__":

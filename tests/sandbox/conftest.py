@@ -1,9 +1,11 @@
-"""One simulator for all tests of this folder, back at its beginning before each."""
+"""One simulator for all tests of this folder, back at its beginning before each; and sandboxes that are ended."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from calling import Caller
+from sandboxes import Sandbox
 
 from sandbox.simulator import Simulator, start
 
@@ -33,3 +35,18 @@ def quirky_bot() -> Iterator[Caller]:
         caller = Caller(running)
         yield caller
         caller.close()
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[Callable[..., Sandbox]]:
+    started: list[Sandbox] = []
+
+    def run(*options: str, **variables: str) -> Sandbox:
+        started.append(Sandbox(tmp_path, *options, **variables))
+        return started[-1]
+
+    yield run
+    for one in started:
+        if one.process.poll() is None:
+            one.process.terminate()
+        one.end()

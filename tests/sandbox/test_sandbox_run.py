@@ -3,89 +3,17 @@
 import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import redis
 import requests
-from calling import PATIENCE_S, ended_when_late, text_update, wait_until
+from calling import text_update, wait_until
+from sandboxes import Sandbox
 
-from sandbox.ports import free_port
 from sandbox.server import start_server
-from sandbox.simulator import Simulator, start
-
-
-class Sandbox:
-    """A sandbox in a directory of its own, with ports of its own."""
-
-    def __init__(self, directory: Path, *options: str, **variables: str) -> None:
-        self.ports = {name: free_port() for name in ("redis", "simulator", "flower")}
-        ports = [argument for name, port in self.ports.items() for argument in (f"--port-{name}", str(port))]
-        # The settings of whoever runs the tests must not reach in; a .env would be looked for in `directory`.
-        others = ("BOT_TOKEN", "REDIS_URL", "BOT", "PYTHONUNBUFFERED")
-        mine = {name: value for name, value in os.environ.items() if name not in others}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sandbox", *ports, *options],
-            cwd=directory,
-            env={**mine, **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.said = ""
-
-    def url(self, part: str) -> str:
-        return f"http://127.0.0.1:{self.ports[part]}"
-
-    def simulator(self) -> Simulator:
-        return Simulator(self.url("simulator"), token="")
-
-    def wait_for(self, pattern: str) -> re.Match[str]:
-        """The first line that matches, said already or still to come."""
-        assert self.process.stdout
-        with ended_when_late(self.process):
-            while not (found := re.search(pattern, self.said)):
-                line = self.process.stdout.readline()
-                assert line, f"it ended without {pattern!r}:\n{self.said}"
-                self.said += line
-        return found
-
-    def pid(self, part: str) -> int:
-        return int(self.wait_for(rf"{part} started \(pid=(\d+)\)")[1])
-
-    def ctrl_c(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-
-    def close_terminal(self) -> None:
-        """Nobody reads what it says from now on."""
-        assert self.process.stdout
-        self.process.stdout.close()
-        self.process.send_signal(signal.SIGHUP)
-
-    def end(self) -> int:
-        """Its exit code."""
-        assert self.process.stdout
-        if not self.process.stdout.closed:
-            self.said += self.process.communicate(timeout=PATIENCE_S * 2)[0]
-        return self.process.wait(PATIENCE_S * 2)
-
-
-@pytest.fixture
-def sandbox(tmp_path: Path) -> Iterator[Callable[..., Sandbox]]:
-    started: list[Sandbox] = []
-
-    def run(*options: str, **variables: str) -> Sandbox:
-        started.append(Sandbox(tmp_path, *options, **variables))
-        return started[-1]
-
-    yield run
-    for one in started:
-        if one.process.poll() is None:
-            one.process.terminate()
-        one.end()
+from sandbox.simulator import start
 
 
 def test_without_a_token_it_answers_simulated_chats_in_order(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
