@@ -33,6 +33,9 @@ class Scale:
     ordered: int  # updates that come by webhook in disorder
     arrivals: dict[int, int]  # updates/s -> how many in a round
     answered: int  # updates, by bots of frameworks
+    waits: int  # updates, by each bot
+    waiting: tuple[str, ...]  # pools
+    computes: int
     calls: int
     hot: int
     stored: int
@@ -60,6 +63,9 @@ FULL = Scale(
     ordered=3_000,
     arrivals={50: 120, 200: 300},
     answered=2_000,
+    waits=6_000,
+    waiting=("gevent", "threads", "asyncio"),
+    computes=800,
     calls=1_500,
     hot=1_000,
     stored=10_000,
@@ -92,6 +98,9 @@ QUICK = Scale(
     ordered=300,
     arrivals={200: 40},
     answered=200,
+    waits=300,
+    waiting=("gevent",),
+    computes=100,
     calls=100,
     hot=100,
     stored=500,

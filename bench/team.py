@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -45,18 +45,19 @@ class Team:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        self.signal(signal.SIGCONT)
+        signal_all(self.children, signal.SIGCONT)
         try:
             yield
         finally:
-            self.signal(signal.SIGSTOP)
+            signal_all(self.children, signal.SIGSTOP)
 
-    def signal(self, number: int) -> None:
-        """To every process of every worker."""
-        for child in self.children:
-            process = psutil.Process(child.pid)
-            for each in (process, *process.children(recursive=True)):
-                os.kill(each.pid, number)
+
+def signal_all(children: Iterable[Child], number: int) -> None:
+    """To each of them and all of their own children."""
+    for child in children:
+        process = psutil.Process(child.pid)
+        for each in (process, *process.children(recursive=True)):
+            os.kill(each.pid, number)
 
 
 @contextmanager
@@ -78,5 +79,5 @@ def team(
         for child in children:
             until(lambda child=child: child.said(READY), children, f"{child.name} is ready")  # type: ignore[misc]
         made = Team(stage, side, url, client, children, count(1, 10_000_000))
-        made.signal(signal.SIGSTOP)
+        signal_all(children, signal.SIGSTOP)
         yield made

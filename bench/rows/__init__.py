@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from bench.figures import Result
 from bench.rows import (
+    bots,
     calls,
     dedup,
     frameworks,
@@ -27,6 +28,8 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "peers": peers.run,
     "recipe": recipe.run,
     "slow-chat": slow_chat.run,
+    "waits": bots.waits,
+    "computes": bots.computes,
     "intake": intake.run,
     "webhook": webhook.run,
     "latency": latency.run,

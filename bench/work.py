@@ -1,0 +1,60 @@
+"""The handlers of the rows beside grammY: they wait or compute, and note that they have ended: a byte in a file.
+
+As a program: aiogram's own polling with the handler that waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from functools import cache
+from typing import Any
+
+from tasks.bot.context import Context
+
+#: Environment: the file; how long to wait or compute; how many updates at a time.
+DONE, WAIT_MS, COMPUTE_MS, CONCURRENCY = "BENCH_DONE", "BENCH_WAIT_MS", "BENCH_COMPUTE_MS", "BENCH_CONCURRENCY"
+
+
+def wait(_: Context) -> None:
+    time.sleep(float(os.environ[WAIT_MS]) / 1000)
+    note()
+
+
+async def wait_async(_: Any) -> None:
+    await asyncio.sleep(float(os.environ[WAIT_MS]) / 1000)
+    note()
+
+
+def compute(_: Context) -> None:
+    """So long of this thread's own processor time, however busy the machine is."""
+    end_s = time.thread_time() + float(os.environ[COMPUTE_MS]) / 1000
+    while time.thread_time() < end_s:
+        sum(range(200))
+    note()
+
+
+def note() -> None:
+    os.write(_file(), b".")
+
+
+@cache
+def _file() -> int:
+    return os.open(os.environ[DONE], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+
+def main() -> None:
+    from aiogram import Bot, Dispatcher
+    from aiogram.client.session.aiohttp import AiohttpSession
+    from aiogram.client.telegram import TelegramAPIServer
+
+    session = AiohttpSession(api=TelegramAPIServer.from_base(os.environ["BOT_API_URL"]))
+    dispatcher, bot = Dispatcher(), Bot(os.environ["BOT_TOKEN"], session)
+    dispatcher.message.register(wait_async)
+    limit = int(os.environ[CONCURRENCY])
+    asyncio.run(dispatcher.start_polling(bot, handle_as_tasks=True, tasks_concurrency_limit=limit))
+
+
+if __name__ == "__main__":
+    main()
