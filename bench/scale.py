@@ -40,6 +40,10 @@ class Scale:
     hot: int
     stored: int
     seen_every: int  # of the ids of a bitmap, one of so many: its memory is the same
+    backlogs: tuple[int, ...]
+    lanes: tuple[int, ...]
+    queues: tuple[int, ...]
+    taken: int  # updates of a round, as they grow
     rates_cases: int
     rates_rounds: int
     rates_s: float  # how long each round of the rates lasts
@@ -70,6 +74,10 @@ FULL = Scale(
     hot=1_000,
     stored=10_000,
     seen_every=1,
+    backlogs=(1_000, 10_000, 100_000),
+    lanes=(10, 500, 100_000),
+    queues=(1, 8, 64),
+    taken=4_000,
     rates_cases=4,
     rates_rounds=1,
     rates_s=15.0,
@@ -80,6 +88,8 @@ FULL = Scale(
 WIDE = replace(
     FULL,
     fsyncs=("always", "everysec"),
+    backlogs=(1_000, 10_000, 100_000, 1_000_000),
+    lanes=(10, 500, 1_000_000),
 )
 
 QUICK = Scale(
@@ -105,6 +115,10 @@ QUICK = Scale(
     hot=100,
     stored=500,
     seen_every=64,
+    backlogs=(200, 400),
+    lanes=(10, 400),
+    queues=(1, 4),
+    taken=200,
     rates_cases=1,
     rates_rounds=1,
     rates_s=0.5,

@@ -93,13 +93,15 @@ def chat_queue(update: Update) -> str:
     return queue_of(keys_of(update), update["update_id"], QUEUES)
 
 
-def lane_message(update: Update, task: str = "bench.noop", more_lanes: Sequence[str] = ()) -> NewMessage:
+def lane_message(
+    update: Update, task: str = "bench.noop", *, queues: int = QUEUES, more_lanes: Sequence[str] = ()
+) -> NewMessage:
     """`more_lanes` are keys besides its chat."""
     number, keys = update["update_id"], keys_of(update)
     body = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]' % orjson.dumps(update)
     return NewMessage(
         id=f"1:{number}",
-        queue=queue_of(keys, number, QUEUES),
+        queue=queue_of(keys, number, queues),
         stored=pack_task(task, f"(update {number})", body),
         lanes=[*keys, *more_lanes],
         once=("1", number),

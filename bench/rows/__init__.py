@@ -8,6 +8,7 @@ from bench.rows import (
     calls,
     dedup,
     frameworks,
+    growth,
     hot_lane,
     intake,
     latency,
@@ -40,6 +41,7 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "dedup": dedup.run,
     "rates": rates.run,
     "sessions": sessions.run,
+    "growth": growth.run,
     "scaling": scaling.run,
 }
 

@@ -1,0 +1,150 @@
+"""Growth: what an update costs as backlog, lanes, keys per update and queues grow, beside the smallest of each.
+
+Counted is processor time, of the worker and of Redis: appending, handing out, settling. Each size has a server and a
+worker of its own; in a round as many updates are appended as are worked off, so that the backlog stays as long.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+
+from redis import Redis
+
+from bench.figures import Goal, Result, Side
+from bench.pace import until
+from bench.rounds import alternate
+from bench.scale import CHATS, READY
+from bench.sides import BATCH, Lanes, lane_message, worker
+from bench.stage import Child, Stage, emptied
+from bench.team import signal_all
+from bench.updates import make_updates
+from bench.usage import cpu_s, server_cpu_s
+from tasks.lanes.keys import LEASES
+from tasks.lanes.store import Store
+
+FLAT = Goal("ratio", "at most", 1.2)
+THREE_KEYS = Goal("ratio", "at most", 1.5)
+POOL = ("-P", "threads", "-c", "8", "--prefetch-multiplier", "4")
+GROUP = "updates"
+#: Where something else than the backlog grows.
+BACKLOG = 5_000
+EIGHT = 8
+
+
+@dataclass(frozen=True)
+class Size:
+    """What one server and worker are measured with."""
+
+    name: str
+    backlog: int = BACKLOG
+    lanes: int = CHATS
+    keys: int = 1
+    queues: int = EIGHT
+
+
+def run(stage: Stage) -> list[Result]:
+    backlogs, lanes = stage.scale.backlogs, stage.scale.lanes
+    longest = max(lanes)
+    return [
+        *_compare(stage, [Size(f"backlog of {backlog:,}", backlog=backlog) for backlog in backlogs]),
+        *_compare(stage, [Size(f"{count:,} lanes", backlog=longest, lanes=count) for count in lanes]),
+        *_compare(stage, [Size(f"{keys} key{'s' * (keys > 1)} per update", keys=keys) for keys in (1, 3)]),
+        *_compare(stage, [Size(f"{queues} queue{'s' * (queues > 1)}", queues=queues) for queues in stage.scale.queues]),
+    ]
+
+
+def _compare(stage: Stage, sizes: list[Size]) -> list[Result]:
+    with ExitStack() as stack:
+        fields = {size.name: stack.enter_context(field(stage, size)) for size in sizes}
+        measured = alternate(stage.scale.rounds, {name: each.measure for name, each in fields.items()})
+    base = Side(sizes[0].name, measured[sizes[0].name])
+    return [
+        Result(
+            "growth",
+            f"processor time for an update, {size.name}",
+            "µs",
+            Side("lanes", measured[size.name]),
+            base,
+            THREE_KEYS if size.keys > 1 else FLAT,
+        )
+        for size in sizes[1:]
+    ]
+
+
+@dataclass
+class Field:
+    """One size at work. `appended` counts its updates."""
+
+    stage: Stage
+    size: Size
+    client: Redis
+    child: Child
+    appended: int = 0
+
+    def measure(self) -> float:
+        """Microseconds of worker and Redis for each update."""
+        taken, used_s, take = 0, 0.0, self.stage.scale.taken
+        while taken < take:
+            chunk = min(take - taken, self.size.backlog)
+            before_s = server_cpu_s([self.client])
+            self.append(chunk)
+            used_s += server_cpu_s([self.client]) - before_s
+            done, done_s = self._work_off(chunk)
+            taken, used_s = taken + done, used_s + done_s
+        each_us = used_s / taken * 1e6
+        self.stage.tell(f"growth, {self.size.name}, {taken}: {each_us:,.0f} µs each")
+        return each_us
+
+    def append(self, count: int) -> None:
+        """Each of a lane in turn; an update's further keys are as many lanes of their own."""
+        store, size = Store(self.client), self.size
+        rest = make_updates(count, size.lanes, first=1 + self.appended)
+        while batch := list(islice(rest, BATCH)):
+            store.append(
+                [
+                    lane_message(update, queues=size.queues, more_lanes=[f"key{n}:{chat}" for n in range(1, size.keys)])
+                    for update in batch
+                    for chat in [update["message"]["chat"]["id"]]
+                ]
+            )
+        self.appended += count
+
+    def _work_off(self, count: int) -> tuple[int, float]:
+        """(updates, processor seconds) from the moment the worker may begin until nothing is handed out any more."""
+        store, lanes = Store(self.client), Lanes()
+        before = lanes.left(self.client)
+        signal_all([self.child], signal.SIGCONT)
+        began_s = self._used_s()
+        store.resume("group", GROUP, [f"{GROUP}.{n}" for n in range(self.size.queues)])
+        until(lambda: lanes.left(self.client) <= before - count, [self.child], f"{count} more are settled")
+        store.pause("group", GROUP)
+        until(lambda: not self.client.exists(LEASES), [self.child], "what was handed out is settled")
+        used_s = self._used_s() - began_s
+        signal_all([self.child], signal.SIGSTOP)
+        return before - lanes.left(self.client), used_s
+
+    def _used_s(self) -> float:
+        return cpu_s([self.child.pid]) + server_cpu_s([self.client])
+
+
+@contextmanager
+def field(stage: Stage, size: Size) -> Iterator[Field]:
+    """The backlog is there, the worker is ready, and frozen but while it is measured."""
+    with ExitStack() as stack:
+        url = stack.enter_context(stage.server("growth"))
+        client = stack.enter_context(emptied(url))
+        Store(client).pause("group", GROUP)
+        command = worker(Lanes.app, url, *POOL)
+        child = stack.enter_context(stage.child("growth-worker", *command, BENCH_QUEUES=str(size.queues)))
+        until(lambda: child.said(READY), [child], f"the worker for {size.name} is ready")
+        stack.callback(signal_all, [child], signal.SIGCONT)
+        signal_all([child], signal.SIGSTOP)
+        made = Field(stage, size, client, child)
+        client.config_set("appendfsync", "no")
+        made.append(size.backlog)
+        client.config_set("appendfsync", "always")
+        yield made
