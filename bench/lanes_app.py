@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from celery import Celery
 from celery.signals import worker_ready
 from kombu import Exchange, Queue
 
-from bench import slow_chat
+from bench import holding, slow_chat
 from bench.scale import QUEUES, READY
 from tasks import lanes
 
@@ -26,6 +27,15 @@ app.conf.update(
 @app.task(name="bench.noop")
 def noop(update: dict[str, Any]) -> None:
     """What is left is the cost of getting it here."""
+
+
+if patience := os.environ.get(holding.PATIENCE):
+    app.conf.broker_transport_options = {"lease_seconds": int(patience)}
+
+
+@app.task(name="bench.hold")
+def hold(update: dict[str, Any]) -> None:
+    holding.handle(update)
 
 
 @app.task(name="bench.chat")

@@ -44,6 +44,10 @@ class Scale:
     lanes: tuple[int, ...]
     queues: tuple[int, ...]
     taken: int  # updates of a round, as they grow
+    costed: int  # updates, of which processor time and bytes are counted
+    counted: int  # updates, of which commands are counted
+    policies: tuple[str, ...]  # of recovery
+    killed: int  # workers
     rates_cases: int
     rates_rounds: int
     rates_s: float  # how long each round of the rates lasts
@@ -78,6 +82,10 @@ FULL = Scale(
     lanes=(10, 500, 100_000),
     queues=(1, 8, 64),
     taken=4_000,
+    costed=4_000,
+    counted=1_000,
+    policies=("lease 15 s", "lease 3 s", "stock"),
+    killed=5,
     rates_cases=4,
     rates_rounds=1,
     rates_s=15.0,
@@ -119,6 +127,10 @@ QUICK = Scale(
     lanes=(10, 400),
     queues=(1, 4),
     taken=200,
+    costed=400,
+    counted=100,
+    policies=("lease 3 s",),
+    killed=1,
     rates_cases=1,
     rates_rounds=1,
     rates_s=0.5,

@@ -5,21 +5,30 @@ Knows nothing of lanes, and one process must not use both: lanes take the place 
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from celery import Celery
 from celery.signals import worker_ready
 
+from bench import holding
 from bench.bot import record
 from bench.scale import READY
 
 app = Celery("bench")
 app.conf.update(task_acks_late=True, task_ignore_result=True, broker_connection_retry_on_startup=True)
+if patience := os.environ.get(holding.PATIENCE):
+    app.conf.broker_transport_options = {"visibility_timeout": int(patience)}
 
 
 @app.task(name="bench.noop")
 def noop(update: dict[str, Any]) -> None:
     """What is left is the cost of getting it here."""
+
+
+@app.task(name="bench.hold")
+def hold(update: dict[str, Any]) -> None:
+    holding.handle(update)
 
 
 @app.task(name="bench.start")

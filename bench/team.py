@@ -37,11 +37,14 @@ class Team:
 
     def measure(self, size: int, chats: int) -> float:
         """Tasks per second of a backlog that is there when the workers begin."""
-        self.side.load(self.client, self.url, make_updates(size, chats, first=next(self.first)))
+        self.load(size, chats)
         with self.at_work():
             rate = measure(lambda: self.side.left(self.client), size, self.children)
         self.stage.tell(f"{self.side.name}, {len(self.children)} workers, {size}: {rate:,.0f}/s")
         return rate
+
+    def load(self, size: int, chats: int) -> None:
+        self.side.load(self.client, self.url, make_updates(size, chats, first=next(self.first)))
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

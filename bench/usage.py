@@ -6,11 +6,14 @@ Does not see children that ended in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 import psutil
 from redis import Redis
+
+from bench.figures import STEADY_FROM, STEADY_TO
 
 
 def cpu_s(pids: Iterable[int]) -> float:
@@ -30,3 +33,52 @@ def server_cpu_s(clients: Iterable[Redis]) -> float:
     """The same of these servers, as they say themselves."""
     told = [client.info("cpu") for client in clients]
     return sum(float(each["used_cpu_user"]) + float(each["used_cpu_sys"]) for each in told)
+
+
+def tree_cpu_s(pid: int) -> tuple[float, float]:
+    """The same of a process and of its children, apart."""
+    both, own = cpu_s([pid]), 0.0
+    with suppress(psutil.NoSuchProcess):
+        times = psutil.Process(pid).cpu_times()
+        own = float(times.user + times.system)
+    return own, both - own
+
+
+def memory_mb(pid: int) -> float:
+    """Of a process and its children; what they share is counted once."""
+    process = psutil.Process(pid)
+    shares = [each.memory_full_info().pss for each in (process, *process.children(recursive=True))]
+    return float(sum(shares)) / 1e6
+
+
+def exchanged_bytes(client: Redis) -> int:
+    """What the server has read from and written to the clients that are connected now, but this one."""
+    own = client.client_id()
+    return sum(
+        int(each["tot-net-in"]) + int(each["tot-net-out"]) for each in client.client_list() if int(each["id"]) != own
+    )
+
+
+Seen = TypeVar("Seen")
+
+
+class Meter(Generic[Seen]):
+    """Counts what is left, and looks twice: where a rate is taken from, and where it is taken to (figures.py)."""
+
+    def __init__(self, left: Callable[[], int], total: int, look: Callable[[], Seen]) -> None:
+        self._left, self._total, self._look = left, total, look
+        self._marks: list[tuple[int, Seen]] = []
+
+    def __call__(self) -> int:
+        left = self._left()
+        shares = (STEADY_FROM, STEADY_TO)
+        if len(self._marks) < len(shares) and left <= self._total * (1 - shares[len(self._marks)]):
+            self._marks.append((left, self._look()))
+        return left
+
+    def between(self) -> tuple[int, Seen, Seen]:
+        """(how many were done, what was seen at the first look, and at the second)."""
+        (before, first), (after, second) = self._marks
+        if before == after:
+            raise ValueError(f"all of {self._total} were done between two looks: too few to measure")
+        return before - after, first, second

@@ -6,6 +6,7 @@ from bench.figures import Result
 from bench.rows import (
     bots,
     calls,
+    costs,
     dedup,
     frameworks,
     growth,
@@ -16,6 +17,7 @@ from bench.rows import (
     peers,
     rates,
     recipe,
+    recovery,
     scaling,
     sessions,
     slow_chat,
@@ -41,7 +43,9 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "dedup": dedup.run,
     "rates": rates.run,
     "sessions": sessions.run,
+    "costs": costs.run,
     "growth": growth.run,
+    "recovery": recovery.run,
     "scaling": scaling.run,
 }
 

@@ -6,7 +6,8 @@ arrived in Redis. The simulator and Redis run on the same processors and take th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from redis import Redis
@@ -17,7 +18,7 @@ from bench.pace import measure
 from bench.rounds import alternate
 from bench.scale import CHATS
 from bench.sides import Lanes, Stock
-from bench.stage import Stage, emptied
+from bench.stage import Child, Stage, emptied
 from bench.updates import make_updates
 from sandbox.simulator import Simulator, start
 
@@ -58,12 +59,18 @@ class Way:
     def measure(self) -> float:
         """Updates per second."""
         total = self.stage.scale.intake[self.name]
-        self._fill(total)
-        settings = poller_settings(self.telegram, self.url)
-        with emptied(self.url) as client, self.stage.child(f"{self.name}-poller", *self.command, **settings) as child:
+        with emptied(self.url) as client, self.at_work(total) as child:
             rate = measure(lambda: total - self.arrived(client), total, [child])
         self.stage.tell(f"intake {self.name}, {total}: {rate:,.0f}/s")
         return rate
+
+    @contextmanager
+    def at_work(self, total: int) -> Iterator[Child]:
+        """So many wait at the simulator when it starts."""
+        self._fill(total)
+        settings = poller_settings(self.telegram, self.url)
+        with self.stage.child(f"{self.name}-poller", *self.command, **settings) as child:
+            yield child
 
     def _fill(self, total: int) -> None:
         """The ids begin anew each time; Redis has been emptied and remembers none."""

@@ -1,0 +1,130 @@
+"""Costs: what an update takes of each part, beside stock Celery: processor time, commands and bytes to and from Redis.
+
+Counts of the kernel and of Redis, from 10 % to 95 % of a backlog, so that nothing of a start is in them and a busy
+machine changes little. Commands are those that a client sends; what a script does is in the processor time of Redis.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from redis import Redis
+
+from bench import simulator
+from bench.figures import Goal, Result, Side
+from bench.monitor import sent
+from bench.pace import measure, until
+from bench.rows.intake import Way
+from bench.scale import CHATS
+from bench.sides import Lanes, Stock
+from bench.stage import Child, Stage, emptied
+from bench.team import Team, team
+from bench.usage import Meter, exchanged_bytes, server_cpu_s, tree_cpu_s
+from sandbox.simulator import start
+
+HALF = Goal("ratio", "at most", 0.5)
+POOL = ("-P", "prefork", "-c", "2", "--prefetch-multiplier", "4")
+#: part -> unit, in the order of the table
+WORKER = {
+    "the worker's main process": "ms",
+    "the worker's children": "ms",
+    "Redis, for the worker": "ms",
+    "commands of the worker": "commands",
+    "bytes between worker and Redis": "bytes",
+}
+POLLER = {
+    "the poller": "ms",
+    "Redis, for the poller": "ms",
+    "commands of the poller": "commands",
+    "bytes between poller and Redis": "bytes",
+}
+
+#: part -> its rounds
+Found = dict[str, list[float]]
+
+
+def run(stage: Stage) -> list[Result]:
+    found: dict[str, Found] = {"lanes": defaultdict(list), "stock": defaultdict(list)}
+    with team(stage, Lanes(), [POOL]) as lanes, team(stage, Stock(), [POOL]) as stock:
+        for _ in range(stage.scale.rounds):
+            for each in (lanes, stock):
+                _keep(found[each.side.name], _worker(stage, each))
+    with stage.server("costs") as url, start(simulator.TOKEN) as telegram:
+        loop = ("bench.stock_poller", "--api", f"{telegram.url}/bot{telegram.token}", "--broker", url)
+        ways = (
+            Way(stage, url, telegram, "lanes", ("poller",), Lanes().left),
+            Way(stage, url, telegram, "stock", loop, Stock().left),
+        )
+        for _ in range(stage.scale.rounds):
+            for way in ways:
+                _keep(found[way.name], _poller(stage, way))
+    return [
+        Result(
+            "costs",
+            f"{what}, for an update",
+            unit,
+            Side("lanes", found["lanes"][what]),
+            Side("stock", found["stock"][what]),
+            HALF,
+        )
+        for what, unit in {**WORKER, **POLLER}.items()
+    ]
+
+
+def _keep(found: Found, told: dict[str, float]) -> None:
+    for what, value in told.items():
+        found[what].append(value)
+
+
+@dataclass(frozen=True)
+class Used:
+    """Counters at one moment."""
+
+    main_s: float
+    children_s: float
+    server_s: float
+    exchanged: int
+
+
+def _look(child: Child, client: Redis) -> Callable[[], Used]:
+    return lambda: Used(*tree_cpu_s(child.pid), server_cpu_s([client]), exchanged_bytes(client))
+
+
+def _worker(stage: Stage, of: Team) -> dict[str, float]:
+    size, counted = stage.scale.costed, stage.scale.counted
+    [child] = of.children
+    of.load(size, CHATS)
+    meter = Meter(lambda: of.side.left(of.client), size, _look(child, of.client))
+    with of.at_work():
+        measure(meter, size, [child])
+    done, first, second = meter.between()
+    of.load(counted, CHATS)
+    with sent(of.url, of.client) as commands, of.at_work():
+        until(lambda: of.side.left(of.client) == 0, [child], f"{counted} are settled")
+    stage.tell(f"costs, worker, {of.side.name}: {dict(commands.commands)} for {counted}")
+    return {
+        "the worker's main process": (second.main_s - first.main_s) / done * 1000,
+        "the worker's children": (second.children_s - first.children_s) / done * 1000,
+        "Redis, for the worker": (second.server_s - first.server_s) / done * 1000,
+        "commands of the worker": commands.total / counted,
+        "bytes between worker and Redis": (second.exchanged - first.exchanged) / done,
+    }
+
+
+def _poller(stage: Stage, way: Way) -> dict[str, float]:
+    total, counted = stage.scale.intake[way.name], stage.scale.counted
+    with emptied(way.url) as client, way.at_work(total) as child:
+        meter = Meter(lambda: total - way.arrived(client), total, _look(child, client))
+        measure(meter, total, [child])
+    done, first, second = meter.between()
+    with emptied(way.url) as client, sent(way.url, client) as commands, way.at_work(counted) as child:
+        until(lambda: way.arrived(client) == counted, [child], f"{counted} have arrived")
+    stage.tell(f"costs, poller, {way.name}: {dict(commands.commands)} for {counted}")
+    return {
+        "the poller": (second.main_s - first.main_s) / done * 1000,
+        "Redis, for the poller": (second.server_s - first.server_s) / done * 1000,
+        "commands of the poller": commands.total / counted,
+        "bytes between poller and Redis": (second.exchanged - first.exchanged) / done,
+    }

@@ -1,0 +1,152 @@
+"""Recovery: workers are killed with kill -9 while each runs a handler; how long until another worker starts it again.
+
+Each of five workers holds one update; a sixth waits beside them, idle. All sides wait at the same time, each on a server
+of its own: waiting takes next to nothing of the machine. Stock Celery's default visibility timeout is an hour, which is
+not waited for.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from redis import Redis
+
+from bench.figures import Goal, Result, Side
+from bench.holding import HOLDS, PATIENCE
+from bench.pace import LOOK_EVERY_S, until
+from bench.scale import READY
+from bench.sides import BacklogSide, Lanes, Stock, lane_message, worker
+from bench.slow_chat import STARTS
+from bench.stage import Child, Stage, emptied
+from bench.updates import make_updates
+from tasks.lanes.store import Store
+
+HOLDER = ("-P", "solo", "--prefetch-multiplier", "1")
+RESCUER = ("-P", "threads", "-c", "8")
+#: Longer than stock Celery with 10 s was ever seen to need; what takes longer stands as this.
+GIVE_UP_S = 240.0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How long a dead worker keeps what it held."""
+
+    name: str
+    side: type[BacklogSide]
+    seconds: int
+    goal: Goal | None = None
+
+
+POLICIES = {
+    "stock": Policy("visibility timeout 10 s", Stock, 10),
+    "lease 15 s": Policy("lease 15 s", Lanes, 15, Goal("value", "at most", 16)),
+    "lease 3 s": Policy("lease 3 s", Lanes, 3, Goal("value", "at most", 4.5)),
+}
+
+
+def run(stage: Stage) -> list[Result]:
+    with ExitStack() as stack:
+        camps = {
+            name: Camp(stage, stack, f"camp{place}", POLICIES[name]) for place, name in enumerate(stage.scale.policies)
+        }
+        for camp in camps.values():
+            camp.occupy()
+        for camp in camps.values():
+            camp.strike()
+        _await(camps.values())
+        waits = {name: camp.waits_s() for name, camp in camps.items()}
+    beside = waits.pop("stock", None)
+    return [
+        Result(
+            "recovery",
+            f"kill -9 to started again, {name}",
+            "s",
+            Side("lanes", waits_s),
+            Side("stock", beside, POLICIES["stock"].name) if beside else None,
+            POLICIES[name].goal,
+        )
+        for name, waits_s in waits.items()
+    ]
+
+
+class Camp:
+    """One side: `holders` run a handler that never ends; `rescuers` have nothing to do."""
+
+    def __init__(self, stage: Stage, stack: ExitStack, name: str, policy: Policy) -> None:
+        self._stage, self._stack, self._name = stage, stack, name
+        self._side = policy.side()
+        self._url = stack.enter_context(stage.server(name))
+        self._client: Redis = stack.enter_context(emptied(self._url))
+        self._starts = stage.directory / f"{name}.starts"
+        self._starts.touch()
+        self._settings = {STARTS: str(self._starts), PATIENCE: str(policy.seconds)}
+        self._killed_s: dict[int, float] = {}  # process -> when
+        self.holders: list[Child] = []
+        self.rescuers: list[Child] = []
+
+    def occupy(self) -> None:
+        """Every holder has started one update, and a rescuer is ready."""
+        count = self._stage.scale.killed
+        self.holders = [self._worker(f"holder{n}", HOLDER, {HOLDS: "1"}) for n in range(count)]
+        self._wait_until_ready(self.holders)
+        for number in range(count):
+            self._publish(number + 1)
+        until(lambda: len(self._lines()) == count, self.holders, f"{self._name}: {count} handlers have started")
+        self.rescuers = [self._worker("rescuer", RESCUER, {})]
+        self._wait_until_ready(self.rescuers)
+
+    def strike(self) -> None:
+        for child in self.holders:
+            self._killed_s[child.pid] = time.monotonic()
+            child.kill()
+
+    def is_recovered(self) -> bool:
+        return len(self._lines()) == 2 * len(self.holders)
+
+    def waits_s(self) -> list[float]:
+        """Of each update, from the death of its first worker to its second start."""
+        first, second = self._lines()[: len(self.holders)], self._lines()[len(self.holders) :]
+        again = {update: at_s for update, _, at_s in second}
+        waits_s = [again.get(update, float("inf")) - self._killed_s[pid] for update, pid, _ in first]
+        self._stage.tell(f"{self._name}: {', '.join(f'{wait_s:.1f}' for wait_s in waits_s)} s")
+        return [min(wait_s, GIVE_UP_S) for wait_s in waits_s]
+
+    def _publish(self, number: int) -> None:
+        [update] = make_updates(1, 1, first=number)
+        update["message"]["chat"]["id"] += number  # each in a lane of its own
+        if isinstance(self._side, Lanes):
+            Store(self._client).append([lane_message(update, "bench.hold")])
+            return
+        from bench.stock_app import app, hold
+
+        with app.connection_for_write(self._url) as connection:
+            hold.apply_async((update,), connection=connection)
+
+    def _worker(self, name: str, options: Sequence[str], settings: dict[str, str]) -> Child:
+        command = [sys.executable, "-m", *worker(self._side.app, self._url, *options, "-n", f"{name}@%h")]
+        name = f"{self._name}-{name}"
+        return self._stack.enter_context(self._stage.foreign(name, command, **self._settings, **settings))
+
+    def _wait_until_ready(self, children: list[Child]) -> None:
+        for child in children:
+            until(partial(child.said, READY), children, f"{child.name} is ready")
+
+    def _lines(self) -> list[tuple[int, int, float]]:
+        """(update, process, seconds)"""
+        words = (line.split() for line in self._starts.read_text().splitlines())
+        return [(int(update), int(pid), float(at_s)) for update, pid, at_s in words]
+
+
+def _await(camps: Collection[Camp]) -> None:
+    """Until all have recovered, or none of the others is worth waiting for."""
+    give_up_at_s = time.monotonic() + GIVE_UP_S
+    while not all(camp.is_recovered() for camp in camps) and time.monotonic() < give_up_at_s:
+        for camp in camps:
+            for child in camp.rescuers:
+                child.check()
+        time.sleep(LOOK_EVERY_S)
