@@ -48,6 +48,9 @@ class Scale:
     counted: int  # updates, of which commands are counted
     policies: tuple[str, ...]  # of recovery
     killed: int  # workers
+    idle_s: float  # how long nothing happens, in each round
+    worked: int  # updates, by a worker whose memory is looked at
+    worked_first: int  # of these, until it is first looked at
     rates_cases: int
     rates_rounds: int
     rates_s: float  # how long each round of the rates lasts
@@ -86,6 +89,9 @@ FULL = Scale(
     counted=1_000,
     policies=("lease 15 s", "lease 3 s", "stock"),
     killed=5,
+    idle_s=30.0,
+    worked=100_000,
+    worked_first=10_000,
     rates_cases=4,
     rates_rounds=1,
     rates_s=15.0,
@@ -98,6 +104,7 @@ WIDE = replace(
     fsyncs=("always", "everysec"),
     backlogs=(1_000, 10_000, 100_000, 1_000_000),
     lanes=(10, 500, 1_000_000),
+    worked=1_000_000,
 )
 
 QUICK = Scale(
@@ -131,6 +138,9 @@ QUICK = Scale(
     counted=100,
     policies=("lease 3 s",),
     killed=1,
+    idle_s=1.0,
+    worked=1_500,
+    worked_first=500,
     rates_cases=1,
     rates_rounds=1,
     rates_s=0.5,

@@ -11,6 +11,7 @@ from bench.rows import (
     frameworks,
     growth,
     hot_lane,
+    idle,
     intake,
     latency,
     memory,
@@ -23,6 +24,7 @@ from bench.rows import (
     slow_chat,
     throughput,
     webhook,
+    worker_memory,
 )
 from bench.stage import Stage
 
@@ -44,6 +46,8 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "rates": rates.run,
     "sessions": sessions.run,
     "costs": costs.run,
+    "idle": idle.run,
+    "worker-memory": worker_memory.run,
     "growth": growth.run,
     "recovery": recovery.run,
     "scaling": scaling.run,

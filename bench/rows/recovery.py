@@ -1,8 +1,8 @@
 """Recovery: workers are killed with kill -9 while each runs a handler; how long until another worker starts it again.
 
-Each of five workers holds one update; a sixth waits beside them, idle. All sides wait at the same time, each on a server
-of its own: waiting takes next to nothing of the machine. Stock Celery's default visibility timeout is an hour, which is
-not waited for.
+Each of five workers holds one update; a sixth waits beside them, idle. They are killed at different moments between two
+renewals. All sides wait at the same time, each on a server of its own: waiting takes next to nothing of the machine.
+Stock Celery's default visibility timeout is an hour, which is not waited for.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class Camp:
         self._starts = stage.directory / f"{name}.starts"
         self._starts.touch()
         self._settings = {STARTS: str(self._starts), PATIENCE: str(policy.seconds)}
+        self._between_s = policy.seconds / 15
         self._killed_s: dict[int, float] = {}  # process -> when
         self.holders: list[Child] = []
         self.rescuers: list[Child] = []
@@ -104,6 +105,7 @@ class Camp:
         for child in self.holders:
             self._killed_s[child.pid] = time.monotonic()
             child.kill()
+            time.sleep(self._between_s)  # a lease is renewed each third of it
 
     def is_recovered(self) -> bool:
         return len(self._lines()) == 2 * len(self.holders)

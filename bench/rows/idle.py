@@ -1,0 +1,98 @@
+"""Idle: what a worker with eight queues takes while there is nothing to do, beside stock Celery with as many.
+
+Ours is `celery -A tasks worker` as it is run; stock sends events as it does. Both are idle at the same time, each on a
+server of its own. Commands are those that the worker sends, with its sweeps.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from redis import Redis
+
+from bench import simulator
+from bench.figures import Goal, Result, Side
+from bench.monitor import sent
+from bench.pace import until
+from bench.scale import QUEUES
+from bench.stage import Child, Stage, emptied
+from bench.usage import cpu_s
+
+CPU_GOAL = Goal("ratio", "at most", 1.2)
+#: commands/s
+COMMANDS_GOAL = Goal("value", "at most", 3)
+POOL = ("-P", "prefork", "-c", "2")
+READY = " ready."
+#: After its start a worker looks around for others, and its children open connections.
+SETTLED_S = 10.0
+
+
+def run(stage: Stage) -> list[Result]:
+    with worker(stage, "lanes", "tasks") as lanes, worker(stage, "stock", "bench.recipe_app") as stock:
+        time.sleep(min(SETTLED_S, stage.scale.idle_s))
+        for _ in range(stage.scale.rounds):
+            lanes.watch_with(stock)
+    case = f"1 worker {' '.join(POOL)}, {QUEUES} queues"
+    return [
+        Result(
+            "idle",
+            f"{case}, processor time",
+            "ms/s",
+            Side("lanes", lanes.used_ms),
+            Side("stock", stock.used_ms),
+            CPU_GOAL,
+        ),
+        Result(
+            "idle",
+            f"{case}, commands",
+            "commands/s",
+            Side("lanes", lanes.commands),
+            Side("stock", stock.commands),
+            COMMANDS_GOAL,
+        ),
+    ]
+
+
+@dataclass
+class Idler:
+    """`used_ms` and `commands` are those of a second, in each round."""
+
+    stage: Stage
+    name: str
+    url: str
+    client: Redis
+    child: Child
+    used_ms: list[float] = field(default_factory=list)
+    commands: list[float] = field(default_factory=list)
+
+    def watch_with(self, other: Idler) -> None:
+        with self._watched(), other._watched():
+            time.sleep(self.stage.scale.idle_s)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        with sent(self.url, self.client) as counted:
+            before_s, began_s = cpu_s([self.child.pid]), time.monotonic()
+            yield
+            used_s, length_s = cpu_s([self.child.pid]) - before_s, time.monotonic() - began_s
+        self.child.check()
+        self.used_ms.append(used_s / length_s * 1000)
+        self.commands.append(counted.total / length_s)
+        figures = f"{self.used_ms[-1]:.1f} ms/s, {self.commands[-1]:.2f} commands/s"
+        self.stage.tell(f"idle {self.name}: {figures} {dict(counted.commands)}")
+
+
+@contextmanager
+def worker(stage: Stage, name: str, app: str) -> Iterator[Idler]:
+    settings = {"BOT_TOKEN": simulator.TOKEN, "BOT": "bench.bot:do_nothing", "QUEUES": str(QUEUES)}
+    with ExitStack() as stack:
+        url = stack.enter_context(stage.server(f"idle-{name}"))
+        client = stack.enter_context(emptied(url))
+        command = [sys.executable, "-m", "celery", "-A", app, "-b", url, "worker", "-l", "INFO", *POOL, "-E"]
+        child = stack.enter_context(stage.foreign(f"{name}-idle", command, REDIS_URL=url, **settings))
+        until(lambda: child.said(READY), [child], f"{name} is ready")
+        yield Idler(stage, name, url, client, child)

@@ -1,0 +1,68 @@
+"""Worker memory: what a worker has after a hundred thousand updates (a million with --all), beside itself after 10,000.
+
+Main process and children, what they share counted once. The backlog is filled up while the worker is at it. The rounds
+are five looks, a thousand updates apart, at the beginning and at the end of one worker's life.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from redis import Redis
+
+from bench.figures import Goal, Result, Side
+from bench.pace import until
+from bench.scale import CHATS
+from bench.sides import Lanes, worker
+from bench.stage import Child, Stage, emptied
+from bench.updates import make_updates
+from bench.usage import memory_mb
+
+#: What an allocator keeps for later is no growth.
+GOAL = Goal("ratio", "at most", 1.05)
+POOLS = (("-P", "prefork", "-c", "2"), ("-P", "threads", "-c", "8"))
+
+
+def run(stage: Stage) -> list[Result]:
+    return [_watch(stage, pool) for pool in POOLS]
+
+
+def _watch(stage: Stage, pool: tuple[str, ...]) -> Result:
+    first, last, looks = stage.scale.worked_first, stage.scale.worked, stage.scale.rounds
+    step = first // 10
+    early = [first + step * look for look in range(looks)]
+    late = [last - step * (looks - 1 - look) for look in range(looks)]
+    with ExitStack() as stack:
+        url = stack.enter_context(stage.server("worker-memory"))
+        client = stack.enter_context(emptied(url))
+        client.config_set("appendfsync", "no")  # it is not the disk that is measured
+        child = stack.enter_context(stage.child("worker", *worker(Lanes.app, url, *pool)))
+        feed = Feed(client, url, child, last)
+        seen_mb = [feed.memory_mb_after(done) for done in (*early, *late)]
+    before, after = seen_mb[:looks], seen_mb[looks:]
+    stage.tell(f"{' '.join(pool)}: {before[0]:.1f} MB after {first:,}, {after[-1]:.1f} MB after {last:,}")
+    beside = Side(f"itself after {first:,}", before)
+    return Result(
+        "worker memory", f"{' '.join(pool)}, after {last:,} updates", "MB", Side("lanes", after), beside, GOAL
+    )
+
+
+class Feed:
+    """Keeps a backlog before the worker until `total` updates have been appended."""
+
+    def __init__(self, client: Redis, url: str, child: Child, total: int) -> None:
+        self._client, self._url, self._child, self._total = client, url, child, total
+        self._appended = 0
+
+    def memory_mb_after(self, done: int) -> float:
+        until(lambda: self._done() >= done, [self._child], f"{done} are settled")
+        return memory_mb(self._child.pid)
+
+    def _done(self) -> int:
+        left = Lanes().left(self._client)
+        more = min(self._total // 10, self._total - self._appended)
+        if more and left < more:
+            Lanes().load(self._client, self._url, make_updates(more, CHATS, first=1 + self._appended))
+            self._appended += more
+            left += more
+        return self._appended - left
