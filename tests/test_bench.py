@@ -17,6 +17,7 @@ import pytest
 
 from bench.figures import Goal, Result, Side, Spread, fullest, percentile, ratios, steady_rate
 from bench.report import document, number, table
+from bench.rows import CORE, ROWS
 from bench.scale import UPDATE_BYTES
 from bench.sides import lane_message
 from bench.updates import make_update, make_updates, stamp
@@ -34,10 +35,20 @@ CASES = {
     "hot-lane": 1,
     "memory": 1,
     "dedup": 1,
+    "costs": 9,
+    "recovery": 1,
     "rates": 2,
     "sessions": 1,
     "scaling": 6,
 }
+
+#: They fetch what they are held against, or need many workers or a while, even for little.
+NOT_RUN = {"peers", "waits", "computes", "growth", "idle", "worker-memory"}
+
+
+def test_every_row_is_run_here_but_those_that_say_why_not() -> None:
+    assert CASES.keys() | NOT_RUN == ROWS.keys()
+    assert set(CORE) <= ROWS.keys()
 
 
 @pytest.mark.parametrize(

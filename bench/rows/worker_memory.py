@@ -42,9 +42,8 @@ def _watch(stage: Stage, pool: tuple[str, ...]) -> Result:
     before, after = seen_mb[:looks], seen_mb[looks:]
     stage.tell(f"{' '.join(pool)}: {before[0]:.1f} MB after {first:,}, {after[-1]:.1f} MB after {last:,}")
     beside = Side(f"itself after {first:,}", before)
-    return Result(
-        "worker memory", f"{' '.join(pool)}, after {last:,} updates", "MB", Side("lanes", after), beside, GOAL
-    )
+    case = f"{' '.join(pool)}, after {last:,} updates"
+    return Result("worker memory", case, "MB", Side("lanes", after), beside, GOAL)
 
 
 class Feed:
