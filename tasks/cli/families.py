@@ -48,7 +48,20 @@ TIMES = {
 
 def families(lanes: Lanes) -> Iterator[Metric]:
     """All of them, but for whether Redis answers. Raises RedisError."""
-    for each in (_totals, _settled, _parks, _floods, _times, _backlogs, _queues, _sizes, _workers, _pollers, _server):
+    for each in (
+        _totals,
+        _settled,
+        _lost,
+        _parks,
+        _floods,
+        _times,
+        _backlogs,
+        _queues,
+        _sizes,
+        _workers,
+        _pollers,
+        _server,
+    ):
         yield from each(lanes)
 
 
@@ -67,6 +80,13 @@ def _settled(lanes: Lanes) -> Iterator[Metric]:
     for group, queue in lanes.queues:
         by_queue.add_metric([lanes.names[group], queue], settled.get(queue, 0))
     yield by_queue
+
+
+def _lost(lanes: Lanes) -> Iterator[Metric]:
+    lost = CounterMetricFamily("lanes_lost_runs", "Runs that lost their lease before they had ended.", labels=["bot"])
+    for group, bot in lanes.names.items():
+        lost.add_metric([bot], looking.lost_runs(lanes.client, group))
+    yield lost
 
 
 def _parks(lanes: Lanes) -> Iterator[Metric]:

@@ -121,7 +121,11 @@ def _cells(seen: Overview, figures: Figures) -> list[str]:
 
 def crowds_table(seen: Overview) -> str:
     rows = [
-        [crowd.lane, number(crowd.waiting), f"{crowd.title}: {doing(crowd.first, seen.now_us, seen.paused)}"]
+        [
+            crowd.lane,
+            number(crowd.waiting),
+            f"{crowd.title or crowd.first.id}: {doing(crowd.first, seen.now_us, seen.paused)}",
+        ]
         for crowd in seen.crowds
     ]
     return table(["lane", "waiting", "for"], rows, left=(0, 2))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from tasks.lanes.times import BOUNDS_S, LONGER, SUM
+from tasks.lanes.times import BOUNDS_S, LONGER, LOST, SUM
 
 _PLACES = {name: place for place, name in enumerate((*map(str, BOUNDS_S), LONGER))}
 
@@ -47,6 +47,8 @@ def read_times(fields: Mapping[str, int]) -> dict[tuple[str, str], Histogram]:
     found: dict[tuple[str, str], Histogram] = {}
     for name, n in fields.items():
         what, bound, group = name.split(" ", 2)
+        if what == LOST:
+            continue
         histogram = found.setdefault((what, group), Histogram())
         if bound == SUM:
             histogram.sum_s = n / 1e6

@@ -42,7 +42,8 @@ SETTLED = "lanes:settled"
 #: hash: `times` or `ms`, a kind of parking (may be empty) and a group of queues, by blanks -> how many, for how long
 PARKED = "lanes:parked"
 #: hash: `wait`, `run` or `recovery`, an upper bound, s, and a group of queues, by blanks -> how many took that long and
-#: more than the next lower bound; `sum` instead of a bound -> all of them together, µs (times.py)
+#: more than the next lower bound; `sum` instead of a bound -> all of them together, µs; and
+#: `lost runs` and a group -> how many (times.py)
 TIMES = "lanes:times"
 #: zset: a worker (as `holder` of a message), a blank, and its slots -> until when it is known to be alive, ms
 WORKERS = "lanes:workers"

@@ -175,6 +175,7 @@ class Ledger:
                     held.deadline_s = asked_s + self.lease_s
                 elif held.is_started:
                     self._books.lose(held)
+                    self._outbox.untold.times.lost(held)
                     running.append(message_id)
                 else:
                     self._books.forget(held.tag)

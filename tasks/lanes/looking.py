@@ -17,6 +17,7 @@ from redis import Redis
 
 from tasks.lanes import keys
 from tasks.lanes.histogram import Histogram, read_times
+from tasks.lanes.times import LOST, RUNS, field
 
 #: Records fetched in one round trip.
 _AT_ONCE = 500
@@ -185,6 +186,11 @@ def times(client: Redis) -> dict[tuple[str, str], Histogram]:
     """(WAIT, RUN or RECOVERY, group of queues) -> how long that took."""
     found: Any = client.hgetall(keys.TIMES)
     return read_times({field.decode(): int(n) for field, n in found.items()})
+
+
+def lost_runs(client: Redis, group: str) -> int:
+    """How many runs lost their lease before they had ended."""
+    return int(client.hget(keys.TIMES, field(LOST, RUNS, group)) or 0)
 
 
 def counts(client: Redis) -> dict[str, int]:

@@ -28,6 +28,8 @@ WAIT = "wait"
 RUN = "run"
 #: From the last sign of life of a worker that died until the handler of what it had starts again.
 RECOVERY = "recovery"
+#: No time: how many runs lost their lease before they had ended.
+LOST, RUNS = "lost", "runs"
 
 
 class Times(Counter[str]):
@@ -49,6 +51,10 @@ class Times(Counter[str]):
         """What lost its lease does not count: it ran in vain."""
         if held is not None and held.started_s is not None and not held.is_lost:
             self.note(RUN, held.queue, at_s - held.started_s)
+
+    def lost(self, held: Held) -> None:
+        """Its lease, while it runs."""
+        self[field(LOST, RUNS, group_of(held.queue))] += 1
 
 
 @cache

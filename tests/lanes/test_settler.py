@@ -244,7 +244,7 @@ def test_what_is_evicted_ran_until_then_and_what_was_lost_ran_in_vain(settler: S
     time.now += 60
     settler.done(evicted)
     settler.done(lost)
-    assert told(settler) == {"run 2.5 q": 1}
+    assert told(settler) == {"run 2.5 q": 1, "lost runs q": 1}
 
 
 def test_times_of_a_turn_that_failed_go_with_a_later_one_and_none_too_often(settler: Settler, time: Clock) -> None:
