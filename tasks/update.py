@@ -5,9 +5,6 @@ buried, and one whose outcome could not be told to Redis is run again. The steps
 may die between any two of them.
 """
 
-import logging
-import sys
-import traceback
 from functools import cache
 from time import monotonic
 from typing import Any, NoReturn
@@ -32,10 +29,9 @@ from tasks.imports import BotImportError
 from tasks.lanes.endings import as_exceptions
 from tasks.limits import Run, means_here
 from tasks.logs import Ids, about
-from tasks.logs.process import say
+from tasks.logs.process import give_up
 from tasks.outcome import problem_of
 from tasks.telling import commit, fail, put_off
-from tasks.traces.off import NoSpan
 
 logger = get_task_logger(__name__)
 
@@ -59,18 +55,9 @@ def bots() -> Bots:
     try:
         return Bots.load(settings())
     except BotImportError as error:
-        give_up(str(error), error.__cause__)
+        give_up(settings(), str(error), error.__cause__)
     except SettingsError as error:
-        give_up(f"{error}. The worker calls the Bot API with it.")
-
-
-def give_up(why: str, cause: BaseException | None = None) -> NoReturn:
-    if settings().log_format == "json":
-        say(settings(), why, logging.CRITICAL, cause)
-        sys.exit(1)
-    if cause is not None:
-        traceback.print_exception(cause)
-    sys.exit(why)
+        give_up(settings(), f"{error}. The worker calls the Bot API with it.")
 
 
 class UpdateTask(lanes.LaneTask):
@@ -106,7 +93,10 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
         fence=None if delivery is None else int(delivery.fence),
     )
     try:
-        with about(Ids(self.request.id, ctx.chat_id, ctx.attempt)), running(self.request, ctx, delivery) as span:
+        with (
+            about(Ids(self.request.id, ctx.chat_id, ctx.attempt)),
+            traces.here().running(self.request, ctx, delivery) as span,
+        ):
             if delivery is not None and ctx.is_stale and served.settings.stale == "skip":
                 skip(ctx, delivery)
                 span.set(outcome="skipped")
@@ -115,19 +105,6 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     except SoftTimeLimitExceeded as late:
         # Celery's signal came between two steps of ours; to Celery an update that raised is done.
         raise Reject("interrupted while its outcome was being told", requeue=True) from late
-
-
-def running(request: Any, ctx: Context, delivery: lanes.Delivery | None) -> NoSpan:
-    """The span of this run, below the one that it was appended with, as those of other runs."""
-    return traces.here().running(
-        request,
-        kind=ctx.kind,
-        chat=ctx.chat_id,
-        attempt=ctx.attempt,
-        fence=ctx.fence,
-        died=delivery and delivery.died,
-        waited_s=delivery and delivery.waited_s,
-    )
 
 
 def gate_of(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from typing import Any
+import traceback
+from typing import Any, NoReturn
 
 from settings import Settings
 from tasks.logs.ids import Known
@@ -49,6 +50,16 @@ def say(settings: Settings, sentence: str, level: int = logging.INFO, error: Bas
     record = logging.LogRecord(log.name, level, __file__, 0, sentence, (), about)
     line = lines_of(settings, "%(message)s").format(record)
     print(line, file=sys.stderr, flush=True)  # noqa: T201 - see above
+
+
+def give_up(settings: Settings, why: str, cause: BaseException | None = None) -> NoReturn:
+    """End a process that cannot start, with its traceback, if there is one, and one sentence."""
+    if settings.log_format == "json":
+        say(settings, why, logging.CRITICAL, cause)
+        sys.exit(1)
+    if cause is not None:
+        traceback.print_exception(cause)
+    sys.exit(why)
 
 
 def _thread_ended(what: threading.ExceptHookArgs) -> None:

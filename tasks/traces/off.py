@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tasks.lanes.answers import Appended
+
+if TYPE_CHECKING:
+    from tasks.bot.context import Context
+    from tasks.lanes import Delivery
 
 #: The header of a message that says which trace it belongs to; as Celery's own instrumentation has it.
 TRACE = "traceparent"
@@ -54,7 +58,7 @@ class Traces:
         """Around an append of a batch, which says what becomes of it."""
         return NO_BATCH
 
-    def running(self, request: Any, **fields: Any) -> NoSpan:
+    def running(self, request: Any, ctx: Context, delivery: Delivery | None) -> NoSpan:
         """Around the run of an update, by its Celery request. What ends it says what became of it."""
         return NO_SPAN
 

@@ -15,6 +15,8 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
 from settings import Settings
+from tasks.bot.context import Context
+from tasks.lanes import Delivery
 from tasks.logs.secrecy import Secrets
 from tasks.traces import carrier
 from tasks.traces.batch import Batch
@@ -37,12 +39,16 @@ class Otel(Traces):
     def appending(self) -> Batch:
         return Batch(self._provider.tracer(), self._secrets)
 
-    def running(self, request: Any, **fields: Any) -> NoSpan:
+    def running(self, request: Any, ctx: Context, delivery: Delivery | None) -> NoSpan:
         carried = request.get(TRACE)
         if carrier.is_unsampled(carried):
             return Within(under(carrier.unsampled()))
         queue = (request.delivery_info or {}).get("routing_key", "")
-        about = {**messaging("process", queue, request.id), **ours(fields)}
+        about = {
+            **messaging("process", queue, request.id),
+            **ours({"kind": ctx.kind, "chat": ctx.chat_id, "attempt": ctx.attempt, "fence": ctx.fence}),
+            **(ours({"died": delivery.died, "waited_s": delivery.waited_s}) if delivery else {}),
+        }
         span = self._provider.tracer().start_span(f"process {queue}", carrier.read(carried), SpanKind.CONSUMER, about)
         return RunSpan(span, under(span), self._secrets)
 

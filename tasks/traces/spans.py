@@ -121,8 +121,8 @@ class RunSpan(OneSpan):
 def outcome_of(error: BaseException) -> tuple[str, BaseException | None]:
     """What became of an update by what its task raised (telling.py), and what went wrong, if anything did."""
     if isinstance(error, Retry):
-        is_parked = error.exc is None or isinstance(error.exc, FloodWait)
-        return ("parked", None) if is_parked else ("retried", error.exc)
+        failure = None if isinstance(error.exc, FloodWait) else error.exc
+        return ("retried" if error.__cause__ else "parked"), failure
     if isinstance(error, Ignore):
         return "lost", error.__cause__ or error
     if isinstance(error, Reject):

@@ -27,9 +27,9 @@ def test_a_trace_goes_on_through_the_death_of_a_worker(make_pipeline: MakePipeli
         RETRY_BACKOFF=0.01,
         LOG_FORMAT="json",
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.address,
-        OTEL_BSP_SCHEDULE_DELAY=100,
+        OTEL_BSP_SCHEDULE_DELAY=600_000,  # so that all is sent at the end
     )
-    victim = pipeline.worker("prefork", 2)
+    victim = pipeline.worker("prefork", 2, OTEL_BSP_SCHEDULE_DELAY=100)
     pipeline.simulator.fault(method="sendMessage", chat_id=9, status=429, retry_after=1)
     killed, failed, flooded = pipeline.push(
         message(1, 7, do=f"{TEXT} spans:own says:{TEXT} gate:a"),
@@ -41,7 +41,7 @@ def test_a_trace_goes_on_through_the_death_of_a_worker(make_pipeline: MakePipeli
     until(lambda: len(collector.named("sendMessage")) == 3)
     victim.kill()
     # When another one runs it
-    survivor = pipeline.worker("threads", 2)
+    survivor = pipeline.worker("prefork", 1)
     pipeline.open("a")
     pipeline.drained()
     poller.stop()

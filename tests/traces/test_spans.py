@@ -14,11 +14,15 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, DEFAULT_ON, Sampler
 from opentelemetry.trace import get_current_span
 
 from settings import Settings
+from tasks.bot.client import BotApi
+from tasks.bot.context import Context
 from tasks.bot.errors import BadRequest, NetworkError, TooManyRequests
 from tasks.bot.parking import FloodWait, ParkUpdate
 from tasks.lanes.answers import Appended
 from tasks.traces.off import TRACE, trace_of
 from tasks.traces.otel import Otel
+
+CTX = Context({"update_id": 7, "message": {"chat": {"id": -5}}}, BotApi("http://127.0.0.1", ""), attempt=2)
 
 
 class Traced(Otel):
@@ -59,7 +63,7 @@ def test_each_update_of_a_batch_begins_a_trace_and_its_run_belongs_to_it() -> No
     traced = Traced()
     first, second = traced.append("12:7", "12:8", answer=Appended(2, 0, 0, 2))
     assert trace_of(first) != trace_of(second)
-    with traced.running(request(first), attempt=2, died=None), traced.calling("getMe", -5, "https://api.telegram.org"):
+    with traced.running(request(first), CTX, None), traced.calling("getMe", -5, "https://api.telegram.org"):
         assert traced.ids()["trace_id"] == trace_of(first)
     assert traced.ids() == {}
     create, other, batch, call, run = traced.spans
@@ -83,7 +87,7 @@ def test_what_the_sampler_leaves_out_costs_a_byte_and_is_left_out_by_the_worker_
     assert header == "0"
     # Even one that chooses all by itself
     worker = Traced()
-    with worker.running(request(header)), worker.calling("getMe", None, "http://here"):
+    with worker.running(request(header), CTX, None), worker.calling("getMe", None, "http://here"):
         assert not get_current_span().is_recording()
         assert worker.ids() == {}
     assert worker.spans == ()
@@ -92,7 +96,7 @@ def test_what_the_sampler_leaves_out_costs_a_byte_and_is_left_out_by_the_worker_
 def test_what_was_appended_without_traces_begins_one_where_it_runs() -> None:
     traced = Traced()
     for header in (None, "nonsense"):
-        with traced.running(request(header)):
+        with traced.running(request(header), CTX, None):
             pass
     assert [span.parent for span in traced.spans] == [None, None]
 
@@ -106,11 +110,19 @@ def test_a_batch_that_was_seen_before_leaves_no_span_and_one_that_failed_says_wh
     assert [span.status.description for span in traced.spans] == ["ConnectionError: away"] * 2
 
 
+def failed(error: Exception) -> Retry:
+    """As telling.py raises it."""
+    retry = Retry(exc=error, when=1)
+    retry.__cause__ = error
+    return retry
+
+
 @pytest.mark.parametrize(
     ("raised", "outcome", "error"),
     [
         (None, "settled", None),
-        (Retry(exc=ValueError("12:SECRET-part"), when=1), "retried", "ValueError: <token>"),
+        (failed(ValueError("12:SECRET-part")), "retried", "ValueError: <token>"),
+        (Retry(exc=OSError("it does not start"), when=60), "parked", "OSError: it does not start"),
         (Retry(exc=FloodWait("later"), when=1), "parked", None),
         (Ignore("its lease was over"), "lost", "Ignore: its lease was over"),
         (Reject("Redis is away"), "given back", "Reject: ('Redis is away', False)"),
@@ -121,7 +133,7 @@ def test_a_batch_that_was_seen_before_leaves_no_span_and_one_that_failed_says_wh
 def test_what_becomes_of_an_update(raised: BaseException | None, outcome: str, error: str | None) -> None:
     traced = Traced()
     try:
-        with traced.running(request()):
+        with traced.running(request(), CTX, None):
             if raised:
                 raise raised
     except type(raised or Exception()):
