@@ -29,8 +29,7 @@ def start(part: str, settings: Settings, instance: str = "") -> None:
     each sends its own spans.
     """
     global _here
-    for name, value in variables(PREFIX).items():  # `.env` too: the SDK reads the environment only
-        os.environ.setdefault(name, value)
+    _set_variables()
     if _here is not _OFF or not (are_wanted(os.environ) or are_set_up()):
         return
     try:
@@ -45,6 +44,14 @@ def start(part: str, settings: Settings, instance: str = "") -> None:
         return
     with_traces(_here.ids)
     log.info("traces: %s", _here)
+
+
+def _set_variables() -> None:
+    """As the SDK reads them: from the environment alone, where a blank is not the same as nothing."""
+    for name in [name for name, value in os.environ.items() if name.startswith(PREFIX) and not value.strip()]:
+        del os.environ[name]
+    for name, value in variables(PREFIX).items():
+        os.environ.setdefault(name, value)
 
 
 def stop(within_s: float) -> None:

@@ -15,11 +15,12 @@ from aiogram.exceptions import TelegramNetworkError, TelegramRetryAfter, Telegra
 from aiogram.fsm.storage.memory import MemoryStorage
 from aiogram.methods import TelegramMethod
 from aiogram.types import Update
+from pydantic import ValidationError
 
 from tasks.bot.adapters import bridge
 from tasks.bot.adapters.aiogram_calls import BridgedSession
 from tasks.bot.adapters.aiogram_state import UpdateStorage
-from tasks.bot.adapters.errors import check_token
+from tasks.bot.adapters.errors import UnreadableUpdateError, check_token
 from tasks.bot.adapters.lifetime import AsyncLifetime
 from tasks.bot.bot import Bot
 from tasks.bot.client import BotApi
@@ -51,11 +52,21 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
 
     async def handle(ctx: Context) -> None:
         await lifetime.begun(ctx)
-        answer = await dispatcher.feed_update(bot, Update.model_validate(ctx.update, context={"bot": bot}))
+        answer = await dispatcher.feed_update(bot, _update(ctx, bot))
         if isinstance(answer, TelegramMethod):
             await bot(answer)
 
     return Bot(handle)
+
+
+def _update(ctx: Context, bot: AiogramBot) -> Update:
+    """Raises UnreadableUpdateError, which tells what is missing: pydantic's own error tells what somebody wrote."""
+    try:
+        return Update.model_validate(ctx.update, context={"bot": bot})
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_context=False, include_input=False)
+    # Outside of the except block: it would hang on as the context.
+    raise UnreadableUpdateError("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in wrong))
 
 
 async def _beside(handler: Any, event: Any, data: dict[str, Any]) -> Any:

@@ -13,6 +13,10 @@ log = logging.getLogger(__name__)
 PUBLIC_API = "https://api.telegram.org"
 
 
+class UnreadableUpdateError(Exception):
+    """It is not as the framework expects an update to be."""
+
+
 def check_token(token: str, api: BotApi, said: str) -> None:
     """Raises BotImportError for a bot that would answer in another one's name. Without a token of ours any will do."""
     if not (api.has_token("") or api.has_token(token)):

@@ -1,0 +1,5 @@
+"""A Dispatcher that calls nobody."""
+
+from aiogram import Dispatcher
+
+dp = Dispatcher()
