@@ -48,24 +48,25 @@ function draw() {
   }
 }
 
+/** Steps: between two points nothing was heard. */
 function area(pen, line, colour) {
-  pen.beginPath();
-  pen.moveTo(line[0][0], HEIGHT_PX);
+  const top = new Path2D();
   let height = line[0][1];
+  top.moveTo(line[0][0], height);
   for (const [px, py] of line) {
-    pen.lineTo(px, height);
-    pen.lineTo(px, py);
+    top.lineTo(px, height);
+    top.lineTo(px, py);
     height = py;
   }
-  pen.lineTo(line.at(-1)[0], HEIGHT_PX);
-  pen.closePath();
-  pen.fillStyle = colour.color;
-  pen.globalAlpha = 0.2;
-  pen.fill();
+  const below = new Path2D(top);
+  below.lineTo(line.at(-1)[0], HEIGHT_PX);
+  below.lineTo(line[0][0], HEIGHT_PX);
+  pen.fillStyle = pen.strokeStyle = colour.color;
+  pen.globalAlpha = 0.22;
+  pen.fill(below);
   pen.globalAlpha = 1;
-  pen.strokeStyle = colour.color;
   pen.lineWidth = 1.5;
-  pen.stroke();
+  pen.stroke(top);
 }
 
 whileSeen(250, draw);

@@ -120,7 +120,7 @@ function timeline({ times, state }) {
   for (const { name, seconds } of parts) {
     if (seconds === null) continue;
     const piece = h(`i.${name}`);
-    piece.style.flexGrow = Math.max(seconds, 0.0001);
+    piece.style.flexGrow = Math.max(1, seconds * 1000);
     bar.append(piece);
   }
   const rows = parts.map(({ name, label, seconds }) => [h("dt", {}, h(`i.${name}`), label), h("dd", {}, span(seconds))]);
