@@ -30,7 +30,6 @@ const rows = h("ol.rows");
 const flood = h("button.primary", { type: "button", onclick: () => act(flood, () => api.flood(FLOOD)) }, icon("bolt"), `Flood ${FLOOD}`);
 const kill = h("button.danger", { type: "button", onclick: () => act(kill, () => api.kill(null)) }, icon("skull"), "Kill a worker");
 let slots = [];
-let arrivedMs = 0;
 
 byId("panel-lanes").append(
   h("section.proof", { "aria-label": "Proof" }, h("div.figures", {}, Object.values(proof).map((one) => one.node)), verdict,
@@ -96,22 +95,23 @@ function workerRow({ name, pid }) {
 
 const shortName = (name) => name.replace(/@.*/, "");
 
+const isOwn = (lane) => world.chats.has(lane.chat_id);
+
 /** A lane that is still shown keeps its row; a new one takes a row that became free. */
 function placed(lanes) {
-  const own = lanes.filter((lane) => world.chats.has(lane.chat_id));
-  const others = new Map(lanes.filter((lane) => !world.chats.has(lane.chat_id)).map((lane) => [lane.chat_id, lane]));
-  slots = slots.slice(0, OTHER_ROWS).map((id) => (others.has(id) ? id : null));
-  for (const id of others.keys()) {
-    if (slots.includes(id)) continue;
+  const own = lanes.filter(isOwn);
+  const others = new Map(lanes.filter((lane) => !isOwn(lane)).map((lane) => [lane.title, lane]));
+  slots = slots.slice(0, OTHER_ROWS).map((title) => (others.has(title) ? title : null));
+  for (const title of others.keys()) {
+    if (slots.includes(title)) continue;
     const free = slots.indexOf(null);
-    if (free < 0) slots.push(id);
-    else slots[free] = id;
+    if (free < 0) slots.push(title);
+    else slots[free] = title;
   }
-  return [...own, ...slots.map((id) => others.get(id) ?? null)];
+  return [...own, ...slots.map((title) => others.get(title) ?? null)];
 }
 
 function drawRows(lanes) {
-  arrivedMs = performance.now();
   const all = placed(lanes);
   while (rows.children.length < all.length) rows.append(emptyRow());
   while (rows.children.length > all.length) rows.lastChild.remove();
@@ -129,9 +129,9 @@ function drawRow(row, lane) {
   const { title, head, queue, more, end } = row.parts;
   row.lane = lane;
   row.classList.toggle("free", !lane);
-  row.classList.toggle("own", Boolean(lane && world.chats.has(lane.chat_id)));
-  setText(title, lane ? lane.title || String(lane.chat_id) : "");
-  const state = !lane ? "" : lane.running ? "running" : lane.delayed ? "delayed" : "";
+  row.classList.toggle("own", Boolean(lane && isOwn(lane)));
+  setText(title, lane?.title ?? "");
+  const state = !lane ? "" : lane.running ? (lane.running.gone ? "gone" : "running") : lane.delayed ? "delayed" : "";
   head.dataset.state = state;
   drawHead(row);
   queue.style.setProperty("--n", lane ? Math.min(lane.waiting, 400) : 0);
@@ -143,16 +143,17 @@ function drawRow(row, lane) {
 function drawHead(row) {
   const { lane, parts } = row;
   if (lane?.running) {
-    const { worker, since_s: since, attempt } = lane.running;
-    const seconds = since + (performance.now() - arrivedMs) / 1000;
-    setText(parts.head, `${shortName(worker)} ${seconds.toFixed(1)} s${attempt > 1 ? ` · try ${attempt}` : ""}`);
+    const { worker, since_s: since, attempt, gone } = lane.running;
+    const seconds = Math.max(0, Date.now() / 1000 - since).toFixed(1);
+    setText(parts.head, `${gone ? "† " : ""}${shortName(worker)} ${seconds} s${attempt > 1 ? ` · try ${attempt}` : ""}`);
   } else {
     setText(parts.head, lane?.delayed ? "again soon" : "");
   }
 }
 
 function spoken({ title, running, waiting, delayed, buried }) {
-  const now = running ? `update ${running.update_id} runs on ${running.worker}` : delayed ? "first one is tried again soon" : "nothing runs";
+  const where = running?.gone ? `is held by ${running.worker}, which is gone, until its lease is over` : `runs on ${running?.worker}`;
+  const now = running ? `update ${running.update_id} ${where}` : delayed ? "first one is tried again soon" : "nothing runs";
   return `${title}: ${now}, ${waiting} waiting, ${buried} buried`;
 }
 

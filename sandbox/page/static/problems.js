@@ -7,7 +7,7 @@ import { show } from "./side.js";
 import { clockWithSeconds } from "./times.js";
 import { on, tell, world } from "./world.js";
 
-const KINDS = { import: "The bot does not import", handler: "A handler raised", worker: "A worker" };
+const KINDS = { import: "The bot does not import", handler: "A handler raised", worker: "A worker ended" };
 
 const panel = byId("panel-problems");
 const trouble = byId("trouble");
@@ -24,16 +24,16 @@ function draw() {
 }
 
 function card(problem, index) {
-  const { at_s: at, kind, title, traceback, update_id: updateId } = problem;
+  const { at_s: at, kind, title, traceback, update_id: updateId, solved } = problem;
   const to = updateId && h("button.link", { type: "button", onclick: () => tell("select-update", updateId) }, `update ${updateId}`);
-  return h(`article.problem.${kind}`, {},
-    h("p.problem-kind", {}, icon("problem"), KINDS[kind] ?? kind, h("time", {}, clockWithSeconds(at)), to),
+  return h(`article.problem.${kind}${solved ? ".solved" : ""}`, {},
+    h("p.problem-kind", {}, icon(solved ? "done" : "problem"), `${KINDS[kind] ?? kind}${solved ? ", solved" : ""}`, h("time", {}, clockWithSeconds(at)), to),
     h("h3", {}, title),
-    traceback && h("details", { open: index === 0 }, h("summary", {}, "Traceback"), h("pre.traceback", { tabIndex: 0 }, traceback)));
+    traceback && h("details", { open: index === 0 && !solved }, h("summary", {}, "Traceback"), h("pre.traceback", { tabIndex: 0 }, traceback)));
 }
 
 function drawTrouble() {
-  const broken = world.bot?.broken ?? null;
+  const broken = world.problems.findLast((problem) => problem.kind === "import" && !problem.solved) ?? null;
   trouble.hidden = linked && !broken;
   document.body.classList.toggle("lost", !linked);
   renew(trouble, `${linked} ${JSON.stringify(broken)}`, () => {

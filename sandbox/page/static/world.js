@@ -103,8 +103,10 @@ const HANDLERS = {
     tell("lanes");
   },
   problem(problem) {
-    world.problems = [...world.problems, problem].slice(-MOST_PROBLEMS);
-    world.unseenProblems += 1;
+    const place = world.problems.findIndex((known) => known.id === problem.id);
+    if (place >= 0) world.problems = world.problems.with(place, problem);
+    else world.problems = [...world.problems, problem].slice(-MOST_PROBLEMS);
+    if (!problem.solved) world.unseenProblems += 1;
     tell("problems", problem);
   },
 };
