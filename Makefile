@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install run test check chaos bench
+.PHONY: install run test check chaos bench screenshots
 
 install: $(VENV)/installed
 
@@ -37,3 +37,7 @@ chaos: install
 
 bench: install
 	$(BIN)/python -m bench $(ARGS)
+
+# The pictures of the sandbox's page in the documentation, taken of the real thing.
+screenshots: install
+	$(BIN)/python -m docs.screenshots

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from sandbox.simulator import Simulator
 from tests.browser import browser
 from tests.page.seeing import Chat, opened, sandbox
 
@@ -19,6 +21,8 @@ HERE = Path(__file__).parent
 LAPTOP = {"width": 1440, "height": 900}
 #: Both are of one run, so that they show the same.
 THEMES = ("light", "dark")
+#: Updates of other chats, so that the lanes are full for some seconds.
+BACKLOG = 400
 
 
 def main() -> None:
@@ -29,7 +33,7 @@ def main() -> None:
     ):
         page = opened(window, running.url, [])
         talk(page)
-        flood(page)
+        fill_the_lanes(page, Simulator(running.url, ""))
         for theme in THEMES:
             page.emulate_media(color_scheme=theme)
             page.screenshot(path=HERE / f"sandbox-{theme}.png")
@@ -38,27 +42,44 @@ def main() -> None:
 def talk(page: Page) -> None:
     """A little of everything, in three chats."""
     ann, ben, group = (Chat(page, title) for title in ("Ann", "Ben", "Ann and Ben"))
-    for chat in (ann, ben, group):
-        chat.write("/start")
-        expect(chat.message("Kill me")).to_be_visible()
+    ben.write("/start")
+    ben.press("Keyboard")
+    expect(ben.here.get_by_role("button", name="/hide")).to_be_visible()
+    ann.write("/start")
+    ann.press("Kill me")
+    expect(ann.here.get_by_text(re.compile("^Another one went on"))).to_be_visible()
     ann.press("Fail twice")
-    ben.press("Photo")
-    group.press("Bury")
-    expect(ben.here.get_by_role("img", name="Photo")).to_be_visible()
-    ben.press("Kill me")
-    group.here.get_by_role("radio", name="Ben").check()
-    group.write("Is anybody there?")
-    expect(group.message("Is anybody there?")).to_have_count(1)
-    expect(ben.here.get_by_text(re.compile("^Another one went on"))).to_be_visible()
     expect(ann.here.get_by_text(re.compile("worked. My first message"))).to_be_visible()
+    group.write("Shall we go on Saturday?")
+    group.here.get_by_role("radio", name="Ben").check()
+    group.write("If it is dry. Ask the bot!")
+    group.write("/start")
+    group.press("Bury")
+    group.press("Progress")
+    group.press("Count")
+    expect(group.here.get_by_text("Counted to 1")).to_be_visible()
 
 
-def flood(page: Page) -> None:
+def fill_the_lanes(page: Page, simulator: Simulator) -> None:
+    """Other chats write much, Ann waits for something slow, and a worker is killed."""
     page.get_by_role("tab", name="Lanes").click()
-    page.get_by_role("button", name="Flood 500").click()
-    expect(page.locator("[data-name=waiting] b")).not_to_have_text("0")
-    page.get_by_role("button", name=re.compile("^kill -9")).first.click()
+    ann = Chat(page, "Ann")
+    ann.press("Slow")
+    for text in ("And what is this?", "Still there?"):
+        ann.write(text)
+    Chat(page, "Ben").write("I do not wait for Ann.")
+    expect(Chat(page, "Ben").message("I do not wait for Ann.")).to_have_count(1)
+    simulator.push(*(update(2001 + number % 10, number) for number in range(BACKLOG)))
+    expect(page.locator("[data-name=waiting] b")).to_have_text(re.compile("^[23]..$"))
+    page.get_by_role("button", name="Kill a worker").click()
     page.get_by_text("while 1 worker was killed").wait_for()
+    page.mouse.move(0, 0)
+
+
+def update(chat: int, number: int) -> dict[str, Any]:
+    user = {"id": chat, "is_bot": False, "first_name": "Somebody"}
+    where = {"id": chat, "type": "private", "first_name": "Somebody"}
+    return {"message": {"message_id": number + 1, "date": 0, "from": user, "chat": where, "text": f"number {number}"}}
 
 
 if __name__ == "__main__":

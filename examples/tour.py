@@ -64,6 +64,7 @@ def die(ctx: Context) -> None:
     """As an update that runs out of memory: its process is gone, the update is not."""
     ctx.reply("My process is killed now, in the middle of this.")
     if ctx.attempt == 1:
+        time.sleep(0.5)  # so that it is known that the message was sent; else it would be sent again
         os.kill(os.getpid(), signal.SIGKILL)
     ctx.reply("Another one went on, and did not send the first message again.")
 

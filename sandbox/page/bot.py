@@ -109,7 +109,7 @@ class PageBot(SimulatedBot):
 
     def _note(self, update_id: int, call: dict[str, Any], answer: Any, status: int) -> None:
         if status == 200:
-            self.fates.ledger.called(update_id, call["method"], call["params"])
+            self.fates.ledger.called(update_id, call["method"], call["params"], call.get("place", ""))
         noted = {"at_s": call["at"], "method": call["method"], "params": call["params"]}
         noted |= {"answer": answer, "status": status}
         if update_id in self._passing:

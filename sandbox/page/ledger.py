@@ -32,14 +32,16 @@ class Given:
 
 
 class Ledger:
-    """All counts are of updates, but `repeated`: of messages."""
+    """All counts are of updates, but two that are of messages: `repeated`, and `uncertain`: sent again because a worker
+    died before it could note that the first was sent (docs/calls.md says why nobody can know).
+    """
 
     def __init__(self) -> None:
         self._given: OrderedDict[int, Given] = OrderedDict()
         self._highest: dict[str, int] = {}
         #: Of a flood, and nothing was heard of them yet.
         self.open: set[int] = set()
-        self.answered = self.out_of_order = self.repeated = self.lost = 0
+        self.answered = self.out_of_order = self.repeated = self.uncertain = self.lost = 0
 
     def give(self, update_id: int, lanes: Sequence[str], *, is_flood: bool = False) -> None:
         self._given[update_id] = Given(lanes)
@@ -48,15 +50,19 @@ class Ledger:
         while len(self._given) > MOST:
             self._given.popitem(last=False)
 
-    def called(self, update_id: int, method: str, params: dict[str, Any]) -> None:
-        """A call that took effect was made for it."""
+    def called(self, update_id: int, method: str, params: dict[str, Any], place: str = "") -> None:
+        """A call that took effect was made for it. `place`: which of its calls, and whether it is made again."""
         given = self._given.get(update_id)
         if given is None:
             return
         self.open.discard(update_id)
         if gives_message(method):
-            said = hash((method, orjson.dumps(_without_files(params), option=orjson.OPT_SORT_KEYS)))
-            self.repeated += said in given.sent
+            which, _, again = place.partition(" ")
+            said = hash((which, method, orjson.dumps(_without_files(params), option=orjson.OPT_SORT_KEYS)))
+            if said in given.sent and again:
+                self.uncertain += 1
+            elif said in given.sent:
+                self.repeated += 1
             given.sent.add(said)
         if not given.is_answered:
             given.is_answered = True

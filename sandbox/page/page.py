@@ -55,6 +55,7 @@ class Page:
             "lost": ledger.lost,
             "out_of_order": ledger.out_of_order,
             "repeated": ledger.repeated,
+            "uncertain": ledger.uncertain,
         }
 
     def _workers(self) -> Workers:

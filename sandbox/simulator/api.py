@@ -25,6 +25,8 @@ from sandbox.simulator.replies import refusal, result, result_of_updates
 _TOKEN = re.compile(r"\d+:[\w-]+")
 #: In which a client may say the update that it calls for, as `<bot>:<update_id>`.
 UPDATE_HEADER = "x-update-id"
+#: And which of that update's calls it is.
+PLACE_HEADER = "x-call"
 
 
 async def bot_api(request: Request) -> Response:
@@ -47,6 +49,8 @@ async def bot_api(request: Request) -> Response:
 
 async def _answer(request: Request, bot: SimulatedBot, method: str, params: Params) -> Response:
     call = bot.received(method, params, request.headers.get(UPDATE_HEADER))
+    if place := request.headers.get(PLACE_HEADER):
+        call["place"] = place
     fault = bot.faults.take(method, params) or Fault()
     await fault.hang()
     if fault.loses_the_answer:

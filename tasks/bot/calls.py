@@ -106,7 +106,7 @@ class Calls:
     def _send(self, call: Prepared, begun: Call) -> Any:
         """A process that was frozen since it began, or waited at the gate, may have lost its lease by now."""
         with looking(begun.ensure):
-            return self.api.send(call, self._update)
+            return self.api.send(call, self._update, f"{begun.position}{' again' * begun.is_again}")
 
     def _read(self, call: Prepared, passage: Passage | OpenPassage) -> Any:
         while True:

@@ -33,6 +33,8 @@ POOL_SIZE = 256
 #: Telegram's own server; any other, a local one or the simulator, is told which update a call is for.
 TELEGRAM = "api.telegram.org"
 UPDATE_HEADER = "X-Update-Id"
+#: Which of its calls: a place in its journal, or "-"; " again" behind it when an earlier run left no outcome there.
+PLACE_HEADER = "X-Call"
 
 #: A proxy set for the outside has no say on this machine, where a local Bot API server or the simulator runs.
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -100,13 +102,14 @@ class BotApi:
         call = prepare(method, params)
         return repeated(lambda: self.send(call), reads=is_read_only(method))
 
-    def send(self, call: Prepared, update: str | None = None) -> Any:
-        """Its result, by one attempt. `update` is the one that it is made for, `<bot>:<update_id>`.
+    def send(self, call: Prepared, update: str | None = None, place: str = "") -> Any:
+        """Its result, by one attempt. `update` is the one that it is made for, `<bot>:<update_id>`, and `place` which
+        of its calls it is.
 
         Raises BotApiError.
         """
         method, chat, request, _ = call
-        named = {UPDATE_HEADER: update} if update and self._names_updates else {}
+        named = {UPDATE_HEADER: update, PLACE_HEADER: place or "-"} if update and self._names_updates else {}
         try:
             response = self._session().post(
                 f"{self._url}/bot{self._token}/{method}",

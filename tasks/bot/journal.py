@@ -88,7 +88,8 @@ class Call:
     """One call of one run.
 
     is_due: it is to be made now, and its outcome noted. Else `outcome` is that of an earlier run (None: skipped, or too
-    long to be noted), and `is_refused` says that it was a refusal. `answers` are those to what was asked along.
+    long to be noted), and `is_refused` says that it was a refusal. is_again: it is due, but may have been made before,
+    by a run that left no outcome. `answers` are those to what was asked along.
     """
 
     def __init__(self, journal: lanes.Journal, method: str, position: str, what: str, uncertain: Uncertain) -> None:
@@ -97,6 +98,7 @@ class Call:
         self.what = what
         self.was = ""  # what it was in an earlier run, when that made another call here
         self.is_due = True
+        self.is_again = False
         self.is_refused = False
         self.outcome: Any = None
         self.answers: list[Any] = []
@@ -133,7 +135,7 @@ class Call:
         if begun.noted is Noted.DIFFERENT:
             self.was = begun.outcome.decode()
         elif begun.noted is Noted.UNCERTAIN:
-            self.is_due = self._uncertain == "repeat"
+            self.is_due = self.is_again = self._uncertain == "repeat"
             told = "it is made again" if self.is_due else "it is skipped"
             self._warn("was begun by a run that left no outcome; %s (uncertain=%s)", told, self._uncertain)
         elif begun.noted in (Noted.DONE, Noted.REFUSED):

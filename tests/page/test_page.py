@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser import browser
 from tests.page.seeing import Chat, opened, sandbox
@@ -38,15 +38,41 @@ def test_one_writes_to_the_bot_and_sees_what_becomes_of_it(tmp_path: Path) -> No
         kills_a_worker_under_a_flood(page)
         # And a reload has all chats, a phone and the dark have the same
         page.reload()
-        expect(Chat(page, "Ben").here.get_by_text("Just before.").first).to_be_attached()
+        ben = Chat(page, "Ben")
+        ben.press("Earlier messages")
+        expect(ben.message("Just before.")).to_be_attached()
         makes_a_chat(page)
         fits_a_phone(page)
         assert complaints == []
         # And when the sandbox is stopped, the page says so
         running.stop()
         expect(page.get_by_role("alert")).to_contain_text("The sandbox does not answer.")
+        # No text was ever run
         expect(page).to_have_title(re.compile("sandbox"))
-    assert "Traceback" not in running.said.replace("HopelessError", "")
+
+
+BROKEN = "import nothing_of_this_name"
+MENDED = "def handle(ctx):\n    ctx.reply('Mended.')"
+
+
+def test_a_bot_that_does_not_import_is_told_until_it_is_mended(tmp_path: Path) -> None:
+    complaints: list[str] = []
+    # Given a bot that cannot be imported
+    (tmp_path / "my_bot.py").write_text(BROKEN)
+    with sandbox(tmp_path, "my_bot:handle") as running, browser() as window:
+        page = opened(window, running.url, complaints)
+        # Then the page says so, with the traceback
+        trouble = page.get_by_role("alert")
+        expect(trouble).to_contain_text("my_bot:handle does not import.")
+        trouble.get_by_role("button", name="Traceback").click()
+        expect(page.get_by_role("tabpanel", name="Problems")).to_contain_text(BROKEN)
+        # And what is written waits until the bot is mended
+        ann = Chat(page, "Ann")
+        ann.write("Are you there?")
+        (tmp_path / "my_bot.py").write_text(MENDED)
+        expect(ann.message("Mended.")).to_be_visible()
+        expect(trouble).to_be_hidden()
+        assert complaints == []
 
 
 def presses_buttons(page: Page, ann: Chat) -> None:
@@ -137,7 +163,7 @@ def kills_a_worker_under_a_flood(page: Page) -> None:
     assert page.locator(".msg").count() < 400
 
 
-def figure(page: Page, name: str):  # type: ignore[no-untyped-def]
+def figure(page: Page, name: str) -> Locator:
     return page.locator(f"[data-name={name}] b")
 
 

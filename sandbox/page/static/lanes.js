@@ -17,6 +17,7 @@ const proof = {
   repeated: figure("repeated"),
 };
 const verdict = h("p.verdict", { role: "status" });
+const again = h("p.again", { hidden: true });
 const counts = {
   waiting: figure("waiting"),
   running: figure("running"),
@@ -32,7 +33,7 @@ const kill = h("button.danger", { type: "button", onclick: () => act(kill, () =>
 let slots = [];
 
 byId("panel-lanes").append(
-  h("section.proof", { "aria-label": "Proof" }, h("div.figures", {}, Object.values(proof).map((one) => one.node)), verdict,
+  h("section.proof", { "aria-label": "Proof" }, h("div.figures", {}, Object.values(proof).map((one) => one.node)), verdict, again,
     h("div.actions", {}, flood, kill)),
   h("section", { "aria-labelledby": "h-backlog" }, h("h3", { id: "h-backlog" }, "Backlog", rate), chart.node,
     h("div.figures.small", {}, Object.values(counts).map((one) => one.node))),
@@ -65,6 +66,8 @@ function draw() {
   const holds = lanes.lost + lanes.out_of_order + lanes.repeated === 0;
   verdict.classList.toggle("bad", !holds);
   setText(verdict, holds ? `while ${killed(lanes.killed)}` : "This must not be. Please tell us what you did.");
+  again.hidden = !lanes.uncertain;
+  setText(again, `${count(lanes.uncertain ?? 0)} sent again where a kill met the call (UNCERTAIN_CALL=repeat): nobody can know.`);
   for (const [name, { value, node }] of Object.entries(counts)) {
     setText(value, count(lanes.counts[name]));
     node.classList.toggle("some", lanes.counts[name] > 0);
