@@ -17,7 +17,6 @@ const proof = {
   repeated: figure("repeated"),
 };
 const verdict = h("p.verdict", { role: "status" });
-const again = h("p.again", { hidden: true });
 const counts = {
   waiting: figure("waiting"),
   running: figure("running"),
@@ -33,7 +32,7 @@ const kill = h("button.danger", { type: "button", onclick: () => act(kill, () =>
 let slots = [];
 
 byId("panel-lanes").append(
-  h("section.proof", { "aria-label": "Proof" }, h("div.figures", {}, Object.values(proof).map((one) => one.node)), verdict, again,
+  h("section.proof", { "aria-label": "Proof" }, h("div.figures", {}, Object.values(proof).map((one) => one.node)), verdict,
     h("div.actions", {}, flood, kill)),
   h("section", { "aria-labelledby": "h-backlog" }, h("h3", { id: "h-backlog" }, "Backlog", rate), chart.node,
     h("div.figures.small", {}, Object.values(counts).map((one) => one.node))),
@@ -65,9 +64,7 @@ function draw() {
   }
   const holds = lanes.lost + lanes.out_of_order + lanes.repeated === 0;
   verdict.classList.toggle("bad", !holds);
-  setText(verdict, holds ? `while ${killed(lanes.killed)}` : "This must not be. Please tell us what you did.");
-  again.hidden = !lanes.uncertain;
-  setText(again, `${count(lanes.uncertain ?? 0)} sent again where a kill met the call (UNCERTAIN_CALL=repeat): nobody can know.`);
+  setText(verdict, holds ? `while ${killed(lanes.killed)}${uncertain(lanes.uncertain)}` : "This must not be. Please tell us what you did.");
   for (const [name, { value, node }] of Object.entries(counts)) {
     setText(value, count(lanes.counts[name]));
     node.classList.toggle("some", lanes.counts[name] > 0);
@@ -79,6 +76,12 @@ function draw() {
 }
 
 const killed = (n) => (n === 0 ? "no worker was killed yet" : `${count(n)} ${n === 1 ? "worker was" : "workers were"} killed`);
+
+/** A process that dies between Telegram's answer and its own note of it leaves nobody who knows. */
+function uncertain(n) {
+  if (!n) return "";
+  return `, and ${n === 1 ? "1 call that a kill met was" : `${count(n)} calls that a kill met were`} made again (UNCERTAIN_CALL)`;
+}
 
 function drawWorkers(all) {
   renew(workers, JSON.stringify(all.map(({ name, pid }) => [name, pid])), () => all.map(workerRow));
