@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from tasks.bot.adapters import adapted
+from tasks.bot.adapters import adapted, background, importing
 from tasks.bot.async_context import ReadAhead, awaited
 from tasks.bot.bot import Bot, UpdateTimeoutError, check_takes
 from tasks.bot.client import BotApi
@@ -26,8 +26,11 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
     Raises BotImportError.
     """
     said = f"{setting}={path}"
-    found = import_object(setting, path, BotImportError)
-    bot = _bot(setting, path, found, api or BotApi("http://127.0.0.1", ""))
+    api = api or BotApi("http://127.0.0.1", "")
+    with background.told(f"{said}: its import"):
+        with importing(api, said):
+            found = import_object(setting, path, BotImportError)
+        bot = _bot(setting, path, found, api)
     return Bot(
         _waited_for(said, bot.handle, is_limited=True),
         bot.never_retry,

@@ -7,9 +7,12 @@ own handlers raised. `said` names the bot in its errors.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from tasks.bot.adapters import polling, telebot_address
 from tasks.bot.bot import Bot
 from tasks.bot.client import BotApi
 
@@ -19,6 +22,15 @@ ADAPTERS = {
     "aiogram": "tasks.bot.adapters.aiogram",
     "telegram": "tasks.bot.adapters.ptb",
 }
+
+
+@contextmanager
+def importing(api: BotApi, said: str) -> Iterator[None]:
+    """Around the import of a bot's module. Raises BotImportError when it starts polling."""
+    if api.token:  # else it is only looked at
+        telebot_address.use(api)
+    with polling.refused(said):
+        yield
 
 
 def adapted(found: Any, api: BotApi, said: str) -> Bot | None:

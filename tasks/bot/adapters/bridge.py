@@ -75,14 +75,19 @@ async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answere
         raise
 
 
-async def fetch_soon(api: BotApi, path: str) -> tuple[int, bytes]:
+def fetch(api: BotApi, path: str) -> tuple[int, bytes]:
     """The content of a file, or the refusal: what Telegram's file server answers."""
     try:
-        return 200, await asyncio.to_thread(_caller(api).download, path)
+        return 200, _caller(api).download(path)
     except NetworkError:
         raise
     except BotApiError as error:
         return (refused := _refused(error)).status, refused.body
+
+
+async def fetch_soon(api: BotApi, path: str) -> tuple[int, bytes]:
+    """The same, on another thread."""
+    return await asyncio.to_thread(fetch, api, path)
 
 
 @contextmanager

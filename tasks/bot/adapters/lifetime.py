@@ -19,6 +19,7 @@ from typing import Any
 
 from celery import signals
 
+from tasks.bot.adapters import background
 from tasks.bot.bot import BotStartError
 from tasks.bot.context import Context
 from tasks.bot.current import handling
@@ -73,7 +74,7 @@ class AsyncLifetime:
 
     async def _started(self) -> None:
         try:
-            with handling(None):  # its calls are not the update's
+            with handling(None), background.told(f"{self._said}: its start-up"):  # its calls are not the update's
                 await self._start()
         except self._passing as error:
             self._starting = None  # the next update tries again

@@ -2,106 +2,79 @@
 
 Promises that one update is handled at a time, to its end, on the thread or the loop that runs it; that an error which
 its exception handler does not call handled is a failed attempt; and that states and next steps are kept with the update
-in Redis. Its polling and its own threads are not used. Its HTTP can only be replaced for all bots of a process
-(telebot_calls.py): those of other tokens are sent as they would be without us.
+in Redis. Its polling and its own threads are not used. What it sets and we do not heed is told once, at start.
 """
 
 from __future__ import annotations
 
-import inspect
-from contextvars import ContextVar
+import logging
 from typing import Any
 
-from telebot import TeleBot
-from telebot.async_telebot import AsyncTeleBot
-from telebot.asyncio_storage import StateMemoryStorage as AsyncMemory
-from telebot.handler_backends import MemoryHandlerBackend
-from telebot.storage import StateMemoryStorage
+from telebot import TeleBot, apihelper
+from telebot.handler_backends import FileHandlerBackend, MemoryHandlerBackend
+from telebot.storage import StateMemoryStorage, StatePickleStorage
 from telebot.types import Update
 
 from tasks.bot.adapters import telebot_calls
 from tasks.bot.adapters.errors import check_token
-from tasks.bot.adapters.telebot_state import AsyncStates, NextSteps, States
+from tasks.bot.adapters.telebot_errors import Witness, raised_again
+from tasks.bot.adapters.telebot_state import States
+from tasks.bot.adapters.telebot_steps import NextSteps
 from tasks.bot.bot import Bot
 from tasks.bot.client import BotApi
 from tasks.bot.context import Context
 
-#: What the handlers of the update that is handled here raised.
-_failures: ContextVar[list[Exception]] = ContextVar("failures")
+log = logging.getLogger(__name__)
+
+#: What each process would keep for itself, or write over another's.
+_LOCAL_STATES = (StateMemoryStorage, StatePickleStorage)
+_LOCAL_STEPS = (MemoryHandlerBackend, FileHandlerBackend)
 
 
 def bot_of(found: Any, api: BotApi, said: str) -> Bot:
     """A Bot around it. Raises BotImportError for one that has another token."""
     check_token(found.token, api, said)
-    own = found.exception_handler
-    is_async = inspect.iscoroutinefunction(getattr(own, "handle", None))
-    found.exception_handler = AsyncWitness(own) if is_async else Witness(own)
-    return _of_async(found, api) if isinstance(found, AsyncTeleBot) else _of_sync(found, api)
+    if not api.has_token(""):  # else it is only looked at
+        _tell_of_what_is_not_heeded(found, api, said)
+    if isinstance(found, TeleBot):
+        return _of_sync(found, api)
+    from tasks.bot.adapters import telebot_async  # aiohttp, which it imports, takes its time
+
+    return telebot_async.bot_of(found, api)
 
 
 def _of_sync(found: TeleBot, api: BotApi) -> Bot:
     telebot_calls.take_over(found.token, api)
+    found.exception_handler = Witness(found.exception_handler)
     if found.threaded:
         found.threaded = False
         found.worker_pool.close()
-    if isinstance(found.current_states, StateMemoryStorage):
+    if isinstance(found.current_states, _LOCAL_STATES):
         found.current_states = States()
-    if isinstance(found.next_step_backend, MemoryHandlerBackend):
+    if isinstance(found.next_step_backend, _LOCAL_STEPS):
         found.next_step_backend = NextSteps("next")
-    if isinstance(found.reply_backend, MemoryHandlerBackend):
+    if isinstance(found.reply_backend, _LOCAL_STEPS):
         found.reply_backend = NextSteps("reply")
 
     def handle(ctx: Context) -> None:
-        failures: list[Exception] = []
-        token = _failures.set(failures)
-        try:
+        with raised_again():
             # One at a time: it would sort a batch by kind.
             found.process_new_updates([Update.de_json(ctx.update)])
-        finally:
-            _failures.reset(token)
-        _raise_first(failures)
 
     return Bot(handle)
 
 
-def _of_async(found: AsyncTeleBot, api: BotApi) -> Bot:
-    telebot_calls.take_over_async(found.token, api)
-    if isinstance(found.current_states, AsyncMemory):
-        found.current_states = AsyncStates()
-
-    async def handle(ctx: Context) -> None:
-        failures: list[Exception] = []
-        _failures.set(failures)
-        await found.process_new_updates([Update.de_json(ctx.update)])
-        _raise_first(failures)
-
-    return Bot(handle)
-
-
-def _raise_first(failures: list[Exception]) -> None:
-    if failures:
-        raise failures[0]
-
-
-class Witness:
-    """In the place of a bot's exception handler, which is asked too: TeleBot only logs some of the errors."""
-
-    def __init__(self, own: Any) -> None:
-        self._own = own
-
-    def handle(self, exception: Exception) -> bool:
-        return _noted(exception, self._own is not None and self._own.handle(exception))
-
-
-class AsyncWitness(Witness):
-    """AsyncTeleBot awaits those whose `handle` is an `async def`."""
-
-    async def handle(self, exception: Exception) -> bool:  # type: ignore[override]
-        return _noted(exception, await self._own.handle(exception))
-
-
-def _noted(exception: Exception, is_handled: Any) -> bool:
-    failures = _failures.get(None)
-    if failures is not None and not is_handled:
-        failures.append(exception)
-    return bool(is_handled)
+def _tell_of_what_is_not_heeded(found: Any, api: BotApi, said: str) -> None:
+    backends = (getattr(found, name, None) for name in ("next_step_backend", "reply_backend"))
+    unheeded = {
+        f"apihelper.API_URL, for calls go to {api.url} (BOT_API_URL)": not telebot_calls.goes_to(api),
+        "apihelper.proxy (set HTTPS_PROXY)": apihelper.proxy is not None,
+        "apihelper.session": apihelper.session is not None,
+        "apihelper.CUSTOM_REQUEST_SENDER": telebot_calls.has_sender_of_its_own(),
+        "next steps loaded from a file": any(
+            isinstance(each, FileHandlerBackend) and each.handlers for each in backends
+        ),
+    }
+    if any(unheeded.values()):
+        told = "; ".join(what for what, is_so in unheeded.items() if is_so)
+        log.warning("%s: not heeded here (docs/migrate.md): %s", said, told)

@@ -1,47 +1,60 @@
 """TeleBot's HTTP, made by us.
 
 Promises that a call of a bot whose token we serve goes through the bridge, with its uploads, and is answered by what
-TeleBot takes for Telegram's answer. TeleBot has a place for such a sender (`apihelper.CUSTOM_REQUEST_SENDER`), its
-asyncio side has none: there the function that sends is replaced.
+TeleBot takes for Telegram's answer; so do its downloads. Both can only be replaced for all bots of a process
+(`apihelper.CUSTOM_REQUEST_SENDER` is TeleBot's own place for it): those of other tokens are sent as they would be.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import requests
-from telebot import apihelper, asyncio_helper
+from telebot import apihelper
 
-from tasks.bot.adapters import bridge
+from tasks.bot.adapters import bridge, telebot_address
 from tasks.bot.client import BotApi
-from tasks.bot.errors import NetworkError
+from tasks.bot.errors import BotApiError, NetworkError
+
+#: The token in `…/bot<token>/<method>`; in Telegram's test environment it is `…/bot<token>/test/<method>`.
+_TOKEN = re.compile(r"/bot([^/]+)/(?:.*/)?(\w+)$")
 
 _served: dict[str, BotApi] = {}
-_original_async = asyncio_helper._process_request
+_own_sender: Any = None
+_own_download = apihelper.download_file
 
 
 def take_over(token: str, api: BotApi) -> None:
     """Calls with this token are ours from now on."""
+    global _own_sender
     _served[token] = api
+    if has_sender_of_its_own():
+        _own_sender = apihelper.CUSTOM_REQUEST_SENDER
     apihelper.CUSTOM_REQUEST_SENDER = _send
-    apihelper.FILE_URL = apihelper.FILE_URL or api.url + "/file/bot{0}/{1}"
+    apihelper.download_file = _download
 
 
-def take_over_async(token: str, api: BotApi) -> None:
-    _served[token] = api
-    asyncio_helper._process_request = _process_request
-    asyncio_helper.FILE_URL = asyncio_helper.FILE_URL or api.url + "/file/bot{0}/{1}"
+def has_sender_of_its_own() -> bool:
+    """Whether a bot of this process has set one."""
+    return apihelper.CUSTOM_REQUEST_SENDER not in (None, _send)
+
+
+def goes_to(api: BotApi) -> bool:
+    """Whether TeleBot's calls would go where ours go."""
+    return telebot_address.is_unset(apihelper.API_URL) or apihelper.API_URL.startswith(f"{api.url}/")
 
 
 def _send(http: str, url: str, params: Any = None, files: Any = None, **how: Any) -> requests.Response:
     """What TeleBot calls in the place of requests.request."""
-    address, _, method = url.rpartition("/")
-    api = _served.get(address.rpartition("/bot")[2])
-    if api is None:
-        return requests.request(http, url, params=params, files=files, **how)  # noqa: S113  the timeout is among them
+    found = _TOKEN.search(url)
+    api = _served.get(found[1]) if found else None
+    if api is None or found is None:
+        send = _own_sender or requests.request
+        return send(http, url, params=params, files=files, **how)
     try:
-        answered = bridge.call(api, method, _params(params, files))
+        answered = bridge.call(api, found[2], params_of(params, files))
     except NetworkError as error:
         raise requests.ConnectionError(str(error)) from error
     response = requests.Response()
@@ -50,23 +63,19 @@ def _send(http: str, url: str, params: Any = None, files: Any = None, **how: Any
     return response
 
 
-async def _process_request(
-    token: str, url: str, method: str = "get", params: Any = None, files: Any = None, **how: Any
-) -> Any:
-    """In the place of asyncio_helper's own."""
-    api = _served.get(token)
-    if api is None:
-        return await _original_async(token, url, method=method, params=params, files=files, **how)
+def _download(token: str, file_path: str) -> bytes:
+    """In the place of apihelper.download_file. Raises as that, but for its message."""
+    if token not in _served:
+        return bytes(_own_download(token, file_path))
     try:
-        answered = await bridge.call_soon(bridge.reserve(api, url), url, _params(params, files))
+        return bridge.download(_served[token], file_path)
     except NetworkError as error:
-        raise asyncio_helper.RequestTimeout(str(error)) from error
-    if not answered.told["ok"]:
-        raise asyncio_helper.ApiTelegramException(url, answered, answered.told)
-    return answered.told["result"]
+        raise requests.ConnectionError(str(error)) from error
+    except BotApiError as error:
+        raise apihelper.ApiException(str(error), "Download file", None) from error
 
 
-def _params(params: Any, files: Any) -> dict[str, Any]:
+def params_of(params: Any, files: Any) -> dict[str, Any]:
     """TeleBot's `timeout` is for HTTP; our own timeouts hold."""
     given = {name: value for name, value in (params or {}).items() if name != "timeout"}
     return given | {name: _file(name, value) for name, value in (files or {}).items()}
