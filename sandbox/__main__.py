@@ -85,7 +85,7 @@ def run(plan: Plan) -> str | None:
     settings = load(environment_of(os.environ, bot=plan.bot))
     if is_real(settings):
         for bot in settings.served:
-            check_bot(bot.bot, BOT_TOKEN=bot.token)
+            check_bot(bot.bot, BOT_TOKEN=bot.token, BOT_API_URL=bot.bot_api_url)
     with ExitStack() as started:
         redis = start_redis(plan, settings, started)
         foundations = Foundations(redis, start_simulator(plan, settings, redis, started))

@@ -27,8 +27,7 @@ ADAPTERS = {
 @contextmanager
 def importing(api: BotApi, said: str) -> Iterator[None]:
     """Around the import of a bot's module. Raises BotImportError when it starts polling."""
-    if api.token:  # else it is only looked at
-        telebot_address.use(api)
+    telebot_address.use(api)
     with polling.refused(said):
         yield
 
