@@ -45,8 +45,8 @@ def _tell(who: str, what: str, names: list[str], ours: tuple[str, ...]) -> None:
     found = sorted(name for name in names if not name.startswith(ours))
     if found:
         log.warning(
-            "%s started %d %s%s (%s): each process of each worker would have its own, but what an import starts is lost "
-            "in the children of -P prefork. Run what is there once, in a program of its own",
+            "%s started %d %s%s (%s): each process of each worker would have its own, but what an import starts is "
+            "lost in the children of -P prefork. Run what is there once, in a program of its own",
             who,
             len(found),
             what,

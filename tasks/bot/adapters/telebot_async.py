@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from telebot.async_telebot import AsyncTeleBot
-from telebot.asyncio_helper import session_manager
+from telebot.asyncio_helper import ApiException, RequestTimeout, session_manager
 from telebot.asyncio_storage import StateMemoryStorage, StatePickleStorage
 from telebot.types import Update
 
@@ -29,7 +29,11 @@ from tasks.bot.context import Context
 _begun: ContextVar[list[asyncio.Task[Any]]] = ContextVar("begun")
 
 
-def bot_of(found: AsyncTeleBot, api: BotApi) -> Bot:
+#: Of a start: Telegram is away, or has to be waited for.
+_PASSING = (RequestTimeout, ApiException)
+
+
+def bot_of(found: AsyncTeleBot, api: BotApi, said: str) -> Bot:
     telebot_async_calls.take_over(found.token, api)
     own = found.exception_handler
     is_async = inspect.iscoroutinefunction(getattr(own, "handle", None))
@@ -37,10 +41,10 @@ def bot_of(found: AsyncTeleBot, api: BotApi) -> Bot:
     found._loop_create_task = _begin
     if isinstance(found.current_states, StateMemoryStorage | StatePickleStorage):
         found.current_states = AsyncStates()
-    lifetime = AsyncLifetime(lambda: _start(found), _stop)
+    lifetime = AsyncLifetime(said, lambda: _start(found), _stop, _PASSING)
 
     async def handle(ctx: Context) -> None:
-        await lifetime.begin()
+        await lifetime.begun(ctx)
         begun: list[asyncio.Task[Any]] = []
         _begun.set(begun)
         with raised_again():

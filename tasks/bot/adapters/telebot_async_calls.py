@@ -6,7 +6,6 @@ Promises for it what telebot_calls.py promises for TeleBot. It has no place for 
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from telebot import asyncio_helper
@@ -14,7 +13,7 @@ from telebot import asyncio_helper
 from tasks.bot.adapters import bridge
 from tasks.bot.adapters.telebot_calls import params_of
 from tasks.bot.client import BotApi
-from tasks.bot.errors import BotApiError, NetworkError
+from tasks.bot.errors import NetworkError
 
 _served: dict[str, BotApi] = {}
 _own_request = asyncio_helper._process_request
@@ -49,8 +48,9 @@ async def _download(token: str, file_path: str) -> bytes:
     if token not in _served:
         return bytes(await _own_download(token, file_path))
     try:
-        return await asyncio.to_thread(bridge.download, _served[token], file_path)
+        status, content = await bridge.fetch_soon(_served[token], file_path)
     except NetworkError as error:
         raise asyncio_helper.RequestTimeout(str(error)) from error
-    except BotApiError as error:
-        raise asyncio_helper.ApiException(str(error), "Download file", None) from error
+    if status != 200:
+        raise asyncio_helper.ApiException(content.decode(), "Download file", None)
+    return content

@@ -16,7 +16,7 @@ from telebot import apihelper
 
 from tasks.bot.adapters import bridge, telebot_address
 from tasks.bot.client import BotApi
-from tasks.bot.errors import BotApiError, NetworkError
+from tasks.bot.errors import NetworkError
 
 #: The token in `…/bot<token>/<method>`; in Telegram's test environment it is `…/bot<token>/test/<method>`.
 _TOKEN = re.compile(r"/bot([^/]+)/(?:.*/)?(\w+)$")
@@ -68,11 +68,12 @@ def _download(token: str, file_path: str) -> bytes:
     if token not in _served:
         return bytes(_own_download(token, file_path))
     try:
-        return bridge.download(_served[token], file_path)
+        status, content = bridge.fetch(_served[token], file_path)
     except NetworkError as error:
         raise requests.ConnectionError(str(error)) from error
-    except BotApiError as error:
-        raise apihelper.ApiException(str(error), "Download file", None) from error
+    if status != 200:
+        raise apihelper.ApiException(content.decode(), "Download file", None)
+    return content
 
 
 def params_of(params: Any, files: Any) -> dict[str, Any]:

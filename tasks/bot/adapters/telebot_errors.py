@@ -1,7 +1,7 @@
 """What a telebot's handlers raise, seen in the place of its exception handler: some errors it would only log.
 
 Promises that its own exception handler is asked, and that what it does not call handled is raised when the update has
-been processed.
+been processed. The calls of an exception handler have places of their own in the journal.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
+
+from tasks.bot.adapters import bridge
 
 #: What the handlers of the update that is handled here raised.
 _failures: ContextVar[list[Exception]] = ContextVar("failures")
@@ -35,14 +37,18 @@ class Witness:
         self._own = own
 
     def handle(self, exception: Exception) -> bool:
-        return _noted(exception, self._own is not None and self._own.handle(exception))
+        with bridge.beside("error/"):
+            is_handled = self._own is not None and self._own.handle(exception)
+        return _noted(exception, is_handled)
 
 
 class AsyncWitness(Witness):
     """Of an AsyncTeleBot whose own `handle` is an `async def`."""
 
     async def handle(self, exception: Exception) -> bool:  # type: ignore[override]
-        return _noted(exception, await self._own.handle(exception))
+        with bridge.beside("error/"):
+            is_handled = await self._own.handle(exception)
+        return _noted(exception, is_handled)
 
 
 def _noted(exception: Exception, is_handled: Any) -> bool:
