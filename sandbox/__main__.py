@@ -147,8 +147,9 @@ def start_simulator(plan: Plan, settings: Settings, redis: Server | None, starte
 def places(plan: Plan, settings: Settings, foundations: Foundations) -> str:
     """What to open."""
     redis, simulator = foundations.redis, foundations.simulator
+    no_page = "none: it stands in for Telegram, and your bot is a real one"
     return f"""
-  Page     {simulator.url if simulator else "none: BOT_TOKEN names a real bot, so no Telegram is simulated"}
+  Page     {simulator.url if simulator else no_page}
   Flower   http://{HOST}:{plan.flower_port}
   Bot API  {f"{simulator.url} (simulated, because BOT_TOKEN is not set)" if simulator else settings.bot_api_url}
   Redis    {f"{redis.url} (embedded, its data in {plan.redis_data})" if redis else "the one of REDIS_URL"}

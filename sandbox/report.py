@@ -62,7 +62,7 @@ def _sent(calls: Mapping[str, int]) -> int:
 
 
 def _numbered(answers: Mapping[str, Any]) -> tuple[str, str]:
-    """Of a bot that says the number of what it answers, as the examples' echo does, the order can be told."""
+    """Updates that were answered; a simulator without a page tells only those whose number is in the answer."""
     return (
         f"{answers['total']:,} answers in {answers['chats']:,} chats: {_order(answers)}",
         f"duplicates {answers['duplicates']:,}",

@@ -60,7 +60,9 @@ async def press(page: Page, body: Body) -> Body:
 
 
 async def clear(page: Page, body: Body) -> Body:
-    page.bot.book.clear(_chat(page, body).id)
+    chat = _chat(page, body)
+    page.bot.book.clear(chat.id)
+    page.bot.feed.tell("clear", {"chat_id": chat.id})
     return {}
 
 

@@ -6,12 +6,11 @@ Promises that an update which no poller has confirmed is given out again after a
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from typing import Any
 
 from sandbox.page.backstage import Backstage
 from sandbox.page.book import Book, Chat, Said
-from sandbox.page.calls import PageChats, Stage
+from sandbox.page.calls import USER, PageChats
 from sandbox.page.fates import Fates, problem_of
 from sandbox.page.feed import Feed
 from sandbox.page.files import PageFiles
@@ -19,6 +18,8 @@ from sandbox.page.flood import flood_of, message_of
 from sandbox.page.kept import Kept
 from sandbox.page.lives import Life
 from sandbox.page.people import said_text
+from sandbox.page.records import Records
+from sandbox.page.scene import Scene
 from sandbox.page.shown import chat_shown, message_shown
 from sandbox.simulator.bot import SimulatedBot
 from sandbox.simulator.chats import Params, RefusedError
@@ -30,8 +31,9 @@ from tasks.routing import KeysError, keys_of
 #: Chats that are there at the first start.
 FIRST_PEOPLE = ("Ann", "Ben")
 FIRST_GROUP = "Ann and Ben"
-#: Of updates in other chats than the page's are remembered so many, with their calls.
-MOST_PASSING = 2_000
+#: Streamed updates that came after the last note of what is next are not known any more, but the lanes remember their
+#: ids, and would drop others that had them.
+IDS_BETWEEN_RUNS = 10_000
 
 
 class PageBot(SimulatedBot):
@@ -42,14 +44,13 @@ class PageBot(SimulatedBot):
     ) -> None:
         self.kept = kept
         self.feed = Feed()
-        self.stage = Stage(self.feed.tell)
         self.backstage = Backstage(self.feed.tell)
         self._order_by = "" if ":" in order_by else order_by  # a function of the bot's own: not ours to import
         self.fates = Fates(kept, int(token.partition(":")[0]), self._lived, self._failed)
         self.book = Book(kept, self._show)
-        self._passing: OrderedDict[int, tuple[Update, list[Any]]] = OrderedDict()
-        first_update_id = max(first_update_id, kept.last_update_id() + 1, kept.noted("next", 0))
-        super().__init__(token, quirks=quirks, first_update_id=first_update_id)
+        self.records = Records(kept)
+        known = max(kept.last_update_id(), kept.noted("next", 0))
+        super().__init__(token, quirks=quirks, first_update_id=known + IDS_BETWEEN_RUNS if known else first_update_id)
         self._deliver_again()
         if not self.book.chats:
             self._open_first_chats()
@@ -57,7 +58,9 @@ class PageBot(SimulatedBot):
     def _begin(self) -> None:
         super()._begin()
         self.files = PageFiles(self.kept)
-        self.chats = PageChats(self.me(), self.files, self.book, self.stage)
+        me = {name: value for name, value in self.me().items() if name in USER}
+        self.scene = Scene(me, self.book, self.files, self.feed.tell)
+        self.chats = PageChats(self.scene)
 
     def _open_first_chats(self) -> None:
         for name in FIRST_PEOPLE:
@@ -90,39 +93,24 @@ class PageBot(SimulatedBot):
         return given
 
     def carry_out(self, call: dict[str, Any]) -> Any:
-        update_id = self.stage.answers = self._update_id(call)
+        update_id = self.scene.answers = self._update_id(call)
         answer, status = None, 200
         try:
             answer = super().carry_out(call)
+            if update_id is not None:
+                self.fates.ledger.called(update_id, call["method"], call["params"], call.get("place", ""))
         except RefusedError as refused:
             answer, status = str(refused), 400
             raise
         finally:
             if update_id is not None:
-                self._note(update_id, call, answer, status)
+                self.records.add_call(update_id, call, answer, status)
         return answer
 
     def _update_id(self, call: dict[str, Any]) -> int | None:
         """Of ours only."""
         bot, _, number = str(call.get("update", "")).partition(":")
         return int(number) if number.isdecimal() and bot == str(self.me()["id"]) else None
-
-    def _note(self, update_id: int, call: dict[str, Any], answer: Any, status: int) -> None:
-        if status == 200:
-            self.fates.ledger.called(update_id, call["method"], call["params"], call.get("place", ""))
-        noted = {"at_s": call["at"], "method": call["method"], "params": call["params"]}
-        noted |= {"answer": answer, "status": status}
-        if update_id in self._passing:
-            self._passing[update_id][1].append(noted)
-        else:
-            self.kept.put_call(update_id, noted)
-
-    def calls_of(self, update_id: int) -> list[Any]:
-        return self._passing[update_id][1] if update_id in self._passing else self.kept.calls_of(update_id)
-
-    def update_of(self, update_id: int) -> Any:
-        """None: it is not known, or not any more."""
-        return self._passing[update_id][0] if update_id in self._passing else self.kept.update(update_id)
 
     # ── what people do ──
 
@@ -135,11 +123,12 @@ class PageBot(SimulatedBot):
         return ids
 
     def _pass(self, update_id: int, update: Update, *, is_flood: bool = False) -> None:
-        self._passing[update_id] = {"update_id": update_id, **update}, []
-        while len(self._passing) > MOST_PASSING:
-            self._passing.popitem(last=False)
-        self.fates.begin(Life(update_id, time.time()))
-        self.fates.ledger.give(update_id, self._lanes_of(update), is_flood=is_flood)
+        self.records.add(update_id, update, is_kept=False)
+        self._begin_life(Life(update_id, time.time()), update, is_flood=is_flood)
+
+    def _begin_life(self, life: Life, update: Update, *, is_flood: bool) -> None:
+        self.fates.begin(life)
+        self.fates.ledger.give(life.update_id, self._lanes_of(update), is_flood=is_flood)
 
     def say(self, chat: Chat, said: Said, *, is_flood: bool = False) -> Said:
         """A message that is new, or edited."""
@@ -150,7 +139,7 @@ class PageBot(SimulatedBot):
         return self.book.put(said)
 
     def press(self, chat: Chat, said: Said, query: dict[str, Any]) -> int | None:
-        self.stage.queries[query["id"]] = chat.id, query["from"]["id"]
+        self.scene.queries[query["id"]] = chat.id, query["from"]["id"]
         update_id = self.tell_bot({"callback_query": query}, chat)
         if update_id is not None:
             press = {"user_id": query["from"]["id"], "data": query["data"], "update_id": update_id}
@@ -175,9 +164,8 @@ class PageBot(SimulatedBot):
             text = f"The bot is not told: ALLOWED_UPDATES leaves {kind_of(update)} out."
             self.feed.tell("notice", {"chat_id": chat.id, "user_id": None, "text": text, "alert": False})
             return None
-        self.kept.put_update(update_id, {"update_id": update_id, **update})
-        self.fates.begin(Life(update_id, time.time(), chat.id))
-        self.fates.ledger.give(update_id, self._lanes_of(update), is_flood=is_flood)
+        self.records.add(update_id, update, is_kept=True)
+        self._begin_life(Life(update_id, time.time(), chat.id), update, is_flood=is_flood)
         return update_id
 
     # ── what is seen ──

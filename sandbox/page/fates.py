@@ -49,6 +49,13 @@ class Fates:
             self._open.add(life.update_id)
             self._kept.put_life(life.update_id, asdict(life))
 
+    def replayed(self, update_id: int) -> None:
+        """It stands in its lanes again, and its attempts are counted anew."""
+        life = self.lives.get(update_id)
+        if life is not None:
+            life.state, life.attempt, life.starts = "waiting", 0, 0
+            self._go_on(life)
+
     def confirmed(self, first: int, behind: int) -> None:
         """The poller has appended these."""
         for update_id in range(max(first, behind - MOST_ASKED), behind):

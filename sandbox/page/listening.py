@@ -65,7 +65,8 @@ def live_on(life: Life, event: Event) -> bool:
     life.worker = str(event.get("hostname", "")).partition("@")[0]
     match kind:
         case "task-started":
-            life.attempt += 1
+            life.starts += 1
+            life.attempt = max(life.attempt, life.starts)
             life.started_s = life.started_s or at_s
             life.ended_s = life.took_s = None
         case "task-succeeded":

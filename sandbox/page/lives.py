@@ -21,7 +21,10 @@ class Life:
     #: 0: one of the stream, which belongs to no chat of the page.
     chat_id: int = 0
     state: str = "waiting"
+    #: The one that runs, or the last one.
     attempt: int = 0
+    #: Of its handler, that were heard of.
+    starts: int = 0
     appended_s: float | None = None
     started_s: float | None = None
     ended_s: float | None = None

@@ -74,7 +74,7 @@ class Page:
 
     def update(self, update_id: int) -> dict[str, Any] | None:
         """All there is of one; None: nothing."""
-        update, life = self.bot.update_of(update_id), self.bot.fates.lives.get(update_id)
+        update, life = self.bot.records.update(update_id), self.bot.fates.lives.get(update_id)
         if update is None:
             return None
         names = ("telegram_s", "appended_s", "started_s", "ended_s")
@@ -84,7 +84,7 @@ class Page:
             "attempt": life.attempt if life else 0,
             "times": {name: getattr(life, name, None) for name in names},
             "worker": life and life.worker,
-            "calls": self.bot.calls_of(update_id),
+            "calls": self.bot.records.calls_of(update_id),
             "traceback": life and life.traceback,
         }
 
@@ -107,3 +107,4 @@ class Page:
             raise NotDoneError(f"Redis does not answer: {error}") from error
         if not was_buried:
             raise NotDoneError(f"update {update_id} is not buried")
+        self.bot.fates.replayed(update_id)

@@ -6,23 +6,17 @@ date. Raises NotDoneError for what one cannot do in Telegram.
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from typing import Any
 
 from sandbox.page.book import Book, Chat, Said
+from sandbox.page.markup import marked
 from sandbox.page.pictures import size_of
+from sandbox.page.scene import without
 
 LONGEST_TEXT = 4096
 LONGEST_CAPTION = 1024
-#: What Telegram marks in a text. A command may name its bot; of an address the dot at its end is no part.
-_ENTITIES = re.compile(
-    r"(?P<url>https?://[^\s<>]*[^\s<>.,;:!?)])"
-    r"|(?<![\w/])(?P<bot_command>/[A-Za-z0-9_]{1,64}(?:@\w+)?)"
-    r"|(?<!\w)(?P<mention>@\w{4,32})"
-    r"|(?<!\w)(?P<hashtag>#\w*[^\W\d]\w*)"
-)
 
 
 class NotDoneError(ValueError):
@@ -35,16 +29,15 @@ def said_text(book: Book, chat: Chat, user_id: int, text: str, reply_to: int | N
         raise NotDoneError("an empty message cannot be sent")
     if len(text) > LONGEST_TEXT:
         raise NotDoneError(f"a message has at most {LONGEST_TEXT} characters")
-    return _said(book, chat, user_id, {"text": text, **_marked("entities", text)}, reply_to)
+    return _said(book, chat, user_id, marked({"text": text}, "text"), reply_to)
 
 
 def said_photo(book: Book, chat: Chat, user_id: int, file_id: str, content: bytes, caption: str) -> Said:
     if len(caption) > LONGEST_CAPTION:
         raise NotDoneError(f"a caption has at most {LONGEST_CAPTION} characters")
-    shown: dict[str, Any] = {"photo": [photo_size(file_id, content)]}
-    if caption:
-        shown |= {"caption": caption, **_marked("caption_entities", caption)}
-    return _said(book, chat, user_id, shown)
+    return _said(
+        book, chat, user_id, {"photo": [photo_size(file_id, content)], **marked({"caption": caption}, "caption")}
+    )
 
 
 def edited(book: Book, chat: Chat, user_id: int, message_id: int, text: str) -> Said:
@@ -52,11 +45,11 @@ def edited(book: Book, chat: Chat, user_id: int, message_id: int, text: str) -> 
     said = book.message(chat.id, message_id)
     if said is None or said.user["id"] != user_id:
         raise NotDoneError("only one's own messages can be edited, and only those that are still there")
-    name, marks = ("text", "entities") if "text" in said.raw else ("caption", "caption_entities")
+    name = "text" if "text" in said.raw else "caption"
     if name == "text" and not text.strip():
         raise NotDoneError("a message cannot be edited to nothing")
-    raw = {key: value for key, value in said.raw.items() if key != marks}
-    said.raw = {**raw, name: text, **_marked(marks, text), "edit_date": int(time.time())}
+    raw = without(said.raw, "text", "entities", "caption", "caption_entities")
+    said.raw = {**raw, **marked({name: text}, name), "edit_date": int(time.time())}
     said.edited = True
     return said
 
@@ -98,19 +91,6 @@ def photo_size(file_id: str, content: bytes) -> dict[str, Any]:
 def replied_to(said: Said) -> dict[str, Any]:
     """As it stands in its answer: without what it answers itself."""
     return {name: value for name, value in said.raw.items() if name != "reply_to_message"}
-
-
-def utf16_length(text: str) -> int:
-    """In Telegram's units."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def _marked(name: str, text: str) -> dict[str, Any]:
-    marks = [
-        {"type": found.lastgroup, "offset": utf16_length(text[: found.start()]), "length": utf16_length(found[0])}
-        for found in _ENTITIES.finditer(text)
-    ]
-    return {name: marks} if marks else {}
 
 
 def _said(book: Book, chat: Chat, user_id: int, shown: dict[str, Any], reply_to: int | None = None) -> Said:

@@ -36,8 +36,8 @@ RATE_OVER_S = 3.0
 
 @dataclass(frozen=True)
 class Look:
-    """What one look saw. `records` are the oldest of what waits or runs, those of `asked` that there are, and the last
-    buried ones.
+    """What one look saw. `records` are what runs, the oldest of what waits, those of `asked` that there are, and the
+    last buried ones.
     """
 
     at_s: float
@@ -86,7 +86,8 @@ class Watch:
         """Raises RedisError."""
         group = self.settings.queue_group
         buried = list(looking.dead(client))
-        ids = dict.fromkeys([*looking.pending(client, group, MOST_LOOKED_AT), *buried[-MOST_BURIED:], *asked])
+        waiting, leased = looking.pending(client, group, MOST_LOOKED_AT), looking.leased(client, MOST_LOOKED_AT)
+        ids = dict.fromkeys([*waiting, *leased, *buried[-MOST_BURIED:], *asked])
         records = {record.id: record for record in looking.records(client, ids)}
         counts = looking.counts(client)
         settled = counts.get("settled", 0)

@@ -116,6 +116,11 @@ def dead(client: Redis) -> dict[str, int]:
     return {message_id.decode(): int(at_ms) for message_id, at_ms in found}
 
 
+def leased(client: Redis, most: int) -> list[str]:
+    """The ids of what runs, or ran where a worker has died, those first whose lease is over first."""
+    return _texts(client.zrange(keys.LEASES, 0, most - 1))
+
+
 def delayed(client: Redis) -> int:
     """How many are."""
     return int(client.zcard(keys.DELAYED))

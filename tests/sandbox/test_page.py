@@ -241,7 +241,8 @@ def test_what_was_said_outlives_a_kill(tmp_path: Path) -> None:
         assert bot.ids(timeout=0) == [waiting["update_id"]]
         # And ids go on
         more = page.say("more")
-        assert (more["message_id"], more["update_id"]) == (4, waiting["update_id"] + 1)
+        assert more["message_id"] == 4
+        assert more["update_id"] > waiting["update_id"]
         page.do("clear", chat_id=101)
         assert page.say("anew")["message_id"] == 5
         bot.close()
