@@ -18,6 +18,7 @@ from settings import Settings, SettingsError, load
 from tasks import flower, lanes, traces
 from tasks.connection import ssl_options
 from tasks.limits import HARD_LIMIT_AFTER_S
+from tasks.logs.process import give_up
 from tasks.queues import left_behind, unknown
 
 logger = get_task_logger(__name__)
@@ -110,7 +111,7 @@ def check_queues(options: dict[str, Any], **_: Any) -> None:
     asked = [name for option in ("queues", "exclude_queues") for name in maybe_list(options.get(option)) or ()]
     sentence = unknown(asked, set(app.amqp.queues))
     if sentence:
-        sys.exit(sentence)
+        give_up(settings(), sentence)
 
 
 @signals.worker_ready.connect(weak=False)

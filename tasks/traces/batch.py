@@ -16,6 +16,7 @@ from tasks.lanes.answers import Appended
 from tasks.logs.ids import Ids
 from tasks.logs.secrecy import Secrets
 from tasks.traces import carrier
+from tasks.traces.harmless import harmless
 from tasks.traces.off import NoBatch
 from tasks.traces.spans import messaging, ours, record
 
@@ -28,6 +29,7 @@ class Batch(NoBatch):
         self._created: list[Span] = []
         self._answer: Appended | None = None
 
+    @harmless("")
     def header(self, message_id: str, queue: str, shown: str, problem: str = "") -> str:
         kind = shown.strip("()").partition(",")[0]
         span = self._tracer.start_span(
@@ -53,6 +55,7 @@ class Batch(NoBatch):
         self._end_all(error)
         return None
 
+    @harmless()
     def _end_all(self, error: BaseException | None) -> None:
         batch = self._tracer.start_span(
             "append",

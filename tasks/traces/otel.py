@@ -20,7 +20,8 @@ from tasks.lanes import Delivery
 from tasks.logs.secrecy import Secrets
 from tasks.traces import carrier
 from tasks.traces.batch import Batch
-from tasks.traces.off import TRACE, NoSpan, Traces
+from tasks.traces.harmless import harmless
+from tasks.traces.off import NO_BATCH, NO_SPAN, TRACE, NoBatch, NoSpan, Traces
 from tasks.traces.provider import Provider
 from tasks.traces.spans import CallSpan, RunSpan, Within, messaging, ours, under, unseen
 
@@ -36,9 +37,11 @@ class Otel(Traces):
     def __str__(self) -> str:
         return os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
 
-    def appending(self) -> Batch:
+    @harmless(NO_BATCH)
+    def appending(self) -> NoBatch:
         return Batch(self._provider.tracer(), self._secrets)
 
+    @harmless(NO_SPAN)
     def running(self, request: Any, ctx: Context, delivery: Delivery | None) -> NoSpan:
         carried = request.get(TRACE)
         if carrier.is_unsampled(carried):
@@ -52,6 +55,7 @@ class Otel(Traces):
         span = self._provider.tracer().start_span(f"process {queue}", carrier.read(carried), SpanKind.CONSUMER, about)
         return RunSpan(span, under(span), self._secrets)
 
+    @harmless(NO_SPAN)
     def calling(self, method: str, chat: int | str | None, url: str) -> NoSpan:
         place = urlsplit(url)
         about = {
@@ -64,12 +68,15 @@ class Otel(Traces):
         span = self._provider.tracer().start_span(method, None, SpanKind.CLIENT, about)
         return CallSpan(span, unseen(under(span)), self._secrets)
 
+    @harmless(NO_SPAN)
     def unseen(self) -> NoSpan:
         return Within(unseen())
 
+    @harmless()
     def event(self, name: str, **fields: Any) -> None:
         trace.get_current_span().add_event(name, ours(fields))
 
+    @harmless({})
     def ids(self) -> dict[str, str]:
         context = trace.get_current_span().get_span_context()
         if not context.is_valid or not context.trace_flags.sampled:

@@ -23,6 +23,10 @@ GROUP = "opentelemetry_traces_exporter"
 #: OTLP has an exporter for each way to send it.
 BY_PROTOCOL = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 
+#: Spans that wait to be sent; what comes above is dropped. A poller that catches up makes thousands a second.
+QUEUE = 8_192
+QUEUE_SIZE = "OTEL_BSP_MAX_QUEUE_SIZE"
+
 MakeExporter = Callable[[], SpanExporter]
 
 
@@ -64,7 +68,8 @@ class Provider:
             # At exit it would wait for its collector.
             self._own = TracerProvider(resource=self._resource_here(), shutdown_on_exit=False)
             for make in self._made:
-                self._own.add_span_processor(BatchSpanProcessor(make()))
+                size = None if os.environ.get(QUEUE_SIZE) else QUEUE
+                self._own.add_span_processor(BatchSpanProcessor(make(), max_queue_size=size))
             trace.set_tracer_provider(self._own)  # for the bot's own spans, too
         return trace.get_tracer("chatlanes")
 

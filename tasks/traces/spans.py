@@ -24,6 +24,7 @@ from tasks.bot.errors import BotApiError, TooManyRequests
 from tasks.bot.parking import FloodWait, ParkUpdate
 from tasks.logs.secrecy import Secrets
 from tasks.outcome import problem_of
+from tasks.traces.harmless import harmless
 from tasks.traces.off import NoSpan
 
 #: Of our own fields: chatlanes.update, chatlanes.attempt, …
@@ -88,15 +89,23 @@ class OneSpan(Within):
         self._span = span
         self._secrets = secrets
 
+    @harmless()
     def set(self, **fields: Any) -> None:
         self._span.set_attributes(ours(fields))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> bool | None:
+        try:
+            self._end(error)
+        finally:
+            super().__exit__(kind, error, at)
+        return None
+
+    @harmless()
+    def _end(self, error: BaseException | None) -> None:
         self.ended(error)
         self._span.end()
-        return super().__exit__(kind, error, at)
 
     def ended(self, error: BaseException | None) -> None:
         raise NotImplementedError

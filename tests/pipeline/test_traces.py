@@ -23,7 +23,7 @@ def collector() -> Iterator[Collector]:
 def test_a_trace_goes_on_through_the_death_of_a_worker(make_pipeline: MakePipeline, collector: Collector) -> None:
     # Given an update whose first worker is killed after its first call, at a gate, and one that fails before it
     pipeline = make_pipeline(
-        LEASE_SECONDS=2,
+        LEASE_SECONDS=4,
         RETRY_BACKOFF=0.01,
         LOG_FORMAT="json",
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.address,

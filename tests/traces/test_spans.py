@@ -10,7 +10,7 @@ from celery.exceptions import Ignore, Reject, Retry
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, DEFAULT_ON, Sampler
+from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, DEFAULT_ON, Decision, Sampler, StaticSampler
 from opentelemetry.trace import get_current_span
 
 from settings import Settings
@@ -163,3 +163,19 @@ def test_what_becomes_of_a_call(raised: BaseException, told: dict[str, Any], is_
     [call] = traced.spans
     assert told.items() <= fields(call).items()
     assert call.status.is_ok is not is_error
+
+
+def test_what_goes_wrong_in_a_trace_is_no_trouble_of_the_update(caplog: pytest.LogCaptureFixture) -> None:
+    # Given a sampler of somebody's own that fails
+    class Broken(StaticSampler):
+        def should_sample(self, *_: Any, **__: Any) -> Any:
+            raise LookupError("no rate")
+
+    traced = Traced(Broken(Decision.DROP))
+    # Then everything goes on, and it is told once for each thing that cannot be traced
+    for _ in range(2):
+        assert traced.append("12:7", answer=Appended(1, 0, 0, 1)) == [""]
+        with traced.running(request(), CTX, None), traced.calling("getMe", None, "http://here") as call:
+            call.set(replayed=False)
+    assert len(caplog.records) == 3
+    assert traced.spans == ()

@@ -1,0 +1,42 @@
+"""Traces must not change what becomes of an update: to Celery a task that raised is done.
+
+Promises that what goes wrong in them is logged once, and is nobody else's trouble. A time limit may strike anywhere; it
+is the handler's, and passes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from celery.exceptions import SoftTimeLimitExceeded
+
+log = logging.getLogger("chatlanes")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_told: set[str] = set()
+
+
+def harmless(instead: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Of a function that raises nothing, and gives this when it fails."""
+
+    def made(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def safe(*arguments: P.args, **named: P.kwargs) -> T:
+            try:
+                return function(*arguments, **named)
+            except SoftTimeLimitExceeded:
+                raise
+            except Exception:
+                if function.__qualname__ not in _told:
+                    _told.add(function.__qualname__)
+                    log.exception("traces: %s failed, and is left out; told once", function.__qualname__)
+                return instead
+
+        return safe
+
+    return made
