@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install run test check chaos bench screenshots
+.PHONY: install run test check chaos bench bench-all screenshots
 
 install: $(VENV)/installed
 
@@ -35,8 +35,13 @@ check: install
 chaos: install
 	$(BIN)/python -m chaos $(ARGS)
 
+# The core rows in under ten minutes; ARGS="--only peers" for one row.
 bench: install
 	$(BIN)/python -m bench $(ARGS)
+
+# Every row, at greater sizes: hours.
+bench-all: install
+	$(BIN)/python -m bench --all $(ARGS)
 
 # The pictures of the sandbox's page in the documentation, taken of the real thing.
 screenshots: install

@@ -1,5 +1,6 @@
 """python -m bench: measure the core rows, or with --all every row and at greater sizes; print a table, write JSON.
 
+`python -m bench report FILE …` puts what was measured into the documentation (publish.py).
 Exit code 0 whether goals are met or missed, anything else when something that was measured did not do its work.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from bench import machine, report
+from bench import machine, publish, report
 from bench.figures import Result
 from bench.rows import CORE, ROWS
 from bench.scale import FULL, QUICK, WIDE, Scale
@@ -27,6 +28,9 @@ DATA = Path(".data/bench")
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["report"]:
+        publish.main(sys.argv[2:])
+        return
     options = _parser().parse_args()
     # By unwinding, so that every server and worker is ended.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -42,17 +46,31 @@ def main() -> None:
 
 def _run(options: argparse.Namespace, stage: Stage) -> None:
     began_s = time.monotonic()
-    command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
+    command = _command(options)
     here = machine.describe(stage)
     results: list[Result] = []
     for name in options.only or (ROWS if options.all else CORE):
         stage.tell(name)
         results += ROWS[name](stage)
     took_s = round(time.monotonic() - began_s)
-    about = {"command": command, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "seconds": took_s}
+    about = {
+        "command": command,
+        "commit": machine.commit(),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds": took_s,
+    }
     _write(_file(options), report.document(results, **about, machine=here))
     rounds = f"medians of {stage.scale.rounds} rounds (least – most), the sides taking turns; fsync always"
-    print(report.table(results), "", rounds, f"$ {command}   # {took_s} s", machine.line(here), sep="\n")
+    told = f"{machine.line(here)}; {machine.moment(here)}"
+    print(report.table(results), "", rounds, f"$ {command}   # {took_s} s", told, sep="\n")
+
+
+def _command(options: argparse.Namespace) -> str:
+    """As somebody else would give it: where it wrote to is of no interest."""
+    flags = [f"--{name}" for name in ("all", "quick") if getattr(options, name)]
+    rows = [text for row in options.only or () for text in ("--only", row)]
+    rounds = ["--rounds", str(options.rounds)] if options.rounds else []
+    return shlex.join(["python", "-m", "bench", *flags, *rows, *rounds])
 
 
 def _file(options: argparse.Namespace) -> Path:

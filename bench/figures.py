@@ -65,7 +65,11 @@ class Result:
     unit: str
     ours: Side
     beside: Side | None = None
-    goal: Goal | None = None
+    goal: Goal | tuple[Goal, ...] | None = None
+
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        return self.goal if isinstance(self.goal, tuple) else (self.goal,) if self.goal else ()
 
     @property
     def ratio(self) -> Spread | None:
@@ -73,13 +77,16 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """`met`, `missed`, or nothing without a goal."""
-        if self.goal is None:
+        """`met` when all goals are, `missed`, or nothing without a goal."""
+        if not self.goals:
             return ""
-        judged = self.ours.spread if self.goal.of == "value" else self.ratio
+        return "met" if all(map(self._is_met, self.goals)) else "missed"
+
+    def _is_met(self, goal: Goal) -> bool:
+        judged = self.ours.spread if goal.of == "value" else self.ratio
         if judged is None:
             raise ValueError(f"{self.row}, {self.case}: a goal for a ratio needs something beside it")
-        return "met" if self.goal.is_met(judged.median) else "missed"
+        return goal.is_met(judged.median)
 
 
 def ratios(ours: Sequence[float], beside: Sequence[float]) -> list[float]:

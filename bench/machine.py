@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from redis import Redis
 
-from bench.stage import Stage
+from bench.stage import ROOT, Stage
 
 PACKAGES = ("celery", "kombu", "redis")
 FSYNCS = 50
@@ -38,8 +39,22 @@ def line(machine: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
     return (
         f"{machine['processors']} × {machine['processor']}, {machine['system']}, Python {machine['python']}, "
-        f"{packages}, {machine['server']}; begun at load {machine['load']:g}, an fsync took {machine['fsync_ms']:g} ms"
+        f"{packages}, {machine['server']}"
     )
+
+
+def moment(machine: dict[str, Any]) -> str:
+    """What is different the next time."""
+    return f"load {machine['load']:g} when it began, {machine['fsync_ms']:g} ms an fsync"
+
+
+def commit() -> str:
+    """What was measured: the newest commit, and whether files differ from it. Empty outside of a repository."""
+    try:
+        command = ["git", "describe", "--always", "--dirty"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _processor() -> str:

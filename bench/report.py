@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bench.figures import Result, Side, Spread
@@ -26,7 +27,7 @@ def _cells(result: Result) -> tuple[str, ...]:
         _named(result.ours, result.unit),
         _named(result.beside, result.unit) if result.beside else "–",
         _spread(ratio, "×") if ratio else "–",
-        str(result.goal or ""),
+        _goals(result),
         result.verdict,
     )
 
@@ -44,6 +45,10 @@ def _spread(spread: Spread, unit: str) -> str:
     return f"{number(spread.median)} {unit} ({number(spread.least)} – {number(spread.most)})"
 
 
+def _goals(result: Result) -> str:
+    return ", ".join(map(str, result.goals))
+
+
 def number(value: float) -> str:
     """Three digits or more: what lies below them is noise."""
     if value >= 100:
@@ -57,7 +62,7 @@ def document(results: list[Result], **about: Any) -> dict[str, Any]:
 
 
 def _entry(result: Result) -> dict[str, Any]:
-    ratio, goal = result.ratio, result.goal
+    ratio = result.ratio
     return {
         "row": result.row,
         "case": result.case,
@@ -65,9 +70,29 @@ def _entry(result: Result) -> dict[str, Any]:
         "lanes": _side(result.ours),
         "beside": _side(result.beside) if result.beside else None,
         "ratio": vars(ratio) if ratio else None,
-        "goal": {**vars(goal), "text": str(goal), "verdict": result.verdict} if goal else None,
+        "goal": {"text": _goals(result), "verdict": result.verdict} if result.goals else None,
     }
 
 
 def _side(side: Side) -> dict[str, Any]:
     return {"name": side.name, "how": side.how, "rounds": side.rounds, **vars(side.spread)}
+
+
+def markdown(entries: Sequence[dict[str, Any]]) -> str:
+    """The same table for a page, from what the JSON holds."""
+    lines = ["| what | lanes | beside it | lanes ÷ that | goal |", "|---|---|---|---|---|"]
+    for each in entries:
+        ratio, goal, unit = each["ratio"], each["goal"], each["unit"]
+        cells = (
+            f"{each['row']}: {each['case']}",
+            _told(each["lanes"], unit),
+            _told(each["beside"], unit) if each["beside"] else "–",
+            _spread(Spread(**ratio), "×") if ratio else "–",
+            f"{goal['text']}: {goal['verdict']}" if goal else "",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _told(side: dict[str, Any], unit: str) -> str:
+    return _named(Side(side["name"], side["rounds"], side["how"]), unit)

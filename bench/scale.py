@@ -63,7 +63,7 @@ FULL = Scale(
     chats=CHATS,
     fsyncs=("always",),
     trial={"others": 2_500, "lanes": 6_000, "stock": 1_500, "rq": 700},
-    pools=4,
+    pools=1,
     multipliers=(1, 4, 16),
     warm_up={"stock": 1_500, "lanes": 4_000},
     steady_s=3.0,
@@ -72,7 +72,7 @@ FULL = Scale(
     intake={"lanes": 15_000, "stock": 3_000, "batched": 10_000},
     hooks={"lanes": 10_000, "bare": 15_000, "stock": 2_000},
     ordered=3_000,
-    arrivals={50: 120, 200: 300},
+    arrivals={200: 300},
     answered=2_000,
     waits=6_000,
     waiting=("gevent", "threads", "asyncio"),
@@ -101,6 +101,8 @@ FULL = Scale(
 
 WIDE = replace(
     FULL,
+    pools=4,
+    arrivals={50: 120, 200: 300},
     fsyncs=("always", "everysec"),
     backlogs=(1_000, 10_000, 100_000, 1_000_000),
     lanes=(10, 500, 1_000_000),

@@ -23,7 +23,7 @@ from bench.updates import make_updates
 from sandbox.simulator import Simulator, start
 
 #: updates/s
-GOAL = Goal("value", "at least", 3_000)
+GOAL = (Goal("value", "at least", 8_000), Goal("ratio", "at least", 4.5))
 PUSH = 1_000
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 
 from redis import Redis
 
-from bench.figures import Result, Side
+from bench.figures import Goal, Result, Side
 from bench.rounds import alternate
 from bench.scale import CHATS
 from bench.sides import BATCH, Stock
@@ -16,6 +16,8 @@ from bench.stage import Stage, emptied
 from bench.updates import make_updates
 from settings import load
 from tasks.intake import Intake
+
+GOAL = Goal("value", "at most", 1_200)
 
 
 def run(stage: Stage) -> list[Result]:
@@ -29,7 +31,7 @@ def run(stage: Stage) -> list[Result]:
             },
         )
     ours, beside = Side("lanes", measured["lanes"]), Side("stock", measured["stock"])
-    return [Result("memory", f"per waiting update, {count:,} of {CHATS} chats", "bytes", ours, beside)]
+    return [Result("memory", f"per waiting update, {count:,} of {CHATS} chats", "bytes", ours, beside, GOAL)]
 
 
 def _measure(stage: Stage, url: str, name: str, fill: Callable[[Redis], None]) -> float:

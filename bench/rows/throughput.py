@@ -16,7 +16,7 @@ from bench.stage import Stage, emptied
 from bench.updates import make_updates
 
 #: Options of the worker, and how many times stock Celery the lanes shall reach.
-POOLS = {("-P", "prefork", "-c", "2"): 2.0, ("-P", "threads", "-c", "8"): 3.0}
+POOLS = {("-P", "prefork", "-c", "2"): 3.0, ("-P", "threads", "-c", "8"): 5.0}
 
 
 def run(stage: Stage) -> list[Result]:

@@ -1,0 +1,137 @@
+"""python -m bench report [FILE …]: puts measured figures into the documentation; nobody types them.
+
+Promises that docs/figures/bench.json holds the newest measurement of each case with the command and the machine it is
+from, and that pictures and tables are made of it and of nothing else. A page says which rows it wants between
+`<!-- bench: throughput, peers -->` and `<!-- /bench -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bench import machine
+from bench.figures import Spread
+from bench.picture import Bar, draw
+from bench.report import markdown
+from bench.stage import ROOT
+
+#: Beside the pages that show them.
+FIGURES = Path("docs/figures")
+PAGES = (Path("README.md"), Path("docs/bench.md"))
+PLACE = re.compile(r"(<!-- bench: ([^>]*?) -->\n).*?(<!-- /bench -->)", re.DOTALL)
+
+Entry = dict[str, Any]
+
+
+def main(arguments: Sequence[str], root: Path = ROOT) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench report", description=__doc__.partition("\n")[0])
+    parser.add_argument("files", nargs="*", type=Path, help="what runs of the bench wrote; later ones win")
+    parser.add_argument("--anew", action="store_true", help="forget what was measured before")
+    options = parser.parse_args(arguments)
+    store = root / FIGURES / "bench.json"
+    entries = [] if options.anew or not store.exists() else orjson.loads(store.read_bytes())
+    for file in options.files:
+        entries = merged(entries, orjson.loads(file.read_bytes()))
+    store.parent.mkdir(parents=True, exist_ok=True)
+    store.write_bytes(orjson.dumps(entries, option=orjson.OPT_INDENT_2) + b"\n")
+    for name, picture in pictures(entries).items():
+        (root / FIGURES / name).write_text(picture)
+    for page in PAGES:
+        if (root / page).exists():
+            (root / page).write_text(filled((root / page).read_text(), entries))
+
+
+def merged(entries: list[Entry], document: Entry) -> list[Entry]:
+    """A case that was measured again takes the place of its older self; new ones come behind their row."""
+    here = document["machine"]
+    about = {"command": document["command"], "at": document["at"], "commit": document["commit"]}
+    about |= {"machine": machine.line(here), "moment": machine.moment(here)}
+    fresh = {(each["row"], each["case"]): {**each, "measured": about} for each in document["results"]}
+    kept = [fresh.pop((each["row"], each["case"]), each) for each in entries]
+    rows = list(dict.fromkeys(each["row"] for each in (*kept, *fresh.values())))
+    return sorted((*kept, *fresh.values()), key=lambda each: rows.index(each["row"]))
+
+
+def filled(text: str, entries: Iterable[Entry]) -> str:
+    """The page with a table at each of its places."""
+    known = list(entries)
+
+    def table(place: re.Match[str]) -> str:
+        wanted = [name.strip() for name in place[2].split(",")]
+        found = [each for name in wanted for each in known if each["row"] == name]
+        return f"{place[1]}{_shown(found) if found else NOTHING}\n{place[3]}"
+
+    return PLACE.sub(table, text)
+
+
+NOTHING = "Not measured yet on a quiet machine."
+
+
+def _shown(entries: Sequence[Entry]) -> str:
+    """A table, and where each of its figures is from."""
+    runs = dict.fromkeys(
+        f"`{each['command']}` at {each['commit']} on {each['at'][:10]} ({each['moment']})"
+        for each in (entry["measured"] for entry in entries)
+    )
+    places = dict.fromkeys(entry["measured"]["machine"] for entry in entries)
+    return f"{markdown(entries)}\n\nMeasured by {'; by '.join(runs)}, on {'; '.join(places)}.\n"
+
+
+# -- pictures
+
+
+def pictures(entries: Sequence[Entry]) -> dict[str, str]:
+    """File name -> SVG, of those there are figures for."""
+    made = {
+        "throughput.svg": ("No-op tasks, fsync always, each at its best settings", "tasks/s", _of(entries, _is_raced)),
+        "waits.svg": ("Handlers that wait 50 ms, 500 at a time", "updates/s", _of(entries, _is("waits"))),
+        "computes.svg": ("Handlers that compute 5 ms", "updates/s", _of(entries, _is("computes"))),
+        "latency.svg": ("From Telegram's answer to the handler's start", "ms", _of(entries, _is("latency"))),
+    }
+    drawn = {name: draw(title, unit, groups) for name, (title, unit, groups) in made.items() if groups}
+    for row, title, limit in (
+        ("costs", "What an update takes, lanes ÷ stock", 0.5),
+        ("growth", "An update's cost as things grow, beside the smallest", 1.2),
+    ):
+        bars = [Bar(_case(each), Spread(**each["ratio"]), True) for each in entries if each["row"] == row]
+        if bars:
+            drawn[f"{row}.svg"] = draw(title, "×", [bars], limit)
+    return drawn
+
+
+def _of(entries: Sequence[Entry], wanted: Any) -> list[list[Bar]]:
+    """Our bar, and under it those that it was measured with."""
+    groups: dict[tuple[Any, ...], list[Bar]] = {}
+    for each in filter(wanted, entries):
+        ours = each["lanes"]
+        bars = groups.setdefault((each["row"], *ours["rounds"]), [Bar(_ours(each), _spread(ours), True)])
+        if each["beside"]:
+            bars.append(Bar(each["beside"]["name"], _spread(each["beside"])))
+    return list(groups.values())
+
+
+def _ours(each: Entry) -> str:
+    case = _case(each) if each["row"] == "latency" else each["lanes"]["how"]
+    return f"lanes, {case}"
+
+
+def _case(each: Entry) -> str:
+    return str(each["case"]).removesuffix(", for an update").removeprefix("processor time for an update, ")
+
+
+def _spread(side: Entry) -> Spread:
+    return Spread(side["median"], side["least"], side["most"])
+
+
+def _is(*rows: str) -> Any:
+    return lambda each: each["row"] in rows
+
+
+def _is_raced(each: Entry) -> bool:
+    return each["row"] == "recipe" or (each["row"] == "peers" and "fsync always" in each["case"])
