@@ -30,10 +30,10 @@ class Bar:
 def draw(title: str, unit: str, groups: Sequence[Sequence[Bar]], limit: float | None = None) -> str:
     """`limit` is a goal that all bars are held against: a line across."""
     bars = [bar for group in groups for bar in group]
-    top = max([bar.spread.most for bar in bars] + ([limit] if limit else [])) or 1.0
+    top = max([bar.spread.most for bar in bars] + [limit or 0.0]) or 1.0
     height = TOP + len(bars) * BAR + len(groups) * GAP + 20
-    parts = [_text(20, 26, f"{title}, {unit}", size=16), *_drawn(groups, top)]
-    if limit is not None:
+    parts = [_text(20, 26, f"{title}, {unit}" if bars else f"{title}: not measured yet", size=16), *_drawn(groups, top)]
+    if bars and limit is not None:
         x = _x(limit, top)
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8}" y2="{height - 20}" stroke="{LIMIT}"/>')
         parts.append(_text(x, height - 6, f"goal {limit:g}", anchor="middle", colour=LIMIT))

@@ -2,7 +2,7 @@
 
 Promises that docs/figures/bench.json holds the newest measurement of each case with the command and the machine it is
 from, and that pictures and tables are made of it and of nothing else. A page says which rows it wants between
-`<!-- bench: throughput, peers -->` and `<!-- /bench -->`.
+`<!-- bench: throughput; latency: 200/s -->` and `<!-- /bench -->`: rows, or those of a row's cases with such a text.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def filled(text: str, entries: Iterable[Entry]) -> str:
     known = list(entries)
 
     def table(place: re.Match[str]) -> str:
-        wanted = [name.strip() for name in place[2].split(",")]
-        found = [each for name in wanted for each in known if each["row"] == name]
+        wanted = [name.strip().partition(": ") for name in place[2].split(";")]
+        found = [each for row, _, text in wanted for each in known if each["row"] == row and text in each["case"]]
         return f"{place[1]}{_shown(found) if found else NOTHING}\n{place[3]}"
 
     return PLACE.sub(table, text)
@@ -76,32 +76,39 @@ NOTHING = "Not measured yet on a quiet machine."
 def _shown(entries: Sequence[Entry]) -> str:
     """A table, and where each of its figures is from."""
     runs = dict.fromkeys(
-        f"`{each['command']}` at {each['commit']} on {each['at'][:10]} ({each['moment']})"
+        f"`{_make(each['command'])}` at {each['commit']} on {each['at'][:10]} ({each['moment']})"
         for each in (entry["measured"] for entry in entries)
     )
     places = dict.fromkeys(entry["measured"]["machine"] for entry in entries)
     return f"{markdown(entries)}\n\nMeasured by {'; by '.join(runs)}, on {'; '.join(places)}.\n"
 
 
+def _make(command: str) -> str:
+    """`python -m bench …` as the target of the Makefile that does the same."""
+    words = command.removeprefix("python -m bench").split()
+    target = "make bench-all" if "--all" in words else "make bench"
+    rest = " ".join(word for word in words if word != "--all")
+    return f'{target} ARGS="{rest}"' if rest else target
+
+
 # -- pictures
 
 
 def pictures(entries: Sequence[Entry]) -> dict[str, str]:
-    """File name -> SVG, of those there are figures for."""
+    """File name -> SVG; what has not been measured says so."""
     made = {
         "throughput.svg": ("No-op tasks, fsync always, each at its best settings", "tasks/s", _of(entries, _is_raced)),
         "waits.svg": ("Handlers that wait 50 ms, 500 at a time", "updates/s", _of(entries, _is("waits"))),
         "computes.svg": ("Handlers that compute 5 ms", "updates/s", _of(entries, _is("computes"))),
         "latency.svg": ("From Telegram's answer to the handler's start", "ms", _of(entries, _is("latency"))),
     }
-    drawn = {name: draw(title, unit, groups) for name, (title, unit, groups) in made.items() if groups}
+    drawn = {name: draw(title, unit, groups) for name, (title, unit, groups) in made.items()}
     for row, title, limit in (
         ("costs", "What an update takes, lanes ÷ stock", 0.5),
         ("growth", "An update's cost as things grow, beside the smallest", 1.2),
     ):
         bars = [Bar(_case(each), Spread(**each["ratio"]), True) for each in entries if each["row"] == row]
-        if bars:
-            drawn[f"{row}.svg"] = draw(title, "×", [bars], limit)
+        drawn[f"{row}.svg"] = draw(title, "×", [bars] if bars else [], limit)
     return drawn
 
 
@@ -117,8 +124,8 @@ def _of(entries: Sequence[Entry], wanted: Any) -> list[list[Bar]]:
 
 
 def _ours(each: Entry) -> str:
-    case = _case(each) if each["row"] == "latency" else each["lanes"]["how"]
-    return f"lanes, {case}"
+    what = {"latency": _case(each), "throughput": each["case"].rpartition(", ")[2]}
+    return f"lanes, {what.get(each['row'], each['lanes']['how'])}"
 
 
 def _case(each: Entry) -> str:
@@ -134,4 +141,4 @@ def _is(*rows: str) -> Any:
 
 
 def _is_raced(each: Entry) -> bool:
-    return each["row"] == "recipe" or (each["row"] == "peers" and "fsync always" in each["case"])
+    return each["row"] in {"throughput", "recipe"} or (each["row"] == "peers" and "fsync always" in each["case"])

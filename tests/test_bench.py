@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 import pytest
 
+from bench import publish
 from bench.figures import Goal, Result, Side, Spread, fullest, percentile, ratios, steady_rate
 from bench.report import document, number, table
 from bench.rows import CORE, ROWS
@@ -216,3 +217,39 @@ def test_a_quick_run_of_a_row_is_complete(row: str, tmp_path: Path) -> None:
     # And they say where they come from
     assert told["command"] in ran.stdout
     assert {"processor", "python", "packages", "server", "fsync_ms", "load"} <= told["machine"].keys()
+
+
+def test_a_report_fills_a_page_with_the_newest_figures_and_where_they_are_from(tmp_path: Path) -> None:
+    # Given a page with a place for one row, and two runs that measured its case, one of them another besides
+    page = tmp_path / "README.md"
+    page.write_text("before\n<!-- bench: costs: commands -->\nold\n<!-- /bench -->\nafter\n")
+    older = Result("costs", "commands, for an update", "commands", Side("lanes", [3.0]), Side("stock", [2.0]))
+    newer = Result("costs", "commands, for an update", "commands", Side("lanes", [1.0]), Side("stock", [2.0]))
+    other = Result("costs", "the poller, for an update", "ms", Side("lanes", [7.0]), Side("stock", [2.0]))
+    machine = {"processors": 2, "processor": "P", "system": "S", "python": "3", "packages": {}, "server": "V"}
+    files = []
+    for place, results in enumerate(([older, other], [newer])):
+        about = {
+            "command": f"python -m bench --rounds {place}",
+            "commit": "c0ffee",
+            "at": "2026-01-02T03:04:05Z",
+            "seconds": 1,
+        }
+        told = document(results, **about, machine={**machine, "load": place, "fsync_ms": 1})
+        files.append(tmp_path / f"{place}.json")
+        files[-1].write_bytes(orjson.dumps(told))
+    # When they are reported, the second time with nothing new
+    publish.main([str(file) for file in files], tmp_path)
+    first = page.read_text()
+    publish.main([], tmp_path)
+    # Then the place holds the newer figure and its command, nothing around it has changed, and it stays so
+    assert page.read_text() == first
+    assert first.startswith("before\n<!-- bench: costs: commands -->\n| what |")
+    assert first.endswith("<!-- /bench -->\nafter\n")
+    assert "1.00 commands" in first
+    assert "0.50 × (0.50 – 0.50)" in first
+    assert '`make bench ARGS="--rounds 1"` at c0ffee on 2026-01-02' in first
+    assert not any(text in first for text in ("3.00 commands", "the poller", "old"))
+    # And its picture has both parts, and the goal
+    drawn = (tmp_path / "docs/figures/costs.svg").read_text()
+    assert all(f">{text}</text>" in drawn for text in ("commands", "the poller", "0.50", "3.50", "goal 0.5"))
