@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from telebot import TeleBot
 
 from tests.adapters.script import GREETING, MOMENT_S, QUESTION, TOKEN, greeted, said
 
-bot = TeleBot(TOKEN)
+bot = TeleBot(os.environ.get("TELEBOT_TOKEN", TOKEN))
 
 
 @bot.message_handler(func=lambda message: message.text == "ask")

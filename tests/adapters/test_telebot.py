@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
-from tests.adapters.test_matrix import texts
+import pytest
+
+from tests.adapters.test_matrix import BOTS, texts
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message
+from tests.poller.waiting import until
 
 #: A 429 that is waited for in its place, and one for which the update is put back.
 SHORT, LONG = {"status": 429, "retry_after": 1}, {"status": 429, "retry_after": 3}
@@ -83,6 +87,28 @@ def test_an_async_telebot_has_what_its_users_like(make_pipeline: MakePipeline) -
     assert "the content of abc\n" in texts(pipeline, 11)
     assert len(pipeline.simulator.calls("answerInlineQuery")) == 1
     assert pipeline.dead() == [f"{BOT_ID}:{failing}"]
+
+
+@pytest.mark.parametrize("name", ["telebot", "async-telebot"])
+def test_what_a_frozen_worker_says_when_it_wakes_is_not_sent(make_pipeline: MakePipeline, name: str) -> None:
+    # Given a worker that is frozen in a handler for longer than its lease, and another one that runs the update
+    pipeline = make_pipeline(BOT=BOTS[name], LEASE_SECONDS=3)
+    pipeline.poller()
+    frozen = pipeline.worker("threads", 2)
+    [update] = pipeline.push(message(1, 7, do="waits"))
+    pipeline.started(update)
+    frozen.signal(signal.SIGSTOP)
+    pipeline.worker("threads", 2)
+    until(lambda: pipeline.happened("start") == [update, update])
+    pipeline.open("gate")
+    pipeline.drained()
+    # When it wakes, and its handler goes on
+    frozen.signal(signal.SIGCONT)
+    frozen.tells(f"lost the lease of {BOT_ID}:{update}")
+    # Then nothing is said twice, and the worker goes on too
+    frozen.stop()
+    assert pipeline.simulator.answers() == {7: [1]}
+    assert pipeline.dead() == []
 
 
 def arrived(pipeline: Pipeline, chat: int) -> list[str]:
