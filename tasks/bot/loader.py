@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any
 
 from tasks.bot.adapters import adapted, background, importing
+from tasks.bot.adapters.factory import made_by
 from tasks.bot.async_context import ReadAhead, awaited
 from tasks.bot.bot import Bot, UpdateTimeoutError, check_takes
 from tasks.bot.client import BotApi
@@ -29,7 +30,7 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
     api = api or BotApi("http://127.0.0.1", "")
     with background.told(f"{said}: its import"):
         with importing(api, said):
-            found = import_object(setting, path, BotImportError)
+            found = made_by(import_object(setting, path, BotImportError), said)
         bot = _bot(setting, path, found, api)
     return Bot(
         _waited_for(said, bot.handle, is_limited=True),

@@ -81,7 +81,7 @@ class AsyncLifetime:
             log.warning("%s cannot start yet, and is tried again: %s: %s", self._said, type(error).__name__, error)
             raise BotStartError(f"{self._said} cannot start yet: {error}") from error
         except Exception as error:
-            log.exception("%s: its own start-up failed; mend it. This worker ends, and no update was run", self._said)
+            log.exception("%s: its own start-up failed; mend it. This worker ends, and its updates wait", self._said)
             self._has_failed[0] = 1
             os.kill(self._worker, signal.SIGTERM)
             raise BotStartError(f"{self._said} failed to start: {error}") from error

@@ -40,7 +40,14 @@ _importing: ContextVar[bool] = ContextVar("importing a bot", default=False)
 
 
 class PollingRefused(SystemExit):
-    """Not to be taken for a failure of the network: bots wait after those, and try again for ever."""
+    """Not to be taken for a failure of the network: bots wait after those, and try again for ever.
+
+    `bot` was about to poll: for a dispatcher, a tuple with its bots.
+    """
+
+    def __init__(self, place: str, bot: Any) -> None:
+        super().__init__(place)
+        self.bot = bot
 
 
 @contextmanager
@@ -75,17 +82,17 @@ def _replace(kind: type, name: str, by: Callable[[Callable[..., Any]], Callable[
 
 
 def _polls(method: Callable[..., Any]) -> Callable[..., Any]:
-    def refuse(*_: Any, **__: Any) -> Any:
+    def refuse(bot: Any, *given: Any, **_: Any) -> Any:
         place = f"{method.__name__} in {_place()}"
         if _importing.get():
-            raise PollingRefused(place)
+            raise PollingRefused(place, (bot, *given) if method.__qualname__.startswith("Dispatcher.") else bot)
         log.warning("%s does nothing: updates come through the lanes here", place)
         raise SystemExit(place)  # ends a thread in silence
 
-    async def pass_by(*_: Any, **__: Any) -> None:
+    async def pass_by(*given: Any, **_: Any) -> None:
         """A start-up hook goes on behind it."""
         with suppress(SystemExit) if not _importing.get() else nullcontext():
-            refuse()
+            refuse(*given)
 
     return pass_by if inspect.iscoroutinefunction(method) else refuse
 

@@ -8,8 +8,11 @@ update processor do not run.
 
 from __future__ import annotations
 
+from typing import Any
+
 from telegram import Update
 from telegram.error import NetworkError, RetryAfter
+from telegram.ext import Application
 
 from tasks.bot.adapters.errors import check_token
 from tasks.bot.adapters.lifetime import AsyncLifetime
@@ -17,17 +20,22 @@ from tasks.bot.adapters.ptb_calls import BridgedRequest
 from tasks.bot.adapters.ptb_conversations import AnyApplication, wait_for_handlers
 from tasks.bot.adapters.ptb_data import DataKeeper, replace_persistence
 from tasks.bot.adapters.ptb_failures import no_failures, watch
+from tasks.bot.adapters.ptb_objects import bot_here, keep_objects
 from tasks.bot.adapters.ptb_off import NoJobsError, switch_off
 from tasks.bot.bot import Bot
 from tasks.bot.client import BotApi
 from tasks.bot.context import Context
+from tasks.imports import BotImportError
 
 
-def bot_of(found: AnyApplication, api: BotApi, said: str) -> Bot:
-    """A Bot around it. Raises BotImportError for one that has another token."""
+def bot_of(found: Any, api: BotApi, said: str) -> Bot:
+    """A Bot around it. Raises BotImportError for what is no application, or has another token."""
+    if not isinstance(found, Application):
+        raise BotImportError(f"{said} must name an Application: a {type(found).__name__} has no handlers.")
     check_token(found.bot.token, api, said)
     # The builder has a place for a request, but this application is built already.
     found.bot._request = (found.bot._request[0], BridgedRequest(api, found.bot))
+    keep_objects()
     replace_persistence(found)
     switch_off(found, api)
     return Bot(Served(found, said).handle, never_retry=(NoJobsError,))
@@ -42,6 +50,7 @@ class Served:
 
     async def handle(self, ctx: Context) -> None:
         await self._lifetime.begun(ctx)
+        bot_here.set(self._application.bot)
         update = Update.de_json(ctx.update, self._application.bot)
         async with self._keeper.kept(update), no_failures():
             await self._application.process_update(update)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
+from redis.exceptions import RedisError
 from telegram import Bot
 from telegram.error import NetworkError as PtbNetworkError
 from telegram.request import BaseRequest, RequestData
@@ -16,6 +17,7 @@ from telegram.request import BaseRequest, RequestData
 from tasks.bot.adapters import bridge
 from tasks.bot.client import BotApi
 from tasks.bot.errors import NetworkError
+from tasks.lanes.errors import LanesError
 
 
 class BridgedRequest(BaseRequest):
@@ -34,6 +36,15 @@ class BridgedRequest(BaseRequest):
     @property
     def read_timeout(self) -> float | None:
         return self._own.read_timeout
+
+    async def _request_wrapper(self, *arguments: Any, **named: Any) -> bytes:
+        """The framework takes whatever is no error of its own for one of the network, and bots try those again."""
+        try:
+            return await super()._request_wrapper(*arguments, **named)
+        except PtbNetworkError as error:
+            if isinstance(error.__cause__, LanesError | RedisError):
+                raise error.__cause__ from None
+            raise
 
     async def do_request(
         self, url: str, method: str, request_data: RequestData | None = None, *timeouts: Any, **named: Any

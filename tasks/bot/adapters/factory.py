@@ -1,0 +1,35 @@
+"""BOT names a function that makes the bot: `create_dispatcher`, or a `main` that ends in its polling.
+
+Promises that it is called once, as a part of the import, and that nothing polls: what it gives, or was about to poll
+with, is the bot.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from tasks.bot.adapters.polling import PollingRefused
+from tasks.imports import BotImportError
+
+
+def made_by(found: Any, said: str) -> Any:
+    """What a function without parameters gives; anything else is given back as it is. Raises BotImportError."""
+    if not inspect.isfunction(found) or inspect.signature(found).parameters:
+        return found
+    if inspect.iscoroutinefunction(found):
+        raise BotImportError(
+            f"{said} is an `async def` without an argument. If it makes the bot, let it be a plain function that "
+            "returns it, as (dp, bot); a handler is written as `async def handle(ctx)`."
+        )
+    try:
+        made = found()
+    except PollingRefused as started:
+        return started.bot
+    except Exception as error:
+        raise BotImportError(
+            f"{said}() failed with {type(error).__name__}; mend it (the traceback above shows where)."
+        ) from error
+    if made is None:
+        raise BotImportError(f"{said}() gave nothing: let it return the bot, or write a handler as `def handle(ctx)`.")
+    return made
