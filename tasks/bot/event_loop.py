@@ -8,11 +8,14 @@ call. Does not run under gevent: greenlets would take turns with the loop only w
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 #: Blocking calls of coroutines (asyncio.to_thread, the Bot API) that run at a time; more wait for their turn.
 THREADS = 128
@@ -31,7 +34,8 @@ class EventLoop:
         self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="bot"))
-        self._thread = threading.Thread(target=self._loop.run_forever, name="event loop", daemon=True)
+        self._is_ending = False
+        self._thread = threading.Thread(target=self._run, name="event loop", daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Any], limit_s: float | None = None) -> Any:
@@ -58,8 +62,20 @@ class EventLoop:
 
     def stop(self) -> None:
         """End the loop; what still runs on it is left where it is."""
+        self._is_ending = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(TIDY_UP_S)
+
+    def _run(self) -> None:
+        """A loop that ended would leave every chat of this process waiting for ever."""
+        while not self._is_ending:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:  # they pass through a task, and end its loop
+                log.warning("%r in a task of the bot: the event loop goes on", error)
+            else:
+                if not self._is_ending:
+                    log.warning("the bot stopped the event loop, which goes on: to stop a worker, send it SIGTERM")
 
 
 _mine: EventLoop | None = None

@@ -86,13 +86,7 @@ def _ptb():
         await update.message.reply_media_group([InputMediaDocument(each, filename="n.txt") for each in NOTES])
         fail_at_first()
 
-    async def count(update, context):
-        seen = context.chat_data.setdefault("seen", {})
-        seen[update.effective_user.id] = seen.get(update.effective_user.id, 0) + 1
-        await update.message.reply_text(f"#{seen[update.effective_user.id]}")
-
     application = Application.builder().token(TOKEN).build()
-    application.add_handler(MessageHandler(filters.Regex("^count"), count))
     application.add_handler(MessageHandler(filters.TEXT, album))
     return application
 

@@ -26,15 +26,6 @@ def test_uploads_are_not_repeated(make_pipeline: MakePipeline, bot: str) -> None
     assert pipeline.problems(f"{BOT_ID}:1") == []
 
 
-def test_numbers_stay_keys_of_what_is_kept(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(BOT=FAILING + "ptb")
-    pipeline.push(*(message(0, 7, do="count") for _ in range(3)))
-    pipeline.poller()
-    pipeline.worker("threads", 2)
-    pipeline.drained()
-    assert pipeline.simulator.answers() == {7: [1, 2, 3]}
-
-
 def test_an_async_exception_handler_is_asked_and_heeded(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(BOT=FAILING + "async_telebot", MAX_ATTEMPTS=1)
     failing, _ = pipeline.push(message(0, 7, do="bad"), message(0, 8, do="harmless"))

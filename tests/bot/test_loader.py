@@ -65,7 +65,21 @@ def test_a_bot_may_be_written_in_c():
     [
         ("bot_none", "", "handle", "bot_none has no handle; write a name that it defines"),
         ("bot_number", "handle = 7", "handle", "names a value of type int, which cannot be called; name a function"),
-        ("bot_bare", "def handle(): pass", "handle", "cannot be called with one argument; write it as `def handle"),
+        (
+            "bot_bare",
+            "def handle(): pass",
+            "handle",
+            r"handle\(\) gave nothing: let it return the bot, or write a handler",
+        ),
+        ("bot_bare_async", "async def main(): pass", "main", "let it be a plain function that returns it, as "),
+        ("bot_maker", "def main(): 1 / 0", "main", r"main\(\) failed with ZeroDivisionError"),
+        ("bot_made", "def main(): return 7", "main", "names a value of type int"),
+        (
+            "bot_starts",
+            "import telebot\nwhile True:\n try: telebot.TeleBot('1:x').infinity_polling()\n except Exception: pass",
+            "bot",
+            "its module starts polling while it is imported",
+        ),
         ("bot_many", "def handle(a, b): pass", "handle", "cannot be called with one argument"),
     ],
 )
