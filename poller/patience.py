@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from poller.backoff import delay_s
 from poller.stop import Stop
+from tasks.lanes.errors import complaint
 
 T = TypeVar("T")
 log = logging.getLogger("poller")
@@ -65,8 +66,9 @@ class Patience:
         self._failures += 1
         left_s = self._left_s(error)
         wait_s = delay_s(self._failures, self._longest_s, random.random(), getattr(error, "retry_after_s", None))  # noqa: S311
-        if self.trouble is None or _told(error) != _told(self.trouble):
-            log.warning("%s: %s; trying again until it works, next in %.1f s", self._name, _told(error), wait_s)
+        told = complaint(error)
+        if self.trouble is None or told != complaint(self.trouble):
+            log.warning("%s: %s; trying again until it works, next in %.1f s", self._name, told, wait_s)
         self.trouble = error
         self._stop.sleep(min(wait_s, left_s), seeing_through_s)
 
@@ -76,15 +78,12 @@ class Patience:
             return math.inf
         lasted_s = time.monotonic() - self._since_s
         if lasted_s >= self._give_up_after_s:
-            raise GaveUpError(f"{self._name}: {_told(error)}; given up after {lasted_s:.1f} s of trouble") from error
+            raise GaveUpError(
+                f"{self._name}: {complaint(error)}; given up after {lasted_s:.1f} s of trouble"
+            ) from error
         return self._give_up_after_s - lasted_s
 
     def _worked(self) -> None:
         if self.trouble is not None:
             log.info("%s: works again, after %.1f s", self._name, time.monotonic() - self._since_s)
             self.trouble = None
-
-
-def _told(error: Exception) -> str:
-    """Without what redis-py adds when no Sentinel answers: a page about each client, memory addresses included."""
-    return str(error).partition(" : <")[0]

@@ -28,7 +28,7 @@ from sandbox.simulator import Simulator, SimulatorFailedError, start
 from sandbox.supervisor import Supervisor
 from settings import Settings, SettingsError, load
 from tasks.intake import Intake
-from tasks.lanes.errors import LanesError
+from tasks.lanes.errors import LanesError, complaint
 
 SIMULATED_TOKEN = "1:SIMULATED"  # noqa: S105 - opens nothing
 #: Each run begins elsewhere in the update ids and chats: the lanes remember those of earlier runs.
@@ -164,7 +164,7 @@ def connect_intake(settings: Settings) -> Intake:
     try:
         return Intake.connect(settings.served[0])
     except (RedisError, LanesError) as error:
-        raise StartError(f"The Redis of REDIS_URL cannot be used: {error}") from error
+        raise StartError(f"The Redis of REDIS_URL cannot be used: {complaint(error)}") from error
 
 
 def supervise(plan: Plan, settings: Settings, environment: dict[str, str], foundations: Foundations) -> str | None:

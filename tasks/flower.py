@@ -8,6 +8,7 @@ FLOWER_UNAUTHENTICATED_API=true, which is Flower's own word for "no password at 
 import logging
 import os
 import secrets
+import sys
 from typing import Any
 
 import click
@@ -35,8 +36,23 @@ def set_up(settings: Settings) -> None:
         lines = lines_of(settings)
         for handler in logging.getLogger().handlers:
             handler.setFormatter(lines)
+    check_port(options)
     show_arguments(options)
     ask_for_a_password(options, settings)
+
+
+def check_port(options: Any) -> None:
+    """Flower itself would end with a traceback."""
+    from tornado.netutil import bind_sockets
+
+    if options.unix_socket:
+        return
+    try:
+        for opened in bind_sockets(options.port, options.address or None):
+            opened.close()
+    except OSError as error:
+        place = f"{options.address or '*'}:{options.port}"
+        sys.exit(f"cannot listen on {place} ({error.strerror}): stop what listens there, or give --port and --address")
 
 
 def show_arguments(options: Any) -> None:

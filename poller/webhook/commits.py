@@ -18,7 +18,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from tasks.lanes.answers import Appended
-from tasks.lanes.errors import ServerUnfit
+from tasks.lanes.errors import ServerUnfit, complaint
 
 log = logging.getLogger("poller")
 
@@ -154,7 +154,7 @@ class Commits:
         is_foreseen = isinstance(error, (RedisError, ServerUnfit, OSError))
         log.warning(
             "%s; updates are answered with 503, and Telegram keeps them",
-            f"Redis: {error}" if is_foreseen else "an append failed",
+            f"Redis: {complaint(error)}" if is_foreseen else "an append failed",
             exc_info=None if is_foreseen else error,
         )
 

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from settings import Settings
 from tasks.lanes.channel import LANES_ARGUMENT
-from tasks.lanes.errors import LanesError
+from tasks.lanes.errors import LanesError, complaint
 from tasks.lanes.keys import group_of
 from tasks.lanes.store import Store
 
@@ -105,15 +105,10 @@ def command(name: str, group: click.Group = lanes, **options: Any) -> Callable[[
             try:
                 function(ctx.obj, **arguments)
             except RedisError as error:
-                raise Told(f"Redis ({ctx.obj.place}) does not answer: {_line(error)}") from None
+                raise Told(f"Redis ({ctx.obj.place}) does not answer: {complaint(error)}") from None
             except LanesError as error:
                 raise Told(str(error)) from None
 
         return group.command(name, **options)(click.pass_context(told))
 
     return made
-
-
-def _line(error: Exception) -> str:
-    """Without what redis-py adds when no Sentinel answers."""
-    return str(error).partition(" : <")[0]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from settings import Settings
@@ -17,7 +18,7 @@ from tasks.bot.errors import BotApiError
 from tasks.cli.command import Lanes
 from tasks.cli.words import age, moment
 from tasks.lanes import looking
-from tasks.lanes.errors import ServerUnfit
+from tasks.lanes.errors import ServerUnfit, complaint
 from tasks.lanes.scripts import digest
 from tasks.lanes.server import advice, check_server, durability
 
@@ -27,6 +28,8 @@ LEADER = "poller:%d:leader"
 CLOCKS_DIFFER_S = 5.0
 #: A busy worker answers within so long.
 ANSWER_WITHIN_S = 2.0
+#: Of its memory.
+FULL = 0.9
 
 
 class Finding(NamedTuple):
@@ -54,6 +57,14 @@ def of_redis(lanes: Lanes, replicas: int) -> Iterator[Finding]:
     yield Finding(kept.safe, "durability", str(kept))
     for sentence in advice(lanes.client, replicas):
         yield Finding(False, "redis", sentence)
+    yield from of_memory(lanes.client.info("memory"))
+
+
+def of_memory(info: Mapping[str, Any]) -> Iterator[Finding]:
+    used, most = int(info["used_memory"]), int(info.get("maxmemory") or 0)
+    if most and used > FULL * most:
+        figures = f"{used / 1e6:,.1f} of {most / 1e6:,.1f} MB (maxmemory)"
+        yield Finding(False, "memory", f"Redis is full, or soon: {figures}; then nothing new comes in. Give it more")
 
 
 def of_clock(lanes: Lanes) -> Finding:
@@ -66,7 +77,11 @@ def of_clock(lanes: Lanes) -> Finding:
 
 
 def of_workers(lanes: Lanes) -> Iterator[Finding]:
-    answers = lanes.app.control.inspect(timeout=ANSWER_WITHIN_S)._request("lanes") or {}
+    try:
+        answers = lanes.app.control.inspect(timeout=ANSWER_WITHIN_S)._request("lanes") or {}
+    except OperationalError as error:  # Redis takes no writes, and to ask is one
+        yield Finding(False, "workers", f"cannot be asked: {complaint(error)}")
+        return
     if not answers:
         yield Finding(False, "workers", "none answers: start one (a solo worker answers between two updates)")
     yield from workers_told(answers, digest(), [queue for _, queue in lanes.queues])
@@ -129,7 +144,7 @@ def findings(lanes: Lanes, bots: Iterable[Settings], replicas: int) -> Iterator[
         yield from of_redis(lanes, replicas)
         yield of_clock(lanes)
     except RedisError as error:
-        yield Finding(False, "redis", f"{lanes.place} does not answer: {error}")
+        yield Finding(False, "redis", f"{lanes.place} does not answer: {complaint(error)}")
         return
     for what, since_ms in sorted(looking.paused(lanes.client).items()):
         yield Finding(None, "paused", f"{what.replace(':', ' ', 1)}, since {moment(since_ms)}")

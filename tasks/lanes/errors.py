@@ -1,5 +1,9 @@
 """What can go wrong with lanes, each with a sentence that says what to do."""
 
+from __future__ import annotations
+
+from redis.exceptions import AuthenticationError
+
 
 class LanesError(Exception):
     """Anything the lanes refuse."""
@@ -19,3 +23,13 @@ class PublishRefused(LanesError, ValueError):  # noqa: N818 - see above
 
 class Misconfigured(LanesError):  # noqa: N818 - see above
     """The app's configuration would break the order of lanes."""
+
+
+def complaint(error: Exception) -> str:
+    """What Redis, or the way to it, complains of; where its own words do not say what to do, in ours."""
+    text = str(error).partition(" : <")[0]  # redis-py adds its objects when no Sentinel answers
+    if isinstance(error, AuthenticationError):
+        asks = "HELLO must be called" in text or "Authentication required" in text
+        what = "it asks for a password, and its URL has none" if asks else "it refuses the password of its URL"
+        return f"{what} (redis://:password@host:port/0)"
+    return text

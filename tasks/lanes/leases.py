@@ -166,7 +166,10 @@ class LeaseKeeper:
         lost = self._store.renew(leases, self._settler.lease_ms)
         running = self._settler.ledger.renewed(leases, lost, asked_s)
         if running:
-            logger.warning("lanes: lost the lease of %s; what still runs here can change nothing", ", ".join(running))
+            logger.warning(
+                "lanes: lost the lease of %s: it runs again elsewhere, and what still runs here can change nothing",
+                ", ".join(running),
+            )
 
     def _sweep(self) -> None:
         slots = self._settler.pool.slots() if self._settler.pool else 0

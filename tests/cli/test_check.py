@@ -71,6 +71,30 @@ def test_a_redis_that_keeps_nothing_is_wrong(cli: Cli, tmp_path: Path) -> None:
     assert lines[2].startswith("WRONG redis: Redis throws updates away")
 
 
+def test_a_redis_that_is_full_is_told_and_workers_cannot_be_asked(cli: Cli, tmp_path: Path) -> None:
+    with start_server(tmp_path) as server:
+        cli.app.conf.broker_url = server.url
+        cli.client.config_set("maxmemory", 1)
+        lines = cli.said("check")
+        cli.client.close()
+    assert [line.split(":")[0] for line in lines[-3:]] == ["WRONG memory", "ok    clock", "WRONG workers"]
+    assert lines[-1].startswith("WRONG workers: cannot be asked: ")
+    assert cli.code == 1
+
+
+def test_a_password_that_is_missing_or_wrong_is_told(cli: Cli, tmp_path: Path) -> None:
+    with start_server(tmp_path, extra=["--requirepass", "right"]) as server:
+        for url, told in (
+            (server.url, "it asks for a password"),
+            (server.url.replace("127", ":wrong@127"), "it refuses the password"),
+        ):
+            cli.app.conf.broker_url = url
+            cli.app.lanes._stores.clear()
+            [line] = cli.said("check")
+            assert told in line
+            assert "wrong@" not in line
+
+
 @pytest.mark.parametrize(
     ("answers", "lines"),
     [

@@ -97,6 +97,16 @@ def test_flower_shows_an_update_that_waits_for_its_next_attempt(make_pipeline: M
     flower.close()
 
 
+def test_a_port_that_is_taken_is_one_sentence(pipeline: Pipeline) -> None:
+    taken = int(pipeline.simulator.url.rpartition(":")[2])
+    flower = pipeline.flower(taken)
+    assert flower.exit_code() == 1
+    assert (
+        flower.log.strip().splitlines()[-1].startswith(f"cannot listen on 127.0.0.1:{taken} (Address already in use)")
+    )
+    assert "Traceback" not in flower.log
+
+
 def test_flower_shows_how_many_updates_are_ready_in_each_queue(make_pipeline: MakePipeline) -> None:
     # Given a worker that is busy, and the updates of eight other chats
     pipeline = make_pipeline(QUEUES=2)
