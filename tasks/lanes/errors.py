@@ -28,8 +28,8 @@ class Misconfigured(LanesError):  # noqa: N818 - see above
 def complaint(error: Exception) -> str:
     """What Redis, or the way to it, complains of; where its own words do not say what to do, in ours."""
     text = str(error).partition(" : <")[0]  # redis-py adds its objects when no Sentinel answers
-    if isinstance(error, AuthenticationError):
-        asks = "HELLO must be called" in text or "Authentication required" in text
-        what = "it asks for a password, and its URL has none" if asks else "it refuses the password of its URL"
-        return f"{what} (redis://:password@host:port/0)"
-    return text
+    if not isinstance(error, AuthenticationError):
+        return text
+    if "HELLO must be called" in text or "Authentication required" in text:
+        return "it asks for a password, and its URL has none (redis://:password@host:port/0)"
+    return f"it refuses the password of its URL ({text.rstrip('.')})"
