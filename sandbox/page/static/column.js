@@ -23,7 +23,9 @@ export class Column {
     this.title = h("h2");
     this.log = h("div.log", { role: "log", "aria-live": "off", tabIndex: 0 });
     this.earlier = h("button.earlier.quiet", { type: "button", hidden: true, onclick: () => this.showEarlier() }, "Earlier messages");
-    this.list = h("div.list", {}, this.earlier);
+    this.start = h("div.start", { hidden: true }, h("p", {}, "Nothing was said here yet."),
+      h("button.primary", { type: "button", onclick: () => this.composer.post("/start") }, "Send /start"));
+    this.list = h("div.list", {}, this.start, this.earlier);
     this.jump = h("button.jump", { type: "button", hidden: true, onclick: () => this.toEnd() }, icon("down"), h("span"));
     this.toasts = h("div.toasts.here", { role: "status" });
     this.composer = new Composer(chat);
@@ -31,6 +33,7 @@ export class Column {
     this.node.append(this.header(), h("div.scroll", {}, this.log, this.toasts, this.jump), this.composer.node);
     this.log.append(this.list);
     this.log.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    this.log.addEventListener("keydown", (event) => this.walk(event));
     this.composer.acceptDrops(this.node);
     this.redraw();
   }
@@ -95,6 +98,7 @@ export class Column {
     this.list.append(fresh);
     this.dirty.clear();
     this.earlier.hidden = ids.length === this.chat.ids.length;
+    this.start.hidden = ids.length > 0;
   }
 
   /** Nearly always at the end; earlier ones find their place. */
@@ -119,6 +123,18 @@ export class Column {
     this.missed = 0;
     if (this.limit !== MOST_SHOWN) this.limit = MOST_SHOWN;
     this.redraw();
+  }
+
+  /** With the keyboard from message to message: one stop for Tab, however many there are. */
+  walk(event) {
+    const metas = [...this.list.querySelectorAll(".meta")];
+    const now = metas.indexOf(document.activeElement);
+    if (now < 0 && event.target !== this.log) return;
+    const last = metas.length - 1;
+    const next = { ArrowUp: now < 0 ? last : now - 1, ArrowDown: now < 0 ? last : now + 1, Home: 0, End: last }[event.key];
+    if (!metas[next]) return;
+    event.preventDefault();
+    metas[next].focus();
   }
 
   toEnd() {

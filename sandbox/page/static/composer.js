@@ -133,7 +133,7 @@ export class Composer {
   async post(text, typed = false) {
     const reply = this.replyTo;
     this.stopEditing();
-    if (typed || text.startsWith("/")) this.setText("");
+    if (typed || this.text.value.startsWith("/")) this.setText("");
     tell("wrote", this.chat);
     await this.tried(() => api.send(this.chat.info.id, this.writerId, text, reply?.message_id), text);
   }

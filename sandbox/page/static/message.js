@@ -22,7 +22,7 @@ export class MessageView {
     const side = message.kind === "service" ? "service" : own ? "out" : "in";
     const follows = before && before.user.id === message.user.id && message.date_s - before.date_s < 300;
     this.body = h("div.body");
-    this.meta = h("button.meta", { type: "button", onclick: (event) => this.select(event) });
+    this.meta = h("button.meta", { type: "button", tabIndex: -1, onclick: (event) => this.select(event) });
     this.fault = h("button.fault", { type: "button", hidden: true, onclick: (event) => this.select(event) });
     this.buttons = h("div.inline");
     this.reactions = h("div.reactions");
