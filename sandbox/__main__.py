@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from sandbox.lock import DirectoryTakenError
 from sandbox.page_line import PageLine
 from sandbox.parts import PYTHON, environment_of, parts_of
-from sandbox.plan import USUAL_RATE, Plan, PlanError, plan_from
+from sandbox.plan import Plan, PlanError, plan_from, with_a_bot
 from sandbox.ports import HOST
 from sandbox.rehearsal import Rehearsal
 from sandbox.report import Report
@@ -86,6 +86,9 @@ def run(plan: Plan) -> str | None:
     if is_real(settings):
         for bot in settings.served:
             check_bot(bot.bot, BOT_TOKEN=bot.token, BOT_API_URL=bot.bot_api_url)
+    else:
+        plan = with_a_bot(plan, is_named="bot" in settings.model_fields_set)
+        settings = load(environment_of(os.environ, bot=plan.bot))
     with ExitStack() as started:
         redis = start_redis(plan, settings, started)
         foundations = Foundations(redis, start_simulator(plan, settings, redis, started))
@@ -137,10 +140,8 @@ def start_simulator(plan: Plan, settings: Settings, redis: Server | None, starte
             environment={**environment, "BOT_TOKEN": SIMULATED_TOKEN},
         )
     )
-    is_own = "bot" in settings.model_fields_set
-    rate = plan.rate if plan.rate is not None else 0.0 if is_own else USUAL_RATE
-    if rate:
-        simulator.stream(chats=plan.chats, rate=rate, seed=first, first_chat=first)
+    if plan.rate:
+        simulator.stream(chats=plan.chats, rate=plan.rate, seed=first, first_chat=first)
     return simulator
 
 

@@ -4,7 +4,7 @@ Promises that every port in the plan was free a moment ago; one that was asked f
 """
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.ports import HOST, is_free, next_free_port
@@ -14,6 +14,8 @@ SIMULATOR_PORT = 8081
 FLOWER_PORT = 5555
 #: Of the demonstration: what two processors bear beside a browser.
 USUAL_RATE = 5.0
+#: What is served where nobody names a bot: a button for each promise.
+TOUR = "examples.tour:bot"
 
 
 class PlanError(ValueError):
@@ -70,6 +72,13 @@ def plan_from(arguments: list[str] | None = None) -> Plan:
     )
 
 
+def with_a_bot(plan: Plan, *, is_named: bool) -> Plan:
+    """For the simulator. One of your own is left in peace; the tour has company."""
+    if is_named:
+        return replace(plan, rate=plan.rate or 0.0)
+    return replace(plan, bot=TOUR, rate=USUAL_RATE if plan.rate is None else plan.rate)
+
+
 def _port(option: str, wanted: int | None, usual: int) -> int:
     """The one asked for, or the usual one, or the next that is free."""
     if wanted is None:
@@ -85,7 +94,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Everything on this machine: Redis, poller, worker and Flower, stopped together by Ctrl-C. "
         "With BOT_TOKEN set (environment or .env) it serves that bot; without one, a simulator of the Bot API.",
     )
-    parser.add_argument("--bot", metavar="MODULE:ATTR", help="the bot, in place of BOT")
+    parser.add_argument(
+        "--bot",
+        metavar="MODULE:ATTR",
+        help="the bot, in place of BOT (default: examples.tour:bot, which shows what is promised)",
+    )
     stream = parser.add_argument_group("simulated chats, without BOT_TOKEN")
     stream.add_argument("--chats", type=int, default=10, help="how many (default: %(default)s)")
     stream.add_argument(
