@@ -79,6 +79,7 @@ def _impatient(what: str) -> Iterator[None]:
     said = f"{what} is not done after {LONG_IMPORT_S:g} s. If it starts polling, put that under `if __name__ == ...`."
     timer = Timer(LONG_IMPORT_S, lambda: print(said, file=sys.stderr, flush=True))  # noqa: T201 - there is no log yet
     timer.daemon = True
+    timer.name = "alarm"  # it may outlive the import by a moment, and is not the bot's
     timer.start()
     try:
         yield

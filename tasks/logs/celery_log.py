@@ -82,7 +82,9 @@ def say_all_in_json(worker: Any) -> None:
     signals.
     """
     worker.quiet = True
-    lines = JsonLines(Known(worker=worker.hostname))
+    lines = JsonLines(Known(worker=worker.hostname), Secrets.of(settings_here()))
+    if logging.lastResort is not None:  # for log lines before there is a log: a bot's import may have some
+        logging.lastResort.setFormatter(lines)
     # It is called in signal handlers, where nobody may wait for the lock of a log handler; and by greenlets.
     write = program._original_os_write
 

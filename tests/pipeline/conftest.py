@@ -9,6 +9,7 @@ from typing import Protocol
 import pytest
 
 from sandbox.simulator import Simulator, start
+from tests.pipeline.collector import Collector, collecting
 from tests.pipeline.pipeline import TOKEN, Pipeline
 
 #: Every pool, with as many slots as its kind is used with.
@@ -51,6 +52,13 @@ def make_pipeline(simulator: Simulator, redis_url: str, tmp_path: Path) -> Itera
     yield make
     for pipeline in made:
         pipeline.close()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """Of traces."""
+    with collecting() as running:
+        yield running
 
 
 @pytest.fixture

@@ -13,13 +13,18 @@ from sandbox.ports import free_port
 from tasks.lanes.commands import NewMessage
 from tasks.lanes.envelope import pack_task
 from tasks.lanes.store import Store
+from tests.pipeline.collector import Collector
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, TOKEN, Pipeline, message
+from tests.pipeline.pipeline import BOT_ID, SECRET, TOKEN, Pipeline, message
 from tests.pipeline.process import Process
 from tests.poller.waiting import WITHIN_S, until
 
 #: Stands in every message.
 TEXT = "PRIVATE-words"
+#: Has something to say before there is a log.
+BROKEN = "import logging\nlogging.getLogger('mybot').warning('half way')\nraise RuntimeError('not today')\n"
+#: The id of the update that comes by webhook.
+HOOKED = 900_000
 HOOK_SECRET = {"X-Telegram-Bot-Api-Secret-Token": secret_from(TOKEN)}
 
 
@@ -40,7 +45,7 @@ def happens(pipeline: Pipeline) -> dict[str, int]:
 def received(pipeline: Pipeline) -> Process:
     """The same by webhook: an update, one without an id, and what is none."""
     receiver = pipeline.receiver(port := free_port(), "-v")
-    update = {"update_id": 900_000, **message(1, 900, do=TEXT)}
+    update = {"update_id": HOOKED, **message(1, 900, do=TEXT)}
     bodies = [json.dumps(update), json.dumps({"update_id": None, "message": {"text": TEXT}}), f'{{"text": "{TEXT}']
     for body, status in zip(bodies, (200, 200, 400), strict=True):
         headers = {**HOOK_SECRET, "Content-Type": "application/json"}
@@ -51,10 +56,11 @@ def received(pipeline: Pipeline) -> Process:
 
 @pytest.mark.parametrize(("log_format", "pool", "slots"), [("json", "prefork", 2), ("text", "gevent", 9)])
 def test_ids_are_in_every_line_and_texts_and_tokens_in_none(
-    make_pipeline: MakePipeline, log_format: str, pool: str, slots: int
+    make_pipeline: MakePipeline, collector: Collector, log_format: str, pool: str, slots: int
 ) -> None:
-    # Given processes that log all they can
-    pipeline = make_pipeline(LOG_FORMAT=log_format, BOT="tests.pipeline.bots:bot", RETRY_BACKOFF=0.01)
+    # Given processes that log all they can, and trace it
+    told = {"LOG_FORMAT": log_format, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
+    pipeline = make_pipeline(**told, BOT="tests.pipeline.bots:bot", RETRY_BACKOFF=0.01)
     worker = pipeline.worker(pool, slots, "-l", "DEBUG")
     processes = [pipeline.poller("-v"), worker, received(pipeline)]
     # When everything happens that can, and they stop
@@ -63,16 +69,21 @@ def test_ids_are_in_every_line_and_texts_and_tokens_in_none(
     until(lambda: pipeline.pending() == 0)
     for process in processes:
         process.stop()
-    # Then no line holds a text or a token
+    # Then no line, and no trace, holds a text or a token
     for process in processes:
         assert TEXT not in process.log
         assert TOKEN not in process.log
+    assert TEXT.encode() not in collector.raw
+    assert SECRET.encode() not in collector.raw
+    # And what came by webhook has a trace in one piece
+    [created], [run] = (collector.of_update(f"{BOT_ID}:{HOOKED}", what) for what in ("create", "process"))
+    assert (created.of[0], run.of[0], run.parent) == ("chatlanes-receiver", "chatlanes-worker", created.id)
     # And the lines of a handler, and of whatever it calls, say which update they are of
     logged = f"{BOT_ID}:{happened['logged']}"
     if log_format == "text":
         for words in ("handled it", "beside it", "printed it"):
             [line] = [line for line in worker.log.splitlines() if words in line]
-            assert line.endswith(f" {words} [update={logged} chat=1 attempt=1]")
+            assert f" {words} [update={logged} chat=1 attempt=1 trace_id=" in line
         return
     lines = {process.name: lines_of(process) for process in processes}
     for words in ("handled it", "beside it", "printed it"):
@@ -93,7 +104,7 @@ def lines_of(process: Process) -> list[dict[str, Any]]:
 def test_commands_that_end_or_only_serve_write_json_too(make_pipeline: MakePipeline) -> None:
     # Given a bot that does not import, a token that is missing, Flower behind a password, and the metrics
     pipeline = make_pipeline(LOG_FORMAT="json")
-    (pipeline.directory / "broken.py").write_text("raise RuntimeError('not today')\n")
+    (pipeline.directory / "broken.py").write_text(BROKEN)
     broken = pipeline.worker("prefork", 1, is_awaited=False, BOT="broken:handle")
     without_token = pipeline.poller(BOT_TOKEN="")
     flower = pipeline.flower(free_port(), FLOWER_UNAUTHENTICATED_API="")
@@ -103,6 +114,7 @@ def test_commands_that_end_or_only_serve_write_json_too(make_pipeline: MakePipel
     flower.tells("Visit me")
     metrics.tells("/metrics")
     # Then all of it is JSON
+    assert lines_of(broken)[-2]["message"] == "half way"
     assert "not today" in lines_of(broken)[-1]["traceback"]
     assert lines_of(without_token)[-1]["message"].startswith("BOT_TOKEN is not set")
     assert any("asks for user admin" in line["message"] for line in lines_of(flower))

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
-from tests.pipeline.collector import Collector, collecting
+from tests.pipeline.collector import Collector
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, SECRET, message
 from tests.poller.waiting import until
 
 TEXT = "PRIVATE-words"
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with collecting() as running:
-        yield running
 
 
 def test_a_trace_goes_on_through_the_death_of_a_worker(make_pipeline: MakePipeline, collector: Collector) -> None:
