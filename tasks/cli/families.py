@@ -48,20 +48,9 @@ TIMES = {
 
 def families(lanes: Lanes) -> Iterator[Metric]:
     """All of them, but for whether Redis answers. Raises RedisError."""
-    for each in (
-        _totals,
-        _settled,
-        _lost,
-        _parks,
-        _floods,
-        _times,
-        _backlogs,
-        _queues,
-        _sizes,
-        _workers,
-        _pollers,
-        _server,
-    ):
+    counted = (_totals, _settled, _lost, _parks, _floods, _times)
+    now = (_backlogs, _queues, _sizes, _workers, _pollers, _server)
+    for each in (*counted, *now):
         yield from each(lanes)
 
 

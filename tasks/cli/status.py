@@ -120,14 +120,10 @@ def _cells(seen: Overview, figures: Figures) -> list[str]:
 
 
 def crowds_table(seen: Overview) -> str:
-    rows = [
-        [
-            crowd.lane,
-            number(crowd.waiting),
-            f"{crowd.title or crowd.first.id}: {doing(crowd.first, seen.now_us, seen.paused)}",
-        ]
-        for crowd in seen.crowds
-    ]
+    rows = []
+    for crowd in seen.crowds:
+        named = crowd.title or crowd.first.id  # it may be done by now
+        rows.append([crowd.lane, number(crowd.waiting), f"{named}: {doing(crowd.first, seen.now_us, seen.paused)}"])
     return table(["lane", "waiting", "for"], rows, left=(0, 2))
 
 

@@ -41,7 +41,7 @@ class Appended:
 class Leased:
     """A message handed out. `waited_s`: since it was appended, or replayed; `replayed_s`: None when it never was.
 
-    `alive_s`: since the last sign of life of a worker that died with it since the last hand-out; None: none did.
+    `alive_s`: since the last sign of life of a worker that died with it, and no run has ended since; None: none did.
     """
 
     id: str

@@ -148,7 +148,6 @@ class Model:
 
     def hand_out(self, item: Item, holder: str) -> None:
         item.state, item.holder, item.minutes, item.graced = "leased", holder, LEASE_MINUTES, False
-        item.alive = None
         self.refenced.add(item.id)
         self.counts["handed_out"] += 1
 
@@ -174,13 +173,13 @@ class Model:
         self._take_back(item, "delayed")
         item.minutes = minutes
         item.failed += 1
-        item.parked = None
+        item.parked = item.alive = None
         item.errors += (problem,)
         self.counts["retried"] += 1
 
     def park(self, item: Item, minutes: int) -> None:
         self._take_back(item, "delayed")
-        item.minutes, item.parked = minutes, "why"
+        item.minutes, item.parked, item.alive = minutes, "why", None
         self.counts["parked"] += 1
 
     def bury(self, item: Item, problem: str) -> None:

@@ -76,7 +76,7 @@ def test_retry_stays_first_and_its_lanes_wait(client: Redis, store: Store) -> No
 
 
 def test_park_stays_first_and_counts_no_failure(client: Redis, store: Store) -> None:
-    seed(client, standing(leased(A, "a", "b", fence=4, failed=1, died=1, errors=("E",)), waiting(B, "b")))
+    seed(client, standing(leased(A, "a", "b", fence=4, failed=1, died=1, alive=3, errors=("E",)), waiting(B, "b")))
     assert store.park(A, fence(4), delay_ms=7 * MINUTE_MS, kind="Full", reason="no room") is Outcome.DONE
     assert read(client) == standing(
         delayed(A, "a", "b", fence=5, minutes=7, failed=1, died=1, errors=("E",), parked="no room"),
@@ -87,7 +87,7 @@ def test_park_stays_first_and_counts_no_failure(client: Redis, store: Store) -> 
 
 
 def test_a_failure_after_a_park_is_no_park_any_more(client: Redis, store: Store) -> None:
-    seed(client, standing(leased(A, "a", fence=4, parked="no room")))
+    seed(client, standing(leased(A, "a", fence=4, parked="no room", alive=3)))
     store.retry(A, fence(4), delay_ms=7 * MINUTE_MS, problem=ERROR)
     assert read(client) == standing(
         delayed(A, "a", fence=5, minutes=7, failed=1, errors=("ValueError",)), counts={"retried": 1}

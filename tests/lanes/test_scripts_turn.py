@@ -66,13 +66,15 @@ def test_it_hands_out_what_is_ready_with_all_that_is_known_of_it(client: Redis, 
     assert read(client) == standing(held, waiting(B, "b"), counts={"handed_out": 1})
 
 
-def test_a_hand_out_after_a_death_tells_once_how_long_nothing_was_heard(client: Redis, store: Store) -> None:
+def test_a_hand_out_after_a_death_tells_how_long_nothing_was_heard(client: Redis, store: Store) -> None:
     seed(client, standing(ready(A, "a", died=1, alive=7), ready(B, "b", parked="why")))
     after_a_death, after_a_park = turn(store).leased
     assert round((after_a_death.alive_s or 0) / 60) == 7
     assert (after_a_park.alive_s, after_a_park.is_parked, after_a_park.is_first) == (None, True, False)
     assert read(client) == standing(
-        leased(A, "a", fence=CLOCK, died=1), leased(B, "b", fence=CLOCK, parked="why"), counts={"handed_out": 2}
+        leased(A, "a", fence=CLOCK, died=1, alive=7),
+        leased(B, "b", fence=CLOCK, parked="why"),
+        counts={"handed_out": 2},
     )
 
 

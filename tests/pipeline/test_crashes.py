@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.server import start_server
+from tasks.lanes import looking
+from tasks.lanes.histogram import Histogram
+from tasks.lanes.times import RECOVERY
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.history import updates
 from tests.pipeline.pipeline import Pipeline, conversations, message
@@ -53,6 +56,15 @@ def test_what_a_killed_worker_held_runs_elsewhere_in_order(make_pipeline: MakePi
     assert pipeline.leftovers() == []
     # And the survivor ran what the dead one had in hand
     assert held <= {event.update for event in pipeline.history if (event.what, event.worker) == ("end", survivor.name)}
+    # And it is told how long that took: a lease at least
+    expired = pipeline.count("expired")
+    until(lambda: sum(recovery(pipeline).buckets) == expired)
+    assert len(held) <= expired
+    assert recovery(pipeline).sum_s >= 2 * expired
+
+
+def recovery(pipeline: Pipeline) -> Histogram:
+    return looking.times(pipeline.redis).get((RECOVERY, "updates"), Histogram())
 
 
 def running(pipeline: Pipeline, worker: Process) -> set[int]:

@@ -12,6 +12,7 @@ if not holds(id, fence) then
 end
 local queue = take_back(id, 'delayed')
 redis.call('HSET', MESSAGE .. id, 'parked', reason)
+redis.call('HDEL', MESSAGE .. id, 'alive')
 redis.call('ZADD', DELAYED, now_ms + delay_ms, id)
 count('parked', 1)
 local counted = kind .. ' ' .. group_of(queue)

@@ -174,7 +174,8 @@ local function take_back(id, state)
   return found[2]
 end
 
--- Whoever held it died with it. `alive_ms` is the last that was heard of it: recovery is counted from there.
+-- Whoever held it died with it. `alive_ms` is the last that was heard of it: recovery is counted from there, until a
+-- run ends.
 local function has_died(id, alive_ms)
   redis.call('HINCRBY', MESSAGE .. id, 'died', 1)
   redis.call('HSET', MESSAGE .. id, 'alive', math.floor(alive_ms))

@@ -10,7 +10,7 @@ if not holds(id, fence) then
   return 0
 end
 take_back(id, 'delayed')
-redis.call('HDEL', MESSAGE .. id, 'parked')
+redis.call('HDEL', MESSAGE .. id, 'parked', 'alive')
 redis.call('HINCRBY', MESSAGE .. id, 'failed', 1)
 redis.call('RPUSH', ERRORS .. id, problem)
 redis.call('ZADD', DELAYED, now_ms + delay_ms, id)

@@ -5,7 +5,7 @@
 --       then id fence, once for each of `settles`; `times` is what the holder counted: fields of TIMES, a tab, a number, \n
 -- Returns {lost ids, ready messages left (0 or 1), suspects left (0 or 1), then for each message handed out
 --       id, fence, queue, died, failed, parked (0 or 1), ms since its append or replay, since its replay (-1: never),
---       since the last sign of life of a holder that died with it (-1: told already, or none did), stored}
+--       since the last sign of life of a holder that died with it, if that was the last thing (-1: not), stored}
 local holder, lease_ms, room, budget, max_deaths, holding, first, times, settles = unpack(ARGV, 1, 9)
 room, budget, holding, first = tonumber(room), tonumber(budget), tonumber(holding), tonumber(first)
 
@@ -44,7 +44,6 @@ local function hand_out(id, queue)
   redis.call('ZADD', LEASES, now_ms + lease_ms, id)
   local waited = math.max(now_ms - (found[7] or now_us) / 1000, 0) -- its place in its lanes is the time it was given it
   local replayed, alive = found[6] and now_ms - found[6] or -1, found[9] and now_ms - found[9] or -1
-  if found[9] then redis.call('HDEL', MESSAGE .. id, 'alive') end
   local parked, failed = found[8] and 1 or 0, tonumber(found[5]) or 0
   for _, value in ipairs({ id, fence, queue, died, failed, parked, waited, replayed, alive, stored }) do
     answer[#answer + 1] = value
