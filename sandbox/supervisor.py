@@ -100,8 +100,7 @@ class Supervisor:
         """Its last lines."""
         if running in [key.fileobj for key in self._selector.get_map().values()]:
             self._selector.unregister(running)
-            while lines := running.lines():
-                self._voice.say(name, *lines)
+            self._voice.say(name, *(running.lines() or ()))
 
     def _has_ended(self, name: str, place: Place, running: Running, code: int) -> None:
         decision = place.has_ended(code, may_be_mended=place.part.is_worker and self._rehearsal is not None)

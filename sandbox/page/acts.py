@@ -23,6 +23,7 @@ from sandbox.page.shown import chat_shown, message_shown
 from sandbox.simulator.replies import json_reply
 
 LONGEST_NAME = 64
+MOST_PHOTO_BYTES = 10 << 20
 
 Body = dict[str, Any]
 
@@ -94,6 +95,8 @@ async def photo(request: Request) -> Response:
             if not isinstance(upload, UploadFile):
                 raise NotDoneError("there is no file in the request")
             content = await upload.read()
+            if len(content) > MOST_PHOTO_BYTES:
+                raise NotDoneError("a photo has at most 10 MB")
             if not kind_of(content):
                 raise NotDoneError("this is no picture: PNG, JPEG, GIF and WebP are")
             user_id, caption = int(str(form.get("user_id"))), str(form.get("caption") or "")
