@@ -20,8 +20,8 @@ class HopelessError(Exception):
 
 def handle(ctx: Context) -> None:
     if ctx.kind == "callback_query":
-        ctx.answer_callback()
-        STOPS[ctx.data](ctx)
+        ctx.answer_callback(None if ctx.data in STOPS else "This button is none of mine.")
+        STOPS.get(ctx.data, nothing)(ctx)
     elif ctx.kind == "message":
         COMMANDS.get(ctx.text.partition("@")[0], repeat)(ctx)
 
@@ -95,6 +95,10 @@ def keyboard(ctx: Context) -> None:
 
 def hide(ctx: Context) -> None:
     ctx.reply("The keyboard is gone.", reply_markup={"remove_keyboard": True})
+
+
+def nothing(ctx: Context) -> None:
+    """A button of another message, say of an older version."""
 
 
 def repeat(ctx: Context) -> None:
