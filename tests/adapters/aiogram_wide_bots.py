@@ -47,6 +47,15 @@ async def downloads(message: Message, bot: Bot):
     await message.answer((await bot.download("F1")).read().decode())
 
 
+async def keeps(message: Message, state):
+    await state.update_data(sent=await message.answer("kept"), asked=message)
+
+
+async def edits(message: Message, state):
+    data = await state.get_data()
+    await data["sent"].edit_text(f"edited {data['asked'].text}")
+
+
 async def handled(message: Message):
     raise ValueError("taken by an error handler")
 
@@ -59,6 +68,6 @@ def main():
     dispatcher = Dispatcher()
     dispatcher.startup.register(started)
     dispatcher.errors.register(take, F.exception.as_("error") & F.exception.func(lambda each: type(each) is ValueError))
-    for each in (types, leaves, downloads, handled):
+    for each in (types, leaves, downloads, keeps, edits, handled):
         dispatcher.message.register(each, F.text == each.__name__)
     dispatcher.run_polling(Bot(TOKEN))

@@ -54,14 +54,15 @@ def test_aiogram(make_pipeline: MakePipeline) -> None:
     # Given a flood wait in the middle of a handler that fails at first
     pipeline.simulator.fault(method="sendMessage")
     pipeline.simulator.fault(method="sendMessage", status=429, retry_after=1)
-    pipeline.push(*(message(0, 7, do=each) for each in ("types", "handled", "downloads", "leaves")))
+    pipeline.push(*(message(0, 7, do=each) for each in ("types", "handled", "downloads", "keeps", "edits", "leaves")))
     pipeline.poller()
     worker = pipeline.worker("threads", 4)
     pipeline.drained()
     until(lambda: "behind the update" in texts(pipeline, 7))
     # Then no message came twice, and no attempt was counted for the wait
     sent = [call["params"]["text"] for call in pipeline.simulator.calls("sendMessage") if call["ok"]]
-    assert sent == ["one", "two", "handled", "the content of F1\n", "in the update", "behind the update"]
+    assert sent == ["one", "two", "handled", "the content of F1\n", "kept", "in the update", "behind the update"]
+    assert [call["params"]["text"] for call in pipeline.simulator.calls("editMessageText")] == ["edited keeps"]
     assert pipeline.dead() == []
     # And what decides how updates arrive was left alone
     assert pipeline.simulator.calls("deleteWebhook") == []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import textwrap
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 from tasks.bot import Bot, Context, UpdateTimeoutError, current
 from tasks.bot.errors import BadRequest
 from tasks.bot.loader import load_bot
+from tests.poller.waiting import until
 
 UPDATE = {"update_id": 5, "message": {"message_id": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"}}
 
@@ -141,3 +145,66 @@ def test_the_update_is_known_everywhere_in_the_handler(run: Run) -> None:
     assert run(source) == [5, 5, 5]
     with pytest.raises(LookupError, match="inside of a handler"):
         current()
+
+
+@pytest.mark.parametrize(
+    ("ends", "error"),
+    [("raise SystemExit(3)", SystemExit), ("asyncio.get_running_loop().stop()", None)],
+)
+def test_a_bot_cannot_end_the_loop_of_all(run: Run, ends: str, error: type[BaseException] | None) -> None:
+    with pytest.raises(error) if error else nullcontext():
+        run(f"async def handle(ctx):\n    {ends}")
+    beside = f"""
+        async def end():
+            {ends}
+        async def handle(ctx):
+            task = asyncio.create_task(end())
+            await asyncio.wait([task])
+        """
+    run(beside)
+    assert run("async def handle(ctx):\n    await asyncio.sleep(0)\n    return 'goes on'") == "goes on"
+
+
+def test_what_goes_on_after_a_handler_is_of_no_update_but_of_one_that_failed(run: Run) -> None:
+    source = """
+        import threading
+        from tasks.bot import current
+        async def later(found, ended):
+            await asyncio.to_thread(ended.wait)
+            try:
+                found.append(current().update_id)
+            except LookupError:
+                found.append(None)
+        async def handle(ctx):
+            asyncio.create_task(later(ctx.api.found, ctx.api.ended))
+            await asyncio.sleep(0)
+            if ctx.api.fails:
+                raise RuntimeError
+        """
+    for fails, found in ((False, [None]), (True, [5])):
+        api = Api()
+        api.found, api.ended, api.fails = [], threading.Event(), fails  # type: ignore[attr-defined]
+        with suppress(RuntimeError):
+            run(source, api)
+        api.ended.set()  # type: ignore[attr-defined]
+        until(lambda api=api: api.found)  # type: ignore[misc]
+        assert api.found == found  # type: ignore[attr-defined]
+
+
+def test_a_session_is_read_before_a_handler_that_uses_it(load: Load) -> None:
+    """A Redis that is away would stop all others of the loop while it is waited for."""
+    bot = load("""
+        import threading
+        async def handle(ctx):
+            read_by.append(ctx.session["read by"])
+            return threading.get_ident()
+        read_by = []
+        """)
+
+    class Stored:
+        def load(self, key: str) -> bytes:
+            return json.dumps({"read by": threading.get_ident()}).encode()
+
+    for _ in range(2):
+        loops_thread = bot(Context(UPDATE, Api(), stored=Stored()))  # type: ignore[arg-type]
+    assert sys.modules[bot.handle.__module__].read_by == [loops_thread, threading.get_ident()]

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from tasks.bot.adapters import bridge
 from tasks.bot.adapters.aiogram_calls import BridgedSession
+from tasks.bot.adapters.aiogram_objects import bot_here, keep_objects
 from tasks.bot.adapters.aiogram_state import UpdateStorage
 from tasks.bot.adapters.errors import UnreadableUpdateError, check_token
 from tasks.bot.adapters.lifetime import AsyncLifetime
@@ -38,6 +39,7 @@ _PASSING = (TelegramNetworkError, TelegramServerError, TelegramRetryAfter)
 def bot_of(found: Any, api: BotApi, said: str) -> Bot:
     """A Bot around it. Raises BotImportError."""
     dispatcher, bot = _parts(found, api, said)
+    keep_objects()
     bot.session = BridgedSession(api, bot.session)
     dispatcher.errors.outer_middleware(_beside)
     if isinstance(dispatcher.storage, MemoryStorage):
@@ -52,6 +54,7 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
 
     async def handle(ctx: Context) -> None:
         await lifetime.begun(ctx)
+        bot_here.set(bot)
         answer = await dispatcher.feed_update(bot, _update(ctx, bot))
         if isinstance(answer, TelegramMethod):
             await bot(answer)
