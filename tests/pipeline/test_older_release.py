@@ -1,0 +1,48 @@
+"""An upgrade while messages of the release before wait, run, are delayed and buried: this version goes on with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tasks.lanes.store import Store
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.older_release import BOT, BURIED, DELAYED, FOLDER, LATER, RUNNING, SETTLED, restore
+from tests.pipeline.pipeline import BOT_ID, message
+
+
+@pytest.mark.parametrize("release", sorted(FOLDER.glob("*.json")), ids=lambda file: file.stem)
+def test_what_a_release_left_behind_is_run_to_its_end(make_pipeline: MakePipeline, release: Path) -> None:
+    # Given what it left in Redis, when its worker was killed
+    pipeline = make_pipeline(BOT=BOT, LEASE_SECONDS=1)
+    kept = json.loads(release.read_text())
+    restore(pipeline.redis, kept["redis"])
+    pipeline.lanes = {int(update): tuple(lanes) for update, lanes in kept["lanes"].items()}
+    settled_before = [update for update in pipeline.lanes if pipeline.state_of(update) is None]
+    # When this version's poller and worker start, Telegram gives out one update again, and one more for each chat
+    again = {**message(1, SETTLED, do="counts:1"), "update_id": settled_before[0]}
+    pipeline.simulator.push(again)
+    chats = (RUNNING, DELAYED, LATER)
+    new = [{**message(3, chat, do="counts:1"), "update_id": 1000 + chat} for chat in (*chats, SETTLED)]
+    pipeline.push(*new)
+    pipeline.open("a")
+    pipeline.poller()
+    worker = pipeline.worker("threads", 8)
+    pipeline.drained()
+    # Then everything ran in its order, and what was seen was known again
+    assert pipeline.simulator.answers() == {**{chat: [1, 2, 3] for chat in chats}, SETTLED: [3]}
+    assert pipeline.count("seen") == 1
+    # And no call was made again that the old worker had made, and sessions go on where they were
+    texts = [call["params"].get("text") for call in pipeline.simulator.calls("sendMessage")]
+    assert "once" not in texts
+    assert [pipeline.session(chat) for chat in (SETTLED, RUNNING)] == [{"n": 2}, {"n": 2}]
+    # And what was buried has its error, and can be replayed: it fails again
+    [buried] = pipeline.dead()
+    assert pipeline.lanes[int(buried.removeprefix(f"{BOT_ID}:"))] == (f"chat {BURIED}",)
+    assert [problem["type"] for problem in pipeline.problems(buried)] == ["RefusedError"]
+    assert Store(pipeline.redis).replay(buried)
+    pipeline.drained()
+    assert pipeline.dead() == [buried]
+    worker.stop()
