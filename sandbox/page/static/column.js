@@ -34,6 +34,7 @@ export class Column {
     this.log.append(this.list);
     this.log.addEventListener("scroll", () => this.scrolled(), { passive: true });
     this.log.addEventListener("keydown", (event) => this.walk(event));
+    new ResizeObserver(() => this.atEnd && this.redraw()).observe(this.log);
     this.composer.acceptDrops(this.node);
     this.redraw();
   }

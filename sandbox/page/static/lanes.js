@@ -32,6 +32,7 @@ const kill = h("button.danger", { type: "button", onclick: () => act(kill, () =>
 let slots = [];
 
 byId("panel-lanes").append(
+  h("h2.sr", {}, "Lanes"),
   h("section.proof", { "aria-label": "Proof" }, h("div.figures", {}, Object.values(proof).map((one) => one.node)), verdict,
     h("div.actions", {}, flood, kill)),
   h("section", { "aria-labelledby": "h-backlog" }, h("h3", { id: "h-backlog" }, "Backlog", rate), chart.node,

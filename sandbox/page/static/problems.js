@@ -17,7 +17,7 @@ let since = 0;
 function draw() {
   renew(panel, JSON.stringify(world.problems), () =>
     world.problems.length
-      ? [...world.problems].reverse().map(card)
+      ? [h("h2.sr", {}, "Problems"), ...[...world.problems].reverse().map(card)]
       : [h("p.empty", {}, "Nothing went wrong. A handler that raises, a bot that does not import, a worker that was killed: it would stand here, with its traceback.")],
   );
   drawTrouble();
