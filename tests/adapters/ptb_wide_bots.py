@@ -10,7 +10,15 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
-from telegram.ext import Application, ContextTypes, ConversationHandler, MessageHandler, filters
+from telegram import InlineKeyboardButton, InlineKeyboardMarkup
+from telegram.ext import (
+    Application,
+    CallbackQueryHandler,
+    ContextTypes,
+    ConversationHandler,
+    MessageHandler,
+    filters,
+)
 
 from tasks.bot import current
 from tests.adapters.script import TOKEN, greeted
@@ -49,6 +57,18 @@ async def send(update, context):
 
 async def edit(update, context):
     await context.chat_data.message.edit_text("edited")
+
+
+async def button(update, context):
+    """Its first attempt fails behind a message whose button holds more than a text."""
+    press = InlineKeyboardButton("Press me", callback_data={"pressed": (1, Step.NAME)})
+    await update.message.reply_text("a button", reply_markup=InlineKeyboardMarkup.from_button(press))
+    if current().attempt == 1:
+        raise RuntimeError("at first")
+
+
+async def pressed(update, context):
+    await update.callback_query.answer(str(update.callback_query.data))
 
 
 async def task(update, context):
@@ -108,7 +128,12 @@ async def fail(application):
 
 
 application = (
-    Application.builder().token(TOKEN).context_types(ContextTypes(chat_data=Remembered)).post_init(poll).build()
+    Application.builder()
+    .token(TOKEN)
+    .context_types(ContextTypes(chat_data=Remembered))
+    .arbitrary_callback_data(True)
+    .post_init(poll)
+    .build()
 )
 broken = Application.builder().token(TOKEN).post_init(fail).build()
 application.add_handler(
@@ -119,6 +144,7 @@ application.add_handler(
     )
 )
 application.add_handlers(
-    [handler(each.__name__, each) for each in (send, edit, task, later, download, freeze)],
+    [handler(each.__name__, each) for each in (send, edit, button, task, later, download, freeze)],
 )
+application.add_handler(CallbackQueryHandler(pressed))
 application.add_error_handler(apologize)

@@ -19,13 +19,13 @@ def test_python_telegram_bot(make_pipeline: MakePipeline) -> None:
     # Given two workers, of which each runs every other update
     pipeline = make_pipeline(BOT=f"{PTB}application", MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01, LEASE_SECONDS=2)
     pipeline.poller()
-    for step in ("start", "in", "out", "end", "send", "edit", "task", "download", "later"):
+    for step in ("start", "in", "out", "end", "send", "edit", "button", "task", "download", "later"):
         [last] = pipeline.push(message(0, 7, do=step))
     first = pipeline.worker("threads", 4)
     pipeline.drained()
     # Then nested conversations went on, with what was counted, and tasks ended before the next update
     said = [f"{text} {number}  from {first.name}" for number, text in enumerate(STEPS, start=1)]
-    rest = ["kept", "the handler", "the task", "sorry", "the content of F1\n", "sorry"]
+    rest = ["kept", "a button", "sorry", "the handler", "the task", "sorry", "the content of F1\n", "sorry"]
     assert texts(pipeline, 7) == [*said, *rest]
     assert [call["params"]["text"] for call in pipeline.simulator.calls("editMessageText")] == ["edited"]
     assert pipeline.dead() == [f"{BOT_ID}:{last}"]
@@ -42,10 +42,19 @@ def test_python_telegram_bot(make_pipeline: MakePipeline) -> None:
     assert (pipeline.directory / "raised").read_text() == "LeaseLost"
     # And its polling in a hook did nothing
     assert "start_polling in " in first.log
+    # And what a button means is known to the other worker
+    first.stop()
+    [sent] = [call["params"] for call in pipeline.simulator.calls("sendMessage") if "reply_markup" in call["params"]]
+    press = {"id": "5", "from": ANN, "chat_instance": "1", "message": message(1, 7)["message"]}
+    pipeline.push({"callback_query": {**press, "data": sent["reply_markup"]["inline_keyboard"][0][0]["callback_data"]}})
+    pipeline.drained()
+    [answered] = pipeline.simulator.calls("answerCallbackQuery")
+    assert answered["params"]["text"] == "{'pressed': (1, <Step.NAME: 1>)}"
     assert texts(pipeline, 8) == ["before", "attempt 2"]
     assert pipeline.state_of(frozen) is None
 
 
+ANN = {"id": 7, "is_bot": False, "first_name": "Ann"}
 STEPS = ("started", "inside", "leaving", "ended")
 
 

@@ -16,6 +16,7 @@ from telegram.ext import Application
 
 from tasks.bot.adapters.errors import check_token
 from tasks.bot.adapters.lifetime import AsyncLifetime
+from tasks.bot.adapters.ptb_buttons import Buttons
 from tasks.bot.adapters.ptb_calls import BridgedRequest
 from tasks.bot.adapters.ptb_conversations import AnyApplication, wait_for_handlers
 from tasks.bot.adapters.ptb_data import DataKeeper, replace_persistence
@@ -46,13 +47,14 @@ class Served:
 
     def __init__(self, application: AnyApplication, said: str) -> None:
         self._application = application
+        self._buttons = Buttons(application.bot)
         self._lifetime = AsyncLifetime(said, self._start, self._stop, passing=(NetworkError, RetryAfter))
 
     async def handle(self, ctx: Context) -> None:
         await self._lifetime.begun(ctx)
         bot_here.set(self._application.bot)
         update = Update.de_json(ctx.update, self._application.bot)
-        async with self._keeper.kept(update), no_failures():
+        async with self._keeper.kept(update), self._buttons.kept(update), no_failures():
             await self._application.process_update(update)
 
     async def _start(self) -> None:

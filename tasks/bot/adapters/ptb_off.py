@@ -46,9 +46,3 @@ def switch_off(application: AnyApplication, api: BotApi) -> None:
         log.warning("%s; there are %d jobs that will not run", _OFF, len(queue.jobs()))
     application._job_queue = NoJobQueue()
     tell_of_address(bot.base_url.partition("/bot")[0], api)
-    if bot.callback_data_cache is not None:
-        log.warning(
-            "arbitrary_callback_data keeps what buttons mean in the memory of one process, and names them anew in each "
-            "attempt: a button that another process made is invalid, and a message with buttons may be sent twice. "
-            "Write texts into callback_data"
-        )
