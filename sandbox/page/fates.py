@@ -87,18 +87,26 @@ class Fates:
             if record is not None:
                 self._forgotten_since_s.pop(update_id, None)
                 if life is not None:
-                    self._recorded(life, record)
+                    self._recorded(life, record, look.reasons.get(record.id))
             elif update_id < first_waiting:
                 self._forgotten(update_id, life, look.at_s)
 
-    def _recorded(self, life: Life, record: Record) -> None:
+    def _recorded(self, life: Life, record: Record, why_buried: dict[str, Any] | None) -> None:
         before = (life.state, life.attempt)
         life.state = STATES.get(record.state, "waiting")
         life.appended_s = record.appended_us / 1e6
         if life.state == "running":
             life.attempt = max(life.attempt, record.attempt)
+        if record.died and life.error is None:
+            life.error = "its process died in the middle of it"
+        if why_buried is not None:
+            life.error = f"{why_buried.get('type')}: {why_buried.get('message')}"
+            life.traceback = str(why_buried.get("traceback") or "")
+            life.ended_s = why_buried.get("at_ms", 0) / 1000
         if (life.state, life.attempt) != before:
             self._go_on(life)
+            if why_buried is not None:
+                self._failed(life)
 
     def _forgotten(self, update_id: int, life: Life | None, at_s: float) -> None:
         if at_s - self._forgotten_since_s.setdefault(update_id, at_s) < FORGOTTEN_FOR_S:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -37,12 +38,13 @@ RATE_OVER_S = 3.0
 @dataclass(frozen=True)
 class Look:
     """What one look saw. `records` are what runs, the oldest of what waits, those of `asked` that there are, and the
-    last buried ones.
+    last buried ones; `reasons` are why those of `asked` were buried.
     """
 
     at_s: float
     records: dict[str, Record]
     asked: frozenset[str]
+    reasons: dict[str, dict[str, Any]]
     pending: int
     delayed: int
     buried: int
@@ -95,6 +97,7 @@ class Watch:
             at_s=time.time(),
             records=records,
             asked=asked,
+            reasons={id_: (looking.problems(client, id_) or [{}])[-1] for id_ in asked & set(buried)},
             pending=Store(client).pending(group),
             delayed=looking.delayed(client),
             buried=len(buried),
