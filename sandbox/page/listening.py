@@ -27,6 +27,8 @@ STATES = {
 #: Between the parts of a traceback.
 LINK = "\n\nThe above exception was the direct cause of the following exception:\n\n"
 RETRY = "celery.exceptions.Retry"
+#: Not failures: these wait until something else is over (tasks/telling.py).
+PUT_OFF = ("FloodWait(", "UnknownBotError(")
 
 Event = dict[str, Any]
 
@@ -72,6 +74,9 @@ def live_on(life: Life, event: Event) -> bool:
         case "task-succeeded":
             life.ended_s, life.took_s = at_s, round(float(event.get("runtime") or 0.0), 3)
             life.error = life.traceback = None
+        case "task-retried" if str(event.get("exception", "")).startswith(PUT_OFF):
+            life.ended_s, life.error = at_s, str(event["exception"])
+            life.starts -= 1
         case "task-retried" | "task-failed":
             life.ended_s = at_s
             life.traceback = of_the_bot(str(event.get("traceback") or ""))

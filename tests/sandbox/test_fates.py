@@ -40,7 +40,7 @@ class Told:
     def see(self, state: str | None, at_s: float, **more: Any) -> None:
         """A look into Redis; None: it is not there."""
         named = {"queue": "updates.0", "lanes": ("1/chat:101",), "appended_us": 100_500_000, "moved_us": 0}
-        fields = {**named, "holder": "", "failed": 0, "died": 0, "parked": 0, "is_replayed": False, **more}
+        fields = {**named, "holder": "", "failed": 0, "died": 0, "parked": "", "is_replayed": False, **more}
         records = {"1:5": Record(id="1:5", state=state, **fields)} if state else {}
         reasons = {"1:5": {"type": "Buried", "message": "died"}} if state == "buried" else {}
         asked = self.fates.asks()
@@ -62,6 +62,14 @@ def test_a_failure_and_a_second_attempt_as_the_worker_tells_them(told: Told) -> 
     assert (told.life.state, told.life.attempt, told.life.took_s, told.life.error) == ("done", 2, 0.5, None)
     assert told.failures == ["ValueError: no"]
     assert not told.fates.asks()
+
+
+def test_an_update_that_was_put_off_has_not_failed(told: Told) -> None:
+    told.hear("started", 102.0)
+    told.hear("retried", 103.0, exception="FloodWait('the bot')", traceback=RETRIED)
+    assert (told.life.state, told.life.error, told.failures) == ("delayed", "FloodWait('the bot')", [])
+    told.hear("started", 104.0)
+    assert told.life.attempt == 1
 
 
 def test_what_a_killed_worker_could_not_tell_is_seen_in_redis(told: Told) -> None:
