@@ -19,6 +19,7 @@ from tasks.lanes.books import Pool
 from tasks.lanes.connect import connect_like
 from tasks.lanes.discreet import show_no_bodies
 from tasks.lanes.errors import Misconfigured
+from tasks.lanes.events import GatherEvents
 from tasks.lanes.last_words import LastWords, let_them_end
 from tasks.lanes.prefork import keep_written_jobs, replace_the_dead_at_once
 from tasks.lanes.quiet import say_it_in_one_line
@@ -102,6 +103,7 @@ def install(app: Celery) -> Lanes:
     app.steps["worker"].add(LanesStep)
     app.steps["consumer"].add(BuryUndecodable)
     app.steps["consumer"].add(LastWords)
+    app.steps["consumer"].add(GatherEvents)
     connect_signals()
     # Celery's table of what a worker may be asked is filled by importing.
     import_module("tasks.lanes.control")

@@ -22,11 +22,13 @@ from celery.concurrency.base import BasePool
 from celery.concurrency.gevent import TaskPool as GeventPool
 from celery.concurrency.prefork import TaskPool as PreforkPool
 from celery.concurrency.thread import TaskPool as ThreadPool
+from celery.events.dispatcher import EventDispatcher
 from celery.exceptions import TaskRevokedError
 from celery.utils.collections import LimitedSet
 from celery.worker import state
 from celery.worker.components import Pool as PoolStep
 from celery.worker.consumer import Consumer
+from celery.worker.consumer.events import Events
 from celery.worker.request import Request, create_request_cls
 from kombu import Connection, Producer
 from kombu import transport as kombu_transport
@@ -68,6 +70,7 @@ NAMES = [
     (Context, "called_directly delivery_info get", "delivery.py: delivery_of"),
     (Request, "revoked execute_using_pool", "task.py: LaneRequest"),
     (Consumer, "on_decode_error on_close create_task_handler", "install.py: BuryUndecodable"),
+    (EventDispatcher, "flush send", "events.py"),
     (BasePool, "is_green uses_semaphore num_processes", "install.py: LanesStep"),
     (PreforkPool, "flush", "prefork.py"),
     (AsynPool, "flush maintain_pool _flush_writer", "prefork.py"),
@@ -197,6 +200,14 @@ def test_the_pools_are_of_the_kinds_they_were() -> None:
     assert not ThreadPool.uses_semaphore
     assert not GeventPool.uses_semaphore
     assert GeventPool.is_green, "install.py: a green pool gets no reserve"
+
+
+def test_a_dispatcher_gathers_events_of_a_group_for_whoever_sends_them() -> None:
+    source = inspect.getsource(EventDispatcher)
+    for name in ("buffer_group", "buffer_limit", "on_send_buffered"):
+        assert f"self.{name}" in source, f"events.py sets {name}"
+    assert "del events[:len(batch)]" in source, "events.py: what other threads send during a flush stays for the next"
+    assert "if c.hub else None" in inspect.getsource(Events.start), "events.py gathers where Celery does not"
 
 
 def test_the_steps_stand_where_ours_are_hung_on() -> None:
