@@ -5,6 +5,9 @@ import { Attachment } from "./attachment.js";
 import { h, hueOf, icon, renew } from "./dom.js";
 import { tell } from "./world.js";
 
+/** Else the field is made as high as its text by hand. */
+const GROWS = CSS.supports("field-sizing", "content");
+
 let groups = 0;
 
 export class Composer {
@@ -100,6 +103,10 @@ export class Composer {
 
   typed() {
     const text = this.text.value;
+    if (!GROWS) {
+      this.text.style.height = "auto";
+      this.text.style.height = `${this.text.scrollHeight}px`;
+    }
     const match = /^\/\w*$/.test(text) ? knownCommands(this.chat).filter((one) => one.startsWith(text) && one !== text) : [];
     this.commands.hidden = match.length === 0;
     renew(this.commands, match.join(), () => match.map((one) => h("button", { type: "button", onclick: () => this.post(one) }, one)));

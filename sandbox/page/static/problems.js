@@ -5,6 +5,7 @@ import { byId, h, icon, renew } from "./dom.js";
 import { beforePaint } from "./frames.js";
 import { show } from "./side.js";
 import { clockWithSeconds } from "./times.js";
+import { traceback as shown } from "./traceback.js";
 import { on, tell, world } from "./world.js";
 
 const KINDS = { import: "The bot does not import", handler: "A handler raised", worker: "A worker ended" };
@@ -29,7 +30,7 @@ function card(problem, index) {
   return h(`article.problem.${kind}${solved ? ".solved" : ""}`, {},
     h("p.problem-kind", {}, icon(solved ? "done" : "problem"), `${KINDS[kind] ?? kind}${solved ? ", solved" : ""}`, h("time", {}, clockWithSeconds(at)), to),
     h("h3", {}, title),
-    traceback && h("details", { open: index === 0 && !solved }, h("summary", {}, "Traceback"), h("pre.traceback", { tabIndex: 0 }, traceback)));
+    traceback && h("details", { open: index === 0 && !solved }, h("summary", {}, "Traceback"), shown(traceback)));
 }
 
 function drawTrouble() {

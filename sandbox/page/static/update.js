@@ -6,6 +6,7 @@ import { json } from "./json.js";
 import { STATES } from "./message.js";
 import { show } from "./side.js";
 import { clockWithSeconds, span } from "./times.js";
+import { traceback } from "./traceback.js";
 import { on, tell, world } from "./world.js";
 
 const AGAIN_MS = 300;
@@ -54,8 +55,9 @@ function draw({ chat, messageId, updateId }, found) {
     heading(message, updateId, found),
     actions(chat, message, updateId, found),
     message?.presses?.length && presses(chat, message),
+    message?.update_ids?.length > 1 && earlier(message, updateId),
     found && timeline(found),
-    found?.traceback && h("section", {}, h("h3", {}, "Traceback"), h("pre.traceback", { tabIndex: 0 }, found.traceback)),
+    found?.traceback && h("section", {}, h("h3", {}, "Traceback"), traceback(found.traceback)),
     found && calls(found),
     found && part("raw", "Raw update", json(found.update)),
     message && part("message", "Message, as the page has it", json(message)),
@@ -92,6 +94,14 @@ function presses(chat, message) {
     h("li", {}, state && h(`span.mark.${state}`, {}, icon(state)), h("span", {}, `${nameOf(user)} pressed ${labelOf(data)}`),
       h("button.link", { type: "button", onclick: () => tell("select-update", id) }, `update ${id}`)));
   return h("section", {}, h("h3", {}, "Buttons pressed"), h("ul.presses", {}, rows.reverse()));
+}
+
+/** A message that was edited was told to the bot more than once. */
+function earlier(message, updateId) {
+  const others = message.update_ids.filter((id) => id !== updateId);
+  const rows = others.map((id) => h("li", {}, h("span", {}, "before it was edited"),
+    h("button.link", { type: "button", onclick: () => tell("select-update", id) }, `update ${id}`)));
+  return h("section", {}, h("h3", {}, "Told earlier"), h("ul.presses", {}, rows.reverse()));
 }
 
 async function replay(updateId) {

@@ -1,0 +1,18 @@
+// A traceback in which one's own lines stand out from those of chatlanes, the framework and Python.
+
+import { h } from "./dom.js";
+
+const FRAME = /^\s*File "([^"]+)", line \d+/;
+const THEIRS = /\/(site-packages|lib\/python[\d.]+|tasks\/(update|bot|lanes|celery|apart)\b)/;
+
+export function traceback(text) {
+  const node = h("pre.traceback", { tabIndex: 0 });
+  let isTheirs = false;
+  for (const line of text.split("\n")) {
+    const frame = FRAME.exec(line);
+    if (frame) isTheirs = THEIRS.test(frame[1]);
+    else if (!/^\s/.test(line)) isTheirs = false;
+    node.append(h(isTheirs ? "span.theirs" : "span", {}, `${line}\n`));
+  }
+  return node;
+}
