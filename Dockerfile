@@ -17,6 +17,7 @@ COPY --from=build /venv /venv
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1
 # Your bot's folder: `BOT=mybot:bot` is looked for here first.
 WORKDIR /bot
-USER bot
+# By its number, so that Kubernetes can tell that it is not root.
+USER 10001
 STOPSIGNAL SIGTERM
 CMD ["celery", "-A", "tasks", "worker", "--loglevel=INFO"]

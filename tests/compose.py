@@ -1,7 +1,7 @@
 """docker-compose.yml as Compose would read it: variables filled in, each service with its command and environment.
 
-Promises only what the file's own tests need of the specification: `${NAME}`, `${NAME:-default}`, `${NAME:?error}` and
-merge keys.
+Promises only what the file's own tests need of the specification: `${NAME}`, `${NAME:-default}`, `${NAME:?error}`,
+`$$` and merge keys.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def _filled(value: Any, variables: Mapping[str, str]) -> Any:
         return {key: _filled(each, variables) for key, each in value.items()}
     if isinstance(value, list):
         return [_filled(each, variables) for each in value]
-    return _VARIABLE.sub(lambda found: _one(found, variables), value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return _VARIABLE.sub(lambda found: _one(found, variables), value).replace("$$", "$")
 
 
 def _one(found: re.Match[str], variables: Mapping[str, str]) -> str:

@@ -50,6 +50,13 @@ def test_two_lines_are_all_it_needs_and_each_that_is_missing_is_told() -> None:
             services({other: value for other, value in TWO_LINES.items() if other != name})
 
 
+def test_what_is_mounted_and_read_is_there() -> None:
+    for service in services(TWO_LINES).values():
+        for volume in service.said.get("volumes", []):
+            assert volume[0] not in "./" or (FILE.parent / volume.split(":")[0]).exists(), (service.name, volume)
+        assert service.said.get("env_file", ".env") == ".env"  # the one that the README tells to write
+
+
 def test_kubernetes_and_systemd_run_the_same_commands() -> None:
     ours = {tuple(service.command[:4]) for service in services(TWO_LINES).values()}
     documents = list(YAML(typ="safe", pure=True).load_all(FILE.parent / "docs/deploy/kubernetes.yaml"))
@@ -181,6 +188,7 @@ def test_every_service_runs_and_stops(stack: Stack, simulator: Simulator) -> Non
     until(lambda: stack.is_healthy("flower"))
     until(lambda: stack.is_healthy("receiver"))
     until(lambda: stack.is_healthy("metrics"))
+    until(lambda: stack.is_healthy("worker"))
     # And what the stack is watched by is served: the worker tells of its runs within a second
     until(lambda: 'lanes_run_seconds_count{bot="updates"} 6.0' in stack.metrics())
     check_metrics(stack.metrics())
