@@ -1,6 +1,7 @@
 """The same bot in each framework: it answers every message with one. As a program: the framework's own polling loop.
 
-Promises that both sides run the same object, and that nothing but their ways of getting updates differs.
+Promises that both sides run the same object, that nothing but their ways of getting updates differs, and that the own
+loop handles as many updates at a time as it is told to, in whatever order.
 """
 
 from __future__ import annotations
@@ -9,9 +10,16 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 TOKEN, API = os.environ.get("BOT_TOKEN", "1:BENCH"), os.environ.get("BOT_API_URL", "http://127.0.0.1")
+
+#: Environment: how many updates the own loop handles at a time.
+AT_ONCE = "BENCH_AT_ONCE"
+PAUSE_MS = 50
+#: What the text of a message ends with that is answered after a pause.
+WAITS = "wait"
 
 
 def __getattr__(name: str) -> Any:
@@ -25,8 +33,14 @@ def _telebot() -> Any:
     from telebot import TeleBot, apihelper
 
     apihelper.API_URL = API + "/bot{0}/{1}"
-    bot = TeleBot(TOKEN)
-    bot.message_handler(func=lambda message: True)(lambda message: bot.send_message(message.chat.id, "pong"))
+    bot = TeleBot(TOKEN, num_threads=_at_once())
+
+    def answer(message: Any) -> None:
+        if message.text.endswith(WAITS):
+            time.sleep(PAUSE_MS / 1000)
+        bot.send_message(message.chat.id, "pong")
+
+    bot.register_message_handler(answer)
     return bot
 
 
@@ -36,6 +50,8 @@ def _aiogram() -> Any:
     from aiogram.client.telegram import TelegramAPIServer
 
     async def answer(message: Any) -> None:
+        if message.text.endswith(WAITS):
+            await asyncio.sleep(PAUSE_MS / 1000)
         await message.answer("pong")
 
     dispatcher = Dispatcher()
@@ -47,9 +63,11 @@ def _ptb() -> Any:
     from telegram.ext import Application, MessageHandler, filters
 
     async def answer(update: Any, context: Any) -> None:
+        if update.message.text.endswith(WAITS):
+            await asyncio.sleep(PAUSE_MS / 1000)
         await update.message.reply_text("pong")
 
-    application = Application.builder().token(TOKEN).base_url(f"{API}/bot").build()
+    application = Application.builder().token(TOKEN).base_url(f"{API}/bot").concurrent_updates(_at_once()).build()
     application.add_handler(MessageHandler(filters.TEXT, answer))
     return application
 
@@ -57,15 +75,19 @@ def _ptb() -> Any:
 MADE = {"telebot": _telebot, "aiogram": _aiogram, "ptb": _ptb}
 
 
+def _at_once() -> int:
+    return int(os.environ.get(AT_ONCE, "1"))
+
+
 def main(framework: str) -> None:
-    """Poll as the framework does by default, until SIGTERM."""
+    """Poll as the framework does, until SIGTERM."""
     bot = MADE[framework]()
     if framework == "telebot":
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # it has no handler of its own
         bot.infinity_polling()
     elif framework == "aiogram":
         dispatcher, its_bot = bot
-        asyncio.run(dispatcher.start_polling(its_bot))
+        asyncio.run(dispatcher.start_polling(its_bot, tasks_concurrency_limit=_at_once()))
     else:
         bot.run_polling()
 

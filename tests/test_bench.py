@@ -32,7 +32,7 @@ CASES = {
     "webhook": 7,
     "latency": 2,
     "calls": 2,
-    "frameworks": 3,
+    "frameworks": 6,
     "hot-lane": 1,
     "memory": 1,
     "dedup": 1,
