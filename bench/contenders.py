@@ -6,7 +6,9 @@ then measured in its best.
 
 from __future__ import annotations
 
+import signal
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,10 +16,14 @@ from typing import Protocol
 
 from redis import Redis
 
-from bench.pace import measure
+from bench.pace import measure, until
 from bench.sides import BacklogSide, worker
 from bench.stage import Stage, emptied
+from bench.team import signal_all
 from bench.updates import Update, make_updates
+
+#: Tasks that are done before the others come; and how much later than the first the last process may be ready.
+WARM_UP, ALL_BEGUN_S = 50, 0.5
 
 
 @dataclass(frozen=True)
@@ -85,17 +91,22 @@ class Race:
         return setting, rate
 
     def measure(self, setting: Setting, size: int) -> float:
-        """Tasks per second."""
+        """Tasks per second. All processes are at work when they are frozen, and find the whole backlog afterwards."""
         with emptied(self.url) as client, ExitStack() as stack:
             client.config_set("appendfsync", "no")  # to load takes as long for everyone
-            self.contender.load(client, self.url, make_updates(size, self.stage.scale.chats))
-            client.config_set("appendfsync", self.appendfsync)
+            self.contender.load(client, self.url, make_updates(WARM_UP, self.stage.scale.chats))
             children = [
                 stack.enter_context(
                     self.stage.foreign(f"{self.contender.name}-{number}", command, **setting.environment)
                 )
                 for number, command in enumerate(setting.commands)
             ]
+            until(lambda: self.contender.left(client) == 0, children, f"{self.contender.name} has begun")
+            time.sleep(ALL_BEGUN_S)
+            signal_all(children, signal.SIGSTOP)
+            self.contender.load(client, self.url, make_updates(size, self.stage.scale.chats, first=WARM_UP + 1))
+            client.config_set("appendfsync", self.appendfsync)
+            signal_all(children, signal.SIGCONT)
             rate = measure(lambda: self.contender.left(client), size, children)
         self.stage.tell(f"{self.contender.name}, {setting.label}, {self.appendfsync}, {size}: {rate:,.0f}/s")
         return rate

@@ -26,6 +26,7 @@ class Scale:
     multipliers: tuple[int, ...]
     warm_up: dict[str, int]  # for each side
     steady_s: float  # how long a measured run of a throughput row shall take
+    raced_s: float  # the same beside peers
     recipe: dict[str, int]  # for each side
     crowd_s: float  # how long updates arrive in a round of the slow-chat row
     intake: dict[str, int]  # for each way in
@@ -62,11 +63,12 @@ FULL = Scale(
     rounds=5,
     chats=CHATS,
     fsyncs=("always",),
-    trial={"others": 2_500, "lanes": 6_000, "stock": 1_500, "rq": 700},
+    trial={"others": 2_500, "lanes": 5_000, "stock": 1_000, "arq": 1_500, "rq": 500},
     pools=1,
     multipliers=(1, 4, 16),
     warm_up={"stock": 1_500, "lanes": 4_000},
-    steady_s=3.0,
+    steady_s=2.5,
+    raced_s=1.5,
     recipe={"lanes": 10_000, "recipe": 2_500},
     crowd_s=5.0,
     intake={"lanes": 15_000, "stock": 3_000, "batched": 10_000},
@@ -118,6 +120,7 @@ QUICK = Scale(
     multipliers=(4,),
     warm_up={"stock": 400, "lanes": 400},
     steady_s=0.2,
+    raced_s=0.2,
     recipe={"lanes": 600, "recipe": 300},
     crowd_s=0.5,
     intake={"lanes": 2_000, "stock": 400, "batched": 1_000},

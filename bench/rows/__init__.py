@@ -54,4 +54,4 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
 }
 
 #: Measured in under ten minutes; the others with --all, or by name.
-CORE = ("throughput", "peers", "recipe", "slow-chat", "intake", "latency", "hot-lane", "memory")
+CORE = ("throughput", "peers", "recipe", "intake", "latency", "hot-lane", "memory")

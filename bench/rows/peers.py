@@ -34,7 +34,7 @@ def _race(stage: Stage, url: str, appendfsync: str) -> list[Result]:
     for contender in contenders:
         trial = stage.scale.trial.get(contender.name, stage.scale.trial["others"])
         best[contender.name], rate = Race(stage, url, contender, appendfsync).best(trial)
-        sizes[contender.name] = max(trial, round(rate * stage.scale.steady_s))
+        sizes[contender.name] = max(trial, round(rate * stage.scale.raced_s))
     measured = alternate(
         stage.scale.rounds,
         {
