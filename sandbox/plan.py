@@ -108,11 +108,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     stream.add_argument("--no-stream", action="store_true", help="no updates but those of the page")
     worker = parser.add_argument_group("workers")
-    worker.add_argument("--workers", type=int, help="(default: 2, and 1 with BOT_TOKEN)")
+    worker.add_argument(
+        "--workers",
+        type=int,
+        help="how many (default: 2, so that one goes on when the other is killed; 1 with BOT_TOKEN)",
+    )
     worker.add_argument("--reload", action="store_true", help="start them again when a Python file here has changed")
     worker.add_argument("--pool", choices=["prefork", "threads", "gevent", "solo"], help="(default: prefork)")
-    worker.add_argument("--concurrency", type=int, help="processes, threads or greenlets (default: one per processor)")
+    worker.add_argument(
+        "--concurrency", type=int, help="processes, threads or greenlets of each (default: the processors, shared out)"
+    )
     worker.add_argument("--log-level", default="WARNING", help="INFO shows every update (default: %(default)s)")
+    _add_places(parser)
+    return parser
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
     places = parser.add_argument_group("places")
     places.add_argument(
         "--data",
@@ -124,4 +135,3 @@ def _parser() -> argparse.ArgumentParser:
     places.add_argument("--port-redis", type=int, metavar="PORT", help=f"(default: {REDIS_PORT} or the next free one)")
     places.add_argument("--port-simulator", type=int, metavar="PORT", help=f"(default: {SIMULATOR_PORT} or the next)")
     places.add_argument("--port-flower", type=int, metavar="PORT", help=f"(default: {FLOWER_PORT} or the next)")
-    return parser

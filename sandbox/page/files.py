@@ -24,10 +24,6 @@ class PageFiles(Files):
         self._kept.put_file(file_id, name.replace("/", "_"), content)
         return file_id
 
-    def named(self, file_id: str) -> tuple[str, bytes] | None:
-        """Its name and its content."""
-        return self._kept.file(file_id)
-
     def content_of(self, file_id: str) -> bytes:
         found = self._kept.file(file_id)
         return found[1] if found else super().content_of(file_id)
