@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 
 from aiogram import Bot, Dispatcher, F
+from aiogram.fsm.strategy import FSMStrategy
 from aiogram.types import Message
 from aiogram.utils.chat_action import ChatActionSender
 
@@ -65,7 +66,7 @@ async def take(event):
 
 
 def main():
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(fsm_strategy=FSMStrategy.GLOBAL_USER)
     dispatcher.startup.register(started)
     dispatcher.errors.register(take, F.exception.as_("error") & F.exception.func(lambda each: type(each) is ValueError))
     for each in (types, leaves, downloads, keeps, edits, handled):

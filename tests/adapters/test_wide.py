@@ -59,16 +59,17 @@ STEPS = ("started", "inside", "leaving", "ended")
 
 
 def test_aiogram(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(BOT=AIOGRAM, FLOOD_WAIT=0, MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
+    pipeline = make_pipeline(BOT=AIOGRAM, ORDER_BY="chat+user", FLOOD_WAIT=0, MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
     # Given a flood wait in the middle of a handler that fails at first
     pipeline.simulator.fault(method="sendMessage")
     pipeline.simulator.fault(method="sendMessage", status=429, retry_after=1)
-    pipeline.push(*(message(0, 7, do=each) for each in ("types", "handled", "downloads", "keeps", "edits", "leaves")))
+    pipeline.push(*(message(0, 7, do=each) for each in ("types", "handled", "downloads", "keeps", "leaves")))
+    pipeline.push(message(0, -5, user=7, do="edits"))
     pipeline.poller()
     worker = pipeline.worker("threads", 4)
     pipeline.drained()
     until(lambda: "behind the update" in texts(pipeline, 7))
-    # Then no message came twice, and no attempt was counted for the wait
+    # Then no message came twice, no attempt was counted for the wait, and the user's state is his in every chat
     sent = [call["params"]["text"] for call in pipeline.simulator.calls("sendMessage") if call["ok"]]
     assert sent == ["one", "two", "handled", "the content of F1\n", "kept", "in the update", "behind the update"]
     assert [call["params"]["text"] for call in pipeline.simulator.calls("editMessageText")] == ["edited keeps"]

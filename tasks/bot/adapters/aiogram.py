@@ -13,6 +13,7 @@ from aiogram import Bot as AiogramBot
 from aiogram import Dispatcher
 from aiogram.exceptions import TelegramNetworkError, TelegramRetryAfter, TelegramServerError
 from aiogram.fsm.storage.memory import MemoryStorage
+from aiogram.fsm.strategy import FSMStrategy
 from aiogram.methods import TelegramMethod
 from aiogram.types import Update
 from pydantic import ValidationError
@@ -43,7 +44,7 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
     bot.session = BridgedSession(api, bot.session)
     dispatcher.errors.outer_middleware(_beside)
     if isinstance(dispatcher.storage, MemoryStorage):
-        dispatcher.fsm.storage = UpdateStorage()
+        dispatcher.fsm.storage = UpdateStorage(dispatcher.fsm.strategy)
     known: dict[str, Any] = {"dispatcher": dispatcher, "bots": (bot,), **dispatcher.workflow_data}
 
     async def stop() -> None:
@@ -59,7 +60,7 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
         if isinstance(answer, TelegramMethod):
             await bot(answer)
 
-    return Bot(handle)
+    return Bot(handle, session=_whose_session(dispatcher))
 
 
 def _update(ctx: Context, bot: AiogramBot) -> Update:
@@ -70,6 +71,12 @@ def _update(ctx: Context, bot: AiogramBot) -> Update:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
     # Outside of the except block: it would hang on as the context.
     raise UnreadableUpdateError("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in wrong))
+
+
+def _whose_session(dispatcher: Dispatcher) -> str:
+    """A worker does not start when ORDER_BY could not keep it, as with states of a user in all chats."""
+    is_users = isinstance(dispatcher.storage, UpdateStorage) and dispatcher.fsm.strategy is FSMStrategy.GLOBAL_USER
+    return "user" if is_users else "chat"
 
 
 async def _beside(handler: Any, event: Any, data: dict[str, Any]) -> Any:

@@ -11,45 +11,52 @@ from typing import Any
 
 from aiogram.fsm.state import State
 from aiogram.fsm.storage.base import BaseStorage, StateType, StorageKey
+from aiogram.fsm.strategy import FSMStrategy
 
 from tasks.bot.adapters import kept
 
 
 class UpdateStorage(BaseStorage):
-    """In the place of MemoryStorage. Only states of the update's own chat can be had."""
+    """In the place of MemoryStorage. Only states of the update's own chat can be had, or, with GLOBAL_USER, user."""
+
+    def __init__(self, strategy: FSMStrategy) -> None:
+        self._strategy = strategy
 
     async def set_state(self, key: StorageKey, state: StateType = None) -> None:
-        await _keep(key, "state", state.state if isinstance(state, State) else state)
+        await self._keep(key, "state", state.state if isinstance(state, State) else state)
 
     async def get_state(self, key: StorageKey) -> str | None:
-        found: str | None = await _load(key, "state")
+        found: str | None = await self._load(key, "state")
         return found
 
     async def set_data(self, key: StorageKey, data: Mapping[str, Any]) -> None:
-        await _keep(key, "data", dict(data) or None)
+        await self._keep(key, "data", dict(data) or None)
 
     async def get_data(self, key: StorageKey) -> dict[str, Any]:
-        return dict(await _load(key, "data") or {})
+        return dict(await self._load(key, "data") or {})
 
     async def close(self) -> None:
         """Redis is the worker's."""
 
+    async def _load(self, key: StorageKey, part: str) -> Any:
+        return kept.load(await self._fetched(key), _name(key, part))
 
-async def _load(key: StorageKey, part: str) -> Any:
-    await _fetch(key)
-    return kept.load(key.chat_id, _name(key, part))
+    async def _keep(self, key: StorageKey, part: str, value: Any) -> None:
+        kept.keep(await self._fetched(key), _name(key, part), value)
 
+    async def _fetched(self, key: StorageKey) -> kept.Place:
+        """Where it is kept: the first place that nobody else writes. What follows asks nobody."""
+        places = self._places(key)
+        wanted = [(place, _name(key, part)) for place in places for part in ("state", "data")]
+        if kept.is_wanting(wanted):
+            await asyncio.to_thread(kept.fetch, wanted)
+        return next(filter(kept.is_safe, places), places[0])
 
-async def _keep(key: StorageKey, part: str, value: Any) -> None:
-    await _fetch(key)
-    kept.keep(key.chat_id, _name(key, part), value)
-
-
-async def _fetch(key: StorageKey) -> None:
-    """What follows asks nobody."""
-    wanted = [(key.chat_id, _name(key, part)) for part in ("state", "data")]
-    if kept.is_wanting(wanted):
-        await asyncio.to_thread(kept.fetch, wanted)
+    def _places(self, key: StorageKey) -> list[kept.Place]:
+        if self._strategy is FSMStrategy.GLOBAL_USER:
+            return [f"user:{key.user_id}"]
+        # With ORDER_BY=topic the chat's other topics run beside this one.
+        return [key.chat_id, *([f"topic:{key.chat_id}:{key.thread_id}"] if key.thread_id else [])]
 
 
 def _name(key: StorageKey, part: str) -> str:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 def replace_persistence(application: AnyApplication) -> None:
     """One file, or one memory, cannot serve several processes."""
     own = application.persistence
-    if isinstance(own, PicklePersistence | DictPersistence):
+    if type(own) in (PicklePersistence, DictPersistence):
         application.persistence = None
         log.warning(
             "%s is not used, nor read: chat_data, user_data and conversations are kept in Redis, with each update; "
