@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from tasks.lanes import keys
+from tasks.lanes import keys, looking
 from tasks.lanes import store as stores
 from tasks.lanes.answers import Outcome, Swept
 from tasks.lanes.store import Store
@@ -73,6 +73,14 @@ def test_retry_stays_first_and_its_lanes_wait(client: Redis, store: Store) -> No
         waiting(B, "b"),
         counts={"retried": 1},
     )
+
+
+def test_a_sweep_tells_who_is_alive_for_a_lease(client: Redis, store: Store) -> None:
+    client.zadd(keys.WORKERS, {"gone:1:a 4": 1})
+    for holder, slots in (("east:2:b", 4), ("west:3:c", 8), ("east:2:b", 4)):
+        store.sweep(LEASE_MS, holder, slots)
+    assert looking.workers(client) == {"east:2:b": 4, "west:3:c": 8}
+    assert client.zcard(keys.WORKERS) == 2
 
 
 def test_park_stays_first_and_counts_no_failure(client: Redis, store: Store) -> None:
