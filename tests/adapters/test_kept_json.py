@@ -57,7 +57,7 @@ def test_it_comes_back_equal_and_of_its_type(value: Any) -> None:
         (Colour, "user_data is a EnumType"),
         (defaultdict(lambda: 1), "a defaultdict of <lambda> cannot be kept: write one of int"),
     ],
-    ids=repr,
+    ids=["a plain object", "a class", "a defaultdict of a lambda"],  # the same in each of pytest's processes
 )
 def test_what_cannot_be_kept_is_named(value: Any, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
