@@ -33,7 +33,7 @@ def test_without_a_token_it_answers_simulated_chats_in_order(sandbox: Callable[.
     assert "Traceback" not in running.said
     # And the data is there for the next run, which answers its own chats in order
     assert (tmp_path / ".data/redis/appendonlydir").is_dir()
-    again = sandbox("--rate", "100", "--chats", "8")
+    again = sandbox("--rate", "100", "--chats", "8", "--workers", "1")
     again.wait_for(r"report .* handled [1-9].* answers in [0-9]+ chats: each in order · duplicates 0")
     again.ctrl_c()
     assert again.end() == 0
@@ -65,8 +65,8 @@ def test_at_the_end_the_worker_finishes_what_it_has_begun(sandbox: Callable[...,
 
 
 def test_a_terminal_that_is_closed_leaves_nothing_running(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
-    running = sandbox("--no-stream")
-    parts = [running.pid(part) for part in ("poller", "worker1", "worker2", "flower", "report")]
+    running = sandbox("--no-stream", "--workers", "1")
+    parts = [running.pid(part) for part in ("poller", "worker", "flower", "report")]
     running.close_terminal()
     assert running.end() == 0
     for pid in parts:
@@ -127,7 +127,7 @@ def test_what_is_wrong_is_one_sentence(
 
 
 def test_a_second_one_in_the_same_directory_is_refused(sandbox: Callable[..., Sandbox]) -> None:
-    first = sandbox("--no-stream")
+    first = sandbox("--no-stream", "--workers", "1")
     first.wait_for("Ctrl-C stops everything")
     second = sandbox("--no-stream")
     assert second.end() == 1
