@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tasks.lanes import keys
+from tasks.bot.flood.looking import flood_counts
+from tasks.lanes import keys, looking
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message
 from tests.poller.waiting import until
@@ -80,6 +81,9 @@ def test_a_long_wait_takes_no_slot_counts_no_attempt_and_repeats_no_call(make_pi
     # Then the one slot there is was free for it, and the first call of each is all that was sent in their chats
     assert [sent(pipeline, chat) for chat in (7, 8, 9)] == [["hi"], ["hi"], ["#1"]]
     assert pipeline.count("parked") == 2
+    [((kind, group), (times, together_s))] = looking.parked(pipeline.redis).items()
+    assert (kind, group, times, round(together_s / 3600)) == ("FloodWait", "updates", 2, 2)
+    assert flood_counts(pipeline.redis, BOT_ID).refused == 2
     # When the hour is over
     for chat in (7, 8):
         assert pipeline.redis.delete(f"flood:{BOT_ID}:{chat}") == 1
