@@ -5,6 +5,11 @@ BIN    := $(VENV)/bin
 
 .PHONY: install run test check chaos bench bench-all screenshots
 
+# pip's own output is five lines for each of a hundred packages, or none for minutes.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+EACH_PACKAGE := awk '/^Collecting/ {print "  " $$2; fflush()} /^Installing/ {print "chatlanes: putting them in place"; fflush()}'
+
 install: $(VENV)/installed
 
 # The lock pins every version and names no host; pip uses whatever registry this machine is set up for.
@@ -13,7 +18,7 @@ $(VENV)/installed: pyproject.toml requirements.lock
 	@echo "chatlanes: making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "chatlanes: fetching the $$(grep -c == requirements.lock) packages of requirements.lock into $(VENV); once, for a minute or two"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/pip install --disable-pip-version-check --progress-bar off -r requirements.lock | $(EACH_PACKAGE)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 	@echo "chatlanes: installed. To have its commands in this shell:  . $(VENV)/bin/activate"
