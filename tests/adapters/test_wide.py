@@ -17,7 +17,7 @@ AIOGRAM = "tests.adapters.aiogram_wide_bots:main"
 
 def test_python_telegram_bot(make_pipeline: MakePipeline) -> None:
     # Given two workers, of which each runs every other update
-    pipeline = make_pipeline(BOT=f"{PTB}application", MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01, LEASE_SECONDS=2)
+    pipeline = make_pipeline(BOT=f"{PTB}application", MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01, LEASE_SECONDS=4)
     pipeline.poller()
     for step in ("start", "in", "out", "end", "send", "edit", "button", "task", "download", "later"):
         [last] = pipeline.push(message(0, 7, do=step))
