@@ -35,6 +35,8 @@ def _compare(stage: Stage, url: str, pool: tuple[str, ...], times: float) -> Res
 def _best(stage: Stage, url: str, side: BacklogSide, pool: tuple[str, ...]) -> tuple[int, int]:
     """The multiplier with the highest rate, and a backlog that takes long enough to measure."""
     size = stage.scale.warm_up[side.name]
+    if len(stage.scale.multipliers) == 1:  # a quick run, which chooses nothing
+        return stage.scale.multipliers[0], size
     rates = {
         multiplier: Run(stage, url, side, pool, multiplier, size).measure() for multiplier in stage.scale.multipliers
     }
