@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -109,5 +110,13 @@ async def _told(coroutine: Coroutine[Any, Any, Any], ended: threading.Event) -> 
 
 
 def _cancel(future: Future[Any], ended: threading.Event) -> None:
-    future.cancel()
-    ended.wait(TIDY_UP_S)
+    end_s = time.monotonic() + TIDY_UP_S
+    try:
+        future.cancel()
+        ended.wait(TIDY_UP_S)
+    except BaseException:
+        # Prefork's own time limit comes at the same time, as an exception anywhere in here. Who went on without the
+        # coroutine would run the update again beside the call that it still makes.
+        future.cancel()
+        ended.wait(max(0.0, end_s - time.monotonic()))
+        raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 import sys
 import textwrap
 import threading
@@ -17,6 +19,7 @@ import pytest
 
 from tasks.bot import Bot, Context, UpdateTimeoutError, current
 from tasks.bot.errors import BadRequest
+from tasks.bot.event_loop import event_loop
 from tasks.bot.loader import load_bot
 from tests.poller.waiting import until
 
@@ -208,3 +211,30 @@ def test_a_session_is_read_before_a_handler_that_uses_it(load: Load) -> None:
     for _ in range(2):
         loops_thread = bot(Context(UPDATE, Api(), stored=Stored()))  # type: ignore[arg-type]
     assert sys.modules[bot.handle.__module__].read_by == [loops_thread, threading.get_ident()]
+
+
+def test_who_is_interrupted_twice_waits_for_the_end_all_the_same() -> None:
+    # Given a coroutine that takes a moment to tidy up, and one that waits for it in the main thread
+    ended = []
+
+    async def deaf() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            # When the pool's own time limit strikes while that one waits for this end
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            await asyncio.sleep(0.2)
+            ended.append(True)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(InterruptedError):
+            event_loop().run(deaf(), limit_s=0.05)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    # Then it did not go on before
+    assert ended == [True]
+
+
+def interrupt(*_: object) -> None:
+    raise InterruptedError
