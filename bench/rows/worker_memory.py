@@ -7,6 +7,7 @@ are five looks, a thousand updates apart, at the beginning and at the end of one
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 
 from redis import Redis
 
@@ -20,6 +21,8 @@ from bench.usage import memory_mb
 
 #: What an allocator keeps for later is no growth.
 GOAL = Goal("ratio", "at most", 1.05)
+#: A worker that does not get so far in a while has stopped.
+STEP = 1_000
 POOLS = (("-P", "prefork", "-c", "2"), ("-P", "threads", "-c", "8"))
 
 
@@ -54,8 +57,12 @@ class Feed:
         self._appended = 0
 
     def memory_mb_after(self, done: int) -> float:
-        until(lambda: self._done() >= done, [self._child], f"{done} are settled")
+        while (before := self._done()) < done:
+            until(partial(self._has_done, min(before + STEP, done)), [self._child], f"{done} are settled")
         return memory_mb(self._child.pid)
+
+    def _has_done(self, count: int) -> bool:
+        return self._done() >= count
 
     def _done(self) -> int:
         left = Lanes().left(self._client)
