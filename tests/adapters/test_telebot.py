@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.adapters.script import GREETING, QUESTION
 from tests.adapters.test_matrix import BOTS, texts
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message
@@ -87,6 +88,17 @@ def test_an_async_telebot_has_what_its_users_like(make_pipeline: MakePipeline) -
     assert "the content of abc\n" in texts(pipeline, 11)
     assert len(pipeline.simulator.calls("answerInlineQuery")) == 1
     assert pipeline.dead() == [f"{BOT_ID}:{failing}"]
+
+
+@pytest.mark.parametrize("order_by", ["user", "topic"])
+def test_steps_have_a_place_whatever_updates_are_ordered_by(make_pipeline: MakePipeline, order_by: str) -> None:
+    pipeline = make_pipeline(BOT=BOTS["telebot"], ORDER_BY=order_by)
+    pipeline.poller()
+    worker = pipeline.worker("threads", 4)
+    pipeline.push(in_topic(3, "ask"), in_topic(3, "Ann"), said(7, "ask"), said(7, "Ann"))
+    pipeline.drained()
+    for chat in (-5, 7):
+        assert texts(pipeline, chat) == [QUESTION, f"{GREETING} Ann from {worker.name}"]
 
 
 @pytest.mark.parametrize("name", ["telebot", "async-telebot"])

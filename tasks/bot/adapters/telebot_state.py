@@ -10,7 +10,7 @@ from typing import Any
 
 from telebot.storage.base_storage import StateDataContext, StateStorageBase
 
-from tasks.bot.adapters import kept
+from tasks.bot.adapters.telebot_kept import keep, load
 
 
 class States(StateStorageBase):
@@ -18,20 +18,20 @@ class States(StateStorageBase):
 
     def set_state(self, chat_id: int, user_id: int, state: Any, *where: Any, **place: Any) -> bool:
         key = _key(chat_id, user_id, *where, **place)
-        was = kept.load(chat_id, key) or {}
-        kept.keep(chat_id, key, {"data": {}, **was, "state": getattr(state, "name", state)})
+        was = load(chat_id, key) or {}
+        keep(chat_id, key, {"data": {}, **was, "state": getattr(state, "name", state)})
         return True
 
     def get_state(self, chat_id: int, user_id: int, *where: Any, **place: Any) -> Any:
-        return (kept.load(chat_id, _key(chat_id, user_id, *where, **place)) or {}).get("state")
+        return (load(chat_id, _key(chat_id, user_id, *where, **place)) or {}).get("state")
 
     def delete_state(self, chat_id: int, user_id: int, *where: Any, **place: Any) -> bool:
-        was = kept.load(chat_id, key := _key(chat_id, user_id, *where, **place))
-        kept.keep(chat_id, key, None)
+        was = load(chat_id, key := _key(chat_id, user_id, *where, **place))
+        keep(chat_id, key, None)
         return was is not None
 
     def get_data(self, chat_id: int, user_id: int, *where: Any, **place: Any) -> Any:
-        return (kept.load(chat_id, _key(chat_id, user_id, *where, **place)) or {}).get("data", {})
+        return (load(chat_id, _key(chat_id, user_id, *where, **place)) or {}).get("data", {})
 
     def set_data(self, chat_id: int, user_id: int, key: str, value: Any, *where: Any, **place: Any) -> None:
         data = self.get_data(chat_id, user_id, *where, **place)
@@ -42,9 +42,9 @@ class States(StateStorageBase):
         return self.save(chat_id, user_id, {}, *where, **place)
 
     def save(self, chat_id: int, user_id: int, data: dict[str, Any], *where: Any, **place: Any) -> bool:
-        was = kept.load(chat_id, key := _key(chat_id, user_id, *where, **place))
+        was = load(chat_id, key := _key(chat_id, user_id, *where, **place))
         if was is not None:
-            kept.keep(chat_id, key, {**was, "data": data})
+            keep(chat_id, key, {**was, "data": data})
         return was is not None
 
     def get_interactive_data(self, chat_id: int, user_id: int, *where: Any, **place: Any) -> StateDataContext:
@@ -61,4 +61,4 @@ def _key(
     """TeleBot gives the last three by position here and by name there. The bot's own id is in every key already."""
     more = {"business": business_connection_id, "topic": message_thread_id}
     told = [f"{name}={value}" for name, value in more.items() if value is not None]
-    return ":".join(["telebot:state", str(chat_id), str(user_id), *told])
+    return ":".join(["state", str(chat_id), str(user_id), *told])

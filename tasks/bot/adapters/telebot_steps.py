@@ -15,7 +15,7 @@ from typing import Any
 from telebot import types
 from telebot.handler_backends import HandlerBackend
 
-from tasks.bot.adapters import kept
+from tasks.bot.adapters.telebot_kept import keep, load
 
 #: What telebot can make again from what Telegram sent. The first is the only key of a dict that stands for one of them.
 _OF_TELEGRAM = "\0telegram"
@@ -47,19 +47,19 @@ class NextSteps(HandlerBackend):
         }
         place, key = self._place(handler_group_id)
         try:
-            kept.keep(place, key, [*(kept.load(place, key) or []), step])
+            keep(place, key, [*(load(place, key) or []), step])
         except TypeError as error:
             raise TypeError(f"the arguments of the next step {step['name']} cannot be kept: {error}") from None
 
     def clear_handlers(self, handler_group_id: Any) -> None:
-        kept.keep(*self._place(handler_group_id), None)
+        keep(*self._place(handler_group_id), None)
 
     def get_handlers(self, handler_group_id: Any) -> list[dict[str, Any]] | None:
         place, key = self._place(handler_group_id)
-        steps = kept.load(place, key)
+        steps = load(place, key)
         if steps is None:
             return None
-        kept.keep(place, key, None)
+        keep(place, key, None)
         return [
             {
                 "callback": _step(step["name"]),
@@ -73,7 +73,7 @@ class NextSteps(HandlerBackend):
         """There is no file: they are in Redis."""
 
     def _place(self, group: Any) -> tuple[Any, str]:
-        return (group if self._name == "next" else None), f"telebot:{self._name}:{group}"
+        return (group if self._name == "next" else None), f"{self._name}:{group}"
 
 
 def _kept(value: Any) -> Any:
