@@ -52,6 +52,10 @@ Kinds = Annotated[tuple[str, ...], BeforeValidator(checks.kinds)]
 Networks = Annotated[tuple[str, ...], BeforeValidator(checks.networks)]
 ExistingFile = Annotated[Path, AfterValidator(checks.existing_file)]
 
+NO_BOT_GIVEN = (
+    "BOT_TOKEN is not set: write the token that @BotFather gave you into the environment or into .env in this folder; "
+    "`python -m sandbox` tries a bot without one"
+)
 _MODULE_ATTRIBUTE = "module:attribute, such as examples.echo:handle"
 
 
@@ -292,7 +296,7 @@ class Settings(BaseSettings):
     def token(self) -> str:
         """Raises SettingsError when there is none."""
         if self.bot_token is None:
-            raise SettingsError("BOT_TOKEN is not set: give it the token that @BotFather gave you")
+            raise SettingsError(NO_BOT_GIVEN)
         return self.bot_token.get_secret_value()
 
     @property

@@ -18,8 +18,8 @@ from sandbox.simulator.replies import json_reply
 from sandbox.simulator.stream import StreamPlan
 from sandbox.simulator.webhook import Disorder
 
-WELCOME = """A Telegram Bot API that is not Telegram's: it runs on this machine, and without a page
-it forgets everything when it ends.
+WELCOME = """A Telegram Bot API that is not Telegram's: it runs on this machine. A browser that opens
+this address sees a page with chats, if there is one; without, all is forgotten at the end.
 
 GET  /control/stats     what waits, what was confirmed, which methods were called, whether chats are answered in order
 GET  /control/calls     every call but getUpdates (?method=sendMessage: only those; ?after=5: not the first 5)

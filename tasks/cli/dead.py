@@ -71,7 +71,7 @@ def show(lanes: Lanes, message_id: str, as_json: bool) -> None:
         return
     click.echo(f"{record.id}  {title}")
     click.echo(f"came {moment(record.appended_us / 1000)}, buried {moment(buried_ms)}, in {record.queue}")
-    click.echo(f"lanes {', '.join(record.lanes) or '(none)'}; {record.failed} failed, {record.died} died")
+    click.echo(f"lanes {', '.join(record.lanes) or '(none)'}; {len(problems)} errors, {record.died} deaths")
     for problem in problems:
         click.echo(f"\n{moment(problem.get('at_ms', 0))}  {problem.get('type')}: {problem.get('message')}")
         click.echo(str(problem.get("traceback", "")).rstrip())

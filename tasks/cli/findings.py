@@ -6,6 +6,7 @@ Promises a finding for each thing, whatever is wrong with the others. Changes no
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -78,17 +79,34 @@ def of_clock(lanes: Lanes) -> Finding:
 
 def of_workers(lanes: Lanes) -> Iterator[Finding]:
     try:
-        answers = lanes.app.control.inspect(timeout=ANSWER_WITHIN_S)._request("lanes") or {}
+        replies = lanes.app.control.broadcast("lanes", reply=True, timeout=ANSWER_WITHIN_S) or []
     except OperationalError as error:  # Redis takes no writes, and to ask is one
         yield Finding(False, "workers", f"cannot be asked: {complaint(error)}")
         return
-    if not answers:
+    if not replies:
         yield Finding(False, "workers", "none answers: start one (a solo worker answers between two updates)")
-    yield from workers_told(answers, digest(), [queue for _, queue in lanes.queues])
+    yield from workers_told(answers_by_worker(replies), digest(), [queue for _, queue in lanes.queues])
+    yield from namesakes(replies)
+
+
+def answers_by_worker(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Those of the same name, two on one machine started without -n, stay apart by their process ids."""
+    told = [(name, answer) for reply in replies for name, answer in reply.items()]
+    often = Counter(name for name, _ in told)
+    process = {id(answer): str(answer.get("holder", "?")).rpartition(":")[0] for _, answer in told}
+    return {name if often[name] == 1 else f"{name} ({process[id(answer)]})": answer for name, answer in told}
+
+
+def namesakes(replies: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Lanes do not mind, but Celery knows its workers by their names."""
+    for name, count in sorted(Counter(name for reply in replies for name in reply).items()):
+        if count > 1:
+            sentence = f"{count} are called {name}, and Flower shows one of them: start each with a name, -n one@%h"
+            yield Finding(None, "workers", sentence)
 
 
 def workers_told(answers: Mapping[str, Any], ours: str, queues: Iterable[str]) -> Iterator[Finding]:
-    """`answers` are those of tasks/lanes/control.py, by the names of the workers."""
+    """`answers` are those of tasks/lanes/control.py, by the names of the workers, as `answers_by_worker` has them."""
     read: set[str] = set()
     for name, answer in sorted(answers.items()):
         if "scripts" not in answer:

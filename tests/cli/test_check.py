@@ -120,6 +120,22 @@ def test_workers_are_told_with_what_is_wrong(answers: dict[str, Any], lines: lis
         assert finding.sentence.startswith(begin)
 
 
+def test_two_workers_of_one_name_are_both_told_of() -> None:
+    # Given two workers on one machine, started without -n
+    replies = [{"w@vm": {"holder": f"vm:{pid}:35d7049a", "queues": [queue]}} for pid, queue in ((7, "a"), (8, "b"))]
+    # Then both are there
+    told = findings.answers_by_worker([*replies, {"other@vm": {}}])
+    assert {name: answer.get("queues") for name, answer in told.items()} == {
+        "w@vm (vm:7)": ["a"],
+        "w@vm (vm:8)": ["b"],
+        "other@vm": None,
+    }
+    # And it is said, but not wrong
+    [namesakes] = findings.namesakes([*replies, {"other@vm": {}}])
+    assert namesakes.is_right is None
+    assert namesakes.sentence.startswith("2 are called w@vm")
+
+
 def test_a_worker_that_knows_nothing_of_lanes_is_to_be_restarted() -> None:
     [told, _] = findings.workers_told({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
     assert (told.is_right, told.sentence) == (False, "w1 does not know of lanes: Unknown command lanes")

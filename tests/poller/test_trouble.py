@@ -12,6 +12,7 @@ from redis import Redis
 from sandbox.ports import free_port
 from sandbox.server import Server, start_server
 from sandbox.simulator import Simulator
+from settings.model import NO_BOT_GIVEN
 from tasks.lanes.connect import connect
 from tests.poller.bot_api import TOKEN, message, set_webhook
 from tests.poller.conftest import StartPoller
@@ -140,7 +141,7 @@ def test_somebody_elses_token_is_refused(start_poller: StartPoller, token: str) 
 def test_without_a_token_it_says_so(start_poller: StartPoller) -> None:
     poller = start_poller(BOT_TOKEN="")
     assert poller.exit_code() == 1
-    assert poller.lines == ["BOT_TOKEN is not set: give it the token that @BotFather gave you"]
+    assert poller.lines == [NO_BOT_GIVEN]
 
 
 def test_a_wrong_setting_is_named(start_poller: StartPoller) -> None:

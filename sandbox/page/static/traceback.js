@@ -14,5 +14,7 @@ export function traceback(text) {
     else if (!/^\s/.test(line)) isTheirs = false;
     node.append(h(isTheirs ? "span.theirs" : "span", {}, `${line}\n`));
   }
+  // The error, and the line that raised it, are at the end.
+  requestAnimationFrame(() => (node.scrollTop = node.scrollHeight));
   return node;
 }
