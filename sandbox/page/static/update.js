@@ -119,12 +119,12 @@ async function copy(update) {
 }
 
 /** Telegram → lane → handler → settled, each part as wide as it was long. */
-function timeline({ times, state }) {
+function timeline({ times, state, attempt }) {
   const { telegram_s: telegram, appended_s: appended, started_s: started, ended_s: ended } = times;
   const parts = [
     ["fetched", "Telegram → lane", telegram, appended],
     ["waited", "waited in its lane", appended ?? telegram, started],
-    ["ran", "ran", started, ended],
+    ["ran", attempt > 1 ? "ran, and waited between tries" : "ran", started, ended],
   ].map(([name, label, from, to]) => ({ name, label, seconds: from && to ? Math.max(0, to - from) : null }));
   const bar = h("div.bar-of-times", { "aria-hidden": "true" });
   for (const { name, seconds } of parts) {
