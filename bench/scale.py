@@ -34,6 +34,7 @@ class Scale:
     ordered: int  # updates that come by webhook in disorder
     arrivals: dict[int, int]  # updates/s -> how many in a round
     answered: int  # updates, by bots of frameworks
+    frameworks: int  # how many of them
     waits: int  # updates, by each bot
     waiting: tuple[str, ...]  # pools
     computes: int
@@ -76,6 +77,7 @@ FULL = Scale(
     ordered=3_000,
     arrivals={200: 300},
     answered=800,
+    frameworks=3,
     waits=6_000,
     waiting=("gevent", "threads", "asyncio"),
     computes=800,
@@ -128,6 +130,7 @@ QUICK = Scale(
     ordered=300,
     arrivals={200: 40},
     answered=200,
+    frameworks=1,
     waits=300,
     waiting=("gevent",),
     computes=100,
@@ -150,5 +153,5 @@ QUICK = Scale(
     rates_rounds=1,
     rates_s=0.5,
     scaled=600,
-    crowds=2,
+    crowds=1,
 )

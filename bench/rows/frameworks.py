@@ -42,7 +42,8 @@ Rates = dict[tuple[str, str], list[float]]
 
 def run(stage: Stage) -> list[Result]:
     with stage.server("frameworks") as url, start(simulator.TOKEN) as telegram:
-        return [line for name in FRAMEWORKS for line in _compare(Race(stage, url, telegram, name))]
+        names = list(FRAMEWORKS)[: stage.scale.frameworks]
+        return [line for name in names for line in _compare(Race(stage, url, telegram, name))]
 
 
 def _compare(race: Race) -> list[Result]:

@@ -1,37 +1,34 @@
-"""`python -m bench.scaling FILE`: what the scaling row's figures mean for larger machines, and a plot of it.
+"""`python -m bench.scaling`: what the measured costs mean for larger machines, into docs/scaling.md and a picture.
 
-FILE is the JSON that `make bench ARGS="--only scaling --only intake"` wrote. Without an intake row the poller's cost is
-left out.
+Reads docs/figures/bench.json, where `python -m bench report` put what the rows scaling and intake measured.
 """
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+import re
 from statistics import median
 from typing import Any
 
 import orjson
 
+from bench.publish import FIGURES
 from bench.rows.scaling import COSTS
 from bench.scaling.model import HEADROOM, Costs, Load, most, plan
 from bench.scaling.plot import draw
+from bench.stage import ROOT
 
+PLACE = re.compile(r"(<!-- model -->\n).*?(<!-- /model -->)", re.DOTALL)
 RATES = (1_000, 10_000, 50_000)
 #: Processor time of a handler, in ms, and its Bot API calls.
 BOTS = ((0.0, 0.0), (1.0, 1.0), (5.0, 1.0), (5.0, 3.0))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.scaling", description=__doc__)
-    parser.add_argument("file", type=Path, metavar="FILE", help="JSON of a run of the scaling row")
-    parser.add_argument("--plot", type=Path, metavar="SVG", help="where to draw it")
-    given = parser.parse_args()
-    results = orjson.loads(given.file.read_bytes())["results"]
-    costs = costs_of(results)
-    print(table(costs))
-    if given.plot:
-        given.plot.write_text(draw(costs, measured(results)))
+    entries = orjson.loads((ROOT / FIGURES / "bench.json").read_bytes())
+    costs = costs_of(entries)
+    (ROOT / FIGURES / "scaling.svg").write_text(draw(costs, measured(entries)))
+    page = ROOT / "docs" / "scaling.md"
+    page.write_text(PLACE.sub(lambda place: f"{place[1]}{table(costs)}\n{place[2]}", page.read_text()))
 
 
 def costs_of(results: list[dict[str, Any]]) -> Costs:
