@@ -26,7 +26,7 @@ BOTS = ((0.0, 0.0), (1.0, 1.0), (5.0, 1.0), (5.0, 3.0))
 def main() -> None:
     entries = orjson.loads((ROOT / FIGURES / "bench.json").read_bytes())
     costs = costs_of(entries)
-    (ROOT / FIGURES / "scaling.svg").write_text(draw(costs, measured(entries)))
+    (ROOT / FIGURES / "scaling.svg").write_text(draw(costs))
     page = ROOT / "docs" / "scaling.md"
     page.write_text(PLACE.sub(lambda place: f"{place[1]}{table(costs)}\n{place[2]}", page.read_text()))
 
@@ -37,15 +37,6 @@ def costs_of(results: list[dict[str, Any]]) -> Costs:
     found = {name: median(cases[f"processor time of {part}"]) / 1e6 for name, part in COSTS.items()}
     intake = [each["lanes"]["rounds"] for each in results if each["row"] == "intake"]
     return Costs(**found, poller_s=1 / median(intake[0]) if intake else 0.0)
-
-
-def measured(results: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
-    """(crowd, measured, predicted) in updates/s."""
-    return [
-        (each["case"], median(each["lanes"]["rounds"]), median(each["beside"]["rounds"]))
-        for each in results
-        if each["row"] == "scaling" and each.get("beside")
-    ]
 
 
 def table(costs: Costs) -> str:

@@ -1,14 +1,14 @@
-"""The model as SVG: updates/s by worker processors, for one, two and four Redis servers, beside what was measured."""
+"""The model as SVG: updates/s by worker processors, for one, two and four Redis servers. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 
 from bench.scaling.model import Costs, most
 
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 900, 420, 80, 50, 30, 60
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 900, 390, 80, 50, 30, 30
 MOST_PROCESSORS = 128
 SERVERS = {1: "#2471a3", 2: "#1e8449", 4: "#b9770e"}
 INK, PALE = "#1b2631", "#d5d8dc"
@@ -16,12 +16,11 @@ INK, PALE = "#1b2631", "#d5d8dc"
 HANDLER_S, CALLS = 0.001, 1.0
 
 
-def draw(costs: Costs, measured: Sequence[tuple[str, float, float]]) -> str:
-    """`measured`: what it is, measured and predicted updates/s."""
+def draw(costs: Costs) -> str:
     top = max(SERVERS) * most(costs, CALLS) * 1.3
     scale = _Scale(top)
     title = f"Updates/s by worker processors: a handler of {HANDLER_S * 1000:g} ms and {CALLS:g} call (model)"
-    parts = [_text(LEFT, 24, title, size=16), *_axes(scale), *_lines(costs, scale), *_checks(measured)]
+    parts = [_text(LEFT, 24, title, size=16), *_axes(scale), *_lines(costs, scale)]
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
     return "\n".join([head, f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>', *parts, "</svg>\n"])
@@ -66,11 +65,6 @@ def _lines(costs: Costs, scale: _Scale) -> Iterable[str]:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
         yield _text(points[-1][0], points[-1][1] - 6, f"{servers} Redis: {ceiling:,.0f}/s", colour=colour, anchor="end")
-
-
-def _checks(measured: Sequence[tuple[str, float, float]]) -> Iterable[str]:
-    told = "; ".join(f"{what}: {seen:,.0f}/s ({said:,.0f} predicted)" for what, seen, said in measured)
-    yield _text(LEFT, HEIGHT - 12, f"no-op, here: {told}", size=10)
 
 
 def _text(x: float, y: float, text: str, *, size: int = 12, colour: str = INK, anchor: str = "start") -> str:
