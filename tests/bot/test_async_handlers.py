@@ -19,7 +19,7 @@ import pytest
 
 from tasks.bot import Bot, Context, UpdateTimeoutError, current
 from tasks.bot.errors import BadRequest
-from tasks.bot.event_loop import event_loop
+from tasks.bot.event_loop import OverdueError, event_loop
 from tasks.bot.loader import load_bot
 from tests.poller.waiting import until
 
@@ -222,13 +222,15 @@ def test_who_is_interrupted_twice_waits_for_the_end_all_the_same() -> None:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             # When the pool's own time limit strikes while that one waits for this end
+            await asyncio.sleep(0.1)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
             await asyncio.sleep(0.2)
             ended.append(True)
 
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        with pytest.raises(InterruptedError):
+        # (One that strikes inside of the cancelling itself is swallowed there, and it was overdue all the same.)
+        with pytest.raises((InterruptedError, OverdueError)):
             event_loop().run(deaf(), limit_s=0.05)
     finally:
         signal.signal(signal.SIGUSR1, before)
