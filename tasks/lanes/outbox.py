@@ -72,7 +72,7 @@ class Outbox:
         return self._in_flight
 
     def times_to_turn(self, now_s: float) -> Times:
-        """None when it took some a moment ago."""
+        """Empty when one took some a moment ago. They stay here until `turn_ended` or `turn_failed`."""
         if now_s >= self._next_times_s:
             self._next_times_s = now_s + TIMES_EVERY_S
             self._times_in_flight, self.untold.times = self.untold.times, Times()
