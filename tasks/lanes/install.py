@@ -6,6 +6,7 @@ worker which could not keep the order of lanes does not start.
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from importlib import import_module
@@ -150,6 +151,8 @@ class LanesStep(bootsteps.StartStopStep):
             forks=pool.uses_semaphore,
             spare=spare,
         )
+        # A look for garbage writes to all it looks through, and what was written to is not shared with a child.
+        gc.freeze()
         return None
 
     def start(self, worker: Any) -> None:
