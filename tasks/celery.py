@@ -68,8 +68,6 @@ def configuration() -> dict[str, Any]:
         "accept_content": ["json"],
         # Nobody asks for the result of an update, and each would stay in Redis for a day.
         "task_ignore_result": True,
-        # Flower shows what these events tell.
-        "worker_send_task_events": True,
         # What a handler may take; the hard limit ends what does not listen to the soft one.
         "task_soft_time_limit": now.update_timeout,
         "task_time_limit": now.update_timeout + HARD_LIMIT_AFTER_S if now.update_timeout else None,

@@ -156,7 +156,7 @@ def test_only_json_is_accepted_and_other_options_keep_their_reasons(tmp_path: Pa
         "broker_connection_max_retries",
     )
     program = f"from tasks import app; print(*(app.conf[name] for name in {names}))"
-    assert says(tmp_path, program) == "['json'] json True True True False True False None"
+    assert says(tmp_path, program) == "['json'] json True True True False False False None"
 
 
 @pytest.mark.parametrize(("given", "limits"), [({}, "None None"), ({"UPDATE_TIMEOUT": "30"}, "30.0 40.0")])

@@ -49,7 +49,7 @@ def _listen(loop: asyncio.AbstractEventLoop, hear: Callable[[Event], None]) -> N
     while True:
         try:
             with app.connection_for_read() as connection:
-                app.events.Receiver(connection, handlers={"*": heard}).capture(limit=None, timeout=None, wakeup=False)
+                app.events.Receiver(connection, handlers={"*": heard}).capture(limit=None, timeout=None)
         except Exception:
             time.sleep(AGAIN_AFTER_S)
 

@@ -6,11 +6,13 @@ lane queue buries. Taking messages is the business of turns.py.
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from kombu.transport import redis as stock
+from kombu.utils.json import dumps
 from kombu.utils.objects import cached_property
 from redis.exceptions import RedisError
 
@@ -41,6 +43,9 @@ class LaneChannelMixin(_StockChannel):
 
     connection: Any
     _active_queues: list[str]
+    #: How many heard the last message to all (an event, a remote command). None: not known.
+    heard_by: int | None = None
+    _kept: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.turns = Turns(self)
@@ -102,6 +107,25 @@ class LaneChannelMixin(_StockChannel):
             batch.append(new)
         else:
             self.store.append([new])
+
+    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
+        """As kombu's, which drops the answer."""
+        if kwargs.get("_publish_batch") is not None:
+            super()._put_fanout(exchange, message, routing_key, **kwargs)
+            return
+        payload = dumps(message)
+        with self.conn_or_acquire() as client:
+            topics = self._get_publish_topics(exchange, routing_key)
+            self.heard_by = sum(client.publish(topic, payload) for topic in topics)
+
+    @contextmanager
+    def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
+        """Kombu's makes a new client for each command; this one is made anew with its connections."""
+        if client is None:
+            if self._kept is None or self._kept.connection_pool is not self.pool:
+                self._kept = self._create_client()
+            client = self._kept
+        yield client
 
     # -- queues as a whole
 

@@ -1,8 +1,9 @@
-"""Task events of a worker without an event loop (gevent) go out together, as those of the other pools do.
+"""Task events are told only while somebody listens, and then many in one message.
 
-Celery sends each of them by itself there, three for a task, one after another: a round trip each, which with
-appendfsync always waits for the disk. Promises that none is held for longer than GATHER_S and a round trip, that they
-keep their order, and that the last are sent before the worker leaves. What cannot be sent waits as Celery has it wait.
+Celery builds and publishes three for each task, heard or not, and waits for Redis each time: with appendfsync always
+for the disk. Promises that who begins to listen as Flower, `celery events` and every Receiver of Celery do hears all
+that comes from then on; that none is held for longer than GATHER_S and a round trip; that they keep their order, and
+that the last are sent before the worker leaves. `-E` (worker_send_task_events) tells them always, as in Celery.
 """
 
 from __future__ import annotations
@@ -12,13 +13,88 @@ import time
 from typing import Any
 
 from celery import bootsteps
+from celery.events.dispatcher import EventDispatcher
 from celery.worker.consumer.events import Events
 
 #: Long enough for the events of many tasks to come together; nobody who looks at Flower notices.
 GATHER_S = 0.05
 #: As many would be sent by whoever has the last of them, who has other things to do.
 AT_MOST = 10_000
-TOGETHER = frozenset({"task"})
+TASK = "task"
+TOGETHER = frozenset({TASK})
+
+#: What Celery's banner says, and what is so.
+BANNER_WORDS = ("OFF (enable -E to monitor tasks in this worker)", "while somebody listens (-E: always)")
+
+#: The worker's own events: it asks with each of them who listens.
+ASKING = frozenset({"worker-online", "worker-heartbeat"})
+#: So many answers in a row say that nobody does, 2 s apart: a listener that lost its connection is back by then.
+QUIET_AFTER = 3
+
+
+class Dispatcher(EventDispatcher):
+    """Begins and ends to tell of tasks: Celery's own switch for it, the groups, is turned here too.
+
+    An empty `groups` is -E. What `celery control disable_events` turned off stays off until the listeners change.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._hearers: int | None = None
+        self._unheard = 0
+        super().__init__(*args, **kwargs)
+
+    def send(self, type: str, *args: Any, **fields: Any) -> Any:  # noqa: A002 - Celery's word
+        sent = super().send(type, *args, **fields)
+        if type in ASKING and self.enabled and self.groups:
+            # Celery's Heart says how much is active. A heartbeat without that was asked for by somebody who is about
+            # to listen, and may not be subscribed yet.
+            if "active" in fields:
+                self._look()
+            else:
+                self._tell_tasks()
+        return sent
+
+    def _look(self) -> None:
+        """Other workers hear heartbeats too (gossip): only a change of their number says that somebody may listen."""
+        hearers, before = self._heard(), self._hearers
+        if hearers is None:
+            return
+        self._hearers = hearers
+        if TASK not in self.groups and hearers == before:
+            return
+        match self._ask():
+            case None:
+                pass  # Redis is away
+            case 0:
+                self._unheard += 1
+                if self._unheard >= QUIET_AFTER:
+                    self.groups.discard(TASK)
+            case _:
+                self._tell_tasks()
+
+    def _tell_tasks(self) -> None:
+        self._unheard = 0
+        self.groups.add(TASK)
+
+    def _ask(self) -> int | None:
+        """How many hear of tasks. No task at all is what they are told: Celery's Receivers take it for nothing."""
+        with self.mutex:
+            if self._closed:
+                return None
+            self.producer.channel.heard_by = None
+            self._publish([], self.producer, f"{TASK}.multi")
+            return self._heard()
+
+    def _heard(self) -> int | None:
+        """How many heard the last message. None: it was not sent."""
+        producer = self.producer
+        return None if producer is None else getattr(producer.channel, "heard_by", None)
+
+
+def say_when_they_are_told(instance: Any, **_: Any) -> None:
+    """In the banner of a worker that starts."""
+    banner = instance.startup_info
+    instance.startup_info = lambda *args, **how: banner(*args, **how).replace(*BANNER_WORDS)
 
 
 class GatherEvents(bootsteps.StartStopStep):
@@ -33,7 +109,7 @@ class GatherEvents(bootsteps.StartStopStep):
     def start(self, consumer: Any) -> None:
         self.shutdown(consumer)
         dispatcher = consumer.event_dispatcher
-        if consumer.hub is None and dispatcher and dispatcher.enabled:
+        if dispatcher and dispatcher.enabled:
             self._sender = Sender(dispatcher)
 
     def shutdown(self, consumer: Any) -> None:
@@ -43,7 +119,7 @@ class GatherEvents(bootsteps.StartStopStep):
 
 
 class Sender:
-    """A thread, or with gevent a greenlet, that sends what has come together."""
+    """A thread, or with gevent a greenlet, that sends what has come together: nobody who runs tasks waits for it."""
 
     def __init__(self, dispatcher: Any) -> None:
         self._dispatcher = dispatcher

@@ -12,7 +12,7 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from celery import Celery, bootsteps
+from celery import Celery, bootsteps, signals
 from celery.exceptions import CPendingDeprecationWarning
 from kombu import transport as kombu_transport
 
@@ -20,7 +20,7 @@ from tasks.lanes.books import Pool
 from tasks.lanes.connect import connect_like
 from tasks.lanes.discreet import show_no_bodies
 from tasks.lanes.errors import Misconfigured
-from tasks.lanes.events import GatherEvents
+from tasks.lanes.events import GatherEvents, say_when_they_are_told
 from tasks.lanes.last_words import LastWords, let_them_end
 from tasks.lanes.prefork import keep_written_jobs, replace_the_dead_at_once
 from tasks.lanes.quiet import say_it_in_one_line
@@ -100,12 +100,14 @@ def install(app: Celery) -> Lanes:
         kombu_transport.TRANSPORT_ALIASES[alias] = transport
     app.lanes = Lanes(app)
     app.task_cls = LaneTask
+    app.events.dispatcher_cls = "tasks.lanes.events:Dispatcher"
     app.add_defaults(DEFAULTS)
     app.steps["worker"].add(LanesStep)
     app.steps["consumer"].add(BuryUndecodable)
     app.steps["consumer"].add(LastWords)
     app.steps["consumer"].add(GatherEvents)
     connect_signals()
+    signals.celeryd_init.connect(say_when_they_are_told, weak=False)
     # Celery's table of what a worker may be asked is filled by importing.
     import_module("tasks.lanes.control")
     say_it_in_one_line()

@@ -1,4 +1,4 @@
-"""Task events of a worker without an event loop: they go out together, in order, and none stays behind."""
+"""Task events: they are told while somebody listens, go out together and in order, and none stays behind."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import orjson
-import pytest
 from celery import Celery
 from redis.client import PubSub
 
+from tasks import lanes
 from tasks.lanes.connect import connect
-from tasks.lanes.events import GatherEvents
+from tasks.lanes.events import QUIET_AFTER, GatherEvents
 from tests.poller.waiting import until
 
 SENDERS, EACH = 8, 50
@@ -50,22 +50,65 @@ def test_events_go_out_without_anybody_leaving(redis_url: str) -> None:
         step.shutdown(consumer)
 
 
-@pytest.mark.parametrize("hub", [object(), None])
-def test_an_event_loop_gathers_them_itself(redis_url: str, hub: Any) -> None:
-    with consumer_of(redis_url) as consumer:
-        consumer.hub = hub
-        step = GatherEvents(consumer)
-        step.start(consumer)
-        assert bool(consumer.event_dispatcher.buffer_group) == (hub is None)
-        step.shutdown(consumer)
+def test_they_are_told_while_somebody_listens(redis_url: str) -> None:
+    # Given a worker that nobody listens to but another worker, which hears heartbeats and no more
+    with consumer_of(redis_url, groups=["worker"]) as consumer, connect(redis_url) as client:
+        dispatcher = consumer.event_dispatcher
+        with client.pubsub() as gossip, client.pubsub() as heard:
+            gossip.psubscribe("*celeryev/worker.*")
+            assert [tells(dispatcher) for _ in range(3)] == [False] * 3
+            # When somebody begins to listen, then it tells of tasks from its next heartbeat on
+            heard.psubscribe("*celeryev*")
+            assert all_of(heard) == []
+            assert tells(dispatcher)
+            # And the question itself is no event
+            assert [[event["type"] for event in batch] for batch in all_of(heard)] == [["worker-heartbeat"], []]
+        # When nobody does any more, then it ends, but not at once: who lost its connection may come back
+        assert [tells(dispatcher) for _ in range(5)] == [True] * (QUIET_AFTER - 1) + [False] * (6 - QUIET_AFTER)
+
+
+def test_they_are_told_at_once_when_a_listener_announces_itself(redis_url: str) -> None:
+    """Celery's Receiver asks for a heartbeat, just before it subscribes."""
+    with consumer_of(redis_url, groups=["worker"]) as consumer:
+        dispatcher = consumer.event_dispatcher
+        dispatcher.send("worker-heartbeat", freq=5)
+        assert dispatcher.groups == {"worker", "task"}
+        assert [tells(dispatcher) for _ in range(3)] == [True] * (QUIET_AFTER - 1) + [False]
+
+
+def test_what_was_turned_off_stays_off_until_the_listeners_change(redis_url: str) -> None:
+    with consumer_of(redis_url, groups=["worker"]) as consumer, connect(redis_url) as client:
+        dispatcher = consumer.event_dispatcher
+        with client.pubsub() as heard:
+            heard.psubscribe("*celeryev*")
+            assert tells(dispatcher)
+            dispatcher.groups.discard("task")  # `celery control disable_events`
+            assert not tells(dispatcher)
+            with client.pubsub() as another:
+                another.psubscribe("*celeryev*")
+                assert tells(dispatcher)
+
+
+def test_all_are_told_always_when_celery_was_told_so(redis_url: str) -> None:
+    with consumer_of(redis_url) as consumer:  # -E
+        assert [tells(consumer.event_dispatcher) for _ in range(4)] == [True] * 4
+        assert consumer.event_dispatcher.groups == set()
 
 
 @contextmanager
-def consumer_of(url: str) -> Iterator[Any]:
+def consumer_of(url: str, groups: list[str] | None = None) -> Iterator[Any]:
     """What the step needs of one."""
     app = Celery("events", broker=url, set_as_current=False)
+    lanes.install(app)
     with app.connection_for_write() as connection:
-        yield SimpleNamespace(hub=None, app=app, event_dispatcher=app.events.Dispatcher(connection, hostname="w"))
+        dispatcher = app.events.Dispatcher(connection, hostname="w", groups=groups)
+        yield SimpleNamespace(app=app, event_dispatcher=dispatcher)
+
+
+def tells(dispatcher: Any) -> bool:
+    """Whether it tells of tasks, after a heartbeat."""
+    dispatcher.send("worker-heartbeat", active=0)
+    return not dispatcher.groups or "task" in dispatcher.groups
 
 
 def all_of(heard: PubSub) -> list[list[dict[str, Any]]]:

@@ -45,11 +45,11 @@ def ask(address: str, path: str) -> Any:
 
 
 def test_flower_shows_workers_tasks_and_queue_lengths(lab: Lab, flower: str) -> None:
-    # Given Flower and a worker that tells events, busy with one message, and two ready ones in a queue it does not read
+    # Given Flower and a worker, busy with one message, and two ready ones in a queue it does not read
     lab.publish("waits:1", ["other"], queue="orders.3")
     lab.publish("waits:2", ["another"], queue="orders.3")
     until(lambda: ask(flower, "/api/workers") is not None)
-    lab.worker("prefork", 2, "-E", "-Q", "orders.0,orders.3", "--prefetch-multiplier", "1")
+    lab.worker("prefork", 2, "-Q", "orders.0,orders.3", "--prefetch-multiplier", "1")
     lab.ended("waits:1", "waits:2")
     lab.publish("running", ["lane"], gate="open")
     lab.started("running")

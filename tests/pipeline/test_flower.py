@@ -86,10 +86,11 @@ def test_flower_shows_updates_without_their_text(make_pipeline: MakePipeline) ->
 
 
 def test_flower_shows_an_update_that_waits_for_its_next_attempt(make_pipeline: MakePipeline) -> None:
+    # Given a worker, and Flower that is started after it
     pipeline = make_pipeline(RETRY_BACKOFF=60)
-    flower = Flower(pipeline)
     pipeline.worker("threads", 1)
-    until(lambda: flower.knows("w1@test"))
+    flower = Flower(pipeline)
+    until(lambda: flower.knows("w0@test"))
     [failing] = pipeline.push(message(1, 5, do="fails:9"))
     pipeline.poller()
     until(lambda: flower.task(failing).get("state") == "RETRY")
