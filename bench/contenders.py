@@ -1,7 +1,7 @@
 """Who is raced for throughput: how each gets its backlog, how it is counted from outside, and how it may be run.
 
-Promises that all of them get the same updates in the same server, and that each may be tried in several settings and is
-then measured in its best.
+Promises that all of them get the same updates in the same server, and that each is tried in several settings and then
+measured in its best, the contenders taking turns.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from redis import Redis
 
+from bench.figures import Side
 from bench.pace import measure, until
+from bench.rounds import alternate, best
 from bench.sides import BacklogSide, worker
 from bench.stage import Stage, emptied
 from bench.team import signal_all
@@ -36,8 +39,13 @@ class Setting:
 
 
 class Contender(Protocol):
+    """`how` is what is particular about it in any setting."""
+
     @property
     def name(self) -> str: ...
+
+    @property
+    def how(self) -> str: ...
 
     def load(self, client: Redis, url: str, updates: Iterable[Update]) -> None: ...
 
@@ -46,13 +54,31 @@ class Contender(Protocol):
     def settings(self, url: str) -> list[Setting]: ...
 
 
+#: Workers of Celery that work together: a label, and the options of each.
+Crew = tuple[str, Sequence[Sequence[str]]]
+
+
+def crew(count: int, *options: str) -> Crew:
+    """So many workers, all alike."""
+    return f"{count} × {' '.join(options).replace('--prefetch-multiplier ', 'prefetch ×')}", [options] * count
+
+
+#: For lanes and stock Celery alike: pools that suit a task that takes no time.
+CREWS = (
+    crew(2, "-P", "solo", "--prefetch-multiplier", "16"),
+    crew(2, "-P", "solo", "--prefetch-multiplier", "64"),
+    crew(2, "-P", "threads", "-c", "8", "--prefetch-multiplier", "4"),
+    crew(1, "-P", "threads", "-c", "8", "--prefetch-multiplier", "4"),
+)
+
+
 @dataclass(frozen=True)
 class CeleryContender:
-    """Stock Celery, or lanes in it: the same choice of pools, processes and prefetch."""
+    """Stock Celery, or lanes in it."""
 
     side: BacklogSide
-    #: (workers, options of each)
-    choices: Sequence[tuple[int, tuple[str, ...]]]
+    crews: Sequence[Crew]
+    how: str = ""
 
     @property
     def name(self) -> str:
@@ -65,14 +91,29 @@ class CeleryContender:
         return self.side.left(client)
 
     def settings(self, url: str) -> list[Setting]:
-        return [self._setting(url, count, options) for count, options in self.choices]
+        return [Setting(label, list(self._commands(url, workers))) for label, workers in self.crews]
 
-    def _setting(self, url: str, count: int, options: tuple[str, ...]) -> Setting:
-        commands = [
-            [sys.executable, "-m", *worker(self.side.app, url, *options, "-n", f"bench{n}@%h")] for n in range(count)
-        ]
-        label = " ".join(options).replace("--prefetch-multiplier ", "prefetch ×")
-        return Setting(f"{count} × {label}", commands)
+    def _commands(self, url: str, workers: Sequence[Sequence[str]]) -> Iterator[list[str]]:
+        for number, options in enumerate(workers):
+            yield [sys.executable, "-m", *worker(self.side.app, url, *options, "-n", f"bench{number}@%h")]
+
+
+def race(stage: Stage, url: str, contenders: Sequence[Contender], appendfsync: str = "always") -> dict[str, Side]:
+    """By name; a trial says in which setting each is the fastest, and how many tasks it is to get."""
+    runs = {}
+    for contender in contenders:
+        entry = Race(stage, url, contender, appendfsync)
+        trial = stage.scale.trial.get(contender.name, stage.scale.trial["others"])
+        setting, rate = best(contender.settings(url)[: stage.scale.settings], partial(entry.measure, size=trial))
+        runs[contender.name] = (entry, setting, max(trial, round(rate * stage.scale.raced_s)))
+    measured = alternate(
+        stage.scale.rounds,
+        {name: partial(entry.measure, setting, size) for name, (entry, setting, size) in runs.items()},
+    )
+    return {
+        name: Side(name, measured[name], "; ".join(filter(None, (setting.label, entry.contender.how))))
+        for name, (entry, setting, _) in runs.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -82,13 +123,7 @@ class Race:
     stage: Stage
     url: str
     contender: Contender
-    appendfsync: str = "always"
-
-    def best(self, size: int) -> tuple[Setting, float]:
-        """Each setting once."""
-        rates = [(self.measure(setting, size), setting) for setting in self.contender.settings(self.url)]
-        rate, setting = max(rates, key=lambda tried: tried[0])
-        return setting, rate
+    appendfsync: str
 
     def measure(self, setting: Setting, size: int) -> float:
         """Tasks per second. All processes are at work when they are frozen, and find the whole backlog afterwards."""

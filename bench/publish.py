@@ -124,8 +124,13 @@ def _of(entries: Sequence[Entry], wanted: Any) -> list[list[Bar]]:
 
 
 def _ours(each: Entry) -> str:
-    what = {"latency": _case(each), "throughput": each["case"].rpartition(", ")[2]}
-    return f"lanes, {what.get(each['row'], each['lanes']['how'])}"
+    how = each["lanes"]["how"]
+    what = {
+        "latency": _case(each),
+        "throughput": each["case"].rpartition(", ")[2],
+        "waits": f"{each['case'].partition(' beside ')[0].rpartition(', ')[2]}, {how}",
+    }
+    return f"lanes, {what.get(each['row'], how)}"
 
 
 def _case(each: Entry) -> str:

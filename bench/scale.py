@@ -16,18 +16,17 @@ READY = "bench: ready"
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes are numbers of messages. `multipliers` are the prefetch multipliers that each side is tried with."""
+    """Sizes are numbers of messages."""
 
     rounds: int
     chats: int
     fsyncs: tuple[str, ...]  # of the server, for the peers
-    trial: dict[str, int]  # for each contender, when its settings are tried
+    settings: int  # each side is tried in the first so many of its settings, then measured in its best
+    trial: dict[str, int]  # for each contender, in such a try
     pools: int  # each row is measured with the first so many of its pools
-    multipliers: tuple[int, ...]
     warm_up: dict[str, int]  # for each side
     steady_s: float  # how long a measured run of a throughput row shall take
     raced_s: float  # the same beside peers
-    recipe: dict[str, int]  # for each side
     crowd_s: float  # how long updates arrive in a round of the slow-chat row
     intake: dict[str, int]  # for each way in
     hooks: dict[str, int]  # requests, for each side
@@ -64,13 +63,12 @@ FULL = Scale(
     rounds=5,
     chats=CHATS,
     fsyncs=("always",),
-    trial={"others": 2_500, "lanes": 5_000, "stock": 1_000, "arq": 1_500, "rq": 500},
+    settings=10,
+    trial={"others": 2_500, "lanes": 5_000, "stock": 1_000, "hash-routed queues": 1_000, "arq": 1_500, "rq": 500},
     pools=1,
-    multipliers=(1, 4, 16),
     warm_up={"stock": 1_500, "lanes": 4_000},
     steady_s=2.5,
     raced_s=1.5,
-    recipe={"lanes": 10_000, "recipe": 2_500},
     crowd_s=5.0,
     intake={"lanes": 15_000, "stock": 3_000, "batched": 10_000},
     hooks={"lanes": 10_000, "bare": 15_000, "stock": 2_000},
@@ -117,13 +115,12 @@ QUICK = Scale(
     rounds=1,
     chats=CHATS,
     fsyncs=("always",),
+    settings=1,
     trial={"others": 400, "rq": 200},
     pools=1,
-    multipliers=(4,),
     warm_up={"stock": 400, "lanes": 400},
     steady_s=0.2,
     raced_s=0.2,
-    recipe={"lanes": 600, "recipe": 300},
     crowd_s=0.5,
     intake={"lanes": 2_000, "stock": 400, "batched": 1_000},
     hooks={"lanes": 600, "bare": 600, "stock": 300},

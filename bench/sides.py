@@ -56,7 +56,7 @@ class Stock:
 class Recipe(Stock):
     """Stock Celery with each chat hashed to one of the queues that lanes have."""
 
-    name = "recipe"
+    name = "hash-routed queues"
     app = "bench.recipe_app"
 
     def load(self, client: Redis, url: str, updates: Iterable[Update]) -> None:

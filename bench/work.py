@@ -1,7 +1,4 @@
-"""The handlers of the rows beside grammY: they wait or compute, and note that they have ended: a byte in a file.
-
-As a program: aiogram's own polling with the handler that waits.
-"""
+"""The handlers of the rows beside grammY: they wait or compute, and note that they have ended: a byte in a file."""
 
 from __future__ import annotations
 
@@ -9,9 +6,10 @@ import asyncio
 import os
 import time
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tasks.bot.context import Context
+if TYPE_CHECKING:  # aiogram runs one of them in an environment of its own
+    from tasks.bot.context import Context
 
 #: Environment: the file; how long to wait or compute; how many updates at a time.
 DONE, WAIT_MS, COMPUTE_MS, CONCURRENCY = "BENCH_DONE", "BENCH_WAIT_MS", "BENCH_COMPUTE_MS", "BENCH_CONCURRENCY"
@@ -42,19 +40,3 @@ def note() -> None:
 @cache
 def _file() -> int:
     return os.open(os.environ[DONE], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-
-
-def main() -> None:
-    from aiogram import Bot, Dispatcher
-    from aiogram.client.session.aiohttp import AiohttpSession
-    from aiogram.client.telegram import TelegramAPIServer
-
-    session = AiohttpSession(api=TelegramAPIServer.from_base(os.environ["BOT_API_URL"]))
-    dispatcher, bot = Dispatcher(), Bot(os.environ["BOT_TOKEN"], session)
-    dispatcher.message.register(wait_async)
-    limit = int(os.environ[CONCURRENCY])
-    asyncio.run(dispatcher.start_polling(bot, handle_as_tasks=True, tasks_concurrency_limit=limit))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """Whole bots on one simulator: poller and worker with lanes in Redis, beside bots that poll and keep updates in memory.
 
-`waits`: a handler that waits 50 ms, 500 at a time. `computes`: one that takes 5 ms of a processor. Each side has
-started and is frozen while the updates are put into the simulator, which runs on the same processors and answers all
-sides alike, 100 updates at a time; what it takes of them is told.
+`waits`: a handler that waits 50 ms, 500 at a time. `computes`: one that takes 5 ms of a processor. Ours is tried with
+one worker and with two, and measured in what is faster. Each side has started and is frozen while the updates are put
+into the simulator, which runs on the same processors and answers all sides alike, 100 at a time; what it takes is told.
 """
 
 from __future__ import annotations
@@ -10,27 +10,30 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
 from bench import ondemand, simulator
 from bench.figures import Goal, Result, Side
 from bench.pace import measure, until
-from bench.rounds import alternate
+from bench.rounds import alternate, best
 from bench.rows.intake import PUSH, poller_settings
 from bench.scale import CHATS
+from bench.sides import worker
 from bench.stage import Stage, emptied
 from bench.team import signal_all
 from bench.updates import make_updates
 from bench.usage import cpu_s
 from bench.work import COMPUTE_MS, CONCURRENCY, DONE, WAIT_MS
 from sandbox.simulator import Simulator, start
+from tasks.lanes.keys import WORKERS
 
 NODE = Path(__file__).resolve().parents[1] / "node"
 GRAMMY = ("grammy@1.46.0", "@grammyjs/runner@2.0.3")
+AIOGRAM = ("aiogram==3.31.0", "uvloop==0.23.0")
 AT_ONCE, PAUSE_MS, WORK_MS = 500, 50, 5
 #: Updates that are handled before the others arrive: connections are open, modules imported.
 WARM_UP = 20
@@ -38,57 +41,87 @@ WARM_UP = 20
 RUNNER = "grammY runner"
 POLLING = "aiogram polling"
 DISTRIBUTE = "grammY distribute, 2 workers"
+#: getUpdates answers one process at a time, and what it answered is in that one's memory.
+ALONE = "one process, as it is made"
+
+#: How many workers, and the options of each.
+Crew = tuple[int, Sequence[str]]
+
+
+def _divided(pool: str) -> tuple[Crew, ...]:
+    """As many at a time in one process, or in two."""
+    return tuple((count, ("-P", pool, "-c", str(AT_ONCE // count))) for count in (2, 1))
+
+
 WAITING = {
-    "gevent": ("bench.work:wait", ("-P", "gevent", "-c", str(AT_ONCE))),
-    "threads": ("bench.work:wait", ("-P", "threads", "-c", str(AT_ONCE))),
-    "asyncio": ("bench.work:wait_async", ("-P", "threads", "-c", str(AT_ONCE))),
+    "gevent": ("bench.work:wait", _divided("gevent")),
+    "threads": ("bench.work:wait", _divided("threads")),
+    "asyncio": ("bench.work:wait_async", _divided("threads")),
 }
-PREFORK = ("-P", "prefork", "-c", "2")
+COMPUTING: tuple[Crew, ...] = ((1, ("-P", "prefork", "-c", "2")), (2, ("-P", "solo")))
 
 
 def waits(stage: Stage) -> list[Result]:
     with stage.server("waits") as url, start(simulator.TOKEN) as telegram:
         race = Bots(stage, url, telegram, stage.scale.waits)
-        sides = {
-            **{name: partial(race.ours, name, *WAITING[name]) for name in stage.scale.waiting},
-            RUNNER: partial(race.other, RUNNER, _node("wait")),
-            POLLING: partial(race.other, POLLING, [sys.executable, "-m", "bench.work"]),
-        }
-        measured = alternate(stage.scale.rounds, sides)
+        crews = {name: race.best(*WAITING[name]) for name in stage.scale.waiting}
+        measured = alternate(
+            stage.scale.rounds,
+            {
+                **{name: partial(race.ours, WAITING[name][0], crew) for name, crew in crews.items()},
+                RUNNER: partial(race.other, RUNNER, _node("wait")),
+                POLLING: partial(race.other, POLLING, _aiogram()),
+            },
+        )
     goals = {RUNNER: Goal("ratio", "at least", 0.7), POLLING: Goal("ratio", "at least", 1)}
     return [
         Result(
             "waits",
             f"{PAUSE_MS} ms, {AT_ONCE} at a time, {name} beside {other}",
             "updates/s",
-            Side("lanes", measured[name], " ".join(WAITING[name][1])),
-            Side(other, measured[other]),
+            Side("lanes", measured[name], _label(crew)),
+            Side(other, measured[other], ALONE),
             goal,
         )
-        for name in stage.scale.waiting
+        for name, crew in crews.items()
         for other, goal in goals.items()
     ]
 
 
 def computes(stage: Stage) -> list[Result]:
+    bot = "bench.work:compute"
     with stage.server("computes") as url, start(simulator.TOKEN) as telegram:
         race = Bots(stage, url, telegram, stage.scale.computes)
-        sides = {
-            "lanes": partial(race.ours, "prefork", "bench.work:compute", PREFORK),
-            RUNNER: partial(race.other, RUNNER, _node("compute")),
-            DISTRIBUTE: partial(race.other, DISTRIBUTE, _node("distribute")),
-        }
-        measured = alternate(stage.scale.rounds, sides)
-    goals = {RUNNER: Goal("ratio", "at least", 1.9), DISTRIBUTE: Goal("ratio", "at least", 1)}
-    ours = Side("lanes", measured["lanes"], " ".join(PREFORK))
+        crew = race.best(bot, COMPUTING)
+        measured = alternate(
+            stage.scale.rounds,
+            {
+                "lanes": partial(race.ours, bot, crew),
+                RUNNER: partial(race.other, RUNNER, _node("compute")),
+                DISTRIBUTE: partial(race.other, DISTRIBUTE, _node("distribute")),
+            },
+        )
+    ours, runner = Side("lanes", measured["lanes"], _label(crew)), Side(RUNNER, measured[RUNNER], ALONE)
+    distribute = Side(DISTRIBUTE, measured[DISTRIBUTE])
+    case = f"{WORK_MS} ms, beside"
     return [
-        Result("computes", f"{WORK_MS} ms, beside {other}", "updates/s", ours, Side(other, measured[other]), goal)
-        for other, goal in goals.items()
+        Result("computes", f"{case} {RUNNER}", "updates/s", ours, runner, Goal("ratio", "at least", 1.9)),
+        Result("computes", f"{case} {DISTRIBUTE}", "updates/s", ours, distribute, Goal("ratio", "at least", 1)),
     ]
+
+
+def _label(crew: Crew) -> str:
+    count, options = crew
+    return f"{count} × {' '.join(options)}"
 
 
 def _node(kind: str) -> list[str]:
     return ["node", str(NODE / "runner.cjs"), kind]
+
+
+def _aiogram() -> list[str]:
+    """With uvloop, which its `fast` extra brings: run_polling takes it when it is there."""
+    return [str(ondemand.python("aiogram", AIOGRAM) / "python"), "-m", "bench.aiogram_polling"]
 
 
 def _work(done: Path) -> dict[str, str]:
@@ -114,19 +147,31 @@ class Bots:
     telegram: Simulator
     total: int
 
-    def ours(self, name: str, bot: str, pool: Sequence[str]) -> float:
-        """Updates per second of a poller and a worker."""
+    def best(self, bot: str, crews: Sequence[Crew]) -> Crew:
+        """A third of the updates for each."""
+        trial = replace(self, total=self.total // 3)
+        return best(crews[: self.stage.scale.settings], partial(trial.ours, bot))[0]
+
+    def ours(self, bot: str, crew: Crew) -> float:
+        """Updates per second of a poller and these workers."""
+        count, options = crew
         settings = {**poller_settings(self.telegram, self.url), "BOT": bot}
-        celery = ("celery", "-A", "tasks", "worker", "-l", "WARNING", *pool)
-        commands = [[sys.executable, "-m", *celery], [sys.executable, "-m", "poller"]]
-        with emptied(self.url):
-            return self._run(f"lanes {name}", commands, settings)
+        workers = [worker("tasks", self.url, *options, "-n", f"bench{number}@%h") for number in range(count)]
+        commands = [[sys.executable, "-m", *arguments] for arguments in (*workers, ["poller"])]
+        with emptied(self.url) as client:
+            return self._run(f"{bot}, {_label(crew)}", commands, settings, lambda: client.zcard(WORKERS) == count)
 
     def other(self, name: str, command: Sequence[str]) -> float:
         settings = {"BOT_TOKEN": self.telegram.token, "BOT_API_URL": self.telegram.url}
         return self._run(name, [command], settings)
 
-    def _run(self, name: str, commands: Sequence[Sequence[str]], settings: dict[str, str]) -> float:
+    def _run(
+        self,
+        name: str,
+        commands: Sequence[Sequence[str]],
+        settings: dict[str, str],
+        all_are_there: Callable[[], bool] = lambda: True,
+    ) -> float:
         done = self.stage.directory / "done"
         done.write_bytes(b"")
         self.telegram.reset()
@@ -136,7 +181,7 @@ class Bots:
                 stack.enter_context(self.stage.foreign(f"bot-{place}", command, **settings, **_work(done)))
                 for place, command in enumerate(commands)
             ]
-            until(lambda: done.stat().st_size == WARM_UP, children, f"{name} has begun")
+            until(lambda: done.stat().st_size == WARM_UP and all_are_there(), children, f"{name} has begun")
             signal_all(children, signal.SIGSTOP)
             self._push(self.total, first=WARM_UP + 1)
             before_s = self._simulator_s()

@@ -58,7 +58,7 @@ def _compare(race: Race) -> list[Result]:
             f"{framework}, {handler}",
             "updates/s",
             Side("lanes", rates["lanes", handler], " ".join(POOL)),
-            Side("its own polling", rates["own", handler]),
+            Side(f"{framework} polling", rates["own", handler]),
         )
         for handler in HANDLERS.values()
     ]

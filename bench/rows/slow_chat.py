@@ -36,11 +36,11 @@ def run(stage: Stage) -> list[Result]:
     recipes = [(*RECIPE, "-Q", f"updates.{number}") for number in range(QUEUES)]
     environment = {name: {STARTS: str(path)} for name, path in starts.items()}
     with (
-        team(stage, Lanes(), [OURS], environment["lanes"]) as lanes,
-        team(stage, Recipe(), recipes, environment["recipe"]) as recipe,
+        team(stage, Lanes(), [OURS], environment[Lanes.name]) as lanes,
+        team(stage, Recipe(), recipes, environment[Recipe.name]) as recipe,
     ):
-        ours = Crowd(lanes, starts["lanes"], _append(lanes))
-        theirs = Crowd(recipe, starts["recipe"], _apply(recipe))
+        ours = Crowd(lanes, starts[Lanes.name], _append(lanes))
+        theirs = Crowd(recipe, starts[Recipe.name], _apply(recipe))
         for seed in range(stage.scale.rounds + 1):  # the first opens connections
             for crowd in (ours, theirs):
                 for slow in (False, True):

@@ -5,11 +5,11 @@ The backlog is there before the worker starts; the time is taken from 10 % to 95
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.figures import Goal, Result, Side
 from bench.pace import measure
-from bench.rounds import alternate
+from bench.rounds import alternate, best
 from bench.scale import CHATS
 from bench.sides import BacklogSide, Lanes, Stock, worker
 from bench.stage import Stage, emptied
@@ -18,6 +18,8 @@ from bench.updates import make_updates
 #: Options of the worker, and how many times stock Celery the lanes shall reach.
 POOLS = {("-P", "prefork", "-c", "2"): 3.0, ("-P", "threads", "-c", "8"): 5.0}
 
+MULTIPLIERS = (4, 16, 64)
+
 
 def run(stage: Stage) -> list[Result]:
     with stage.server("throughput") as url:
@@ -25,23 +27,19 @@ def run(stage: Stage) -> list[Result]:
 
 
 def _compare(stage: Stage, url: str, pool: tuple[str, ...], times: float) -> Result:
-    runs = {side.name: Run(stage, url, side, pool, *_best(stage, url, side, pool)) for side in (Lanes(), Stock())}
+    runs = {side.name: _best(stage, url, side, pool) for side in (Lanes(), Stock())}
     measured = alternate(stage.scale.rounds, {name: run.measure for name, run in runs.items()})
     ours, beside = (Side(name, measured[name], run.how) for name, run in runs.items())
     case = f"no-op, {CHATS} chats, {' '.join(pool)}"
     return Result("throughput", case, "tasks/s", ours, beside, Goal("ratio", "at least", times))
 
 
-def _best(stage: Stage, url: str, side: BacklogSide, pool: tuple[str, ...]) -> tuple[int, int]:
-    """The multiplier with the highest rate, and a backlog that takes long enough to measure."""
+def _best(stage: Stage, url: str, side: BacklogSide, pool: tuple[str, ...]) -> Run:
+    """With the multiplier that has the highest rate, and a backlog that takes long enough to measure."""
     size = stage.scale.warm_up[side.name]
-    if len(stage.scale.multipliers) == 1:  # a quick run, which chooses nothing
-        return stage.scale.multipliers[0], size
-    rates = {
-        multiplier: Run(stage, url, side, pool, multiplier, size).measure() for multiplier in stage.scale.multipliers
-    }
-    best = max(rates, key=lambda multiplier: rates[multiplier])
-    return best, max(size, round(rates[best] * stage.scale.steady_s))
+    tried = [Run(stage, url, side, pool, multiplier, size) for multiplier in MULTIPLIERS[: stage.scale.settings]]
+    fastest, rate = best(tried, Run.measure)
+    return replace(fastest, size=max(size, round(rate * stage.scale.steady_s)))
 
 
 @dataclass(frozen=True)
