@@ -86,7 +86,7 @@ class Delivery:
 
     def done(self) -> None:
         """Settle it, sooner than Celery's acknowledgement arrives."""
-        self.lanes.settler.handoff.report(DONE, self.tag)
+        self.lanes.settler.report(DONE, self.tag)
 
     def retry(self, *, delay_s: float, problem: dict[str, Any]) -> Outcome:
         """Give it back after a failure: first in its lanes, ready after `delay_s`. Its lanes wait."""

@@ -1,7 +1,8 @@
-"""The short way back from where a task ran to the process that settles it: a pipe.
+"""The short way back from where a task ran to the process that settles it: memory shared with each child, and a pipe.
 
-Promises that a report is read whole or not at all, and that it never blocks its writer. Does not promise that it
-arrives: a full pipe drops it, and Celery's own acknowledgement, which takes the long way, says the same again.
+Promises that a report is read whole or not at all, that it never blocks its writer, and that what a child of ours said
+before it died is read. Does not promise that it arrives from elsewhere, or that it wakes anybody: a full pipe drops it,
+and Celery's own result, which takes the long way, says the same again.
 """
 
 from __future__ import annotations
@@ -9,14 +10,22 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from tasks.lanes import clock
+from tasks.lanes.ring import Ring
 
 #: A write up to this size is atomic, so that reports of several processes never mix (pipe(7)).
 _ATOMIC = 512
 _WANTED_SIZE = 1 << 20
+#: Read at once; most often there is one byte.
+_CHUNK = 1 << 16
 STARTED, DONE, GONE, DELAYED = "*", "+", "-", "~"
+#: Not about a delivery: the pool's job of that number begins.
+_ACCEPTED = "a"
 
 
 class Report(NamedTuple):
@@ -27,6 +36,14 @@ class Report(NamedTuple):
     at_s: float
 
 
+class Child:
+    """What one child says. `accepted` are the numbers of the pool's jobs that it began, each with the time."""
+
+    def __init__(self) -> None:
+        self.ring = Ring()
+        self.accepted: deque[tuple[int, float]] = deque()
+
+
 class Handoff:
     """Made in the worker's main process before its children are forked, which inherit the writing end."""
 
@@ -35,27 +52,74 @@ class Handoff:
         os.set_blocking(self.reader, False)
         os.set_blocking(self._writer, False)
         self._rest = b""
+        self._ring: Ring | None = None  # ours, in a child
+        self._children: tuple[Child, ...] = ()
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             with contextlib.suppress(OSError):  # more than this user may have: the usual 64 KiB do as well
                 fcntl.fcntl(self._writer, fcntl.F_SETPIPE_SZ, _WANTED_SIZE)
+
+    # -- children
+
+    @contextmanager
+    def child(self) -> Iterator[Child]:
+        """Who is forked meanwhile, by this thread, says in the child's memory what it has to say."""
+        child = Child()
+        self._ring = child.ring
+        self._children += (child,)
+        try:
+            yield child
+        finally:
+            self._ring = None
+
+    def forget(self, child: Child) -> None:
+        """It has ended, and all that it said was read."""
+        self._children = tuple(each for each in self._children if each is not child)
+
+    def accept(self, job: int, at_s: float) -> bool:
+        """Say that the pool's job begins. False: there is no room, or no such memory; say it some other way."""
+        return self._ring is not None and self._ring.write(f"{_ACCEPTED}{job} {at_s:.6f}\n".encode())
+
+    # -- reports
 
     def report(self, what: str, tag: str) -> None:
         """Say that a delivery has STARTED, is DONE (settle it), or is to be forgotten: it was put off (DELAYED), or
         committed or buried (GONE).
         """
-        self._write(f"{what}{tag} {clock.now_s():.6f}\n".encode())
+        line = f"{what}{tag} {clock.now_s():.6f}\n".encode()
+        if self._ring is None or not self._ring.write(line):
+            self._write(line)
 
     def wake(self) -> None:
         """Make the reading end readable, so that a loop that polls it goes round once more."""
         self._write(b"\n")
 
+    def has_reports(self) -> bool:
+        """Of children of ours. Costs no system call."""
+        return any(child.ring.has_lines() for child in self._children)
+
     def read(self) -> list[Report]:
         """All that was reported since the last time. Only one thread at a time may read."""
-        reports: list[Report] = []
+        reports = self.read_children()
         with contextlib.suppress(BlockingIOError):
-            while chunk := os.read(self.reader, _WANTED_SIZE):
+            while chunk := os.read(self.reader, _CHUNK):
                 *lines, self._rest = (self._rest + chunk).split(b"\n")
                 reports += [_report(line.decode()) for line in lines if line]
+                if len(chunk) < _CHUNK:
+                    break
+        return reports
+
+    def read_children(self) -> list[Report]:
+        """As read, but only what children of ours said."""
+        reports: list[Report] = []
+        for child in self._children:
+            if not child.ring.has_lines():
+                continue
+            *lines, _ = child.ring.read().decode().split("\n")
+            for report in map(_report, lines):
+                if report.what == _ACCEPTED:
+                    child.accepted.append((int(report.tag), report.at_s))
+                else:
+                    reports.append(report)
         return reports
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from tasks.lanes.connect import connect_like
 from tasks.lanes.discreet import show_no_bodies
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.events import GatherEvents, say_when_they_are_told
+from tasks.lanes.forks import use_lean_pool
 from tasks.lanes.last_words import LastWords, let_them_end
 from tasks.lanes.prefork import keep_written_jobs, replace_the_dead_at_once
 from tasks.lanes.quiet import say_it_in_one_line
@@ -153,6 +154,7 @@ class LanesStep(bootsteps.StartStopStep):
             forks=pool.uses_semaphore,
             spare=spare,
         )
+        use_lean_pool(pool, settler)
         # A look for garbage writes to all it looks through, and what was written to is not shared with a child.
         gc.freeze()
         return None

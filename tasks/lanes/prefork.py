@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from celery.concurrency import asynpool
+
 #: A child is gone within milliseconds after its pipes, one of many gigabytes within seconds.
 _LOOK_AGAIN_AFTER_S, _LOOKS = 0.01, 200
 
@@ -53,7 +55,7 @@ def _flush(children: Any) -> set[str]:
     children.outbound_buffer.clear()
     children.maintain_pool()
     for job in tuple(children._cache.values()):
-        writer = job._writer() if job._writer else None
+        writer = asynpool._get_job_writer(job)
         if writer in children._active_writers:  # half a job in a pipe would garble the next one
             children._flush_writer(job._write_to, writer)
     return {job.correlation_id for job in unwritten}

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import socket
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from tasks.lanes import clock, native
 from tasks.lanes.answers import Leased
 from tasks.lanes.books import Held, Lease, Pool, id_of
 from tasks.lanes.commands import MAX_DEATHS
-from tasks.lanes.handoff import DELAYED, DONE, STARTED, Handoff
+from tasks.lanes.handoff import DELAYED, DONE, STARTED, Handoff, Report
 from tasks.lanes.ledger import Ledger
 from tasks.lanes.reserve import Reserve
 from tasks.lanes.times import Times
@@ -37,6 +38,7 @@ class Settler:
         self.outbox_signal = native.Signal()  # the lease keeper waits for it
         self.consumers = 0  # channels that take turns; without one the lease keeper settles
         self.must_reconcile = False  # something may be leased in our name that is not in our books
+        self.hear: Callable[[], None] = self.read_children  # a forking pool puts its own in place of it
         self._reading = native.lock()
         self._reserve = Reserve()
         self._has_delayed = False  # something may be due sooner than the next sweep
@@ -173,8 +175,24 @@ class Settler:
 
     def read_handoff(self) -> None:
         """Take in what tasks reported. Wakes nobody: whoever reads goes on to send."""
-        with self._reading:  # the consumer's thread and the keeper's may come together when the consumer stops
-            reports = self.handoff.read()
+        with self._reading:  # the consumer's thread and the keeper's may come together
+            self._take_in(self.handoff.read())
+
+    def read_children(self) -> None:
+        """As read_handoff, but only what forked children reported, which costs next to nothing when that is nothing."""
+        if self.handoff.has_reports():
+            with self._reading:
+                self._take_in(self.handoff.read_children())
+
+    def report(self, what: str, tag: str) -> None:
+        """Whoever runs a message says what became of it, in the worker's main process or in a child of it."""
+        if self.pid != os.getpid():
+            self.handoff.report(what, tag)
+            return
+        self._take_in([Report(what, tag, clock.now_s())])
+        self._notify()
+
+    def _take_in(self, reports: list[Report]) -> None:
         for what, tag, at_s in reports:
             if what == DONE:
                 self._settle(tag, at_s)

@@ -143,7 +143,7 @@ def _settle_early(sender: LaneTask, state: str | None = None, **_: Any) -> None:
     acked = state == states.SUCCESS or (state == states.FAILURE and sender.acks_on_failure is not False)
     delivery = sender.delivery if acked else None
     if delivery is not None:
-        sender.app.lanes.settler.handoff.report(DONE, delivery.tag)
+        sender.app.lanes.settler.report(DONE, delivery.tag)
 
 
 def connect_signals() -> None:

@@ -27,6 +27,8 @@ class Poller(stock.MultiChannelPoller):
 
     def on_readable(self, fileno: int) -> Any:
         channel, kind = self._fd_to_chan.get(fileno, (None, None))
+        if channel is not None:
+            channel.settler.hear()  # what arrives may ask what runs
         if channel is not None and kind in channel.turns.handlers:
             return channel.turns.handlers[kind]()
         return super().on_readable(fileno)
@@ -103,11 +105,31 @@ class Transport(stock.Transport):
     """`redis://` and `rediss://`, in place of kombu's class (install.py)."""
 
     Channel = Channel
+    cycle: Poller
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.cycle = Poller()
         self.lane_queues: dict[str, bool] = {}  # whether it is looked at first
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """As kombu's, which tells the loop of every socket again each time it goes round."""
+        others = set(loop.on_tick)
+        super().register_with_event_loop(connection, loop)
+        loop.on_tick.intersection_update(others)
+        polled: dict[int, Any] = {}
+
+        def go_round() -> None:
+            self.cycle.on_poll_start()
+            for fileno, registered in self.cycle._fd_to_chan.items():
+                # Registering makes a new entry, also for a socket that got the number of one that was closed.
+                if polled.get(fileno) is registered and fileno in loop.readers:
+                    continue
+                if fileno not in self.cycle._paused_brpop:
+                    loop.add_reader(fileno, self.on_readable, fileno)
+                    polled[fileno] = registered
+
+        loop.on_tick.add(go_round)
 
     def establish_connection(self) -> Any:
         """A server that refuses writes counts as one that is away: Celery waits longer after each attempt.

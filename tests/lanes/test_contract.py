@@ -72,7 +72,11 @@ NAMES = [
     (Consumer, "on_decode_error on_close create_task_handler", "install.py: BuryUndecodable"),
     (EventDispatcher, "flush send", "events.py"),
     (BasePool, "is_green uses_semaphore num_processes", "install.py: LanesStep"),
-    (PreforkPool, "flush", "prefork.py"),
+    (PreforkPool, "flush Pool", "prefork.py, forks.py"),
+    (AsynPool, "_create_worker_process WorkerProcess process_flush_queues _process_cleanup_queues", "forks.py"),
+    (AsynPool, "_create_write_handlers ResultHandler Worker", "forks.py"),
+    (asynpool.ResultHandler, "_flush_outqueue register_with_event_loop", "forks.py: LeanResults"),
+    (asynpool.Worker, "after_fork workloop", "child.py"),
     (AsynPool, "flush maintain_pool _flush_writer", "prefork.py"),
     (Pool, "maintain_pool", "prefork.py"),
     (ApplyResult, "discard", "prefork.py"),
@@ -166,6 +170,39 @@ def test_celery_asks_revoked_right_before_it_gives_a_request_to_the_pool() -> No
         with pytest.raises(TaskRevokedError):
             request.execute_using_pool(pool)
     assert given == [], "task.py: LaneRequest.revoked() is what keeps a message that was given back from running"
+
+
+def test_a_child_waits_for_its_jobs_and_puts_its_results_where_it_did() -> None:
+    loop = inspect.getsource(asynpool.Worker.workloop)
+    assert "put = self.outq.put" in loop, "child.py: Results stands in front of the child's outq"
+    assert "wait_for_job = self.wait_for_job" in loop, "child.py: Jobs takes the place of wait_for_job"
+    assert "put((ACK, (job, i, now(), pid, synqW_fd)))" in loop, "child.py, forks.py: what a child says when it begins"
+    assert "put((READY, (job, i, result, inqW_fd)))" in loop, "child.py, forks.py: what a child says when it has ended"
+
+
+def test_a_pool_keeps_its_books_in_the_same_shape() -> None:
+    source = inspect.getsource(AsynPool) + inspect.getsource(Pool)
+    for part in (
+        "_fileno_to_inq",
+        "_all_inqueues",
+        "_active_writes",
+        "_busy_workers",
+        "outbound_buffer",
+        "write_stats",
+    ):
+        assert f"self.{part}" in source, f"forks.py writes jobs as AsynPool does, which knows no {part} any more"
+    assert "job._payload = memoryview(header), memoryview(body), body_size" in source, "forks.py: _write_to_idle"
+    assert "hub.consolidate_callback" in source, "forks.py: whether the loop watches for writable pipes"
+    assert "self.process_flush_queues(worker)" in inspect.getsource(Pool._join_exited_workers), (
+        "forks.py: process_flush_queues hears the last words of a child before its jobs are judged"
+    )
+    assert "self._quick_put((TASK, (result._job, None, func, args, kwds)))" in inspect.getsource(Pool.apply_async)
+
+
+def test_a_transport_watches_its_sockets_in_a_tick_of_the_loop() -> None:
+    source = inspect.getsource(stock.Transport.register_with_event_loop)
+    assert source.count("loop.on_tick.add(") == 1, "transport.py takes the place of the one tick that kombu adds"
+    assert "add_reader(fd, on_readable, fd) for fd in cycle.fds" in source
 
 
 def test_a_request_knows_its_message_and_its_headers() -> None:
