@@ -1,14 +1,17 @@
-"""The pipe: reports are whole, in order, from any process; what does not fit is dropped without blocking."""
+"""Reports are whole, in order, from any process. What a child said outlives it; a full pipe drops without blocking."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 
 import pytest
 
-from tasks.lanes.handoff import DONE, GONE, STARTED, Handoff
+from tasks.lanes.handoff import DONE, GONE, STARTED, Child, Handoff
+from tasks.lanes.ring import SIZE, Ring
 
 
 def read(handoff: Handoff) -> list[tuple[str, str]]:
@@ -83,3 +86,50 @@ def test_a_report_after_the_end_is_dropped() -> None:
     handoff = Handoff()
     handoff.close()
     handoff.report(DONE, "a#1")
+
+
+def fork(handoff: Handoff, target: Callable[..., None], *args: object) -> tuple[Child, BaseProcess]:
+    with handoff.child() as child:
+        process = get_context("fork").Process(target=target, args=args)
+        process.start()
+    return child, process
+
+
+def test_what_a_child_said_is_read_after_it_was_killed(handoff: Handoff) -> None:
+    # Given children that say more than their memory holds, to a parent that does not read
+    def say_and_die(name: str) -> None:
+        for n in range(1500):
+            if n == 3:
+                assert handoff.accept(7, 1.5)
+            handoff.report(DONE, f"{name * 60}{n}#1")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    forked = [fork(handoff, say_and_die, name) for name in "ab"]
+    for _, process in forked:
+        process.join()
+        process.close()
+    # Then all of it is there, and what begins is told apart
+    assert handoff.has_reports()
+    found = [tag for _, tag in read(handoff)]
+    for name in "ab":
+        assert sorted(tag for tag in found if tag[0] == name) == sorted(f"{name * 60}{n}#1" for n in range(1500))
+    assert [list(child.accepted) for child, _ in forked] == [[(7, 1.5)]] * 2
+    # And what a child says that has been forgotten is not
+    for child, _ in forked:
+        child.ring.write(b"+late#1 1\n")
+        handoff.forget(child)
+    assert not handoff.has_reports()
+    assert not handoff.accept(8, 1.5), "a parent has no such memory"
+
+
+def test_a_ring_gives_back_every_line_it_took() -> None:
+    ring, sent, found = Ring(), [], b""
+    for n in range(3000):
+        line = b"%d " % n * (n % 97 + 1) + b"\n"
+        while not ring.write(line):
+            assert len(found) < len(b"".join(sent))
+            found += ring.read()
+        sent.append(line)
+    assert found + ring.read() == b"".join(sent)
+    assert not ring.has_lines()
+    assert not ring.write(b"x" * (SIZE + 1))
