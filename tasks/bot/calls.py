@@ -21,7 +21,6 @@ from tasks.bot.errors import BotApiError, NetworkError, TooManyRequests
 from tasks.bot.flood import OpenGate, OpenPassage, Passage, RunGate
 from tasks.bot.flood.answers import Answer
 from tasks.bot.journal import Call, CallJournal, Uncertain
-from tasks.bot.last_look import looking
 from tasks.bot.repeats import is_read_only, repeated
 from tasks.lanes.wires import Asked
 
@@ -105,8 +104,7 @@ class Calls:
 
     def _send(self, call: Prepared, begun: Call) -> Any:
         """A process that was frozen since it began, or waited at the gate, may have lost its lease by now."""
-        with looking(begun.ensure):
-            return self.api.send(call, self._update, f"{begun.position}{' again' * begun.is_again}")
+        return self.api.send(call, self._update, f"{begun.position}{' again' * begun.is_again}", begun.ensure)
 
     def _read(self, call: Prepared, passage: Passage | OpenPassage) -> Any:
         while True:
@@ -125,8 +123,7 @@ class Calls:
         return self.journal.ask(*questions) if self.journal and questions else []
 
     def _send_if_ours(self, call: Prepared) -> Any:
-        with looking(lambda: self._ensure(call.method)):
-            return self.api.send(call, self._update)
+        return self.api.send(call, self._update, look=lambda: self._ensure(call.method))
 
     @property
     def _update(self) -> str | None:

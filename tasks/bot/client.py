@@ -5,21 +5,22 @@ line. May be shared by threads and greenlets, and built before a fork: each proc
 first call. Tries again only where that is safe (repeats.py): a call whose answer was lost may have taken effect.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
-import requests
-import urllib3.exceptions
-from requests.utils import get_environ_proxies
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from tasks.bot import answers, downloads
 from tasks.bot.counting import messages_of
 from tasks.bot.encoding import Request, encode
 from tasks.bot.errors import Chat, NetworkError
-from tasks.bot.last_look import LookingAdapter
+from tasks.bot.http import Asked, BrokenError, Connections, Incoming, UnreachedError
 from tasks.bot.repeats import is_read_only, repeated
 from tasks.logs.secrecy import keep_tokens_out_of_logs, without_token
 
@@ -27,8 +28,6 @@ from tasks.logs.secrecy import keep_tokens_out_of_logs, without_token
 CONNECT_TIMEOUT_S = 10.0
 #: Telegram answers in well under a second, but takes its time over large files.
 READ_TIMEOUT_S = 60.0
-#: Connections kept, not allowed: a thousand greenlets may call at once, those above it close theirs after the call.
-POOL_SIZE = 256
 
 #: Telegram's own server; any other, a local one or the simulator, is told which update a call is for.
 TELEGRAM = "api.telegram.org"
@@ -36,10 +35,7 @@ UPDATE_HEADER = "X-Update-Id"
 #: Which of its calls: a place in its journal, or "-"; " again" behind it when an earlier run left no outcome there.
 PLACE_HEADER = "X-Call"
 
-#: A proxy set for the outside has no say on this machine, where a local Bot API server or the simulator runs.
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-_NOTHING_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
@@ -71,9 +67,10 @@ class BotApi:
     ) -> None:
         self._url = url.rstrip("/")
         self._token = token
-        self._timeout_s = (connect_timeout_s, read_timeout_s)
+        self._in_path = quote(token, safe=":")
+        self._timeouts = {"connect_timeout_s": connect_timeout_s, "read_timeout_s": read_timeout_s}
         self._names_updates = urlsplit(url).hostname != TELEGRAM
-        self._process: tuple[int, requests.Session] | None = None
+        self._process: tuple[int, Connections] | None = None
         keep_tokens_out_of_logs()
 
     @property
@@ -102,29 +99,22 @@ class BotApi:
         call = prepare(method, params)
         return repeated(lambda: self.send(call), reads=is_read_only(method))
 
-    def send(self, call: Prepared, update: str | None = None, place: str = "") -> Any:
+    def send(
+        self, call: Prepared, update: str | None = None, place: str = "", look: Callable[[], object] | None = None
+    ) -> Any:
         """Its result, by one attempt. `update` is the one that it is made for, `<bot>:<update_id>`, and `place` which
-        of its calls it is.
+        of its calls it is. `look` is taken right before it leaves: what it raises goes up, and nothing was sent.
 
         Raises BotApiError.
         """
         method, chat, request, _ = call
-        named = {UPDATE_HEADER: update, PLACE_HEADER: place or "-"} if update and self._names_updates else {}
-        try:
-            response = self._session().post(
-                f"{self._url}/bot{self._token}/{method}",
-                data=request.data,
-                files=request.files,
-                headers={**request.headers, **named},
-                timeout=self._timeout_s,
-                allow_redirects=False,  # the Bot API has none; whoever redirects would be handed the call
-            )
-        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-            failed = self._failed(method, chat, error)
-        else:
-            return answers.read(method, chat, response.status_code, response.content, self._without_token)
-        # Outside of the except block: an error raised inside would carry the one with the URL as its context.
-        raise failed
+        body, kind = request.body()
+        headers = {"Content-Type": kind, "Content-Length": len(body)}
+        if update and self._names_updates:
+            headers |= {UPDATE_HEADER: update, PLACE_HEADER: place or "-"}
+        asked = Asked("POST", f"/bot{self._in_path}/{method}", headers, body, look)
+        status, answer = self._ask(method, chat, asked, _whole)
+        return answers.read(method, chat, status, answer, self._without_token)
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:
         """A file by the `file_path` that getFile gave: its content, or nothing when it was written `to` a file.
@@ -136,17 +126,15 @@ class BotApi:
     def _download(self, file_path: str, to: Path | None) -> bytes:
         if downloads.is_here(file_path):
             return downloads.take_local(file_path, to)
-        url = f"{self._url}/file/bot{self._token}/{quote(file_path)}"
-        try:
-            with self._session().get(url, timeout=self._timeout_s, allow_redirects=False, stream=True) as response:
-                if response.ok:
-                    return downloads.take(response, to)
-                status, body = response.status_code, response.content
-        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-            failed = self._failed(downloads.METHOD, None, error)
-        else:
-            return answers.read(downloads.METHOD, None, status, body, self._without_token)
-        raise failed
+
+        def take(incoming: Incoming) -> Any:
+            if incoming.status == HTTPStatus.OK:
+                return downloads.take(incoming.pieces(), to)
+            return answers.read(downloads.METHOD, None, incoming.status, incoming.content(), self._without_token)
+
+        asked = Asked("GET", f"/file/bot{self._in_path}/{quote(file_path)}", {})
+        content: bytes = self._ask(downloads.METHOD, None, asked, take)
+        return content
 
     def close(self) -> None:
         """Close this process's connections. The next call opens new ones."""
@@ -154,49 +142,43 @@ class BotApi:
         if process and process[0] == os.getpid():
             process[1].close()
 
-    def _failed(self, method: str, chat: Chat, error: Exception) -> NetworkError:
-        return NetworkError(method, chat, self._without_token(self._told(error)), uncertain=_may_have_arrived(error))
+    def _ask(self, method: str, chat: Chat, asked: Asked, take: Callable[[Incoming], T]) -> T:
+        """What is taken of the answer. Raises NetworkError, and what `look` and `take` raise."""
+        try:
+            return self._connections().ask(asked, take)
+        except UnreachedError as error:
+            failed = NetworkError(method, chat, self._unreached(error.cause), uncertain=False)
+        except BrokenError as error:
+            failed = NetworkError(method, chat, self._without_token(str(error)))
+        # Outside of the except block: an error raised inside would carry the other, and its URL, as its context.
+        raise failed
 
-    def _session(self) -> requests.Session:
+    def _connections(self) -> Connections:
         """This process's own. Two threads that come first together make two, and one of them is soon forgotten: a lock
         would be worse, for a child forked while it is held could never call.
         """
         pid = os.getpid()
         if self._process is None or self._process[0] != pid:
-            self._process = (pid, _new_session(self._url))
+            self._process = (pid, Connections(self._url, **self._timeouts))
         return self._process[1]
 
-    def _told(self, error: Exception) -> str:
-        if isinstance(error, requests.ConnectTimeout):
-            return f"no connection within {self._timeout_s[0]:g} s"
-        if isinstance(error, requests.ReadTimeout):
-            return f"no answer within {self._timeout_s[1]:g} s"
+    def _unreached(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError | ConnectTimeoutError) and not isinstance(error, NewConnectionError):
+            return f"no connection within {self._timeouts['connect_timeout_s']:g} s"
         reasons = [cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.strerror]
-        return f"no answer ({reasons[-1]})" if reasons else f"no answer ({type(error).__name__})"
+        return self._without_token(f"no answer ({reasons[-1] if reasons else type(error).__name__})")
 
     def _without_token(self, text: str) -> str:
         return without_token(text, self._token)
 
 
-def _new_session(url: str) -> requests.Session:
-    session = requests.Session()
-    # `requests` would look through the environment and ~/.netrc at every call: what it finds there is looked up once.
-    session.trust_env = False
-    if urlsplit(url).hostname not in LOOPBACK:
-        session.proxies.update(get_environ_proxies(url))
-    session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, LookingAdapter(pool_maxsize=POOL_SIZE))
-    return session
+def _whole(incoming: Incoming) -> tuple[int, bytes]:
+    return incoming.status, incoming.content()
 
 
 def _chat(params: dict[str, Any]) -> Chat:
     chat = params.get("chat_id")
     return chat if isinstance(chat, int | str) else None
-
-
-def _may_have_arrived(error: Exception) -> bool:
-    return not any(isinstance(cause, _NOTHING_SENT) for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -6,17 +6,13 @@ Promises that a file that was asked for under a name is there whole or not at al
 
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-import requests
-
 #: What errors call it: no method of the Bot API.
 METHOD = "download"
-
-CHUNK_BYTES = 1 << 16
 
 
 def is_here(file_path: str) -> bool:
@@ -41,12 +37,11 @@ def take_local(file_path: str, to: Path | None) -> bytes:
     return b""
 
 
-def take(response: requests.Response, to: Path | None) -> bytes:
+def take(pieces: Iterable[bytes], to: Path | None) -> bytes:
     if to is None:
-        return response.content
+        return b"".join(pieces)
     with _replacing(to) as written:
-        for chunk in response.iter_content(CHUNK_BYTES):
-            written.write(chunk)
+        written.writelines(pieces)
     return b""
 
 

@@ -404,7 +404,7 @@ def test_what_was_never_sent_is_repeated_with_its_file(server, tmp_path):
         stream.write(b"content")
         stream.seek(0)
         call = prepare("sendDocument", {"document": stream})
-    comes_up = lambda _: setattr(api, "_url", server.url)  # noqa: E731
+    comes_up = lambda _: vars(api).update(_url=server.url, _process=None)  # noqa: E731
     assert repeats.repeated(lambda: api.send(call), reads=False, wait=comes_up) is True
     assert form(server.asked[0])["document"] == ("a", b"content")
     api.close()

@@ -7,7 +7,6 @@ import trustme
 from http_server import TOKEN
 
 from tasks.bot.client import BotApi, prepare
-from tasks.bot.last_look import looking
 from tasks.lanes import LeaseLost
 
 CALL = prepare("sendMessage", {"chat_id": 7, "text": "hi"})
@@ -15,8 +14,7 @@ CALL = prepare("sendMessage", {"chat_id": 7, "text": "hi"})
 
 def test_it_is_taken_when_the_connection_stands_and_nothing_was_sent(server, api):
     seen = []
-    with looking(lambda: seen.append(len(server.asked))):
-        api.send(CALL)
+    api.send(CALL, look=lambda: seen.append(len(server.asked)))
 
     assert seen
     assert set(seen) == {0}
@@ -28,8 +26,8 @@ def test_what_it_raises_goes_up_and_nothing_was_sent(server, api):
         raise LeaseLost("over")
 
     api.send(CALL)  # so that a connection stands
-    with pytest.raises(LeaseLost), looking(over):
-        api.send(CALL)
+    with pytest.raises(LeaseLost):
+        api.send(CALL, look=over)
     assert len(server.asked) == 1
 
     # And the client goes on as if nothing had been.
@@ -46,8 +44,9 @@ def test_over_tls_too(server, monkeypatch, tmp_path):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
     seen = []
 
-    with looking(lambda: seen.append(len(server.asked))):
-        assert BotApi(server.url.replace("http://", "https://"), TOKEN).send(CALL) is True
+    api = BotApi(server.url.replace("http://", "https://"), TOKEN)
+    assert api.send(CALL, look=lambda: seen.append(len(server.asked))) is True
+    api.close()
 
     assert seen
     assert set(seen) == {0}

@@ -1,0 +1,174 @@
+"""What comes over the wire in the place of a plain answer, byte by byte: it is read as it was meant, or refused."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from itertools import takewhile
+from threading import Event, Thread
+
+import pytest
+
+from tasks.bot.client import BotApi, prepare
+from tasks.bot.errors import NetworkError
+
+YES = b'{"ok": true, "result": true}'
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 28\r\n\r\n" + YES
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+#: Behind an answer that could be followed by others.
+HANG_UP = b""
+
+
+class Wire:
+    """Answers each request with the next of `answers`, None with a reset, and hangs up where it has to."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes | None] = []
+        self.bodies: list[bytes] = []
+        self.heads: list[list[bytes]] = []
+        self.connections = 0
+        self.hung_up = Event()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self._thread = Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listening.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with connection, connection.makefile("rb") as file:
+                self._answer(connection, file)
+            self.hung_up.set()
+
+    def _answer(self, connection: socket.socket, file) -> None:
+        while True:
+            head = list(takewhile(lambda line: line.strip(), file))
+            if not head:
+                return
+            self.heads.append(head)
+            lengths = [int(line.split()[1]) for line in head if line.startswith(b"Content-Length")]
+            self.bodies.append(file.read(*lengths))
+            answer = self.answers.pop(0)
+            if answer is None:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                return
+            connection.sendall(answer)
+            if self.answers[:1] == [HANG_UP] or not (b"Length" in answer or b"chunked" in answer):
+                return
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    wire = Wire()
+    yield wire
+    wire.close()
+
+
+def asked(wire: Wire, *answers: bytes | None, **params: object) -> object:
+    """What the last of these gives; the others have gone before on the same client."""
+    wire.answers = list(answers)
+    api = BotApi(wire.url, "1:x", read_timeout_s=10.0)
+    call = prepare("sendMessage", params)
+    try:
+        return [api.send(call) for _ in answers][-1]
+    finally:
+        api.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        PLAIN,
+        CHUNKED + b"1c;x=y\r\n" + YES + b"\r\n0\r\nLast: one\r\n\r\n",
+        CHUNKED + b"".join(b"1\r\n%c\r\n" % byte for byte in YES) + b"0\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN,
+        PLAIN.replace(b"\r\n", b"\n"),
+    ],
+)
+def test_an_answer_that_says_where_it_ends_leaves_its_connection_to_the_next(wire: Wire, answer: bytes) -> None:
+    assert asked(wire, answer, answer, PLAIN) is True
+    assert wire.connections == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\n\r\n" + YES,
+        b"HTTP/1.0 200 OK\r\nContent-Length: 28\r\n\r\n" + YES,
+        PLAIN.replace(b"\r\n\r\n", b"\r\nconnection: Close\r\n\r\n"),
+        # Nobody can tell which of the two is true.
+        PLAIN.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n1c\r\n") + b"\r\n0\r\n\r\n",
+    ],
+)
+def test_after_any_other_the_next_has_one_of_its_own(wire: Wire, answer: bytes) -> None:
+    assert asked(wire, answer, PLAIN) is True
+    assert wire.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (None, "Connection reset by peer"),
+        (b"SSH-2.0-OpenSSH\r\n", "what came is no HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "an answer of no length"),
+        (CHUNKED + b"x\r\n", "an answer of no length"),
+        (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 101, "a head without an end"),
+        (b"HTTP/1.1 200 OK\r\nA: " + b"b" * 70_000, "a line without an end"),
+        (b"HTTP/1.1 200 OK\r\nConte", "the connection was closed"),
+    ],
+)
+def test_what_is_no_whole_answer_is_uncertain(wire: Wire, answer: bytes | None, told: str) -> None:
+    with pytest.raises(NetworkError) as caught:
+        asked(wire, answer)
+    assert caught.value.uncertain is True
+    assert str(caught.value) == f"sendMessage: no answer ({told})"
+
+
+def test_an_answer_that_is_cut_off_is_uncertain(wire: Wire) -> None:
+    wire.answers = [PLAIN.replace(b"28", b"29"), None]
+    api = BotApi(wire.url, "1:x", read_timeout_s=0.2)
+    with pytest.raises(NetworkError, match=r"no answer within 0\.2 s") as caught:
+        api.call("sendMessage")
+    api.close()
+    assert caught.value.uncertain is True
+
+
+def test_a_connection_that_was_closed_meanwhile_is_not_used(wire: Wire) -> None:
+    # Given a kept connection that the server closes, as after a quiet minute
+    wire.answers = [PLAIN, HANG_UP]
+    api = BotApi(wire.url, "1:x")
+    assert api.call("sendMessage") is True
+    assert wire.hung_up.wait(60)
+    wire.answers = [PLAIN]
+    # When the next call may not be made twice, then it goes out on a new one
+    assert api.call("sendMessage") is True
+    assert wire.connections == 2
+    api.close()
+
+
+def test_a_large_upload_arrives_whole(wire: Wire) -> None:
+    content = bytes(range(256)) * 4_000
+    assert asked(wire, PLAIN, PLAIN, document=content) is True
+    assert all(content in body for body in wire.bodies)
+    assert wire.connections == 1
+
+
+def test_a_name_and_a_path_in_the_url_are_told_to_the_server(wire: Wire) -> None:
+    wire.answers = [PLAIN]
+    api = BotApi(wire.url.replace("//", "//me:secret@") + "/prefix/", "1:x")
+    assert api.call("sendMessage") is True
+    api.close()
+    assert wire.heads[0][0].startswith(b"POST /prefix/bot1:x/sendMessage ")
+    assert b"Authorization: Basic bWU6c2VjcmV0\r\n" in [line.title()[:21] + line[21:] for line in wire.heads[0]]
