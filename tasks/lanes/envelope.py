@@ -37,6 +37,8 @@ _TASK_HEADERS: dict[str, Any] = {
     "stamped_headers": None,
     "stamps": {},
 }
+#: The content type of what Celery encodes unless it is told otherwise.
+JSON = "application/json"
 _PROPERTIES: dict[str, Any] = {"delivery_mode": 2, "reply_to": None}
 _NOT_STORED = {"delivery_tag", "delivery_info", "body_encoding", "priority", "correlation_id"}
 
@@ -54,7 +56,7 @@ def pack(message: dict[str, Any]) -> bytes:
         kept["correlation_id"] = properties.get("correlation_id")
     if kept:
         envelope["properties"] = kept
-    if (content := (message.get("content-type"), message.get("content-encoding"))) != ("application/json", "utf-8"):
+    if (content := (message.get("content-type"), message.get("content-encoding"))) != (JSON, "utf-8"):
         envelope["content"] = content
     body, is_binary = _as_text(message["body"], properties.get("body_encoding"))
     if is_binary:
@@ -76,7 +78,7 @@ def unpack(stored: bytes, *, message_id: str, queue: str, tag: str, lane: dict[s
     headers = envelope["headers"]
     if "task" in headers:
         headers = {**_TASK_HEADERS, "id": message_id, "root_id": message_id, **headers}
-    content_type, content_encoding = envelope.get("content", ("application/json", "utf-8"))
+    content_type, content_encoding = envelope.get("content", (JSON, "utf-8"))
     return {
         "body": body.decode(),
         "content-type": content_type,

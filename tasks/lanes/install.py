@@ -31,7 +31,7 @@ from tasks.lanes.server import check_server
 from tasks.lanes.settler import Settler
 from tasks.lanes.stopping import is_stopping
 from tasks.lanes.store import Store
-from tasks.lanes.task import LaneTask, connect_signals
+from tasks.lanes.task import LaneTask
 from tasks.lanes.wires import Wires
 
 _ALIASES = {
@@ -107,7 +107,6 @@ def install(app: Celery) -> Lanes:
     app.steps["consumer"].add(BuryUndecodable)
     app.steps["consumer"].add(LastWords)
     app.steps["consumer"].add(GatherEvents)
-    connect_signals()
     signals.celeryd_init.connect(say_when_they_are_told, weak=False)
     # Celery's table of what a worker may be asked is filled by importing.
     import_module("tasks.lanes.control")

@@ -40,6 +40,7 @@ class Settler:
         self.must_reconcile = False  # something may be leased in our name that is not in our books
         self.hear: Callable[[], None] = self.read_children  # a forking pool puts its own in place of it
         self._reading = native.lock()
+        self._is_woken = False  # the loop will go round, and look at the ledger then
         self._reserve = Reserve()
         self._has_delayed = False  # something may be due sooner than the next sweep
         self._occupied = 0  # slots that run something else
@@ -176,7 +177,9 @@ class Settler:
     def read_handoff(self) -> None:
         """Take in what tasks reported. Wakes nobody: whoever reads goes on to send."""
         with self._reading:  # the consumer's thread and the keeper's may come together
-            self._take_in(self.handoff.read())
+            reports = self.handoff.read()
+            self._is_woken = False
+            self._take_in(reports)
 
     def read_children(self) -> None:
         """As read_handoff, but only what forked children reported, which costs next to nothing when that is nothing."""
@@ -225,7 +228,8 @@ class Settler:
 
     def _notify(self) -> None:
         """A slot is free: the consumer's loop must go round, or without one the lease keeper."""
-        if self.consumers:
-            self.handoff.wake()
-        else:
+        if not self.consumers:
             self.outbox_signal.set()
+        elif not self._is_woken:
+            self._is_woken = True
+            self.handoff.wake()

@@ -1,4 +1,4 @@
-"""The task class and the request class that lanes need of a Celery app.
+"""The task class that lanes need of a Celery app.
 
 Promises that a task of a lane queue starts only with a valid lease, and that it is settled when it has ended as Celery
 would have acknowledged it. Tasks on ordinary queues are Celery's own.
@@ -6,88 +6,45 @@ would have acknowledged it. Tasks on ordinary queues are Celery's own.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-from time import monotonic
 from typing import Any
 
-from celery import Task, signals, states
+from celery import Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
-from celery.worker import state
-from celery.worker.request import Request
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 from redis.exceptions import RedisError
 
-from tasks.lanes import clock, envelope
 from tasks.lanes.answers import Outcome
-from tasks.lanes.delivery import Delivery, delivery_from, delivery_of
-from tasks.lanes.discreet import about
+from tasks.lanes.delivery import Delivery, delivery_of
 from tasks.lanes.endings import as_exceptions
 from tasks.lanes.errors import LeaseLost
-from tasks.lanes.handoff import DONE
+from tasks.lanes.tracer import Trace, Tracer
 
 logger = get_task_logger(__name__)
-
-
-class LaneRequest(Request):
-    """A request that refuses to run once it was given back."""
-
-    def revoked(self) -> bool:
-        """Celery asks this right before it gives a request to the pool."""
-        told = self._request_dict.get(envelope.LANE)
-        if told is None:
-            return bool(super().revoked())
-        self._forget_old_revoke(told)
-        if super().revoked():
-            return True
-        lanes = self._app.lanes
-        tag = self._message.delivery_tag
-        # What a forking pool is given starts in a child, which cannot ask: it is claimed here and never given back.
-        runs = lanes.settler.claim(tag, starts=False) if lanes.settler.forks else lanes.settler.holds(tag)
-        if not runs:
-            logger.debug("lanes: %s was given back before it started", self.id, extra=about(self.id))
-            state.task_ready(self)
-        return not runs
-
-    def on_timeout(self, soft: bool, timeout: float) -> None:
-        """A prefork pool calls this before it ends a child that went over its hard limit, which takes a while.
-
-        The message goes back now, so nothing of the child may go on.
-        """
-        told = self._request_dict.get(envelope.LANE)
-        if not soft and told is not None and self._app.lanes.settler.forks:
-            if self.worker_pid is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.worker_pid, signal.SIGKILL)
-            try:
-                self.task.on_hard_limit(delivery_from(told, self._message.delivery_tag, self._app.lanes))
-            except Exception:
-                logger.exception("lanes: %s counts as a death", self.id, extra=about(self.id))
-        super().on_timeout(soft, timeout)
-
-    def _forget_old_revoke(self, told: dict[str, Any]) -> None:
-        """A revoke that came before the replay was meant for the run before it."""
-        revoked_at = state.revoked._data.get(self.id, (None,))[0]
-        if told["replayed_s"] is None or revoked_at is None:
-            return
-        # The time since the replay was taken at the hand-out.
-        handed_out_s = told["deadline_s"] - self._app.lanes.settler.lease_s
-        if monotonic() - revoked_at > told["replayed_s"] + clock.now_s() - handed_out_s:
-            state.revoked.discard(self.id)
 
 
 class LaneTask(Task):
     """The base of every task of the app (install.py)."""
 
     abstract = True
-    Request = "tasks.lanes.task:LaneRequest"
+    Request = "tasks.lanes.request:LaneRequest"
+    Strategy = "tasks.lanes.strategy:strategy"
     #: The message is settled when the task has ended, and given back when its process died.
     acks_late = True
     reject_on_worker_lost = True
     #: A hard time limit kills the process: to be counted as a death, not to be taken for the end of the run.
     acks_on_timeout = False
+
+    _tracer: Tracer | None = None
+
+    @property
+    def __trace__(self) -> Tracer | None:
+        """What runs it; Celery sets it in each process."""
+        return self._tracer
+
+    @__trace__.setter
+    def __trace__(self, celerys: Trace | None) -> None:
+        self._tracer = Tracer(self, celerys) if celerys else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         delivery = self.delivery
@@ -134,17 +91,3 @@ class LaneTask(Task):
         if kw.get("throw", True):
             raise reason
         return reason
-
-
-def _settle_early(sender: LaneTask, state: str | None = None, **_: Any) -> None:
-    """At the end of a task, before its outcome takes Celery's way to the main process, which sometimes loses it."""
-    if not isinstance(sender, LaneTask):
-        return
-    acked = state == states.SUCCESS or (state == states.FAILURE and sender.acks_on_failure is not False)
-    delivery = sender.delivery if acked else None
-    if delivery is not None:
-        sender.app.lanes.settler.report(DONE, delivery.tag)
-
-
-def connect_signals() -> None:
-    signals.task_postrun.connect(_settle_early, weak=False, dispatch_uid="tasks.lanes.settle_early")

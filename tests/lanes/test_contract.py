@@ -36,7 +36,8 @@ from kombu.message import Message
 from kombu.transport import redis as stock
 from kombu.transport import virtual
 
-from tasks.lanes.task import LaneRequest, LaneTask
+from tasks.lanes.request import LaneRequest
+from tasks.lanes.task import LaneTask
 
 #: The versions that all of this was read in. A new minor version wants to be read again: then change it here and in
 #: pyproject.toml.
@@ -65,10 +66,10 @@ NAMES = [
     (stock, "SentinelChannel SentinelTransport", "transport.py: sentinel"),
     (Connection, "get_transport_cls as_uri transport_options", "install.py, connect.py"),
     (Producer, "batch", "publish.py: kombu's producer.batch()"),
-    (Message, "delivery_tag", "task.py: the tag of a message"),
+    (Message, "delivery_tag", "request.py: the tag of a message"),
     (Task, "Request retry run", "task.py: LaneTask"),
     (Context, "called_directly delivery_info get", "delivery.py: delivery_of"),
-    (Request, "revoked execute_using_pool", "task.py: LaneRequest"),
+    (Request, "revoked execute_using_pool", "request.py: LaneRequest"),
     (Consumer, "on_decode_error on_close create_task_handler", "install.py: BuryUndecodable"),
     (EventDispatcher, "flush send", "events.py"),
     (BasePool, "is_green uses_semaphore num_processes", "install.py: LanesStep"),
@@ -80,9 +81,9 @@ NAMES = [
     (AsynPool, "flush maintain_pool _flush_writer", "prefork.py"),
     (Pool, "maintain_pool", "prefork.py"),
     (ApplyResult, "discard", "prefork.py"),
-    (LimitedSet, "discard add", "task.py: forgetting a revoke"),
-    (state, "revoked task_ready", "task.py"),
-    (signals, "task_postrun worker_shutdown", "task.py, install.py"),
+    (LimitedSet, "discard add", "request.py: forgetting a revoke"),
+    (state, "revoked task_ready", "request.py"),
+    (signals, "worker_shutdown", "install.py"),
     (bootsteps, "StartStopStep", "install.py"),
     (redis.Redis, "parse_response", "turns.py: Line.read"),
     (redis.Connection, "send_command can_read disconnect", "turns.py: Line"),
@@ -169,7 +170,7 @@ def test_celery_asks_revoked_right_before_it_gives_a_request_to_the_pool() -> No
         request.id, request._task = "an id", task
         with pytest.raises(TaskRevokedError):
             request.execute_using_pool(pool)
-    assert given == [], "task.py: LaneRequest.revoked() is what keeps a message that was given back from running"
+    assert given == [], "request.py: LaneRequest.revoked() is what keeps a message that was given back from running"
 
 
 def test_a_child_waits_for_its_jobs_and_puts_its_results_where_it_did() -> None:
@@ -207,16 +208,16 @@ def test_a_transport_watches_its_sockets_in_a_tick_of_the_loop() -> None:
 
 def test_a_request_knows_its_message_and_its_headers() -> None:
     source = inspect.getsource(Request.__init__)
-    assert "self._message = message" in source, "task.py: revoked() reads the tag of _message"
-    assert "self._request_dict = " in source, "task.py: revoked() reads the lane header from _request_dict"
+    assert "self._message = message" in source, "request.py: revoked() reads the tag of _message"
+    assert "self._request_dict = " in source, "request.py: revoked() reads the lane header from _request_dict"
     assert "'properties': properties" in source, "delivery.py: the child finds the tag in request.properties"
-    assert "self._app = app" in source, "task.py: revoked() finds the lanes through _app"
+    assert "self._app = app" in source, "request.py: revoked() finds the lanes through _app"
 
 
 def test_a_revoke_remembers_when_it_came() -> None:
     revokes = LimitedSet()
     revokes.add("an id", now=12.5)
-    assert revokes._data["an id"][0] == 12.5, "task.py: _forget_old_revoke compares state.revoked._data[id][0]"
+    assert revokes._data["an id"][0] == 12.5, "request.py: _forget_old_revoke compares state.revoked._data[id][0]"
     assert isinstance(state.revoked, LimitedSet)
 
 
@@ -264,7 +265,7 @@ def test_the_aliases_lead_to_transports() -> None:
 
 
 def test_a_task_may_name_its_request_class() -> None:
-    assert LaneTask.Request == "tasks.lanes.task:LaneRequest"
+    assert LaneTask.Request == "tasks.lanes.request:LaneRequest"
     assert "symbol_by_name(task.Request)" in inspect.getsource(
         __import__("celery.worker.strategy", fromlist=["default"]).default
-    ), "task.py: Celery makes its requests from task.Request"
+    ), "request.py: Celery makes its requests from task.Request"

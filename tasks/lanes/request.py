@@ -1,0 +1,181 @@
+"""A message of a lane queue on its way from the consumer to the pool and back, as Celery's worker sees it.
+
+Promises that it refuses to run once it was given back, and that what Celery, its events and `celery inspect` ask of a
+request is answered. A `PlainRequest` answers the same with less work: for what has no expiry and nothing else that
+Celery would have to look at first (strategy.py decides).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from time import monotonic
+from typing import Any, ClassVar
+
+from celery.exceptions import TaskRevokedError
+from celery.utils.functional import maybe
+from celery.utils.log import get_task_logger
+from celery.worker import state
+from celery.worker.request import Request, ref
+
+from tasks.lanes import clock, envelope, tracer
+from tasks.lanes.decoding import Arguments
+from tasks.lanes.delivery import delivery_from
+from tasks.lanes.discreet import about
+
+logger = get_task_logger(__name__)
+
+
+class LaneRequest(Request):
+    """A request that refuses to run once it was given back."""
+
+    def revoked(self) -> bool:
+        """Celery asks this right before it gives a request to the pool."""
+        told = self._request_dict.get(envelope.LANE)
+        if told is None:
+            return bool(super().revoked())
+        self._forget_old_revoke(told)
+        return bool(super().revoked()) or self._was_given_back()
+
+    def _was_given_back(self) -> bool:
+        settler, tag = self._app.lanes.settler, self._message.delivery_tag
+        # What a forking pool is given starts in a child, which cannot ask: it is claimed here and never given back.
+        runs = settler.claim(tag, starts=False) if settler.forks else settler.holds(tag)
+        if not runs:
+            logger.debug("lanes: %s was given back before it started", self.id, extra=about(self.id))
+            state.task_ready(self)
+        return not runs
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """A prefork pool calls this before it ends a child that went over its hard limit, which takes a while.
+
+        The message goes back now, so nothing of the child may go on.
+        """
+        told = self._request_dict.get(envelope.LANE)
+        if not soft and told is not None and self._app.lanes.settler.forks:
+            if self.worker_pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.worker_pid, signal.SIGKILL)
+            try:
+                self.task.on_hard_limit(delivery_from(told, self._message.delivery_tag, self._app.lanes))
+            except Exception:
+                logger.exception("lanes: %s counts as a death", self.id, extra=about(self.id))
+        super().on_timeout(soft, timeout)
+
+    def _forget_old_revoke(self, told: dict[str, Any]) -> None:
+        """A revoke that came before the replay was meant for the run before it."""
+        revoked_at = state.revoked._data.get(self.id, (None,))[0]
+        if told["replayed_s"] is None or revoked_at is None:
+            return
+        # The time since the replay was taken at the hand-out.
+        handed_out_s = told["deadline_s"] - self._app.lanes.settler.lease_s
+        if monotonic() - revoked_at > told["replayed_s"] + clock.now_s() - handed_out_s:
+            state.revoked.discard(self.id)
+
+
+class PlainRequest(LaneRequest):
+    """One without an expiry, an eta or stamps. `of` makes a class that knows what all messages of a task share."""
+
+    _eta = _expires = None
+    _utc, _decoded = True, True
+    acknowledged: bool = False
+    _content_type: ClassVar[str | None] = None
+    _content_encoding: ClassVar[str | None] = None
+
+    @classmethod
+    def of(cls, task: Any, consumer: Any) -> type[PlainRequest]:
+        shared = {
+            "_app": task.app,
+            "_task": task,
+            "_type": task.name,
+            "name": task.name,
+            "_hostname": consumer.hostname,
+            "_eventer": consumer.event_dispatcher,
+            "_connection_errors": consumer.connection_errors,
+            "_utc": task.app.uses_utc_timezone(),
+        }
+        return type(cls.__name__, (cls,), shared)
+
+    def __init__(self, message: Any, arguments: Arguments, on_reject: Any) -> None:
+        # Not Celery's, which looks for all that a message might have.
+        headers, properties = message.headers, message.properties
+        self._message, self._on_reject = message, on_reject
+        self.id = headers["id"]
+        self._root_id, self._parent_id = headers.get("root_id"), headers.get("parent_id")
+        self._argsrepr, self._kwargsrepr = headers.get("argsrepr", ""), headers.get("kwargsrepr", "")
+        if shadow := headers.get("shadow"):
+            self.name = shadow
+        if limits := headers.get("timelimit"):
+            self.time_limits = limits
+        ignored = headers.get("ignore_result")
+        self._ignore_result = self._task.ignore_result if ignored is None else ignored
+        told = message.delivery_info
+        self._delivery_info = {
+            "exchange": told.get("exchange"),
+            "routing_key": told.get("routing_key"),
+            "priority": properties.get("priority"),
+            "redelivered": told.get("redelivered", False),
+        }
+        self._body = arguments
+        self._request_dict = {
+            **headers,
+            "properties": properties,
+            "reply_to": properties.get("reply_to"),
+            "correlation_id": properties.get("correlation_id"),
+            "hostname": self._hostname,
+            "delivery_info": self._delivery_info,
+            "args": arguments[0],
+            "kwargs": arguments[1],
+        }
+
+    @property
+    def _payload(self) -> Any:
+        """As it came: what runs may change its arguments."""
+        return self._message.payload
+
+    @property
+    def _args(self) -> Any:
+        return self._payload[0]
+
+    @property
+    def _kwargs(self) -> Any:
+        return self._payload[1]
+
+    def revoked(self) -> bool:
+        if self._already_revoked or self.id in state.revoked:
+            return super().revoked()
+        return self._was_given_back()
+
+    def execute_using_pool(self, pool: Any, **_: Any) -> Any:
+        if self.revoked():
+            raise TaskRevokedError(self.id)
+        limit_s, soft_limit_s = self.time_limits
+        result = pool.apply_async(
+            tracer.run,
+            args=(self._type, self.id, *self._what_to_run()),
+            accept_callback=self.on_accepted,
+            timeout_callback=self.on_timeout,
+            callback=self.on_success,
+            error_callback=self.on_failure,
+            soft_timeout=soft_limit_s or self._task.soft_time_limit,
+            timeout=limit_s or self._task.time_limit,
+            correlation_id=self.id,
+        )
+        self._apply_result = maybe(ref, result)
+        return result
+
+    def _what_to_run(self) -> tuple[dict[str, Any], Any, str | None, str | None]:
+        if not self._app.lanes.settler.forks:
+            return self._request_dict, self._body, None, None
+        # Bytes go through a pipe quicker than what they say.
+        message = self._message
+        told = {name: value for name, value in self._request_dict.items() if name not in ("args", "kwargs")}
+        return told, message.body, message.content_type, message.content_encoding
+
+    def acknowledge(self) -> None:
+        """Any thread may say it: Redis hears of it later."""
+        if not self.acknowledged:
+            self._app.lanes.settler.done(self._message.delivery_tag)
+            self._message._state = "ACK"
+            self.acknowledged = True

@@ -1,0 +1,111 @@
+"""What a worker does with a message of a lane queue, from the consumer to its pool.
+
+Promises what Celery's own strategy does (the log line, the signal, the event, revoked ones, the worker's state), and
+leaves to it whatever is not an ordinary message of our own: another protocol, content or encoding, an eta, an expiry,
+stamps, an app with its own request class. Decodes the body once, where Celery does twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from celery import signals
+from celery.app import trace
+from celery.worker import state
+from celery.worker.strategy import default, logger
+from kombu.serialization import registry
+from kombu.utils import json as kombu_json
+
+from tasks.lanes import envelope
+from tasks.lanes.decoding import Arguments, arguments_of
+from tasks.lanes.request import PlainRequest
+from tasks.lanes.task import LaneTask
+
+Receive = Callable[..., Any]
+
+
+def strategy(task: LaneTask, app: Any, consumer: Any, **options: Any) -> Receive:
+    """`task.Strategy`: called for each connection of a worker."""
+    celerys: Receive = default(task, app, consumer, **options)
+    return _plain(task, app, consumer, celerys) if _is_usual(task, app) else celerys
+
+
+def _is_usual(task: LaneTask, app: Any) -> bool:
+    return (
+        task.Request == LaneTask.Request
+        and registry._decoders.get(envelope.JSON) is kombu_json.loads
+        # Celery follows what is acknowledged to find its way back to the old prefetch count.
+        and not app.conf.worker_enable_prefetch_count_reduction
+    )
+
+
+def _plain(task: LaneTask, app: Any, consumer: Any, celerys: Receive) -> Receive:
+    made = PlainRequest.of(task, consumer)
+    dispatcher = consumer.event_dispatcher
+    sends_events = dispatcher and dispatcher.enabled and task.send_events
+    says = logger.isEnabledFor(logging.INFO)
+    handle = consumer.on_task_request
+
+    def receive(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> Any:
+        arguments = _arguments(message) if body is None else None
+        if arguments is None:
+            return celerys(message, body, ack, reject, callbacks)
+        request = made(message, arguments, reject)
+        if says:
+            _say(request)
+        if request.id in state.revoked and request.revoked():
+            return None
+        if signals.task_received.receivers:
+            signals.task_received.send(sender=consumer, request=request)
+        if sends_events:
+            _send_event(dispatcher, request)
+        state.task_reserved(request)
+        for callback in callbacks or ():
+            callback(request)
+        return handle(request)
+
+    return receive
+
+
+def _arguments(message: Any) -> Arguments | None:
+    """None: Celery is to look at it."""
+    headers = message.headers
+    is_plain = (
+        envelope.LANE in headers
+        and message.content_type == envelope.JSON
+        and message.content_encoding == "utf-8"
+        and (message.accept is None or envelope.JSON in message.accept)
+        and isinstance(message.body, bytes)
+        and headers.get("eta") is None
+        and headers.get("expires") is None
+        and not headers.get("stamped_headers")
+    )
+    return arguments_of(message.body) if is_plain else None
+
+
+def _say(request: Any) -> None:
+    context = {
+        "id": request.id,
+        "name": request.name,
+        "args": request.argsrepr,
+        "kwargs": request.kwargsrepr,
+        "eta": None,
+    }
+    logger.info(trace.LOG_RECEIVED, context, extra={"data": context})
+
+
+def _send_event(dispatcher: Any, request: Any) -> None:
+    dispatcher.send(
+        "task-received",
+        uuid=request.id,
+        name=request.name,
+        args=request.argsrepr,
+        kwargs=request.kwargsrepr,
+        root_id=request.root_id,
+        parent_id=request.parent_id,
+        retries=request.request_dict.get("retries", 0),
+        eta=None,
+        expires=None,
+    )

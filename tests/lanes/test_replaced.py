@@ -1,0 +1,51 @@
+"""Celery's and kombu's code that lanes have their own in the place of: says which of it has changed.
+
+Where one of these fails, read what changed there, take it over into the file of ours that is named, and then the new
+digest into this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from typing import Any
+
+import pytest
+from celery.app import trace
+from celery.app.task import Context
+from celery.backends.base import Backend, DisabledBackend
+from celery.loaders.base import BaseLoader
+from celery.worker import strategy
+from celery.worker.request import Request, create_request_cls
+from kombu.message import Message
+from kombu.serialization import SerializerRegistry
+from kombu.utils import json as kombu_json
+
+REPLACED = [
+    (trace.build_tracer, "tracer.py: Tracer", "b2945aec38e1"),
+    (trace.fast_trace_task, "tracer.py: run", "52c76aab90e1"),
+    (Context._get_custom_headers, "tracer.py: LaneContext", "2b0196d4ec67"),
+    (Backend.mark_as_done, "tracer.py: nothing is called for a backend that stores nothing", "87fbe4a218b7"),
+    (Backend.process_cleanup, "tracer.py: nothing is called for a backend that stores nothing", "70f7f997125f"),
+    (DisabledBackend, "tracer.py: nothing is called for a backend that stores nothing", "17682ef72d0a"),
+    (BaseLoader.on_task_init, "tracer.py: a loader that does nothing is not called", "4dc601b5666f"),
+    (BaseLoader.on_process_cleanup, "tracer.py: a loader that does nothing is not called", "399415f27a9c"),
+    (strategy.default, "strategy.py: receive", "7d90575ada5e"),
+    (Request.__init__, "request.py: PlainRequest.__init__", "efdf47149cde"),
+    (Request.revoked, "request.py: PlainRequest.revoked", "5132788b1bc8"),
+    (Request.acknowledge, "request.py: PlainRequest.acknowledge", "60dad9ce9c39"),
+    (Request.execute_using_pool, "request.py: PlainRequest.execute_using_pool", "7979562da58f"),
+    (create_request_cls, "request.py: PlainRequest.execute_using_pool", "871f30fe1cfe"),
+    (Message.ack, "request.py: PlainRequest.acknowledge", "b923c3d730af"),
+    (SerializerRegistry.loads, "decoding.py, strategy.py: what may be decoded", "48783ce22a7f"),
+    (kombu_json.loads, "decoding.py", "40ae6ffb3239"),
+    (kombu_json.object_hook, "decoding.py", "23cd7ad1d330"),
+]
+
+
+@pytest.mark.parametrize(
+    ("replaced", "ours", "digest"), REPLACED, ids=[getattr(each[0], "__qualname__", "") for each in REPLACED]
+)
+def test_what_lanes_replace_is_what_was_read(replaced: Any, ours: str, digest: str) -> None:
+    now = hashlib.sha256(inspect.getsource(replaced).encode()).hexdigest()[:12]
+    assert now == digest, f"{replaced} has changed: see tasks/lanes/{ours}"
