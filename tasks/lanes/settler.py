@@ -159,6 +159,8 @@ class Settler:
     def give_back_forgotten(self) -> int:
         """Release, uncounted, what did not start within a lease."""
         self.read_handoff()  # it may have, and the loop that reads of it is busy
+        if self.holding():
+            self._notify()  # what was read may have been meant for the loop
         released = self.ledger.release_forgotten()
         self.outbox_signal.set()
         return released
@@ -178,6 +180,7 @@ class Settler:
         """Take in what tasks reported. Wakes nobody: whoever reads goes on to send."""
         with self._reading:  # the consumer's thread and the keeper's may come together
             reports = self.handoff.read()
+            # Not before: a wake that was read away would keep this set, and all that follow would be saved for good.
             self._is_woken = False
             self._take_in(reports)
 

@@ -475,3 +475,21 @@ def test_a_settle_that_is_being_told_stays_in_the_books(settler: Settler) -> Non
     assert settler.ledger.leases() == [("a", "1")]
     settler.ledger.told()
     assert settler.ledger.leases() == []
+
+
+def test_it_wakes_the_loop_once_until_it_has_gone_round(settler: Settler, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a loop that has been woken
+    settler.consumers = 1
+    *many, during, after = take(settler, "a", "b", "c", "d", "e")
+    for tag in many:
+        settler.done(tag)
+    read = settler.handoff.read
+    # When one more settles while the loop reads that
+    monkeypatch.setattr(settler.handoff, "read", lambda: settler.done(during) or read())
+    settler.read_handoff()
+    # Then one wake was all there was, and what settles from now on wakes it again
+    with pytest.raises(BlockingIOError):
+        settler_module.os.read(settler.handoff.reader, 1)
+    settler.done(after)
+    assert settler_module.os.read(settler.handoff.reader, 10) == b"\n"
+    assert len(settler.plan_turn()) == 5
