@@ -44,11 +44,16 @@ class Anatomy(NamedTuple):
     @property
     def chat(self) -> int | None:
         """The chat it happened in. A voter who is a channel, and the owner of a business connection, count as chats."""
-        body = self.body
-        for chat in (object_id(self.place, "chat"), object_id(body, "voter_chat"), number(body.get("user_chat_id"))):
-            if chat is not None:
-                return chat
-        return None
+        chat = object_id(self.place, "chat")
+        if chat is None:
+            chat = object_id(self.body, "voter_chat")
+        return number(self.body.get("user_chat_id")) if chat is None else chat
+
+    @property
+    def home(self) -> int | None:
+        """The chat it belongs to. Without one it belongs to its user's private chat, whose id is the user's."""
+        chat = self.chat
+        return self.user if chat is None else chat
 
     @property
     def user(self) -> int | None:
@@ -122,9 +127,8 @@ def kind_of(update: Any) -> str:
 
 
 def chat_of(update: Any) -> int | None:
-    """The chat an update belongs to. Without one it belongs to its user's private chat, whose id is the user's."""
-    opened = lay_open(update)
-    return opened.chat if opened.chat is not None else opened.user
+    """The chat an update belongs to (Anatomy.home)."""
+    return lay_open(update).home
 
 
 def part(holder: dict[str, Any], field: str) -> dict[str, Any]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from settings import Settings
 from tasks.bot.bot import Bot
 from tasks.bot.client import BotApi
 from tasks.bot.flood import Gate, Rates
 from tasks.bot.loader import load_bot
+from tasks.bot.session import SessionPlan
 from tasks.bot.session_key import check_order
 from tasks.imports import BotImportError
 
@@ -26,6 +28,10 @@ class Served:
     bot: Bot
     api: BotApi
     gate: Gate
+
+    @cached_property
+    def session_plan(self) -> SessionPlan:
+        return SessionPlan(self.bot.session, self.settings.session_ttl)
 
 
 class Bots:

@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from enum import Enum
 from functools import partial
@@ -44,10 +44,23 @@ def means_here(*, forks: bool) -> Means:
     return Means.GEVENT if in_greenlets() else Means.NOBODY
 
 
+class Unlimited:
+    """A run without UPDATE_TIMEOUT: what each update has when there is none, so it costs nothing."""
+
+    is_told = False
+    is_evicted = False
+
+    def limited(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+UNLIMITED = Unlimited()
+
+
 class Run:
     """One run. `tell` is called at the soft limit, while the handler goes on; `evict` at the hard one."""
 
-    def __init__(self, limit_s: float | None, means: Means, tell: Callable[[], None], evict: Callable[[], None]):
+    def __init__(self, limit_s: float, means: Means, tell: Callable[[], None], evict: Callable[[], None]):
         self.is_told = False
         self.is_evicted = False
         self._limit_s = limit_s
@@ -59,7 +72,7 @@ class Run:
     @contextmanager
     def limited(self) -> Iterator[None]:
         """Around the handler. Afterwards `is_told` and `is_evicted` are final."""
-        if self._limit_s is None or self._means is Means.CELERY:
+        if self._means is Means.CELERY:
             yield
         elif self._means is Means.GEVENT:
             evicting = ALARMS.on(self._limit_s + HARD_LIMIT_AFTER_S + GREENLET_GRACE_S, _as_here(self._evict))

@@ -19,7 +19,6 @@ from tasks.bot.calls import calls_of
 from tasks.bot.context import Context
 from tasks.bot.flood import RunGate, Waiting
 from tasks.bot.parking import FloodWait, Parking, ParkUpdate
-from tasks.bot.session import SessionPlan
 from tasks.bot.stored import Stored
 from tasks.bots import Bots, Served
 from tasks.celery import app, settings
@@ -27,7 +26,7 @@ from tasks.eviction import evict, take_back
 from tasks.hooks import beside, tell
 from tasks.imports import BotImportError
 from tasks.lanes.endings import as_exceptions
-from tasks.limits import Run, means_here
+from tasks.limits import UNLIMITED, Run, means_here
 from tasks.logs import Ids, about
 from tasks.logs.process import give_up
 from tasks.outcome import problem_of
@@ -76,10 +75,10 @@ class UpdateTask(lanes.LaneTask):
 @app.task(name=TASK, bind=True, base=UpdateTask, max_retries=None)
 def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     """Run the bot on one update, as Telegram sent it."""
-    delivery = self.delivery
-    served = bots().of(self.request.id)
+    request, delivery = self.request, self.delivery
+    served = bots().of(request.id)
     if served is None:
-        refuse(self.request.id, delivery)
+        refuse(request.id, delivery)
     limit_s, parking = served.settings.update_timeout, Parking()
     deadline_s = None if limit_s is None else monotonic() + limit_s
     ctx = Context(
@@ -89,19 +88,19 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
         deadline_s=deadline_s,
         appended_s=None if delivery is None else monotonic() - delivery.age_s,
         stored=None if delivery is None else Stored(delivery),
-        session_plan=SessionPlan(served.bot.session, served.settings.session_ttl),
+        session_plan=served.session_plan,
         fence=None if delivery is None else int(delivery.fence),
     )
     try:
         with (
-            about(Ids(self.request.id, ctx.chat_id, ctx.attempt)),
-            traces.here().running(self.request, ctx, delivery) as span,
+            about(Ids(request.id, ctx.chat_id, ctx.attempt)),
+            traces.here().running(request, ctx, delivery) as span,
         ):
-            if delivery is not None and ctx.is_stale and served.settings.stale == "skip":
+            if delivery is not None and served.settings.stale == "skip" and ctx.is_stale:
                 skip(ctx, delivery)
                 span.set(outcome="skipped")
                 return
-            attempt(self, served, ctx, delivery, parking)
+            attempt(request, served, ctx, delivery, parking)
     except SoftTimeLimitExceeded as late:
         # Celery's signal came between two steps of ours; to Celery an update that raised is done.
         raise Reject("interrupted while its outcome was being told", requeue=True) from late
@@ -114,17 +113,9 @@ def gate_of(
     return None if delivery is None else RunGate(served.gate, Waiting(delivery, parking, deadline_s))
 
 
-def attempt(
-    task: lanes.LaneTask, served: Served, ctx: Context, delivery: lanes.Delivery | None, parking: Parking
-) -> None:
+def attempt(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None, parking: Parking) -> None:
     """Run the bot once; tell it, Redis and Celery when that fails or takes too long."""
-    request = task.request
-    run = Run(
-        served.settings.update_timeout,
-        means_here(forks=task.app.lanes.settler.forks),
-        tell=lambda: tell(served.bot.on_timeout, beside(ctx, "timeout", delivery)),
-        evict=lambda: evict(run, request, served, ctx, delivery),
-    )
+    run = UNLIMITED if ctx.deadline_s is None else limited_run(request, served, ctx, delivery)
     error: Exception | None = None
     try:
         with run.limited():
@@ -148,6 +139,19 @@ def attempt(
     if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
         raise error
     fail(served, delivery, error)
+
+
+def limited_run(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> Run:
+    """One that UPDATE_TIMEOUT ends, as far as this pool can."""
+    limit_s = served.settings.update_timeout
+    assert limit_s is not None, "it has a deadline"  # noqa: S101
+    run = Run(
+        limit_s,
+        means_here(forks=app.lanes.settler.forks),
+        tell=lambda: tell(served.bot.on_timeout, beside(ctx, "timeout", delivery)),
+        evict=lambda: evict(run, request, served, ctx, delivery),
+    )
+    return run
 
 
 def run_bot(bot: Bot, ctx: Context) -> None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from tasks.anatomy import Anatomy, chat_of, lay_open, number
+from tasks.anatomy import Anatomy, lay_open, number
 from tasks.bot.session import CHATS_OWN, Session, SessionPlan
 from tasks.bot.shorthands import Shorthands
 from tasks.bot.stored import Stored
@@ -30,7 +30,7 @@ class HasFiles(Protocol):
     def download(self, file_path: str, to: Path | None = None) -> bytes: ...
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(init=False, eq=False, repr=False)
 class Context(Shorthands):
     """The one argument of a handler. What it can do besides is in tasks/bot/shorthands."""
 
@@ -42,6 +42,29 @@ class Context(Shorthands):
     stored: Stored | None = None  #: for adapters: what the update keeps in Redis; None: it came through no lane
     session_plan: SessionPlan = CHATS_OWN
     fence: int | None = None  #: greater in every run of this update than in those before; None: it came through no lane
+
+    def __init__(
+        self,
+        update: dict[str, Any],
+        api: Api,
+        attempt: int = 1,
+        deadline_s: float | None = None,
+        appended_s: float | None = None,
+        stored: Stored | None = None,
+        session_plan: SessionPlan = CHATS_OWN,
+        fence: int | None = None,
+    ) -> None:
+        """At once: each update has one, and what is assigned has to pass __setattr__."""
+        self.__dict__.update(
+            update=update,
+            api=api,
+            attempt=attempt,
+            deadline_s=deadline_s,
+            appended_s=appended_s,
+            stored=stored,
+            session_plan=session_plan,
+            fence=fence,
+        )
 
     @property
     def update_id(self) -> int:
@@ -55,7 +78,7 @@ class Context(Shorthands):
     @cached_property
     def chat_id(self) -> int | None:
         """The chat it came from, else its user's private chat; None for the few updates with neither, such as polls."""
-        return chat_of(self.update)
+        return self._opened.home
 
     @property
     def user_id(self) -> int | None:
@@ -112,7 +135,9 @@ class Context(Shorthands):
 
     def stage(self) -> None:
         """Hand over what is to be kept, when the handler has succeeded. Raises SessionError."""
-        self._session.stage()
+        # One that nobody looked at has nothing to hand over, unless its group becomes a supergroup: it moves along.
+        if "_session" in self.__dict__ or self._opened.migration is not None:
+            self._session.stage()
 
     def call(self, method: str, /, **params: Any) -> Any:
         """The result of any Bot API method, made once: a later run of this update gets the same result again.
@@ -129,7 +154,7 @@ class Context(Shorthands):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Nothing but the session can be assigned: a misspelt name would be lost without a word."""
-        if name != "session" and (name in self.__dict__ or name not in self.__dataclass_fields__):
+        if name != "session":
             raise AttributeError(f"ctx.{name} cannot be assigned; keep what you like in ctx.session")
         super().__setattr__(name, value)
 

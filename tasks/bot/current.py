@@ -8,9 +8,8 @@ Does not follow into threads that a handler starts by hand.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ class _Handled:
 
     def __init__(self, ctx: Context | None) -> None:
         self.ctx = ctx
-        self.calls = under_way() if ctx else set()
+        self.calls = set() if ctx is None else under_way()
 
 
 _CURRENT: ContextVar[_Handled | None] = ContextVar("current update", default=None)
@@ -42,13 +41,19 @@ def under_way() -> set[Future[Any]]:
     return set() if handled is None or handled.ctx is None else handled.calls
 
 
-@contextmanager
-def handling(ctx: Context | None) -> Iterator[None]:
+class handling:  # noqa: N801 - read as one does `with suppress(…)`
     """Around a handler; with None, around what happens beside it and is no part of it."""
-    handled = _Handled(ctx)
-    token = _CURRENT.set(handled)
-    try:
-        yield
-        handled.ctx = None
-    finally:
-        _CURRENT.reset(token)
+
+    __slots__ = ("_handled", "_token")
+    _token: Token[_Handled | None]
+
+    def __init__(self, ctx: Context | None) -> None:
+        self._handled = _Handled(ctx)
+
+    def __enter__(self) -> None:
+        self._token = _CURRENT.set(self._handled)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is None:
+            self._handled.ctx = None
+        _CURRENT.reset(self._token)

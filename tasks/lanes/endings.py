@@ -7,8 +7,7 @@ Promises too that a task which was cut short because its process was told to end
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 from billiard.common import terminate_handler_fired
 from celery.exceptions import WorkerShutdown, WorkerTerminate
@@ -22,16 +21,22 @@ class HandlerEndedError(Exception):
     """A handler raised what is no Exception."""
 
 
-@contextmanager
-def as_exceptions(*, but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+class as_exceptions:  # noqa: N801 - read as one does `with suppress(…)`
     """Around a handler: whatever it raises, also SystemExit, leaves as an Exception. `but` pass as they are."""
-    try:
-        yield
-    except BaseException as error:
+
+    __slots__ = ("_pass",)
+
+    def __init__(self, *, but: tuple[type[BaseException], ...] = ()) -> None:
+        self._pass = (Exception, *ENDS_THE_WORKER, *but)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is None:
+            return
         if terminate_handler_fired():
             # A cold shutdown told this prefork child to end, by raising SystemExit in the handler. What arrives here
             # may also be an error of the handler's own clean-up: neither is an outcome.
             raise SystemExit from error
-        if isinstance(error, (Exception, *ENDS_THE_WORKER, *but)):
-            raise
-        raise HandlerEndedError(f"the handler ended with {type(error).__name__}: {error}") from error
+        if not isinstance(error, self._pass):
+            raise HandlerEndedError(f"the handler ended with {type(error).__name__}: {error}") from error

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import Any
+from types import TracebackType
+from typing import Any, NamedTuple
 
 #: Of many bots in one process each has threads of this name, with its own behind it.
 _BOT_THREAD = "bot "
@@ -21,8 +21,7 @@ _UPDATE = re.compile(r"(\d+):.")
 _SHOWN = re.compile(r"\(\w+, chat (-?\d+), update \d+\)")
 
 
-@dataclass(frozen=True, slots=True)
-class Ids:
+class Ids(NamedTuple):
     """`task` is Celery's task id: an update's is `<bot>:<update_id>`. `attempt` is the handler's, 1, 2, …"""
 
     task: str
@@ -40,14 +39,20 @@ class Ids:
 _RUNNING: ContextVar[Ids | None] = ContextVar("ids of the running update", default=None)
 
 
-@contextmanager
-def about(ids: Ids) -> Iterator[None]:
+class about:  # noqa: N801 - read as one does `with suppress(…)`
     """Around the run of an update."""
-    token = _RUNNING.set(ids)
-    try:
-        yield
-    finally:
-        _RUNNING.reset(token)
+
+    __slots__ = ("_ids", "_token")
+    _token: Token[Ids | None]
+
+    def __init__(self, ids: Ids) -> None:
+        self._ids = ids
+
+    def __enter__(self) -> None:
+        self._token = _RUNNING.set(self._ids)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        _RUNNING.reset(self._token)
 
 
 def thread_of(bot_name: str) -> str:
