@@ -63,6 +63,8 @@ class AsyncContext(Context):
 
     async def ended(self) -> None:
         """Wait for every call. Raises the error of one that nobody awaited."""
+        if not self._begun:
+            return
         outcomes = await asyncio.gather(*(each.future for each in self._begun), return_exceptions=True)
         for begun, outcome in zip(self._begun, outcomes, strict=True):
             if isinstance(outcome, BaseException) and not begun.is_awaited:
@@ -94,6 +96,7 @@ async def awaited(function: Callable[..., Coroutine[Any, Any, Any]], ctx: Contex
         await asyncio.gather(*(each.future for each in view._begun), return_exceptions=True)
         raise
     finally:
-        await asyncio.gather(*under_way(), return_exceptions=True)
+        if calls := under_way():
+            await asyncio.gather(*calls, return_exceptions=True)
     await view.ended()
     return result

@@ -12,8 +12,10 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -35,23 +37,29 @@ class EventLoop:
         self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="bot"))
+        self._to_begin: deque[_Awaited] = deque()
+        self._is_woken = False
         self._is_ending = False
         self._thread = threading.Thread(target=self._run, name="event loop", daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Any], limit_s: float | None = None) -> Any:
         """What it returns or raises. Raises OverdueError when that takes longer than `limit_s`."""
-        ended = threading.Event()
-        future = asyncio.run_coroutine_threadsafe(_told(coroutine, ended), self._loop)
+        begun = _Awaited(coroutine)
+        self._to_begin.append(begun)
+        if not self._is_woken:  # one wake-up serves all that come before it
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._begin_all)
         try:
-            return future.result(limit_s)
-        except BaseException as error:
-            if future.done():
-                raise
-            _cancel(future, ended)
-            if isinstance(error, TimeoutError):
-                raise OverdueError(f"cancelled after {limit_s:g} s") from None
+            is_ended = begun.wait(limit_s)
+        except BaseException:
+            if not begun.is_ended:
+                self._cancel(begun)
             raise
+        if not is_ended:
+            self._cancel(begun)
+            raise OverdueError(f"cancelled after {limit_s:g} s")
+        return begun.outcome()
 
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Let it run; nobody here waits for it."""
@@ -66,6 +74,25 @@ class EventLoop:
         self._is_ending = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(TIDY_UP_S)
+
+    def _begin_all(self) -> None:
+        # Before it looks: what is put there from now on wakes the loop again.
+        self._is_woken = False
+        while self._to_begin:
+            self._to_begin.popleft().begin(self._loop)
+
+    def _cancel(self, begun: _Awaited) -> None:
+        """Returns when it has tidied up, or TIDY_UP_S are over."""
+        end_s = time.monotonic() + TIDY_UP_S
+        try:
+            self._loop.call_soon_threadsafe(begun.cancel)
+            begun.wait(TIDY_UP_S)
+        except BaseException:
+            # Prefork's own time limit comes at the same time, as an exception anywhere in here. Who went on without the
+            # coroutine would run the update again beside the call that it still makes.
+            self._loop.call_soon_threadsafe(begun.cancel)
+            begun.wait(end_s - time.monotonic())
+            raise
 
     def _run(self) -> None:
         """A loop that ended would leave every chat of this process waiting for ever."""
@@ -102,21 +129,58 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-async def _told(coroutine: Coroutine[Any, Any, Any], ended: threading.Event) -> Any:
-    try:
-        return await coroutine
-    finally:
-        ended.set()
+class _Awaited:
+    """A coroutine that another thread waits for. A lock is all that it takes to wake that up."""
 
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self.is_ended = False
+        self._coroutine = coroutine
+        self._context = copy_context()  # the caller's: its logs and traces are about this update
+        self._task: asyncio.Task[None] | None = None
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._until_ended = threading.Lock()
+        self._until_ended.acquire()
 
-def _cancel(future: Future[Any], ended: threading.Event) -> None:
-    end_s = time.monotonic() + TIDY_UP_S
-    try:
-        future.cancel()
-        ended.wait(TIDY_UP_S)
-    except BaseException:
-        # Prefork's own time limit comes at the same time, as an exception anywhere in here. Who went on without the
-        # coroutine would run the update again beside the call that it still makes.
-        future.cancel()
-        ended.wait(max(0.0, end_s - time.monotonic()))
-        raise
+    # -- on the caller's thread
+
+    def wait(self, within_s: float | None) -> bool:
+        """Whether it has ended."""
+        return self._until_ended.acquire(timeout=-1 if within_s is None else max(0.0, within_s))
+
+    def outcome(self) -> Any:
+        """Raises what it raised."""
+        try:
+            if self._error is not None:
+                raise self._error
+            return self._result
+        finally:
+            self._error = None  # whose traceback leads here again
+
+    # -- on the loop
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = loop.create_task(self._run(), context=self._context)
+
+    def cancel(self) -> None:
+        if self._task is not None and not self.is_ended:
+            self._task.add_done_callback(self._never_ran)
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            self._result = await self._coroutine
+        except BaseException as error:
+            self._error = error
+        self._end()
+
+    def _never_ran(self, _: asyncio.Task[None]) -> None:
+        """One that is cancelled before its first step does nothing at all."""
+        if not self.is_ended:
+            self._coroutine.close()
+            self._error = asyncio.CancelledError()
+            self._end()
+
+    def _end(self) -> None:
+        self.is_ended = True
+        self._until_ended.release()
