@@ -134,6 +134,7 @@ class _Awaited:
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self.is_ended = False
+        self._is_cancelled = False
         self._coroutine = coroutine
         self._context = copy_context()  # the caller's: its logs and traces are about this update
         self._task: asyncio.Task[None] | None = None
@@ -163,7 +164,9 @@ class _Awaited:
         self._task = loop.create_task(self._run(), context=self._context)
 
     def cancel(self) -> None:
-        if self._task is not None and not self.is_ended:
+        """Once: a second time would strike what it does to tidy up."""
+        if self._task is not None and not self._is_cancelled:
+            self._is_cancelled = True
             self._task.add_done_callback(self._never_ran)
             self._task.cancel()
 
