@@ -1,7 +1,7 @@
 """Calls: what journal and flood control cost a handler that makes one call, beside the same handler without them.
 
 The backlog is there before the worker starts; the simulator answers at once, where Telegram takes tens of milliseconds.
-Both sides are lanes; beside each other stand the call as every bot makes it and the bare HTTP client behind it.
+Both sides are lanes; beside each other stand `ctx.call` and a session of `requests`, which knows neither.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _ours(rounds: list[float]) -> Side:
 
 
 def _bare(rounds: list[float]) -> Side:
-    return Side("bare client", rounds)
+    return Side("requests", rounds)
 
 
 @dataclass
