@@ -8,6 +8,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
+import orjson
+
 from tasks.bot.errors import BotApiError, Chat, ServerError, TooManyRequests, refusal
 
 #: Enough of a description to understand it; some repeat what was sent.
@@ -39,7 +41,11 @@ def _of_no_bot_api(method: str, chat: Chat, status: int) -> BotApiError:
 
 
 def _decoded(body: bytes) -> Any:
-    """None for what is no JSON. The standard library's, because orjson refuses the half emoji that users can send."""
+    """None for what is no JSON."""
+    try:
+        return orjson.loads(body)
+    except ValueError:
+        pass  # it refuses the half emoji that users can send
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

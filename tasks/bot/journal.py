@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any, Literal, get_args
 
+import orjson
+
 from tasks import lanes
 from tasks.lanes.answers import Begun, Kind, Noted
 from tasks.lanes.wires import Asked
@@ -21,9 +23,17 @@ logger = logging.getLogger(__name__)
 
 #: What becomes of a call that an earlier run began and left without an outcome.
 Uncertain = Literal["repeat", "skip"]
+_POLICIES = get_args(Uncertain)
 
 #: An answer of the Bot API has a few KB, the largest some hundred. What is longer is noted without it.
 LONGEST_OUTCOME = 1 << 20
+
+
+def _noted(outcome: Any) -> bytes:
+    try:
+        return orjson.dumps(outcome)
+    except TypeError:  # half an emoji, or a number beyond 64 bits
+        return json.dumps(outcome, separators=(",", ":")).encode()
 
 
 class CallJournal:
@@ -59,7 +69,7 @@ class CallJournal:
         Raises LeaseLost: send nothing; ValueError for an `uncertain` that is none, and RedisError.
         """
         policy = uncertain or self._uncertain
-        if policy not in get_args(Uncertain):
+        if policy not in _POLICIES:
             raise ValueError(f"uncertain={policy!r}: write 'repeat' or 'skip'")
         place = self._place or self._journal.position(self._series)
         call = Call(self._journal, method, place, f"{method}:{fingerprint}", policy)
@@ -128,7 +138,7 @@ class Call:
         self._journal.end(self.position, self.what, Kind.UNDONE)
 
     def _end(self, kind: Kind, outcome: Any) -> None:
-        noted = json.dumps(outcome, separators=(",", ":")).encode()
+        noted = _noted(outcome)
         self._journal.end(self.position, self.what, kind, noted if len(noted) <= LONGEST_OUTCOME else b"")
 
     def _take(self, begun: Begun) -> None:

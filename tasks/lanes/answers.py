@@ -115,6 +115,9 @@ class Begun:
     outcome: bytes = b""
 
 
+_BEGUN = Begun(Noted.BEGUN)
+
+
 def append_answer(answer: list[int] | None) -> Appended:
     if answer is None:
         raise LeaseLost("somebody else appends by now; nothing was appended")
@@ -147,6 +150,8 @@ def _seconds(ms: int) -> float | None:
 
 
 def begin_answer(answer: list[bytes]) -> Begun:
+    if answer[0] == b"begun":
+        return _BEGUN
     noted, *outcome = answer
     return Begun(Noted(noted.decode()), *outcome)
 

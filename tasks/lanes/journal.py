@@ -134,9 +134,12 @@ class Journal:
         """The answers; what is asked after the first may be answered with an error. What was told and perhaps never
         arrived goes before it.
         """
-        fates = {Fate.UNKNOWN, Fate.UNDER_WAY} if also_under_way else {Fate.UNKNOWN}
         with self._lock:
-            again = [told for told in self._ends if told.fate in fates]
+            again = [
+                told
+                for told in self._ends
+                if told.fate is Fate.UNKNOWN or (also_under_way and told.fate is Fate.UNDER_WAY)
+            ]
         if not asked and not again:
             return []
         ours = len(again) + min(len(asked), 1)

@@ -8,46 +8,19 @@ time, and a child has wires of its own. Does not promise that what was told on t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
-from tasks.lanes.scripts import Argument, Script
+from tasks.lanes.scripts import Script
+from tasks.lanes.wire import Asked, Fate, Told, Wire
 
-#: Answers left unread on one wire; more are read before it is used again. Each is a few bytes.
-MOST_UNREAD = 64
 #: Connections kept, not allowed: a thousand greenlets may ask at the same moment, and seldom do.
 MOST_KEPT = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A command of a script, made by `script.command`."""
-
-    script: Script
-    command: list[Argument]
-
-
-class Fate(Enum):
-    """What is known of a command that nobody waited for."""
-
-    UNDER_WAY = 1
-    DONE = 2  # Redis has answered
-    UNKNOWN = 3  # it may or may not have happened
-
-
-@dataclass(slots=True, eq=False)
-class Told:
-    """A command that was sent and not waited for. It must be harmless to send it again."""
-
-    asked: Asked
-    fate: Fate = Fate.UNDER_WAY
 
 
 class Wires:
@@ -59,7 +32,7 @@ class Wires:
         self._scripts = scripts
         # The one used last is taken first, so that few are used. Taking and putting back are atomic, also for threads:
         # a lock could be held by another thread at a fork.
-        self._free: deque[_Wire] = deque()
+        self._free: deque[Wire] = deque()
 
     def ask(self, *asked: Asked) -> list[Any]:
         """The answers, from one round trip. An answer may be a ResponseError; raises RedisError when there is none.
@@ -108,64 +81,11 @@ class Wires:
             wire.close()
         return answers
 
-    def _take(self) -> _Wire:
+    def _take(self) -> Wire:
         try:
             return self._free.pop()
         except IndexError:
-            return _Wire(self._client, self._scripts)
+            return Wire(self._client, self._scripts)
 
 
-class _Wire:
-    """One connection. Whatever is raised while it is used closes it: an answer may be half read."""
-
-    def __init__(self, client: Redis, scripts: Iterable[Script]) -> None:
-        self._connection: Any = client.connection_pool.make_connection()
-        self._unread: deque[Told] = deque()
-        self._connection.connect()
-        self.load(scripts)
-
-    def ask(self, asked: Sequence[Asked]) -> list[Any]:
-        try:
-            self._read_unread()
-            self._connection.send_packed_command(self._connection.pack_commands(each.command for each in asked))
-            return [self._answer() for _ in asked]
-        except BaseException:
-            self.close()
-            raise
-
-    def tell(self, told: Told) -> None:
-        try:
-            if len(self._unread) >= MOST_UNREAD:
-                self._read_unread()
-            self._unread.append(told)
-            self._connection.send_packed_command(self._connection.pack_command(*told.asked.command))
-        except BaseException:
-            self.close()
-            raise
-
-    def load(self, scripts: Iterable[Script]) -> None:
-        try:
-            for script in scripts:
-                self._connection.send_command("SCRIPT", "LOAD", script.source)
-                self._connection.read_response()
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        for told in self._unread:
-            told.fate = Fate.UNKNOWN
-        self._unread.clear()
-        self._connection.disconnect()
-
-    def _read_unread(self) -> None:
-        while self._unread:
-            answer = self._answer()
-            self._unread.popleft().fate = Fate.UNKNOWN if isinstance(answer, ResponseError) else Fate.DONE
-
-    def _answer(self) -> Any:
-        """An error that is an answer is returned: others are still to be read."""
-        try:
-            return self._connection.read_response(disconnect_on_error=False)
-        except ResponseError as error:
-            return error
+__all__ = ["Asked", "Fate", "Told", "Wires"]

@@ -18,6 +18,9 @@ class What(Enum):
     BUSY = "busy"  # the bot has had its messages, for longer than anybody waits in place
 
 
+_WHATS = {what.value.encode(): what for what in What}
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`at_us` is when the wait is over, by Redis' clock; `some_refused`: others were, and none was accepted since."""
@@ -38,7 +41,7 @@ class Answer:
 
 def read(answer: list[Any]) -> Answer:
     what, wait_us, at_us, refused = answer
-    return Answer(What(what.decode()), wait_us / 1_000_000, at_us, bool(refused))
+    return Answer(_WHATS[what], wait_us / 1_000_000, at_us, bool(refused))
 
 
 class How(Enum):

@@ -23,9 +23,11 @@ class Rates:
 
     @property
     def are_set(self) -> bool:
-        return any((self.per_bot, self.per_chat, self.per_group))
+        return bool(self.per_bot or self.per_chat or self.per_group)
 
     def apart(self, chat: int | str | None) -> Apart:
+        if not self.are_set:
+            return _NONE
         bot_us, chat_us = _apart_us(self.per_bot, 1), _apart_us(self.per_chat, 1)
         group_us = _apart_us(self.per_group, 60) if is_group(chat) else 0
         return Apart(bot_us, max(0, round(SLACK_S * 1_000_000) - bot_us), chat_us, group_us)
@@ -38,6 +40,9 @@ class Apart(NamedTuple):
     slack_us: int
     chat_us: int
     group_us: int
+
+
+_NONE = Apart(0, 0, 0, 0)
 
 
 def is_group(chat: int | str | None) -> bool:
