@@ -1,8 +1,8 @@
 """Loads Lua verbs and binds their arguments by the names their headers give.
 
 A header is the contract: `-- ARGV  holder lease_ms` are the fixed arguments, `--       then id fence, …` the group
-that repeats, `-- With  gaps` is a file of functions that the verb needs besides the prelude. A call that does not fit
-it raises TypeError before anything is sent.
+that repeats, `-- With  gaps ends` are the files of functions that the verb needs besides the prelude, which may need
+others in turn. A call that does not fit it raises TypeError before anything is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from redis import Redis
 from redis.exceptions import NoScriptError
 
 _FIXED = re.compile(r"^-- ARGV  (.*)$", re.MULTILINE)
-_WITH = re.compile(r"^-- With  (\w+)$", re.MULTILINE)
+_WITH = re.compile(r"^-- With  ([\w ]+)$", re.MULTILINE)
 _GROUP = re.compile(r"^--       then ([\w ]+?)(?:,.*)?$", re.MULTILINE)
 
 LANES = "tasks.lanes"
@@ -30,11 +30,9 @@ class Script:
     """One verb of a package, from its folder `lua`. `group` is empty where nothing repeats."""
 
     def __init__(self, name: str, package: str = LANES) -> None:
-        lua = files(package) / "lua"
-        verb = (lua / f"{name}.lua").read_text()
+        verb = _read(name, package)
         self.name = name
-        shared = ["prelude", *_WITH.findall(verb)]
-        self.source = "".join((lua / f"{each}.lua").read_text() for each in shared) + verb
+        self.source = "".join(_read(room, package) for room in ["prelude", *rooms(name, package)]) + verb
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self.fixed, self.group = _contract(name, verb)
 
@@ -58,6 +56,17 @@ class Script:
         except NoScriptError:
             client.script_load(self.source)
             return client.execute_command(*command)
+
+
+def rooms(name: str, package: str = LANES) -> list[str]:
+    """The files of functions that a file needs, each behind those that it needs itself."""
+    needed = [room for line in _WITH.findall(_read(name, package)) for room in line.split()]
+    return list(dict.fromkeys(each for room in needed for each in [*rooms(room, package), room]))
+
+
+@cache
+def _read(name: str, package: str) -> str:
+    return (files(package) / "lua" / f"{name}.lua").read_text()
 
 
 def _contract(name: str, verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

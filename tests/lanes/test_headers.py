@@ -13,16 +13,15 @@ import tasks.lanes
 from tasks.lanes import keys
 from tasks.lanes.answers import Kind
 from tasks.lanes.commands import Delete, Guard, Move, NewMessage, Set
-from tasks.lanes.scripts import Argument, Script, script
+from tasks.lanes.scripts import Argument, Script, rooms, script
 from tasks.lanes.store import Store
 
 LUA = Path(tasks.lanes.__file__).parent / "lua"
-#: What verbs share stands in front of them.
-SHARED = ("prelude", "gaps")
-VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem not in SHARED)
-PRELUDE = (LUA / "prelude.lua").read_text()
-GAPS = (LUA / "gaps.lua").read_text()
-SOURCES = {verb: (LUA / f"{verb}.lua").read_text() for verb in VERBS}
+#: A verb takes arguments; what verbs share stands in front of them, and does not.
+FILES = {path.stem: path.read_text() for path in LUA.glob("*.lua")}
+SOURCES = {name: source for name, source in FILES.items() if "\n-- ARGV" in source}
+VERBS = sorted(SOURCES)
+PRELUDE = FILES["prelude"]
 
 #: A file is readable in one sitting.
 MOST_LINES = 90
@@ -80,9 +79,13 @@ def test_keys_are_used_as_the_header_says(verb: str) -> None:
     assert bool(re.search(r"\bKEYS\b", code(verb))) == (line != "-- KEYS  none")
 
 
-@verbs
-def test_a_script_is_readable_in_one_sitting(verb: str) -> None:
-    assert len(SOURCES[verb].splitlines()) <= MOST_LINES
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_readable_in_one_sitting(name: str) -> None:
+    assert len(FILES[name].splitlines()) <= MOST_LINES
+
+
+def test_a_room_stands_behind_those_that_it_needs() -> None:
+    assert rooms("turn") == ["ready", "back", "ends", "rotation", "foreign"]
 
 
 @verbs
@@ -100,9 +103,7 @@ def test_the_prelude_and_python_name_the_same_keys() -> None:
 
 
 def test_counts_are_those_of_the_catalogue() -> None:
-    written = {
-        name for source in (PRELUDE, GAPS, *SOURCES.values()) for name in re.findall(r"\bcount\('(\w+)'", source)
-    }
+    written = {name for source in FILES.values() for name in re.findall(r"\bcount\('(\w+)'", source)}
     catalogue = re.search(r"#: hash: seq (.*?)\nCOUNTS", Path(keys.__file__).read_text(), re.DOTALL)
     assert catalogue
     named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)*\b", catalogue[1].partition("totals")[2]))
@@ -114,7 +115,7 @@ def test_the_fields_of_a_message_are_those_of_the_catalogue() -> None:
     assert catalogue
     named = set(re.sub(r"\([^)]*\)", "", catalogue[1]).replace(" ", "").split(","))
     written: set[str] = set()
-    for source in (PRELUDE, GAPS, *SOURCES.values()):
+    for source in FILES.values():
         for arguments in re.findall(r"'HSET', MESSAGE \.\. id, (.*)\)$", source, re.MULTILINE):
             written |= set(re.findall(r"(?:^|, )'(\w+)', ", arguments))
         written |= set(re.findall(r"'HINCRBY', MESSAGE \.\. id, '(\w+)'", source))

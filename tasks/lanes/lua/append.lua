@@ -1,10 +1,10 @@
 -- append: put a whole batch at the end of its lanes, all or nothing; what was seen before is dropped.
+-- With  gaps ends
 -- KEYS  1 guard  hash, may be left out: nothing is appended unless its field `fence` is ARGV's
 -- ARGV  seen_ttl_s seen_block fence hold_ms
 --       then id queue stored scope number problem lanes, once for each message: `scope` and `number` (may be empty)
 --       are what it is remembered by, a `problem` buries it at once, `lanes` are keys joined by \n; without a
 --       `queue` there is no message, and only the number is remembered
--- With  gaps
 -- Where hold_ms is not 0, messages line up in the order of their numbers: one whose predecessor has not been seen is
 -- held for so long at most. Where it is 0, what is held and has a lower number goes before.
 -- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due
@@ -39,7 +39,7 @@ local function add(id, queue, stored, problem, lanes)
   redis.call('SET', BODY .. id, stored)
   if problem ~= '' then
     buried = buried + 1
-    return bury(id, {}, problem)
+    return bury(id, nil, problem)
   end
   line_up(id, queue, lanes, seq)
 end

@@ -1,4 +1,5 @@
 -- begin: note that a call is about to be made, or find what became of it in an earlier run. Extends the lease.
+-- With  calls
 -- KEYS  none
 -- ARGV  id fence lease_ms position what
 -- Returns {'begun'}, {'done', outcome}, {'refused', outcome}, {'uncertain'}: an earlier run began it and left no outcome,

@@ -1,15 +1,17 @@
 -- bury: move a message to the dead letters with its error; its lanes go on.
+-- With  ends
 -- KEYS  none
 -- ARGV  id fence problem
 -- Returns 1, or 0 when the lease was lost and nothing was changed
 local id, fence, problem = unpack(ARGV, 1, 3)
 
 even_when_full()
-local mine = holds(id, fence)
-if not mine then
+local queue, lanes = holds(id, fence)
+if not queue then
   count('refused', 1)
   return 0
 end
-bury(id, mine.lanes, problem)
+bury(id, lanes, problem)
+clear_away()
 ring_bells()
 return 1

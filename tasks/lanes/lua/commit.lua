@@ -1,4 +1,5 @@
 -- commit: write what a run leaves behind and settle its message, in one step. After it nothing is run again.
+-- With  ends
 -- KEYS  none
 -- ARGV  id fence skipped
 --       then what key value ttl_ms, once for each write, done in their order: `set` (ttl_ms 0: for ever), `delete`, or
@@ -7,8 +8,8 @@
 local id, fence, skipped = unpack(ARGV, 1, 3)
 
 even_when_full()
-local mine = holds(id, fence)
-if not mine then
+local queue, lanes = holds(id, fence)
+if not queue then
   count('refused', 1)
   return 0
 end
@@ -31,8 +32,8 @@ for i = 4, #ARGV, 4 do
   local what, key, value, ttl_ms = unpack(ARGV, i, i + 3)
   write[what](key, value, ttl_ms)
 end
-settle(id, mine)
-count_settled()
+settle(id, queue, lanes)
+clear_away()
 count('skipped', tonumber(skipped))
 ring_bells()
 return 1

@@ -1,4 +1,5 @@
 -- end: note what became of a call that this run has begun.
+-- With  calls
 -- KEYS  none
 -- ARGV  id fence position what kind outcome
 --       `kind` is done, refused (it took no effect), or undone: it was not made

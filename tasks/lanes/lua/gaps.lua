@@ -1,5 +1,6 @@
 -- gaps: messages of a scope that line up in the order of their numbers, though they come in another one. One whose
--- predecessor is missing is held for a moment; what is missing then is waited for no longer. Stands behind the prelude.
+-- predecessor is missing is held for a moment; what is missing then is waited for no longer.
+-- With  places
 
 local held_scopes = {} -- scope -> whether any of it are held
 local highest = {} -- scope -> number, of those that lined up in this step
@@ -82,11 +83,4 @@ local function give_up_gaps(limit)
   for scope, number in pairs(highest) do redis.call('HSET', LAST, scope, number) end
   local first = redis.call('ZRANGE', HELD, 0, 0, 'WITHSCORES')[2]
   return first and math.max(math.ceil(first - now_ms), 0) or -1
-end
-
--- What a message that is held records of itself, put back where it was lost.
-local function mend_held(id, mend)
-  local scope, number = string.match(redis.call('HGET', MESSAGE .. id, 'held'), '^(.*):(%d+)$')
-  if not redis.call('ZSCORE', GAP .. scope, id) then mend('ZADD', GAP .. scope, number, id) end
-  if not redis.call('ZSCORE', HELD, scope .. ':' .. number) then mend('ZADD', HELD, now_ms, scope .. ':' .. number) end
 end

@@ -1,4 +1,5 @@
 -- park: put a message off that has not failed: it stays first in its lanes, which wait until it is due.
+-- With  back
 -- KEYS  none
 -- ARGV  id fence delay_ms kind reason
 --       `kind` is a word that it is counted by (may be empty), `reason` what people are told

@@ -1,4 +1,5 @@
 -- reconcile: release, uncounted, what is leased in a holder's name and not in its hands: a reply that never arrived.
+-- With  back ready
 -- KEYS  none
 -- ARGV  holder
 --       then id, once for each message the holder does hold

@@ -1,4 +1,5 @@
 -- release: give messages back untouched: each stays first in its lanes and is ready at once.
+-- With  back ready
 -- KEYS  none
 -- ARGV  id fence died, once for each message; `died` is 1 when its process died after it had started, else 0
 -- Returns the ids that were lost, so that nothing was changed
@@ -6,11 +7,11 @@ even_when_full()
 local lost = {}
 for i = 1, #ARGV, 3 do
   local id, fence, died = unpack(ARGV, i, i + 2)
-  local mine = holds(id, fence)
-  if mine then
+  local queue = holds(id, fence)
+  if queue then
     if died == '1' then has_died(id, now_ms) end
     take_back(id, 'ready')
-    to_ready(id, mine.queue, true)
+    to_ready(id, queue, true)
     count('released', 1)
   else
     lost[#lost + 1] = id

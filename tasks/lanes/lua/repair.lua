@@ -1,5 +1,5 @@
 -- repair: look at a few messages, and make every key agree with what each message records of itself.
--- With  gaps
+-- With  ready held
 -- KEYS  none
 -- ARGV  cursor limit lease_ms
 -- Returns {the next cursor ("0": been round), how many were mended}
@@ -38,7 +38,7 @@ local check = {
   end,
   ready = function(id, queue)
     if redis.call('LLEN', queue) <= SEARCHED and not redis.call('LPOS', queue, id) then mend('RPUSH', queue, id) end
-    touched[queue] = true
+    filled[queue] = true -- with this one, or with more than are searched
   end,
   leased = stands_in(LEASES, now_ms + lease_ms),
   delayed = stands_in(DELAYED, now_ms),

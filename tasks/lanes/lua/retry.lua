@@ -1,4 +1,5 @@
 -- retry: give a message back after a failure: it stays first in its lanes, which wait until it is due.
+-- With  back
 -- KEYS  none
 -- ARGV  id fence delay_ms problem
 -- Returns 1, or 0 when the lease was lost and nothing was changed

@@ -1,6 +1,6 @@
 -- sweep: a bounded batch of what time brings about: expired leases and due retries become ready, and what is held
 -- lines up when those who hold it for a moment are gone.
--- With  gaps
+-- With  back gaps
 -- KEYS  none
 -- ARGV  lease_ms limit holder slots
 --       `holder` (may be empty) is known to be alive for a lease, with so many slots

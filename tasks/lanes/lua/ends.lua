@@ -1,0 +1,65 @@
+-- ends: how a message leaves its lanes, settled or buried; they go on at once. What else there is of all that end in a
+-- step goes together, with `clear_away`, which every verb that ends something calls, before anything lines up anew.
+-- With  ready back
+
+local obsolete = {} -- keys
+local over, is_over = {}, {} -- ids that are settled, and true for each of them, also while its keys are still there
+local settled = {} -- queue -> how many of it were settled in this step
+
+-- The first of a lane becomes ready when it is the first of all of its lanes; an id without a message is no first.
+local function advance(key, first)
+  while first do
+    local found = redis.call('HMGET', MESSAGE .. first, 'state', 'queue', 'lanes')
+    if found[1] and not is_over[first] then
+      local waits = found[1] == 'waiting'
+      if waits and (found[3] == key or first_everywhere(first, split(found[3]), key)) then to_ready(first, found[2]) end
+      return
+    end
+    redis.call('ZREM', LANE .. key, first)
+    first = redis.call('ZRANGE', LANE .. key, 0, 0)[1]
+  end
+end
+
+-- Leaves its first `n` lanes, all of them before any of them goes on.
+local function leave(id, keys, n)
+  if n == 0 then return end
+  local key = keys[n]
+  local ids = redis.call('ZRANGE', LANE .. key, 0, 1)
+  local is_last = ids[1] == id and not ids[2]
+  if is_last then obsolete[#obsolete + 1] = LANE .. key else redis.call('ZREM', LANE .. key, id) end
+  leave(id, keys, n - 1)
+  if not is_last then advance(key, ids[1] == id and ids[2] or ids[1]) end
+end
+
+local function settle(id, queue, lanes)
+  local n, keys = #obsolete, split(lanes)
+  obsolete[n + 1], obsolete[n + 2] = MESSAGE .. id, BODY .. id
+  obsolete[n + 3], obsolete[n + 4] = ERRORS .. id, JOURNAL .. id
+  over[#over + 1], is_over[id] = id, true
+  settled[queue] = (settled[queue] or 0) + 1
+  leave(id, keys, #keys)
+end
+
+local function bury(id, lanes, problem)
+  local queue, keys = take_back(id, 'buried'), split(lanes)
+  redis.call('RPUSH', ERRORS .. id, problem)
+  redis.call('ZADD', DEAD, now_ms, id)
+  redis.call('ZREM', PENDING .. group_of(queue), id)
+  leave(id, keys, #keys)
+  count('buried', 1)
+end
+
+-- And counts what was settled.
+local function clear_away()
+  if not obsolete[1] then return end
+  together('DEL', nil, obsolete)
+  together('ZREM', LEASES, over)
+  local groups = {}
+  for queue, by in pairs(settled) do
+    redis.call('HINCRBY', SETTLED, queue, by)
+    groups[group_of(queue)] = true
+  end
+  for group in pairs(groups) do together('ZREM', PENDING .. group, over) end
+  count('settled', #over)
+  obsolete, over, settled = {}, {}, {}
+end

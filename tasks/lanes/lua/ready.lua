@@ -1,0 +1,77 @@
+-- ready: when a message becomes ready, the lists of ready ids, and the bells that wake workers for them.
+-- Those that become ready are entered into the lists together, by `ring_bells`, which every verb that makes something
+-- ready calls last; or before, by `enter_ready`.
+
+local entering = {} -- queue -> ids, in the order in which they became ready
+local filled = {} -- queue -> whether there is something in its list, where that is known
+local is_anything_paused = redis.call('EXISTS', PAUSED) == 1
+
+local function is_paused(what, name)
+  return is_anything_paused and redis.call('HEXISTS', PAUSED, what .. ':' .. name) == 1
+end
+
+local function is_closed(queue)
+  return is_anything_paused and (is_paused('queue', queue) or is_paused('group', group_of(queue)))
+end
+
+local function in_paused_lane(id)
+  for _, key in ipairs(split(redis.call('HGET', MESSAGE .. id, 'lanes'))) do
+    if is_paused('lane', key) then return true end
+  end
+  return false
+end
+
+-- `known` may be a lane that it is known to be the first of.
+local function first_everywhere(id, lanes, known)
+  for _, key in ipairs(lanes) do
+    if key ~= known and redis.call('ZRANGE', LANE .. key, 0, 0)[1] ~= id then return false end
+  end
+  return true
+end
+
+-- A newcomer goes to the end of its queue; what was there before goes back to the front. In a paused lane it waits.
+local function to_ready(id, queue, back)
+  if is_anything_paused and in_paused_lane(id) then return redis.call('HSET', MESSAGE .. id, 'state', 'waiting') end
+  redis.call('HSET', MESSAGE .. id, 'state', 'ready')
+  if back then
+    redis.call('RPUSH', queue, id)
+    filled[queue] = true
+  elseif entering[queue] then
+    table.insert(entering[queue], id)
+  else
+    entering[queue] = { id }
+  end
+end
+
+local function enter_ready()
+  for queue, ids in pairs(entering) do
+    together('LPUSH', queue, ids)
+    entering[queue], filled[queue] = nil, true
+  end
+end
+
+-- Whether a worker of these queues would find something. Bells of the others ring no more: nobody waits for them, or
+-- they would be gone.
+local function is_any_left(queues)
+  local unknown, silent, is_left = {}, {}, false
+  for _, queue in ipairs(queues) do
+    if filled[queue] == nil and not is_closed(queue) then unknown[#unknown + 1] = queue end
+  end
+  for _, queue in ipairs(which(unknown, true)) do filled[queue] = true end
+  for _, queue in ipairs(queues) do
+    if not filled[queue] then silent[#silent + 1] = BELL .. queue end
+    is_left = is_left or filled[queue] and not is_closed(queue)
+  end
+  together('DEL', nil, silent)
+  return is_left
+end
+
+-- Wakes one worker for each queue that has something ready; that worker wakes the next one if it leaves some.
+local function ring_bells()
+  enter_ready()
+  local bells = {}
+  for queue, is_filled in pairs(filled) do
+    if is_filled then bells[#bells + 1] = BELL .. queue end
+  end
+  for _, bell in ipairs(which(bells, false)) do redis.call('LPUSH', bell, 1) end
+end
