@@ -43,6 +43,11 @@ class Dispatcher(EventDispatcher):
         self._unheard = 0
         super().__init__(*args, **kwargs)
 
+    @property
+    def tells_tasks(self) -> bool:
+        """Nothing need be made for an event that is not sent."""
+        return self.enabled and (not self.groups or TASK in self.groups)
+
     def send(self, type: str, *args: Any, **fields: Any) -> Any:  # noqa: A002 - Celery's word
         sent = super().send(type, *args, **fields)
         if type in ASKING and self.enabled and self.groups:

@@ -32,6 +32,7 @@ from tasks.lanes.settler import Settler
 from tasks.lanes.stopping import is_stopping
 from tasks.lanes.store import Store
 from tasks.lanes.task import LaneTask
+from tasks.lanes.threads import use_lean_threads
 from tasks.lanes.wires import Wires
 
 _ALIASES = {
@@ -154,6 +155,7 @@ class LanesStep(bootsteps.StartStopStep):
             spare=spare,
         )
         use_lean_pool(pool, settler)
+        use_lean_threads(pool)
         # A look for garbage writes to all it looks through, and what was written to is not shared with a child.
         gc.freeze()
         return None

@@ -173,6 +173,10 @@ class PlainRequest(LaneRequest):
         told = {name: value for name, value in self._request_dict.items() if name not in ("args", "kwargs")}
         return told, message.body, message.content_type, message.content_encoding
 
+    def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's word
+        if self._eventer and self._eventer.tells_tasks:
+            super().send_event(type, **fields)
+
     def acknowledge(self) -> None:
         """Any thread may say it: Redis hears of it later."""
         if not self.acknowledged:

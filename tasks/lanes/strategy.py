@@ -59,7 +59,7 @@ def _plain(task: LaneTask, app: Any, consumer: Any, celerys: Receive) -> Receive
             return None
         if signals.task_received.receivers:
             signals.task_received.send(sender=consumer, request=request)
-        if sends_events:
+        if sends_events and dispatcher.tells_tasks:
             _send_event(dispatcher, request)
         state.task_reserved(request)
         for callback in callbacks or ():
