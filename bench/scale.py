@@ -54,6 +54,7 @@ class Scale:
     worked_first: int  # of these, until it is first looked at
     rates_cases: int
     rates_rounds: int
+    rates_processes: int
     rates_s: float  # how long each round of the rates lasts
     scaled: int
     crowds: int
@@ -96,6 +97,7 @@ FULL = Scale(
     worked_first=10_000,
     rates_cases=4,
     rates_rounds=1,
+    rates_processes=4,
     rates_s=15.0,
     scaled=20_000,
     crowds=5,
@@ -148,6 +150,7 @@ QUICK = Scale(
     worked_first=500,
     rates_cases=1,
     rates_rounds=1,
+    rates_processes=2,
     rates_s=0.5,
     scaled=600,
     crowds=1,

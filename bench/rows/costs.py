@@ -118,9 +118,10 @@ def _poller(stage: Stage, way: Way) -> dict[str, float]:
     with emptied(way.url) as client, way.at_work(total) as child:
         meter = Meter(lambda: total - way.arrived(client), total, _look(child, client))
         measure(meter, total, [child])
+        with sent(way.url, client) as commands:
+            way.push(counted, first=total + 1)
+            until(lambda: way.arrived(client) == total + counted, [child], f"{counted} more have arrived")
     done, first, second = meter.between()
-    with emptied(way.url) as client, sent(way.url, client) as commands, way.at_work(counted) as child:
-        until(lambda: way.arrived(client) == counted, [child], f"{counted} have arrived")
     stage.tell(f"costs, poller, {way.name}: {dict(commands.commands)} for {counted}")
     return {
         "the poller": (second.main_s - first.main_s) / done * 1000,

@@ -66,17 +66,16 @@ class Way:
 
     @contextmanager
     def at_work(self, total: int) -> Iterator[Child]:
-        """So many wait at the simulator when it starts."""
-        self._fill(total)
+        """So many wait at the simulator when it starts. Their ids begin anew each time: Redis has been emptied."""
+        self.telegram.reset()
+        self.push(total)
         settings = poller_settings(self.telegram, self.url)
         with self.stage.child(f"{self.name}-poller", *self.command, **settings) as child:
             yield child
 
-    def _fill(self, total: int) -> None:
-        """The ids begin anew each time; Redis has been emptied and remembers none."""
-        self.telegram.reset()
-        waiting = list(make_updates(total, CHATS))
-        for at in range(0, total, PUSH):
+    def push(self, count: int, first: int = 1) -> None:
+        waiting = list(make_updates(count, CHATS, first=first))
+        for at in range(0, count, PUSH):
             self.telegram.push(*waiting[at : at + PUSH])
 
 

@@ -21,7 +21,6 @@ from bench.pace import until
 from bench.rate_app import BEGUN, Plan
 from bench.stage import Stage
 
-PROCESSES = 4
 THREADS = 12
 WINDOW_S = 10.0
 
@@ -94,7 +93,7 @@ def _lines(grants: Grants, of: frozenset[int] | None) -> list[list[int]]:
 
 def _grants(stage: Stage, case: Case) -> Grants:
     """Those of the time in which all processes asked."""
-    files = [stage.directory / f"grants-{process}" for process in range(PROCESSES)]
+    files = [stage.directory / f"grants-{process}" for process in range(stage.scale.rates_processes)]
     with stage.server("rates") as url:
         with ExitStack() as stack:
             plans = [Plan(url, str(file), case.chats(n), THREADS, rates=case.rates) for n, file in enumerate(files)]

@@ -1,0 +1,32 @@
+"""The webhook's receiver, and the bare apps beside it: with which settings, and from when on they answer."""
+
+from __future__ import annotations
+
+import requests
+
+from bench import simulator
+from poller.webhook.door import secret_from
+from sandbox.ports import HOST
+
+PATH = "/hook"
+SECRET = secret_from(simulator.TOKEN)
+#: Telegram's own number of connections.
+CONNECTIONS = 40
+
+
+def receiver_settings(url: str, port: int) -> dict[str, str]:
+    return {
+        "BOT_TOKEN": simulator.TOKEN,
+        "REDIS_URL": url,
+        "WEBHOOK_URL": f"http://{HOST}:{port}{PATH}",
+        "WEBHOOK_PORT": str(port),
+        "MAX_PENDING": "1000000",
+    }
+
+
+def answers_at(place: str) -> bool:
+    try:
+        requests.get(place, timeout=10)
+    except requests.ConnectionError:
+        return False
+    return True

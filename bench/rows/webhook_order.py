@@ -1,0 +1,137 @@
+"""Webhook order: in which order updates stand in the lanes when they came by webhook in disorder, and how late.
+
+The simulator's way to the webhook swaps kinds, 500 updates a second come of people who write and press buttons, and
+nobody works on them: what stands in the lanes in the end is looked at. Beside it stands WEBHOOK_REORDER=0.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+import orjson
+import requests
+from redis import Redis
+
+from bench import simulator
+from bench.figures import Result, Side, percentile
+from bench.pace import until
+from bench.receiver import CONNECTIONS, SECRET, answers_at, receiver_settings
+from bench.stage import Child, Stage, emptied
+from bench.updates import make_update
+from sandbox.ports import free_port
+from sandbox.simulator import Simulator
+from sandbox.simulator.webhook import SECRET_HEADER
+from tasks.lanes import keys
+
+#: updates/s, and how much later than meant a request is sent at most.
+RATE, JITTER_S = 500, 0.03
+#: In each, somebody writes and presses a button right after: Telegram sends these two through different queues.
+TALKING = 50
+#: WEBHOOK_REORDER
+USUAL_MS = 100
+
+
+@dataclass(frozen=True)
+class Stood:
+    """What a round came to: of 1,000 updates so many stand behind a higher id of their chat; and the ms from the moment
+    Telegram sent one to that at which it stood in its lane.
+    """
+
+    swapped: float
+    median_ms: float
+    p99_ms: float
+
+
+#: (WEBHOOK_REORDER, s of disorder) -> its rounds
+Rounds = dict[tuple[int, float], list[Stood]]
+
+
+def run(stage: Stage) -> list[Result]:
+    found: Rounds = defaultdict(list)
+    with ExitStack() as stack:
+        telegram = stack.enter_context(simulator.start())
+        receivers = [stack.enter_context(_receiver(stage, telegram, reorder_ms)) for reorder_ms in (USUAL_MS, 0)]
+        for jitter_s in (0.0, JITTER_S):
+            for seed in range(stage.scale.rounds):
+                for receiver in receivers:
+                    found[receiver.reorder_ms, jitter_s].append(receiver.stand(jitter_s, seed))
+    orderly, disorderly = f"{RATE}/s, sent in order", f"{RATE}/s, kinds swapped by up to {JITTER_S * 1000:g} ms"
+    lines = partial(_held_against, found)
+    return [
+        lines(f"{orderly}, sent to in its lane, median", "ms", 0.0, lambda each: each.median_ms),
+        lines(f"{orderly}, sent to in its lane, p99", "ms", 0.0, lambda each: each.p99_ms),
+        lines(f"{disorderly}, behind a higher id", "of 1,000", JITTER_S, lambda each: each.swapped),
+        lines(f"{disorderly}, sent to in its lane, p99", "ms", JITTER_S, lambda each: each.p99_ms),
+    ]
+
+
+def _held_against(found: Rounds, case: str, unit: str, jitter_s: float, of: Callable[[Stood], float]) -> Result:
+    ours, without = ([of(each) for each in found[reorder_ms, jitter_s]] for reorder_ms in (USUAL_MS, 0))
+    return Result("webhook order", case, unit, Side("lanes", ours), Side("WEBHOOK_REORDER=0", without))
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """With one WEBHOOK_REORDER, on a Redis of its own."""
+
+    stage: Stage
+    telegram: Simulator
+    reorder_ms: int
+    client: Redis
+    child: Child
+    place: str
+
+    def stand(self, jitter_s: float, seed: int) -> Stood:
+        self.client.execute_command("FLUSHALL", "SYNC")
+        count, place, telegram = self.stage.scale.ordered, self.place, self.telegram
+        # Before the first one nothing was seen, and it would be held.
+        requests.post(place, json=make_update(0, 1), headers={SECRET_HEADER: SECRET}, timeout=30).raise_for_status()
+        telegram.reset()
+        telegram.disturb(jitter_s=jitter_s, seed=seed)
+        said = {"url": place, "secret_token": SECRET, "max_connections": CONNECTIONS}
+        requests.post(f"{telegram.url}/bot{telegram.token}/setWebhook", json=said, timeout=30).raise_for_status()
+        telegram.stream(chats=TALKING, rate=RATE, total=count, seed=seed)
+        until(lambda: telegram.stats()["confirmed"] == count, [self.child], f"{count} updates are delivered")
+        until(lambda: not self.client.exists(keys.HELD), [self.child], "nothing is held")
+        stood = _look(self.client)
+        self.stage.tell(
+            f"{jitter_s * 1000:g} ms of disorder, WEBHOOK_REORDER={self.reorder_ms}: {stood.swapped:.1f} of 1,000 "
+            f"swapped, {stood.median_ms:.1f} ms, p99 {stood.p99_ms:.1f} ms"
+        )
+        return stood
+
+
+@contextmanager
+def _receiver(stage: Stage, telegram: Simulator, reorder_ms: int) -> Iterator[Receiver]:
+    with stage.server(f"order-{reorder_ms}") as url, emptied(url) as client:
+        settings = {**receiver_settings(url, free_port()), "WEBHOOK_REORDER": str(reorder_ms)}
+        place = settings["WEBHOOK_URL"]
+        with stage.child(f"receiver-{reorder_ms}", "poller", "webhook", **settings) as child:
+            until(lambda: answers_at(place), [child], "the receiver listens")
+            yield Receiver(stage, telegram, reorder_ms, client, child, place)
+
+
+def _look(client: Redis) -> Stood:
+    swapped, waits_ms = 0, []
+    for lane in client.scan_iter(f"{keys.LANE}*", count=1000):
+        highest = 0
+        standing: list[tuple[bytes, float]] = client.zrange(lane, 0, -1, withscores=True)  # type: ignore[assignment]
+        for member, place_us in standing:
+            message_id = member.decode()
+            if not (number := int(message_id.rpartition(":")[2])):
+                continue
+            swapped += number < highest
+            highest = max(highest, number)
+            waits_ms.append(place_us / 1000 - _sent_at_s(client, message_id) * 1000)
+    return Stood(1000 * swapped / len(waits_ms), median(waits_ms), percentile(waits_ms, 99))
+
+
+def _sent_at_s(client: Redis, message_id: str) -> float:
+    """By the clock of the machine, which is Redis' too."""
+    stored: bytes = client.get(keys.body(message_id))  # type: ignore[assignment]
+    return float(orjson.loads(stored.partition(b"\n")[2])[0][0]["answered_at"])
