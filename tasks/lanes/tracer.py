@@ -157,8 +157,8 @@ class Tracer:
         except (Reject, MemoryError):
             raise
         except Exception as error:
-            said = get_task_name(context, self._task.name), uuid, name, error
-            trace.logger.exception("Task %s[%s] %s handler raised: %r", *said)
+            said = f"Task %s[%s] {name} handler raised: %r"
+            trace.logger.exception(said, get_task_name(context, self._task.name), uuid, error)
             traceback_clear(error)
 
 

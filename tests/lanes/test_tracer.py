@@ -1,0 +1,160 @@
+"""A run by our tracer beside one by Celery's: signals, hooks, log lines, the request and the outcome are the same."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+import pytest
+from celery import Celery, current_task, signals
+from celery.app.task import Context
+from celery.app.trace import build_tracer
+from celery.exceptions import Ignore, Reject, Retry
+
+from tasks import lanes
+from tasks.lanes import clock, registry
+from tasks.lanes.answers import Leased
+from tasks.lanes.envelope import pack_task
+from tasks.lanes.handout import unpack
+
+
+class ExpectedError(Exception):
+    """Of those that the task says it throws."""
+
+
+def _raise(error: type[BaseException], *about: Any, **how: Any) -> Callable[..., Any]:
+    def raises(*_: Any) -> Any:
+        raise error(*about, **how)
+
+    return raises
+
+
+RUNS: dict[str, Callable[..., Any]] = {
+    "returns a value": lambda number: {"number": number, "long": "x" * 5000},
+    "returns nothing": lambda number: None,
+    "fails": _raise(ValueError, "no"),
+    "fails as expected": _raise(ExpectedError, "no"),
+    "ends as no exception": _raise(SystemExit, 3),
+    "ignores": _raise(Ignore, "later"),
+    "rejects": _raise(Reject, "no", requeue=True),
+    "retries": _raise(Retry, "again", exc=ValueError("no"), when=3),
+}
+HOOKS = ("before_start", "on_success", "on_failure", "on_retry", "after_return")
+
+
+class Story:
+    """Everything that is heard of a run, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def hear(self, what: str, **told: Any) -> None:
+        self.told.append((what, _shown(told)))
+
+    def emit(self, record: logging.LogRecord) -> bool:
+        self.hear("log", level=record.levelname, message=record.msg, of=record.args, data=record.__dict__.get("data"))
+        return False
+
+
+def _shown(value: Any) -> Any:
+    """Of a traceback only that there is one: its frames are those of the tracer. A time is never the same."""
+    if isinstance(value, dict):
+        skipped = ("signal", "einfo", "lanes_delivery", "runtime", "traceback")
+        return {name: _shown(each) for name, each in value.items() if name not in skipped}
+    if isinstance(value, Context):
+        return _shown(vars(value))
+    return type(value).__name__ if isinstance(value, (float, TracebackType)) else repr(value)
+
+
+@pytest.fixture
+def story(monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
+    story = Story()
+    heard = {name: getattr(signals, f"task_{name}") for name in ("prerun", "postrun", "success", "failure", "retry")}
+    heard["internal_error"] = signals.task_internal_error
+    receivers = [(signal, lambda name=name, **told: story.hear(name, **told)) for name, signal in heard.items()]
+    for signal, receiver in receivers:
+        signal.connect(receiver, weak=False)
+    logger = logging.getLogger("celery.app.trace")
+    logger.addFilter(story.emit)
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    monkeypatch.setattr(registry, "_settlers", {})
+    yield story
+    for settler in registry._settlers.values():
+        settler.handoff.close()
+    logger.removeFilter(story.emit)
+    for signal, receiver in receivers:
+        signal.disconnect(receiver)
+
+
+class Bench:
+    """An app with one task, and messages for it that are leased to this process. Nothing is sent to Redis."""
+
+    def __init__(self, run: Callable[..., Any], story: Story, failing: str | None = None) -> None:
+        self.app = Celery("traced", broker="redis://127.0.0.1:1/0", set_as_current=False)
+        lanes.install(self.app)
+
+        def body(task: Any, number: int, *, plus: int = 0) -> Any:
+            story.hear("run", current=current_task.name, **vars(task.request))
+            story.hear("headers", **(task.request.headers or {}))
+            return run(number)
+
+        def hook(name: str) -> Callable[..., None]:
+            def told(task: Any, *about: Any) -> None:
+                story.hear(name, about=[_shown(each) for each in about if type(each).__name__ != "ExceptionInfo"])
+                if name == failing:
+                    raise KeyError(name)
+
+            return told
+
+        self.app.task(
+            name="traced", bind=True, throws=(ExpectedError,), shared=False, **{name: hook(name) for name in HOOKS}
+        )(body)
+        self.task = self.app.tasks["traced"]
+        self.settler = self.app.lanes.settler
+        self.task.__trace__ = build_tracer("traced", self.task, app=self.app)
+
+    def request(self) -> dict[str, Any]:
+        leased = Leased("7:1", "1", "q", 0, 0, False, 0.5, None, None, pack_task("traced", "(…)", b"", mine="x"))
+        self.settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
+        message = unpack(leased, clock.now_s() + 15)
+        return {**message["headers"], "properties": message["properties"], "delivery_info": {}, "is_eager": False}
+
+
+@pytest.mark.parametrize("hook", [None, *HOOKS])
+@pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")
+@pytest.mark.parametrize("run", RUNS)
+def test_a_run_is_told_as_celery_tells_it(run: str, hook: str | None, story: Story) -> None:
+    bench = Bench(RUNS[run], story, failing=hook)
+    tracer: Any = bench.task.__trace__
+    assert tracer._is_usual
+    told = []
+    for trace in (tracer._celerys, tracer._trace):
+        # When the same message is run by one and by the other
+        try:
+            ended = trace("7:1", [3], {"plus": 4}, bench.request())
+            story.hear("end", state=ended.info and ended.info.state, said=ended.retstr, in_time=ended.runtime is None)
+        except KeyError as error:  # a hook that fails when what it failed at is told
+            story.hear("error", error=error)
+        told.append(story.told)
+        story.told = []
+    # Then they tell the same of it
+    assert told[0] == told[1]
+
+
+SETTLED = {"returns a value", "returns nothing", "fails", "fails as expected", "ends as no exception"}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_what_celery_would_acknowledge_is_settled_when_it_has_ended(run: str, story: Story) -> None:
+    bench = Bench(RUNS[run], story)
+    bench.task.__trace__("7:1", [3], {}, bench.request())
+    assert len(bench.settler.plan_turn()) == (run in SETTLED)
+
+
+def test_what_comes_through_no_lane_is_celerys(story: Story) -> None:
+    bench = Bench(RUNS["returns nothing"], story)
+    request = {name: value for name, value in bench.request().items() if name != "lane"}
+    assert bench.task.__trace__("7:1", [3], {}, request).info is None
+    assert bench.settler.plan_turn() == []
