@@ -16,7 +16,7 @@ Arguments = tuple[list[Any], dict[str, Any], dict[str, Any]]
 
 #: kombu's mark of a type that JSON does not have; and how one of its characters begins when it is escaped.
 _MARK = b"__type__"
-_ESCAPED = (b"\\u005", b"\\u006", b"\\u007")
+_ESCAPE, _ESCAPED = b"\\u00", (b"\\u005", b"\\u006", b"\\u007")
 
 #: orjson makes a float of a whole number that needs more than 64 bits, which has at least so many digits.
 _LONG = b"0" * 19
@@ -25,7 +25,9 @@ _DIGITS = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 
 def arguments_of(body: bytes) -> Arguments | None:
     """None: let Celery look."""
-    if _MARK in body or _LONG in body.translate(_DIGITS) or any(each in body for each in _ESCAPED):
+    if _MARK in body or _LONG in body.translate(_DIGITS):
+        return None
+    if _ESCAPE in body and any(each in body for each in _ESCAPED):
         return None
     try:
         payload = orjson.loads(body)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 _KEPT = "lanes_delivery"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Delivery:
     """`failed` attempts and `died` workers are those before this run; `waited_s` is until it was handed out."""
 
@@ -39,11 +39,14 @@ class Delivery:
     failed: int
     died: int
     waited_s: float = 0.0
-    #: of this run
-    journal: Journal = field(init=False, repr=False, compare=False)
+    _journal: Journal | None = field(default=None, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "journal", Journal(self.lanes, self.tag, self.deadline_s))
+    @property
+    def journal(self) -> Journal:
+        """Of this run."""
+        if self._journal is None:
+            self._journal = Journal(self.lanes, self.tag, self.deadline_s)
+        return self._journal
 
     @property
     def id(self) -> str:

@@ -67,8 +67,7 @@ class Ledger:
     # -- what becomes of a message
 
     def holds(self, tag: str) -> bool:
-        with self._lock:
-            return self._books.valid(tag) is not None
+        return self._books.valid(tag) is not None
 
     def claim(self, tag: str, *, starts: bool) -> bool:
         now_s = clock.now_s()
@@ -100,6 +99,8 @@ class Ledger:
 
     def settle(self, tag: str, at_s: float) -> Held | None:
         """What was held; a lost one only leaves the books."""
+        if self._books.any(tag) is None:  # nobody enters a tag twice: it will not be held later
+            return None
         with self._lock:
             held = self._books.forget(tag)
             self._outbox.untold.times.ended(held, at_s)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from time import monotonic
+from time import monotonic, time
 from typing import Any, ClassVar
 
 from celery.exceptions import TaskRevokedError
 from celery.utils.functional import maybe
 from celery.utils.log import get_task_logger
+from celery.worker import request as celerys
 from celery.worker import state
 from celery.worker.request import Request, ref
 
@@ -174,8 +175,31 @@ class PlainRequest(LaneRequest):
         return told, message.body, message.content_type, message.content_encoding
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's word
-        if self._eventer and self._eventer.tells_tasks:
-            super().send_event(type, **fields)
+        if self._eventer and self._eventer.tells_tasks and self._task.send_events:
+            self._eventer.send(type, uuid=self.id, **fields)
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        self.worker_pid = pid
+        self.time_start = time() - (monotonic() - time_accepted)
+        # state.task_accepted, which counts with a slow one of Counter's verbs
+        state.requests[self.id] = self
+        state.active_requests.add(self)
+        state.total_count[self.name] += 1
+        state.all_total_count[0] += 1
+        self.send_event("task-started")
+        if celerys._does_debug:
+            celerys.debug("Task accepted: %s[%s] pid:%r", self.name, self.id, pid)
+        if self._terminate_on_ack is not None:
+            self.terminate(*self._terminate_on_ack)
+
+    def on_success(self, failed__retval__runtime: Any, **_: Any) -> None:
+        failed, retval, runtime = failed__retval__runtime
+        if failed:
+            super().on_success(failed__retval__runtime)
+            return
+        state.task_ready(self)
+        self.acknowledge()
+        self.send_event("task-succeeded", result=retval, runtime=runtime)
 
     def acknowledge(self) -> None:
         """Any thread may say it: Redis hears of it later."""

@@ -44,7 +44,6 @@ def _is_usual(task: LaneTask, app: Any) -> bool:
 def _plain(task: LaneTask, app: Any, consumer: Any, celerys: Receive) -> Receive:
     made = PlainRequest.of(task, consumer)
     dispatcher = consumer.event_dispatcher
-    sends_events = dispatcher and dispatcher.enabled and task.send_events
     says = logger.isEnabledFor(logging.INFO)
     handle = consumer.on_task_request
 
@@ -59,7 +58,7 @@ def _plain(task: LaneTask, app: Any, consumer: Any, celerys: Receive) -> Receive
             return None
         if signals.task_received.receivers:
             signals.task_received.send(sender=consumer, request=request)
-        if sends_events and dispatcher.tells_tasks:
+        if dispatcher and dispatcher.tells_tasks and task.send_events:
             _send_event(dispatcher, request)
         state.task_reserved(request)
         for callback in callbacks or ():

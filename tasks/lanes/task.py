@@ -44,12 +44,17 @@ class LaneTask(Task):
 
     @__trace__.setter
     def __trace__(self, celerys: Trace | None) -> None:
-        self._tracer = Tracer(self, celerys) if celerys else None
+        is_ours = type(self).__call__ is LaneTask.__call__
+        self._tracer = Tracer(self, celerys, self.run_leased if is_ours else None) if celerys else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         delivery = self.delivery
         if delivery is None:  # on an ordinary queue, or called by hand
             return super().__call__(*args, **kwargs) if self.request.called_directly else self.run(*args, **kwargs)
+        return self.run_leased(delivery, args, kwargs)
+
+    def run_leased(self, delivery: Delivery, args: Any, kwargs: Any) -> Any:
+        """Run what came through a lane, if its lease still holds."""
         try:
             delivery.start()
         except LeaseLost as lost:

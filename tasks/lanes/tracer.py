@@ -23,9 +23,11 @@ from celery.exceptions import Ignore, Reject, Retry
 from celery.loaders.base import BaseLoader
 from celery.states import FAILURE, IGNORED, REJECTED, RETRY, SUCCESS
 from celery.utils.saferepr import saferepr
+from celery.utils.threads import _LocalStack, get_ident
 
 from tasks.lanes import envelope
 from tasks.lanes.decoding import arguments_of
+from tasks.lanes.delivery import delivery_of
 from tasks.lanes.handoff import DONE
 
 if TYPE_CHECKING:
@@ -48,10 +50,13 @@ class LaneContext(Context):
 
 
 class Tracer:
-    """Of one task, in one process. `celerys` is what Celery made for it."""
+    """Of one task, in one process. `celerys` is what Celery made for it; `run_leased` is the task's, without which it
+    is called, as its class says.
+    """
 
-    def __init__(self, task: LaneTask, celerys: Trace) -> None:
-        self._task, self._celerys = task, celerys
+    def __init__(self, task: LaneTask, celerys: Trace, run_leased: Callable[..., Any] | None) -> None:
+        self._task, self._celerys, self._run_leased = task, celerys, run_leased
+        self._lanes = task.app.lanes
         self._is_usual = _is_usual(task)
         self._before_start = task.before_start if task_has_custom(task, "before_start") else None
         self._on_success = task.on_success if task_has_custom(task, "on_success") else None
@@ -64,7 +69,7 @@ class Tracer:
         is_usual = self._is_usual and not any(request.get(each) for each in _FOLLOWED) and type(kwargs) is dict
         ended = (self._trace if is_usual else self._celerys)(uuid, args, kwargs, request)
         if ended.info is None or (ended.info.state == FAILURE and self._task.acks_on_failure is not False):
-            self._task.app.lanes.settler.report(DONE, request["properties"]["delivery_tag"])
+            self._lanes.settler.report(DONE, request["properties"]["delivery_tag"])
         return ended
 
     def _trace(self, uuid: str, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
@@ -85,15 +90,15 @@ class Tracer:
         """The run between its signals, with the task and its request as Celery's current ones."""
         task, args, kwargs = self._task, context.args, context.kwargs
         state = retval = None
-        _task_stack.push(task)
-        task.request_stack.push(context)
+        _push(_task_stack, task)
+        _push(task.request_stack, context)
         try:
             if signals.task_prerun.receivers:
                 signals.task_prerun.send(sender=task, task_id=uuid, task=task, args=args, kwargs=kwargs)
             try:
                 if self._before_start:
                     self._before_start(uuid, args, kwargs)
-                retval = task(*args, **kwargs)
+                retval = self._run(context, args, kwargs)
                 state = SUCCESS
             except Exception as error:
                 ended = self._failed(context, error)
@@ -110,8 +115,13 @@ class Tracer:
                         sender=task, task_id=uuid, task=task, args=args, kwargs=kwargs, retval=retval, state=state
                     )
             finally:
-                _task_stack.pop()
-                task.request_stack.pop()
+                _pop(_task_stack)
+                _pop(task.request_stack)
+
+    def _run(self, context: Any, args: Any, kwargs: Any) -> Any:
+        if self._run_leased is None:
+            return self._task(*args, **kwargs)
+        return self._run_leased(delivery_of(context, self._lanes), args, kwargs)
 
     def _succeeded(self, uuid: str, context: Any, retval: Any, began_s: float) -> Any:
         task = self._task
@@ -162,6 +172,30 @@ class Tracer:
             traceback_clear(error)
 
 
+def _push(stack: Any, item: Any) -> None:
+    """As the stack does, which looks for what is not there first."""
+    if type(stack) is not _LocalStack:
+        stack.push(item)
+        return
+    locals_, ident = stack._local.__storage__, get_ident()
+    here = locals_.get(ident)
+    if here is None:
+        locals_[ident] = {"stack": [item]}
+    else:
+        here["stack"].append(item)
+
+
+def _pop(stack: Any) -> None:
+    if type(stack) is not _LocalStack:
+        stack.pop()
+        return
+    locals_, ident = stack._local.__storage__, get_ident()
+    items = locals_[ident]["stack"]
+    items.pop()
+    if not items:
+        del locals_[ident]
+
+
 def _is_usual(task: LaneTask) -> bool:
     """Whether nothing is stored or looked up for its runs, and the app's loader has no part in them."""
     app, loader = task.app, type(task.app.loader)
@@ -177,7 +211,13 @@ def run(
     name: str, uuid: str, request: dict[str, Any], body: Any, content_type: str, content_encoding: str, **options: Any
 ) -> Any:
     """What a pool is told to run, in the place of Celery's `fast_trace_task`: a body of our own is decoded faster."""
-    decoded = arguments_of(body) if content_type == envelope.JSON and isinstance(body, bytes) else None
-    if decoded is not None:
-        body, content_type, content_encoding = decoded, "", ""
-    return trace.fast_trace_task(name, uuid, request, body, content_type, content_encoding, **options)
+    decoded = body
+    if content_type:
+        decoded = arguments_of(body) if content_type == envelope.JSON and isinstance(body, bytes) else None
+    if decoded is None:
+        return trace.fast_trace_task(name, uuid, request, body, content_type, content_encoding, **options)
+    args, kwargs, embed = decoded
+    tasks, _, hostname = trace._localized
+    request.update(embed, args=args, kwargs=kwargs, hostname=hostname, is_eager=False)
+    retval, info, runtime_s, shown = tasks[name].__trace__(uuid, args, kwargs, request)
+    return (1, retval, runtime_s) if info else (0, shown, runtime_s)

@@ -14,8 +14,10 @@ import pytest
 from celery.app import trace
 from celery.app.task import Context
 from celery.backends.base import Backend, DisabledBackend
+from celery.events.dispatcher import EventDispatcher
 from celery.loaders.base import BaseLoader
-from celery.worker import strategy
+from celery.utils.threads import Local, _LocalStack
+from celery.worker import state, strategy
 from celery.worker.request import Request, create_request_cls
 from kombu.message import Message
 from kombu.serialization import SerializerRegistry
@@ -35,6 +37,13 @@ REPLACED = [
     (Request.revoked, "request.py: PlainRequest.revoked", "5132788b1bc8"),
     (Request.acknowledge, "request.py: PlainRequest.acknowledge", "60dad9ce9c39"),
     (Request.execute_using_pool, "request.py: PlainRequest.execute_using_pool", "7979562da58f"),
+    (Request.on_accepted, "request.py: PlainRequest.on_accepted", "7bd097a863da"),
+    (Request.on_success, "request.py: PlainRequest.on_success", "8d11e320facd"),
+    (Request.send_event, "request.py: PlainRequest.send_event", "75ec861e3f35"),
+    (state.task_accepted, "request.py: PlainRequest.on_accepted", "fc90a50f0449"),
+    (EventDispatcher.send, "events.py: Dispatcher.tells_tasks", "eb70b87b4c68"),
+    (Local, "tracer.py: _push and _pop", "2359fa4eaa08"),
+    (_LocalStack, "tracer.py: _push and _pop", "da874df3e07f"),
     (create_request_cls, "request.py: PlainRequest.execute_using_pool", "871f30fe1cfe"),
     (Message.ack, "request.py: PlainRequest.acknowledge", "b923c3d730af"),
     (SerializerRegistry.loads, "decoding.py, strategy.py: what may be decoded", "48783ce22a7f"),
