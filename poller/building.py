@@ -28,7 +28,7 @@ from poller.telegram_source import TelegramSource
 from settings import Settings
 from tasks.connection import connect_to
 from tasks.intake import Intake
-from tasks.routing import order_of
+from tasks.routing import check_order_by
 
 log = logging.getLogger("poller")
 
@@ -49,7 +49,7 @@ def check(settings: Settings, given: Given = Given()) -> None:
     """Finds out what needs no server. Raises SettingsError without a token, OrderByError, FilterError."""
     Filter(settings)
     if given.sink is None:
-        order_of(settings.order_by)
+        check_order_by(settings.order_by)
     if given.source is None or given.sink is None:
         settings.token  # noqa: B018 - raises
 

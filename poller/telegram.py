@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import orjson
 import requests
+from requests.utils import get_netrc_auth
 
 from poller.answer import ConflictError, TelegramTroubleError, result_of
 from tasks import traces
@@ -37,6 +38,10 @@ class Telegram:
         self._kinds: dict[str, Any] = {} if kinds is None else {"allowed_updates": kinds}
         self._session = requests.Session()
         self._session.headers["Content-Type"] = "application/json"
+        # Looked at once: requests would go through the whole environment for each poll.
+        self._environment = self._session.merge_environment_settings(url, {}, None, None, None)
+        self._session.auth = get_netrc_auth(url)
+        self._session.trust_env = False
 
     def username(self) -> str:
         """Who the token is for. Raises TokenRefusedError, TelegramTroubleError."""
@@ -92,6 +97,7 @@ class Telegram:
                     self._url + method,
                     data=body,
                     timeout=(CONNECT_WITHIN_S, answer_within_s),
+                    **self._environment,
                     allow_redirects=False,  # the Bot API has none; whoever redirects would be handed the updates
                 )
         except requests.RequestException as error:

@@ -16,7 +16,7 @@ from redis import Redis
 
 from settings import Settings
 from tasks import traces
-from tasks.anatomy import chat_of, kind_of
+from tasks.anatomy import Anatomy, lay_open
 from tasks.connection import connect_to
 from tasks.lanes.answers import Appended
 from tasks.lanes.commands import Guard, NewMessage, only_seen
@@ -25,7 +25,7 @@ from tasks.lanes.envelope import pack_task
 from tasks.lanes.server import Durability, advice
 from tasks.lanes.store import Store
 from tasks.queues import left_behind
-from tasks.routing import KeysError, is_express, keys_of, order_of, queue_of
+from tasks.routing import KeysError, check_order_by, is_express, keys_of, queue_of
 from tasks.traces.off import TRACE, NoBatch
 
 #: The name of the task in tasks/update.py; importing that would build the Celery app.
@@ -51,7 +51,7 @@ class Intake:
         """Raises OrderByError for an ORDER_BY that cannot be had, ServerUnfit for a server that cannot carry lanes,
         RedisError when it does not answer.
         """
-        order_of(settings.order_by)
+        check_order_by(settings.order_by)
         self._appends = DurableAppends(client, settings.durable_replicas)
         self._store = Store(client)
         #: A sentence for each thing that should be otherwise, besides its durability.
@@ -101,13 +101,13 @@ class Intake:
         number = update.get("update_id") if isinstance(update, dict) else None
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_ID:
             return self._malformed(update)
-        problem, lanes, body = None, [], _NOT_KEPT
+        problem, lanes, body, opened = None, [], _NOT_KEPT, lay_open(update)
         try:
             body = _json(update)
-            lanes = keys_of(update, self._order_by)
+            lanes = keys_of(update, self._order_by, opened)
         except (KeysError, TooDeepError) as error:
             problem = {"type": type(error).__name__, "message": str(error)}
-        message_id, told, queue = f"{self._bot_id}:{number}", _told(update, number), self._queue(update, lanes, number)
+        message_id, told, queue = f"{self._bot_id}:{number}", _told(opened, number), self._queue(opened, lanes, number)
         trace = batch.header(message_id, queue, told, problem["type"] if problem else "")
         return NewMessage(
             id=message_id,
@@ -119,8 +119,8 @@ class Intake:
             problem=problem,
         )
 
-    def _queue(self, update: dict[str, Any], lanes: list[str], number: int) -> str:
-        return self._express if is_express(update) else queue_of(lanes, number, self._queues, self._queue_group)
+    def _queue(self, opened: Anatomy, lanes: list[str], number: int) -> str:
+        return self._express if is_express(opened) else queue_of(lanes, number, self._queues, self._queue_group)
 
     def _malformed(self, update: Any) -> NewMessage:
         try:
@@ -136,9 +136,9 @@ class Intake:
         )
 
 
-def _told(update: dict[str, Any], number: int) -> str:
+def _told(opened: Anatomy, number: int) -> str:
     """What Flower and the worker's log show of it: never its text."""
-    return f"({kind_of(update)}, chat {chat_of(update)}, update {number})"
+    return f"({opened.kind}, chat {opened.home}, update {number})"
 
 
 def _json(update: Any) -> bytes:

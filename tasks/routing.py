@@ -13,9 +13,11 @@ from zlib import crc32
 from tasks.anatomy import Anatomy, chat_of, kind_of, lay_open
 from tasks.imports import ImportPathError, import_callable
 
-__all__ = ["KeysError", "OrderByError", "chat_of", "is_express", "keys_of", "kind_of", "order_of", "queue_of"]
+__all__ = ["KeysError", "OrderByError", "chat_of", "check_order_by", "is_express", "keys_of", "kind_of", "queue_of"]
 
 Order = Callable[[dict[str, Any]], list[str]]
+#: One of ours: of an update laid open.
+OurOrder = Callable[[Anatomy], list[str]]
 
 #: Of payments: a user stands before a window that closes after 10 s.
 EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
@@ -34,12 +36,15 @@ class KeysError(Exception):
     """The function that ORDER_BY names failed on this one update, or gave something that is no list of keys."""
 
 
-def keys_of(update: dict[str, Any], order_by: str = "chat") -> list[str]:
+def keys_of(update: dict[str, Any], order_by: str = "chat", opened: Anatomy | None = None) -> list[str]:
     """The update's lanes, the one that chooses its queue first; none for an update that may run at any time.
 
-    Raises nothing with an order of our own, whatever the update holds; OrderByError and KeysError with a user's.
+    `opened`: it was laid open before. Raises nothing with an order of our own, whatever the update holds; OrderByError
+    and KeysError with a user's.
     """
-    return list(dict.fromkeys(order_of(order_by)(update)))
+    ours = ORDERS.get(order_by)
+    keys = _own(order_by)(update) if ours is None else ours(opened or lay_open(update))
+    return list(dict.fromkeys(keys)) if len(keys) > 1 else keys
 
 
 def queue_of(keys: list[str], update_id: int, queues: int, group: str = "updates") -> str:
@@ -48,56 +53,41 @@ def queue_of(keys: list[str], update_id: int, queues: int, group: str = "updates
     return f"{group}.{crc32(text.encode()) % queues}"
 
 
-def is_express(update: dict[str, Any]) -> bool:
+def is_express(opened: Anatomy) -> bool:
     """Whether it travels through the bot's express queue: Telegram waits for its answer, and not for long."""
-    return kind_of(update) in EXPRESS_KINDS
+    return opened.kind in EXPRESS_KINDS
 
 
-def order_of(order_by: str) -> Order:
-    """The function behind an ORDER_BY. Ask at start, so that a wrong one is found before the first update."""
-    return ORDERS.get(order_by) or _own(order_by)
+def check_order_by(order_by: str) -> None:
+    """Ask at start, so that a wrong one is found before the first update. Raises OrderByError."""
+    if order_by not in ORDERS:
+        _own(order_by)
 
 
-def by_chat(update: dict[str, Any]) -> list[str]:
-    return _chats(lay_open(update))
+def by_chat_and_user(opened: Anatomy) -> list[str]:
+    return by_chat(opened) + _actors(opened)
 
 
-def by_chat_and_user(update: dict[str, Any]) -> list[str]:
-    opened = lay_open(update)
-    return _chats(opened) + _actors(opened)
-
-
-def by_topic(update: dict[str, Any]) -> list[str]:
-    opened = lay_open(update)
+def by_topic(opened: Anatomy) -> list[str]:
     if opened.topic is None or opened.chat is None or opened.is_guest or opened.business_connection:
-        return _chats(opened)
+        return by_chat(opened)
     return [f"topic:{opened.chat}:{opened.topic}"]
 
 
-def by_user(update: dict[str, Any]) -> list[str]:
+def by_user(opened: Anatomy) -> list[str]:
     """Its user; else its chat, which, when private, is the chat of just that user."""
-    opened = lay_open(update)
-    chat = opened.chat
     if actors := _actors(opened):
         return actors
-    return [f"user:{chat}"] if chat is not None and chat > 0 and not opened.is_guest else _chats(opened)
+    chat = opened.chat
+    return [f"user:{chat}"] if chat is not None and chat > 0 and not opened.is_guest else by_chat(opened)
 
 
-def by_bot(update: dict[str, Any]) -> list[str]:
+def by_bot(opened: Anatomy) -> list[str]:
     """One lane for all: each update waits for the one before, whosever it is."""
     return [WHOLE_BOT]
 
 
-ORDERS: dict[str, Order] = {
-    "chat": by_chat,
-    "chat+user": by_chat_and_user,
-    "topic": by_topic,
-    "user": by_user,
-    "bot": by_bot,
-}
-
-
-def _chats(opened: Anatomy) -> list[str]:
+def by_chat(opened: Anatomy) -> list[str]:
     """Its chat; else its user's private chat, which has the same id; else its poll; else nothing."""
     chat = opened.chat
     if chat is None:
@@ -108,6 +98,15 @@ def _chats(opened: Anatomy) -> list[str]:
         return [f"business:{connection}:{chat}"]
     other = opened.migration
     return [f"chat:{chat}"] if other is None else [f"chat:{chat}", f"chat:{other}"]
+
+
+ORDERS: dict[str, OurOrder] = {
+    "chat": by_chat,
+    "chat+user": by_chat_and_user,
+    "topic": by_topic,
+    "user": by_user,
+    "bot": by_bot,
+}
 
 
 def _private_chat_or_poll(opened: Anatomy) -> list[str]:

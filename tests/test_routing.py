@@ -11,8 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.anatomy import KINDS
-from tasks.routing import ORDERS, KeysError, OrderByError, chat_of, is_express, keys_of, kind_of, order_of, queue_of
+from tasks.anatomy import KINDS, lay_open
+from tasks.routing import (
+    ORDERS,
+    KeysError,
+    OrderByError,
+    chat_of,
+    check_order_by,
+    is_express,
+    keys_of,
+    kind_of,
+    queue_of,
+)
 
 ROOT = Path(__file__).parent.parent
 
@@ -340,9 +350,11 @@ def test_what_is_no_list_of_keys_is_refused(own, number, result, complaint):
 )
 def test_an_own_function_that_cannot_be_had_is_found_before_the_first_update(path, complaint):
     with pytest.raises(OrderByError, match=complaint):
-        order_of(path)
+        check_order_by(path)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_what_telegram_waits_for_is_express(kind: str) -> None:
-    assert is_express({"update_id": 1, kind: {"from": {"id": 9}}}) == (kind in ("pre_checkout_query", "shipping_query"))
+    assert is_express(lay_open({"update_id": 1, kind: {"from": {"id": 9}}})) == (
+        kind in ("pre_checkout_query", "shipping_query")
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tasks.anatomy import lay_open, number
+from tasks.anatomy import Anatomy, lay_open, number
 from tasks.routing import ORDERS, by_chat, by_topic, by_user
 
 #: From an update to its session's key; None: it has none.
@@ -26,29 +26,28 @@ def place_of(update: dict[str, Any], session: str | KeyFunction) -> Place:
     """`session` is what the bot says (bot.py). Raises what an author's function raises."""
     if not isinstance(session, str):
         return Place(session(update))
-    return OURS[session](update)
+    return OURS[session](lay_open(update))
 
 
-def _of_chat(update: dict[str, Any]) -> Place:
+def _of_chat(opened: Anatomy) -> Place:
     """Both messages of a migration have both chats' keys; from the first one on the session is the supergroup's."""
-    return _migrated(update, by_chat(update))
+    return _migrated(opened, by_chat(opened))
 
 
-def _of_topic(update: dict[str, Any]) -> Place:
-    return _migrated(update, by_topic(update))
+def _of_topic(opened: Anatomy) -> Place:
+    return _migrated(opened, by_topic(opened))
 
 
-def _of_user(update: dict[str, Any]) -> Place:
-    return Place(next(iter(by_user(update)), None))
+def _of_user(opened: Anatomy) -> Place:
+    return Place(next(iter(by_user(opened)), None))
 
 
-def _of_user_in_chat(update: dict[str, Any]) -> Place:
-    chat, user = next(iter(by_chat(update)), None), next(iter(by_user(update)), None)
+def _of_user_in_chat(opened: Anatomy) -> Place:
+    chat, user = next(iter(by_chat(opened)), None), next(iter(by_user(opened)), None)
     return Place(f"{chat}/{user}" if user not in (None, chat) else chat)
 
 
-def _migrated(update: dict[str, Any], keys: list[str]) -> Place:
-    opened = lay_open(update)
+def _migrated(opened: Anatomy, keys: list[str]) -> Place:
     if opened.migration is None or len(keys) != 2:
         return Place(next(iter(keys), None))
     here, other = keys
@@ -75,7 +74,7 @@ def check_order(session: str | KeyFunction, order_by: str) -> None:
         )
 
 
-OURS: dict[str, Callable[[dict[str, Any]], Place]] = {
+OURS: dict[str, Callable[[Anatomy], Place]] = {
     "chat": _of_chat,
     "user": _of_user,
     "chat+user": _of_user_in_chat,
