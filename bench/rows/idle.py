@@ -20,7 +20,7 @@ from bench.monitor import sent
 from bench.pace import until
 from bench.scale import QUEUES
 from bench.stage import Child, Stage, emptied
-from bench.usage import cpu_s
+from bench.usage import idle_cpu_s
 
 CPU_GOAL = Goal("ratio", "at most", 1.2)
 #: commands/s
@@ -76,9 +76,9 @@ class Idler:
     @contextmanager
     def _watched(self) -> Iterator[None]:
         with sent(self.url, self.client) as counted:
-            before_s, began_s = cpu_s([self.child.pid]), time.monotonic()
+            before_s, began_s = idle_cpu_s(self.child.pid), time.monotonic()
             yield
-            used_s, length_s = cpu_s([self.child.pid]) - before_s, time.monotonic() - began_s
+            used_s, length_s = idle_cpu_s(self.child.pid) - before_s, time.monotonic() - began_s
         self.child.check()
         self.used_ms.append(used_s / length_s * 1000)
         self.commands.append(counted.total / length_s)
