@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
-from contextvars import copy_context
 from functools import partial
 from typing import Any
 
 from tasks.bot.calls import Calls
 from tasks.bot.context import Context
 from tasks.bot.current import under_way
+from tasks.bot.hands import hands
 from tasks.bot.session_json import SessionError
 from tasks.bot.shorthands import Shorthands
 
@@ -56,9 +56,7 @@ class AsyncContext(Context):
         method = {"call": arguments[0] if arguments else "", "download": "getFile"}.get(name, name)
         api = self.api.reserved(method) if isinstance(self.api, Calls) else self.api
         call = partial(getattr(Context(self.update, api), name), *arguments, **params)
-        # In the handler's own context: its logs and its traces belong to this update there, too.
-        in_context = partial(copy_context().run, call)
-        self._begun.append(begun := Begun(asyncio.get_running_loop().run_in_executor(None, in_context)))
+        self._begun.append(begun := Begun(hands().call(call)))
         return begun
 
     async def ended(self) -> None:

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any
 
 from tasks.bot.adapters import adapted, background, importing
+from tasks.bot.adapters.ahead import Ahead
 from tasks.bot.adapters.factory import made_by
 from tasks.bot.async_context import ReadAhead, awaited
 from tasks.bot.bot import Bot, UpdateTimeoutError, check_takes
@@ -84,6 +85,8 @@ def _waited_for(said: str, function: Callable[..., Any], *, is_limited: bool = F
     @wraps(function)
     def run(ctx: Context, *arguments: Any) -> Any:
         sessions.before(ctx)
+        if isinstance(function, Ahead):
+            function.before(ctx)
         limit_s = ctx.deadline_s - time.monotonic() if is_limited and ctx.deadline_s is not None else None
         try:
             return event_loop().run(awaited(function, ctx, *arguments), limit_s)

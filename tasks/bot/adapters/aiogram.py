@@ -19,6 +19,7 @@ from aiogram.types import Update
 from pydantic import ValidationError
 
 from tasks.bot.adapters import bridge
+from tasks.bot.adapters.ahead import Ahead
 from tasks.bot.adapters.aiogram_calls import BridgedSession
 from tasks.bot.adapters.aiogram_objects import bot_here, keep_objects
 from tasks.bot.adapters.aiogram_state import UpdateStorage
@@ -60,7 +61,9 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
         if isinstance(answer, TelegramMethod):
             await bot(answer)
 
-    return Bot(handle, session=_whose_session(dispatcher))
+    storage = dispatcher.fsm.storage
+    own = Ahead(handle, storage.read_ahead) if isinstance(storage, UpdateStorage) else handle
+    return Bot(own, session=_whose_session(dispatcher))
 
 
 def _update(ctx: Context, bot: AiogramBot) -> Update:

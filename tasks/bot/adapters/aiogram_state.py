@@ -5,15 +5,17 @@ Promises what kept.py promises. Redis is asked on another thread, and once for a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from aiogram.fsm.state import State
 from aiogram.fsm.storage.base import BaseStorage, StateType, StorageKey
-from aiogram.fsm.strategy import FSMStrategy
+from aiogram.fsm.strategy import FSMStrategy, apply_strategy
 
 from tasks.bot.adapters import kept
+from tasks.bot.context import Context
+from tasks.bot.hands import hands
 
 
 class UpdateStorage(BaseStorage):
@@ -44,12 +46,20 @@ class UpdateStorage(BaseStorage):
     async def _keep(self, key: StorageKey, part: str, value: Any) -> None:
         kept.keep(await self._fetched(key), _name(key, part), value)
 
+    def read_ahead(self, ctx: Context) -> None:
+        """What the dispatcher asks first, as far as it can be told from here."""
+        user_id, chat_id = ctx.user_id, ctx.chat_id
+        if user_id is None or chat_id is None:
+            return
+        key = StorageKey(0, *apply_strategy(self._strategy, chat_id, user_id))
+        kept.read_ahead((place, _name(key, part)) for place in self._places(key) for part in ("state", "data"))
+
     async def _fetched(self, key: StorageKey) -> kept.Place:
         """Where it is kept: the first place that nobody else writes. What follows asks nobody."""
         places = self._places(key)
         wanted = [(place, _name(key, part)) for place in places for part in ("state", "data")]
         if kept.is_wanting(wanted):
-            await asyncio.to_thread(kept.fetch, wanted)
+            await hands().call(partial(kept.fetch, wanted))
         return next(filter(kept.is_safe, places), places[0])
 
     def _places(self, key: StorageKey) -> list[kept.Place]:

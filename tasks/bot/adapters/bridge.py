@@ -13,7 +13,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import copy_context
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from tasks.bot.client import BotApi
 from tasks.bot.context import Api
 from tasks.bot.current import current, handling, under_way
 from tasks.bot.errors import BotApiError, ChatMigrated, NetworkError, TooManyRequests
+from tasks.bot.hands import hands
 
 #: Where a parameter names a file that is uploaded beside it.
 _ATTACHED = re.compile(r'attach://([^"\\\s]+)')
@@ -63,8 +63,7 @@ async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answere
 
     One who is cancelled waits for its end all the same: else the update could run again beside it, and make it twice.
     """
-    in_context = partial(copy_context().run, _answered, caller, method, params)
-    made = asyncio.get_running_loop().run_in_executor(None, in_context)
+    made = hands().call(partial(_answered, caller, method, params))
     waited_for = under_way()
     waited_for.add(made)
     made.add_done_callback(waited_for.discard)
@@ -87,7 +86,8 @@ def fetch(api: BotApi, path: str) -> tuple[int, bytes]:
 
 async def fetch_soon(api: BotApi, path: str) -> tuple[int, bytes]:
     """The same, on another thread."""
-    return await asyncio.to_thread(fetch, api, path)
+    status, content = await hands().call(partial(fetch, api, path))
+    return status, content
 
 
 @contextmanager

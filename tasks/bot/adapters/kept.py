@@ -8,13 +8,17 @@ and moves with them when a group becomes a supergroup.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
+
+from redis.exceptions import RedisError
 
 from tasks.bot.adapters import kept_json
 from tasks.bot.context import Context
 from tasks.bot.current import current
 from tasks.bot.session_key import place_of
 from tasks.bot.stored import Stored
+from tasks.lanes.errors import LeaseLost
 
 #: A chat, `user:<id>`, `bot`, or None: the update's own chat.
 Place = int | str | None
@@ -34,6 +38,14 @@ def fetch(wanted: Iterable[tuple[Place, str]]) -> None:
     """Read what will be loaded, in one round trip: what is loaded or kept of it afterwards asks nobody."""
     ctx = current()
     _stored(ctx).fetch(*_all_keys(ctx, wanted))
+
+
+def read_ahead(wanted: Iterable[tuple[Place, str]]) -> None:
+    """A guess of what will be fetched: from the handler's own thread it takes nobody else's. Raises nothing: what could
+    not be read is told where it is used.
+    """
+    with suppress(NoLaneError, LeaseLost, RedisError):
+        fetch(wanted)
 
 
 def is_wanting(wanted: Iterable[tuple[Place, str]]) -> bool:

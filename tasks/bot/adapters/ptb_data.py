@@ -7,10 +7,12 @@ of its own keeps its data there, but for one that is a single process's: that gi
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from telegram import Update
 from telegram.ext import DictPersistence, PicklePersistence
@@ -19,6 +21,8 @@ from tasks.bot.adapters import kept, kept_json
 from tasks.bot.adapters.ptb_conversations import AnyApplication, conversations_of
 from tasks.bot.adapters.ptb_slots import Slot, data_of, positions_of
 from tasks.bot.adapters.turns import Turns
+from tasks.bot.context import Context
+from tasks.bot.hands import hands
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +51,10 @@ class DataKeeper:
         self._bot_data = _names_in(application.bot_data)
         self._is_silent = bool(application.persistence)
 
+    def read_ahead(self, ctx: Context) -> None:
+        """What is read for an update like this, as far as it can be told without the framework's own object."""
+        kept.read_ahead(_places(self._slots(_Outline(_known(ctx.chat_id), _known(ctx.user_id)))))
+
     @asynccontextmanager
     async def kept(self, update: Update) -> AsyncIterator[None]:
         """Around the processing of an update: read before it, handed over for the settle after it, then forgotten."""
@@ -64,7 +72,7 @@ class DataKeeper:
                     each.forget()
                 self._look_around()
 
-    def _slots(self, update: Update) -> list[Slot]:
+    def _slots(self, update: Any) -> list[Slot]:
         data = () if self._application.persistence else data_of(self._application, update)
         return [*data, *positions_of(self._conversations, update)]
 
@@ -85,9 +93,26 @@ class DataKeeper:
         log.warning(sentence + "; keep what many chats share in a database of your own", *details)
 
 
+class _Outline(NamedTuple):
+    """Of an Update: all that the keys of what is kept depend on, as a rule."""
+
+    effective_chat: Any
+    effective_user: Any
+    callback_query: None = None
+
+
+def _known(number: int | None) -> Any:
+    return None if number is None else SimpleNamespace(id=number)
+
+
+def _places(slots: Iterable[Slot]) -> list[tuple[kept.Place, str]]:
+    return [(place, each.name) for each in slots for place in each.places]
+
+
 async def _read(slots: Iterable[Slot]) -> dict[str, str]:
     """Gives what was there under each name, as text."""
-    await asyncio.to_thread(kept.fetch, [(place, each.name) for each in slots for place in each.places])
+    if kept.is_wanting(wanted := _places(slots)):
+        await hands().call(partial(kept.fetch, wanted))
     for each in slots:
         each.fill(kept.load(each.place, each.name) if kept.is_safe(each.place) else None)
     return {each.name: kept_json.text(each.value, each.name) for each in slots}
