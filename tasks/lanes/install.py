@@ -21,8 +21,8 @@ from tasks.lanes.connect import connect_like
 from tasks.lanes.discreet import show_no_bodies
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.events import GatherEvents, say_when_they_are_told
-from tasks.lanes.forks import use_lean_pool
 from tasks.lanes.last_words import LastWords, let_them_end
+from tasks.lanes.pools import make_lean
 from tasks.lanes.prefork import keep_written_jobs, replace_the_dead_at_once
 from tasks.lanes.quiet import say_it_in_one_line
 from tasks.lanes.registry import settler_of
@@ -32,7 +32,6 @@ from tasks.lanes.settler import Settler
 from tasks.lanes.stopping import is_stopping
 from tasks.lanes.store import Store
 from tasks.lanes.task import LaneTask
-from tasks.lanes.threads import use_lean_threads
 from tasks.lanes.wires import Wires
 
 _ALIASES = {
@@ -154,8 +153,7 @@ class LanesStep(bootsteps.StartStopStep):
             forks=pool.uses_semaphore,
             spare=spare,
         )
-        use_lean_pool(pool, settler)
-        use_lean_threads(pool)
+        make_lean(pool, settler)
         # A look for garbage writes to all it looks through, and what was written to is not shared with a child.
         gc.freeze()
         return None

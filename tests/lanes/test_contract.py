@@ -78,6 +78,10 @@ NAMES = [
     (AsynPool, "_create_write_handlers ResultHandler Worker", "forks.py"),
     (asynpool.ResultHandler, "_flush_outqueue register_with_event_loop", "forks.py: LeanResults"),
     (asynpool.Worker, "after_fork workloop", "child.py"),
+    (ThreadPool, "on_apply on_stop", "threads.py: its executor"),
+    (GeventPool, "on_start on_apply on_stop terminate_job grow shrink", "greenlets.py"),
+    (stock.Channel, "_put_fanout _get_publish_topics conn_or_acquire pool _create_client", "channel.py: who hears"),
+    (EventDispatcher, "send flush _publish", "events.py: Dispatcher"),
     (AsynPool, "flush maintain_pool _flush_writer", "prefork.py"),
     (Pool, "maintain_pool", "prefork.py"),
     (ApplyResult, "discard", "prefork.py"),
@@ -237,6 +241,9 @@ def test_the_pools_are_of_the_kinds_they_were() -> None:
     assert PreforkPool.uses_semaphore, "install.py: a pool that uses a semaphore is one that forks"
     assert not ThreadPool.uses_semaphore
     assert not GeventPool.uses_semaphore
+    source = inspect.getsource(GeventPool)
+    for name in ("_pool.join()", "_pool_map[pid]", "_pool._semaphore.release()", "_pool._semaphore.counter"):
+        assert name in source, "greenlets.py: Slots"
     assert GeventPool.is_green, "install.py: a green pool gets no reserve"
 
 

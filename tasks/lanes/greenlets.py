@@ -1,0 +1,95 @@
+"""The greenlets of `-P gevent`: one for each task, as Celery has it, without what makes starting one expensive.
+
+Promises what Celery's pool does: no more at a time than the pool has slots, who comes then waits; one that is told to
+end does, and is not taken for a failure; the pool's end waits for all. Each task has a greenlet of its own, so that
+what an earlier one left behind (a timeout, locals) cannot reach a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from celery.concurrency.gevent import apply_target, apply_timeout
+from gevent import Greenlet, joinall  # type: ignore[import-untyped]
+from gevent.lock import Semaphore  # type: ignore[import-untyped]
+from greenlet import GreenletExit  # type: ignore[import-untyped]
+
+#: What the tracer gives for a task that succeeded; the message was given back (LaneTask).
+_ENDED = (False, None, None)
+
+
+class Slots:
+    """In the place of gevent's Pool: `size` and `_semaphore` are what Celery's grow and shrink change."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._semaphore = Semaphore(size)
+        #: pid as Celery has it, which is the id of the greenlet -> itself
+        self.running: dict[int, Job] = {}
+
+    def start(self, job: Job) -> Job:
+        """Waits while all slots are taken."""
+        self._semaphore.acquire()
+        self.running[id(job)] = job
+        job.start()
+        return job
+
+    def left(self, job: Job) -> None:
+        del self.running[id(job)]
+        self._semaphore.release()
+
+    def join(self) -> None:
+        while self.running:
+            joinall(list(self.running.values()))
+
+
+class Job(Greenlet):
+    """Tells nobody of its end but its slots: links cost more than the rest."""
+
+    def __init__(self, slots: Slots, run: Callable[..., Any], target: Any, *given: Any, **how: Any) -> None:
+        Greenlet.__init__(self)
+        self._slots, self._call, self._target, self._given, self._how = slots, run, target, given, how
+
+    def _run(self) -> None:
+        try:
+            self._call(self._killable, *self._given, **self._how)
+        finally:
+            self._slots.left(self)
+
+    def _killable(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._target(*args, **kwargs)
+        except GreenletExit:
+            return _ENDED
+
+    def terminate(self, signal: Any) -> None:
+        """Celery asks this of every result; `terminate_job` has done it."""
+
+
+def use_lean_greenlets(pool: Any) -> None:
+    """Change a `celery.concurrency.gevent.TaskPool` that has not started."""
+
+    def on_start() -> None:
+        pool._pool = Slots(pool.limit)
+        pool._pool_map = pool._pool.running
+
+    def on_apply(
+        target: Any,
+        args: Any = None,
+        kwargs: Any = None,
+        callback: Any = None,
+        accept_callback: Any = None,
+        timeout: float | None = None,
+        timeout_callback: Any = None,
+        **_: Any,
+    ) -> Job:
+        slots, given = pool._pool, (target, args, kwargs, callback, accept_callback, pool.getpid)
+        timeout_s = pool.timeout if timeout is None else timeout
+        if timeout_s:
+            job = Job(slots, apply_timeout, *given, timeout=timeout_s, timeout_callback=timeout_callback)
+        else:
+            job = Job(slots, apply_target, *given)
+        return slots.start(job)
+
+    pool.on_start, pool.on_apply = on_start, on_apply
