@@ -65,7 +65,7 @@ def test_the_group_is_bound_by_its_names_and_its_size(verb: str) -> None:
     if not group:
         assert loops == []
         return
-    [(first, _, step)] = loops
+    [(first, step)] = {(first, step) for first, _, step in loops}
     assert (int(first), int(step or 1)) == (len(fixed) + 1, len(group))
     named = f"local {', '.join(group)} = unpack(ARGV, i, i + {len(group) - 1})"
     used = {f"ARGV[{place}]" for place in re.findall(r"ARGV\[([^\]]+)\]", code(verb))}

@@ -1,5 +1,5 @@
 -- append: put a whole batch at the end of its lanes, all or nothing; what was seen before is dropped.
--- With  gaps ends
+-- With  gaps back ahead
 -- KEYS  1 guard  hash, may be left out: nothing is appended unless its field `fence` is ARGV's
 -- ARGV  seen_ttl_s seen_block fence hold_ms
 --       then id queue stored scope number problem lanes, once for each message: `scope` and `number` (may be empty)
@@ -15,35 +15,35 @@ hold_ms = tonumber(hold_ms)
 if KEYS[1] and redis.call('HGET', KEYS[1], 'fence') ~= fence then return false end
 
 local added, seen, buried, held, pending = 0, 0, 0, 0, 0
-local remember, groups = {}, {}
-
-local function is_remembered(scope, number)
-  local key = SEEN .. scope .. ':' .. math.floor(number / seen_block)
-  if remember[key] and remember[key][number % seen_block] then return true end
-  return redis.call('GETBIT', key, number % seen_block) == 1
-end
+local groups, bodies = {}, {}
 
 local function was_seen(id, scope, number)
   if scope ~= '' then
-    if is_remembered(scope, number) then return true end
-    local key = SEEN .. scope .. ':' .. math.floor(number / seen_block)
-    remember[key] = remember[key] or {}
-    remember[key][number % seen_block] = true
+    if is_remembered(scope, number, seen_block) then return true end
+    remember(scope, number, seen_block)
   end
-  return redis.call('EXISTS', MESSAGE .. id) == 1
+  return is_there(id)
 end
 
 local function add(id, queue, stored, problem, lanes)
   local seq = next_place()
-  redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'queue', queue, 'lanes', table.concat(lanes, '\n'), 'seq', seq)
-  redis.call('SET', BODY .. id, stored)
-  if problem ~= '' then
-    buried = buried + 1
-    return bury(id, nil, problem)
+  local state = 'buried'
+  if problem == '' then
+    local is_ready = stand(id, queue, lanes, seq) and not in_paused_lane(lanes)
+    state = is_ready and 'ready' or 'waiting'
   end
-  line_up(id, queue, lanes, seq)
+  redis.call('HSET', MESSAGE .. id, 'state', state, 'queue', queue, 'lanes', table.concat(lanes, '\n'), 'seq', seq)
+  bodies[#bodies + 1] = BODY .. id
+  bodies[#bodies + 1] = stored
+  if state == 'ready' then enter(id, queue) end
+  if state == 'buried' then
+    buried = buried + 1
+    redis.call('HSET', MESSAGE .. id, 'fence', next_fence())
+    to_dead(id, problem)
+  end
 end
 
+if #ARGV > 11 then look_ahead(5, 7) end
 for i = 5, #ARGV, 7 do
   local id, queue, stored, scope, number, problem, lanes = unpack(ARGV, i, i + 6)
   if queue ~= '' then groups[group_of(queue)] = true end
@@ -51,11 +51,12 @@ for i = 5, #ARGV, 7 do
   if was_seen(id, scope, number) then
     seen = seen + 1
   else
-    local keys, waits = distinct(lanes), hold_ms > 0 and has_gap(scope, number, is_remembered)
+    local keys, waits = distinct(lanes), hold_ms > 0 and has_gap(scope, number, seen_block)
     if hold_ms == 0 and has_held(scope) then let_go(scope, '-inf', number) end
     if waits then hold_place(queue ~= '' and id or place_of('#', number), scope, number, now_ms + hold_ms) end
     if queue ~= '' then
       added = added + 1
+      existing[id] = true
       if waits and problem == '' and keys[1] then
         held = held + 1
         hold(id, queue, stored, place_of(scope, number), keys)
@@ -69,11 +70,9 @@ for i = 5, #ARGV, 7 do
 end
 local due_ms = give_up_gaps(500)
 
--- Last, so that nothing is remembered that is not stored.
-for key, offsets in pairs(remember) do
-  for offset in pairs(offsets) do redis.call('SETBIT', key, offset, 1) end
-  redis.call('EXPIRE', key, seen_ttl_s)
-end
+together('MSET', nil, bodies)
+note_places()
+write_down(seen_ttl_s) -- last, so that nothing is remembered that is not stored
 count('appended', added)
 count('seen', seen)
 count('held', held)

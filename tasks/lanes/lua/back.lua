@@ -1,4 +1,4 @@
--- back: how a message is taken from its holder.
+-- back: how a message is taken from its holder, and what is kept of one that is buried.
 
 -- Every take-back gives a new fence: whoever still holds the old one is refused from here on. Gives the queue.
 local function take_back(id, state)
@@ -14,4 +14,10 @@ end
 local function has_died(id, alive_ms)
   redis.call('HINCRBY', MESSAGE .. id, 'died', 1)
   redis.call('HSET', MESSAGE .. id, 'alive', math.floor(alive_ms))
+end
+
+local function to_dead(id, problem)
+  redis.call('RPUSH', ERRORS .. id, problem)
+  redis.call('ZADD', DEAD, now_ms, id)
+  count('buried', 1)
 end

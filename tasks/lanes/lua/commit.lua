@@ -14,23 +14,17 @@ if not queue then
   return 0
 end
 
-local write = {
-  set = function(key, value, ttl_ms)
-    if ttl_ms == '0' then
-      redis.call('SET', key, value)
-    else
-      redis.call('SET', key, value, 'PX', ttl_ms)
-    end
-  end,
-  delete = function(key) redis.call('DEL', key) end,
-  move = function(key, to)
-    if redis.call('EXISTS', key) == 1 then redis.call('RENAME', key, to) end
-  end,
-}
-
 for i = 4, #ARGV, 4 do
   local what, key, value, ttl_ms = unpack(ARGV, i, i + 3)
-  write[what](key, value, ttl_ms)
+  if what == 'set' and ttl_ms == '0' then
+    redis.call('SET', key, value)
+  elseif what == 'set' then
+    redis.call('SET', key, value, 'PX', ttl_ms)
+  elseif what == 'delete' then
+    redis.call('DEL', key)
+  elseif redis.call('EXISTS', key) == 1 then
+    redis.call('RENAME', key, value)
+  end
 end
 settle(id, queue, lanes)
 clear_away()

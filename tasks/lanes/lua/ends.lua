@@ -42,11 +42,9 @@ end
 
 local function bury(id, lanes, problem)
   local queue, keys = take_back(id, 'buried'), split(lanes)
-  redis.call('RPUSH', ERRORS .. id, problem)
-  redis.call('ZADD', DEAD, now_ms, id)
   redis.call('ZREM', PENDING .. group_of(queue), id)
+  to_dead(id, problem)
   leave(id, keys, #keys)
-  count('buried', 1)
 end
 
 -- And counts what was settled.

@@ -1,6 +1,6 @@
 -- gaps: messages of a scope that line up in the order of their numbers, though they come in another one. One whose
 -- predecessor is missing is held for a moment; what is missing then is waited for no longer.
--- With  places
+-- With  places seen
 
 local held_scopes = {} -- scope -> whether any of it are held
 local highest = {} -- scope -> number, of those that lined up in this step
@@ -15,9 +15,9 @@ local function has_held(scope)
 end
 
 -- Its predecessor has not been seen, or waits itself.
-local function has_gap(scope, number, is_remembered)
+local function has_gap(scope, number, block)
   if scope == '' or number == 0 then return false end
-  if not is_remembered(scope, number - 1) then return true end
+  if not is_remembered(scope, number - 1, block) then return true end
   return has_held(scope) and redis.call('ZCOUNT', GAP .. scope, number - 1, number - 1) > 0
 end
 

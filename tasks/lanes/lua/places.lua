@@ -1,25 +1,50 @@
--- places: how a message lines up behind all others.
+-- places: how a message lines up behind all others. What is known of all that line up in a step is written together, by
+-- `note_places`, which every verb that lines up calls.
 -- With  ready
 
+local last_place
+local standing = {} -- group -> place and id of each that lines up
+local occupied = {} -- lane -> whether anything stands in it, where that is known
+
 local function distinct(lanes)
+  local all = split(lanes)
+  if not all[2] then return all end
   local keys, known = {}, {}
-  for _, key in ipairs(split(lanes)) do
+  for _, key in ipairs(all) do
     if not known[key] then known[key], keys[#keys + 1] = true, key end
   end
   return keys
 end
 
 -- Grows with every message, also when the counter was lost or the clock set back: a newcomer stands behind all others.
-local last_place
 local function next_place()
   last_place = math.max((last_place or tonumber(redis.call('HGET', COUNTS, 'seq')) or 0) + 1, now_us)
-  local seq = string.format('%.0f', last_place)
-  redis.call('HSET', COUNTS, 'seq', seq)
-  return seq
+  return string.format('%.0f', last_place)
+end
+
+-- Returns whether it is the first in all its lanes.
+local function stand(id, queue, lanes, seq)
+  local group, is_first = group_of(queue), true
+  local places = standing[group] or {}
+  standing[group], places[#places + 1] = places, seq
+  places[#places + 1] = id
+  for _, key in ipairs(lanes) do
+    local is_new = redis.call('ZADD', LANE .. key, seq, id) == 1
+    if not is_new or occupied[key] == nil then
+      is_first = redis.call('ZRANGE', LANE .. key, 0, 0)[1] == id and is_first
+    else
+      is_first = not occupied[key] and is_first
+    end
+    occupied[key] = true
+  end
+  return is_first
 end
 
 local function line_up(id, queue, lanes, seq)
-  redis.call('ZADD', PENDING .. group_of(queue), seq, id)
-  for _, key in ipairs(lanes) do redis.call('ZADD', LANE .. key, seq, id) end
-  if first_everywhere(id, lanes) then to_ready(id, queue) end
+  if stand(id, queue, lanes, seq) then to_ready(id, queue) end
+end
+
+local function note_places()
+  if last_place then redis.call('HSET', COUNTS, 'seq', string.format('%.0f', last_place)) end
+  for group, places in pairs(standing) do together('ZADD', PENDING .. group, places) end
 end

@@ -36,6 +36,14 @@ end
 
 -- Those of the keys that are there, or that are not. It is mostly all or none of them: then one question is enough.
 local function which(keys, there)
+  if keys[1001] then
+    local these = {}
+    for i = 1, #keys, 1000 do
+      local some = which({ unpack(keys, i, math.min(i + 999, #keys)) }, there)
+      for _, key in ipairs(some) do these[#these + 1] = key end
+    end
+    return these
+  end
   local found = keys[1] and redis.call('EXISTS', unpack(keys)) or 0
   if found == 0 then return there and {} or keys end
   if found == #keys then return there and keys or {} end
@@ -53,6 +61,7 @@ local function next_fence(old)
   return last < now_us and clock_fence or string.format('%.0f', last + 1)
 end
 
+-- Keys are joined by \n.
 local function split(lanes)
   if not lanes or lanes == '' then return {} end
   if not string.find(lanes, '\n', 1, true) then return { lanes } end

@@ -14,8 +14,8 @@ local function is_closed(queue)
   return is_anything_paused and (is_paused('queue', queue) or is_paused('group', group_of(queue)))
 end
 
-local function in_paused_lane(id)
-  for _, key in ipairs(split(redis.call('HGET', MESSAGE .. id, 'lanes'))) do
+local function in_paused_lane(lanes)
+  for _, key in ipairs(is_anything_paused and lanes or {}) do
     if is_paused('lane', key) then return true end
   end
   return false
@@ -29,17 +29,22 @@ local function first_everywhere(id, lanes, known)
   return true
 end
 
+local function enter(id, queue)
+  local ids = entering[queue] or {}
+  entering[queue], ids[#ids + 1] = ids, id
+end
+
 -- A newcomer goes to the end of its queue; what was there before goes back to the front. In a paused lane it waits.
 local function to_ready(id, queue, back)
-  if is_anything_paused and in_paused_lane(id) then return redis.call('HSET', MESSAGE .. id, 'state', 'waiting') end
+  if is_anything_paused and in_paused_lane(split(redis.call('HGET', MESSAGE .. id, 'lanes'))) then
+    return redis.call('HSET', MESSAGE .. id, 'state', 'waiting')
+  end
   redis.call('HSET', MESSAGE .. id, 'state', 'ready')
   if back then
     redis.call('RPUSH', queue, id)
     filled[queue] = true
-  elseif entering[queue] then
-    table.insert(entering[queue], id)
   else
-    entering[queue] = { id }
+    enter(id, queue)
   end
 end
 

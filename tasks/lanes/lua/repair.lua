@@ -31,7 +31,7 @@ end
 
 local check = {
   waiting = function(id, queue, lanes)
-    if first_everywhere(id, lanes) and not in_paused_lane(id) then
+    if first_everywhere(id, lanes) and not in_paused_lane(lanes) then
       to_ready(id, queue, true)
       mended = mended + 1
     end

@@ -14,6 +14,7 @@ redis.call('HDEL', MESSAGE .. id, 'failed', 'died', 'parked', 'alive')
 redis.call('DEL', ERRORS .. id)
 redis.call('ZREM', DEAD, id)
 line_up(id, found[2], lanes, seq)
+note_places()
 count('replayed', 1)
 ring_bells()
 return 1

@@ -3,14 +3,15 @@
 -- Takes from one queue of each group in turn, of those at these places and in their order, until `take` says that it is
 -- enough (false), or has found nothing (nil) in any of them.
 local function in_turn(queues, from, to, take)
-  local groups, known = {}, {} -- lists of queues; `at` is the next one of them
+  local groups = {} -- by number and by name: lists of queues; `at` is the next one of them
   for i = from, to do
     local name = group_of(queues[i])
-    if not known[name] then
-      known[name] = { at = 1 }
-      groups[#groups + 1] = known[name]
+    local group = groups[name]
+    if not group then
+      group = { at = 1 }
+      groups[name], groups[#groups + 1] = group, group
     end
-    table.insert(known[name], queues[i])
+    group[#group + 1] = queues[i]
   end
   local at = 1
   while groups[at] do

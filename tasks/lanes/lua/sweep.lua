@@ -47,6 +47,7 @@ local expired = take(LEASES, 'leased', function(id, at_ms) has_died(id, at_ms - 
 local due = take(DELAYED, 'delayed', function() end)
 count('expired', expired)
 give_up_gaps(limit)
+note_places()
 count('late', late)
 ring_bells()
 

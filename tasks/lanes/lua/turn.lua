@@ -14,9 +14,7 @@ room, budget, holding, first = tonumber(room), tonumber(budget), tonumber(holdin
 local SUSPECT_AFTER = 2
 local lost, taken, leases, suspects = {}, 0, {}, {}
 local answer = { lost, 0, 0 }
-local FIELDS = { 'state', 'fence', 'lanes', 'seq', 'died', 'failed', 'parked', 'replayed', 'alive' }
 
-even_when_full()
 for i = 10, 9 + 2 * settles, 2 do
   local id, queue, lanes = ARGV[i], nil, nil
   if not is_over[id] then queue, lanes = holds(id, ARGV[i + 1]) end
@@ -26,11 +24,12 @@ for i = 10, 9 + 2 * settles, 2 do
     lost[#lost + 1] = id
   end
 end
-clear_away()
+if over[1] then clear_away() else even_when_full() end
 enter_ready()
 
 local function hand_out(id, queue)
-  local found = redis.call('HMGET', MESSAGE .. id, unpack(FIELDS))
+  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'lanes', 'seq', 'died', 'failed', 'parked',
+    'replayed', 'alive')
   local state, old_fence, lanes, seq, died, failed, parked, replayed, alive = unpack(found, 1, 9)
   if state ~= 'ready' then return 0 end -- a leftover: the message is gone, or elsewhere
   local stored = redis.call('GET', BODY .. id)
