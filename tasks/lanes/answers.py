@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tasks.lanes.errors import LeaseLost
 
@@ -37,8 +37,7 @@ class Appended:
     due_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Leased:
+class Leased(NamedTuple):
     """A message handed out. `waited_s`: since it was appended, or replayed; `replayed_s`: None when it never was.
 
     `alive_s`: since the last sign of life of a worker that died with it, and no run has ended since; None: none did.
@@ -127,20 +126,21 @@ def append_answer(answer: list[int] | None) -> Appended:
 
 def turn_answer(answer: list[Any]) -> Turned:
     lost, more, suspects, *flat = answer
+    values = iter(flat)
     leased = [
         Leased(
-            id=flat[i].decode(),
-            fence=flat[i + 1].decode(),
-            queue=flat[i + 2].decode(),
-            died=flat[i + 3],
-            failed=flat[i + 4],
-            is_parked=bool(flat[i + 5]),
-            waited_s=flat[i + 6] / 1000,
-            replayed_s=_seconds(flat[i + 7]),
-            alive_s=_seconds(flat[i + 8]),
-            stored=flat[i + 9],
+            id_.decode(),
+            fence.decode(),
+            queue.decode(),
+            died,
+            failed,
+            parked == 1,
+            waited / 1000,
+            _seconds(replayed),
+            _seconds(alive),
+            stored,
         )
-        for i in range(0, len(flat), 10)
+        for id_, fence, queue, died, failed, parked, waited, replayed, alive, stored in zip(*[values] * 10, strict=True)
     ]
     return Turned(texts(lost), bool(more), bool(suspects), leased)
 
