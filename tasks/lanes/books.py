@@ -14,18 +14,23 @@ Lease = tuple[str, str]  # (message id, fence)
 #: After so many deaths a message is handed out alone (turn.lua has the same number).
 SUSPECT_AFTER = 2
 
+#: What one process wrote into memory, another one sees within microseconds.
+HEARD_AFTER_S = 0.005
+
 
 @dataclass(frozen=True)
 class Pool:
     """What the settler must know of the pool that runs the messages.
 
     `slots` gives how many run at once; `forks` says that they run in other processes, which cannot ask the settler;
-    `spare` is the most to hold beyond the free slots, for each slot.
+    `spare` is the most to hold beyond the free slots, for each slot; `claims` says that it claims each message itself,
+    when it gives it to one of its processes.
     """
 
     slots: Callable[[], int]
     forks: bool
     spare: int
+    claims: bool = False
 
 
 @dataclass(slots=True)
@@ -39,6 +44,7 @@ class Held:
     deadline_s: float
     taken_s: float
     claimed_s: float | None = None  # given to the pool for good: from then on it may have started
+    start_by_s: float | None = None  # given to a busy process, which does not start it later than this
     started_s: float | None = None
     appended_s: float | None = None  # None: it does not run for the first time
     alive_s: float | None = None  # the last sign of life of a worker that died with it; None: none did
@@ -51,6 +57,12 @@ class Held:
     @property
     def is_started(self) -> bool:
         return self.started_s is not None
+
+    def may_start(self, now_s: float) -> bool:
+        """Unclaimed, it can be taken back only when nobody may start it any more. All that was said by `now_s` is
+        known.
+        """
+        return self.start_by_s is not None and now_s <= self.start_by_s + HEARD_AFTER_S
 
     @property
     def is_suspect(self) -> bool:

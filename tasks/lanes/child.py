@@ -1,8 +1,9 @@
 """What a prefork child does between its jobs: takes the next one, and says how the last one ended.
 
 billiard's own child reads the length of a job and then the job, and writes two messages for each: that it begins, and
-its result. Promises the same with one system call for each: several jobs are read at once, and that one begins is said
-in memory that the parent reads (handoff.py), unless somebody must hear of it at once.
+its result. Promises the same with less than one system call for each: several jobs are read at once, the results of
+quick ones are written at once, and that one begins is said in memory that the parent reads (handoff.py), unless
+somebody must hear of it immediately.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pickle
 import struct
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 from billiard.common import pickle_loads
@@ -24,6 +26,9 @@ from tasks.lanes.handoff import Handoff
 _CHUNK = 1 << 16
 #: billiard's: the length of what follows.
 _LENGTH = struct.Struct("!i")
+#: How long a result may wait for others, seconds.
+_TOGETHER_S = 0.002
+_START_BY, _MARK = struct.Struct("!Bd"), 0
 
 #: In place of a job's part number, which only billiard's map has: say at once that it begins.
 ALOUD = "aloud"
@@ -53,6 +58,18 @@ def framed(body: bytes) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
+def started_by(start_by_s: float) -> bytes:
+    """Before a job: it is not to begin later. No pickle begins like this."""
+    return framed(_START_BY.pack(_MARK, start_by_s))
+
+
+def _start_by_s(frame: bytes) -> float | None:
+    if frame[0] != _MARK:
+        return None
+    start_by_s: float = _START_BY.unpack(frame)[1]
+    return start_by_s
+
+
 class Child(Worker):
     """In the parent its description; called in the child."""
 
@@ -63,23 +80,46 @@ class Child(Worker):
 
     def after_fork(self) -> None:
         super().after_fork()
-        self.wait_for_job = Jobs(self.inq._reader.fileno(), self._shutdown.is_set if self._shutdown else None)
-        self.outq = Results(self.outq, self._handoff)
+        should_stop = self._shutdown.is_set if self._shutdown else None
+        jobs = Jobs(self.inq._reader.fileno(), should_stop, self._handoff)
+        self.outq = jobs.results = Results(self.outq, self._handoff, jobs.has_more)
+        self.wait_for_job = jobs
+
+    def _ensure_messages_consumed(self, completed: int) -> Any:
+        self.outq.flush()
+        return super()._ensure_messages_consumed(completed=completed)
 
 
 class Jobs:
     """billiard's `wait_for_job`. Raises SystemExit when there will be no more."""
 
-    def __init__(self, fileno: int, should_stop: Callable[[], bool] | None) -> None:
+    def __init__(self, fileno: int, should_stop: Callable[[], bool] | None, handoff: Handoff) -> None:
         self._fileno = fileno
         self._should_stop = should_stop
+        self._handoff = handoff
         self._frames = Frames()
         self._waiting: deque[bytes] = deque()
+        self.results: Results
 
     def __call__(self) -> Any:
         if self._should_stop and self._should_stop():
             raise SystemExit(EX_OK)
+        frame = self._next()
+        if start_by_s := _start_by_s(frame):
+            frame = self._next()
+        self._handoff.start_by_s = start_by_s
+        job = pickle_loads(frame)
+        if job is None:  # the pool is closed
+            raise SystemExit(EX_FAILURE)
+        return job
+
+    def has_more(self) -> bool:
+        """Than the one that comes next, which is a frame or two."""
+        return len(self._waiting) > 2
+
+    def _next(self) -> bytes:
         while not self._waiting:
+            self.results.flush()
             try:
                 chunk = os.read(self._fileno, _CHUNK)
             except OSError:
@@ -87,27 +127,38 @@ class Jobs:
             if not chunk:  # the parent is gone
                 raise SystemExit(EX_FAILURE)
             self._waiting += self._frames.cut(chunk)
-        job = pickle_loads(self._waiting.popleft())
-        if job is None:  # the pool is closed
-            raise SystemExit(EX_FAILURE)
-        return job
+        return self._waiting.popleft()
 
 
 class Results:
-    """In front of billiard's queue of results."""
+    """In front of billiard's queue of results: those of quick jobs are written together.
 
-    def __init__(self, queue: Any, handoff: Handoff) -> None:
+    That a lane's message is done is said in memory too (handoff.py): the parent finds it there when nobody wakes it.
+    """
+
+    def __init__(self, queue: Any, handoff: Handoff, has_more: Callable[[], bool]) -> None:
         self._queue = queue
         self._handoff = handoff
+        self._has_more = has_more
         self._fileno = queue._writer.fileno()
+        self._unwritten = b""
+        self._write_by_s = 0.0
 
     def put(self, message: Any) -> None:
         what, about = message
         if what == ACK and about[1] != ALOUD and self._handoff.accept(about[0], about[2]):
             return
         if what == READY and about[2][0]:
-            frame = framed(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
-            while frame:
-                frame = frame[os.write(self._fileno, frame) :]
+            now_s = monotonic()
+            if not self._unwritten:
+                self._write_by_s = now_s + _TOGETHER_S
+            self._unwritten += framed(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
+            if now_s >= self._write_by_s or about[1] == ALOUD or not self._has_more():
+                self.flush()
         else:  # an error may hold what only billiard can pickle
+            self.flush()
             self._queue.put(message)
+
+    def flush(self) -> None:
+        while self._unwritten:
+            self._unwritten = self._unwritten[os.write(self._fileno, self._unwritten) :]

@@ -16,7 +16,7 @@ from tasks.lanes import clock, envelope
 from tasks.lanes.answers import Outcome, Read
 from tasks.lanes.commands import Write
 from tasks.lanes.errors import LeaseLost
-from tasks.lanes.handoff import DELAYED, DONE, GONE, STARTED
+from tasks.lanes.handoff import DELAYED, DONE, GONE
 from tasks.lanes.insist import insist
 from tasks.lanes.journal import Journal
 
@@ -76,7 +76,8 @@ class Delivery:
             return
         if clock.now_s() >= self.deadline_s:
             self.check()
-        settler.handoff.report(STARTED, self.tag)
+        if not settler.handoff.begins(self.tag):
+            raise LeaseLost(f"{self.id} waited for too long behind others; it is given back")
 
     def check(self) -> None:
         """Ask Redis. Raises LeaseLost when the fence is old: stop, and change nothing."""

@@ -7,8 +7,10 @@ the pool stay Celery's and billiard's.
 
 from __future__ import annotations
 
+import heapq
 import os
 import select
+from collections import deque
 from functools import partial
 from typing import Any
 
@@ -16,20 +18,39 @@ from billiard import get_start_method
 from billiard.common import pickle_loads
 from billiard.pool import ACK, READY, TASK
 from celery.concurrency import asynpool
+from celery.worker import state
+from kombu.log import get_logger
 
-from tasks.lanes import envelope
+from tasks.lanes import clock, envelope
 from tasks.lanes.child import ALOUD, Child, Frames
+from tasks.lanes.hand import LONGEST, MOST_AHEAD, Hand
+from tasks.lanes.reserve import GIVE_BACK_AFTER_S
 from tasks.lanes.settler import Settler
+
+logger = get_logger(__name__)
 
 #: At the end of the pool: how long to wait for a child's next result before the next child is looked at.
 _LOOK_S = 0.05
 _CHUNK = 1 << 16
+#: The result of a task that ended in a child which died before it wrote it: Celery's (failed, result, time).
+_ENDED = (True, (0, None, 0.0))
 
 
-def use_lean_pool(pool: Any, settler: Settler) -> None:
-    """Change a `celery.concurrency.prefork.TaskPool` that has not started; other pools stay as they are."""
-    if getattr(pool, "Pool", None) is asynpool.AsynPool and pool.forking_enable and get_start_method() == "fork":
-        pool.Pool = partial(LeanPool, settler)
+def use_lean_pool(worker: Any, settler: Settler) -> bool:
+    """Change a worker whose prefork pool has not started, and say so. Those with other pools stay as they are, and
+    those whose children do not inherit memory, or are given several jobs whatever these take (-Ofast).
+    """
+    pool = worker.pool
+    if getattr(pool, "Pool", None) is not asynpool.AsynPool or pool.options["threads"]:
+        return False
+    strategy = pool.options.get("sched_strategy")
+    is_fair = asynpool.SCHED_STRATEGIES.get(strategy, strategy) == asynpool.SCHED_STRATEGY_FAIR
+    if not is_fair or not pool.forking_enable or get_start_method() != "fork":
+        return False
+    pool.Pool = partial(LeanPool, settler)
+    # Celery holds back what exceeds the slots before it comes to the pool: here it waits in the pool.
+    worker.process_task = worker._process_task
+    return True
 
 
 class LeanResults(asynpool.ResultHandler):
@@ -92,13 +113,26 @@ class LeanResults(asynpool.ResultHandler):
             child.runs, at_s = child.says.accepted.popleft()
             self.on_state_change((ACK, (child.runs, None, at_s, child.pid, child.synqW_fd)))
 
+    def accept_all(self, child: Any) -> None:
+        """It has died. What it began is known, and of what it did not write a result of, whether it has ended."""
+        while child.says.accepted or child.runs is not None:
+            job = child.given.get(child.runs)
+            if job is not None and job.tag is not None and not self._pool_of.settler.holds(job.tag):
+                self.on_state_change((READY, (child.runs, None, _ENDED, child.inqW_fd)))
+            child.runs = None
+            self.accept(child)
+
 
 class LeanPool(asynpool.AsynPool):
+    """`waiting` are the jobs of lane messages that no child has been given."""
+
     _quick_put: Any
+    _put_back: Any
     on_poll_start: Any
 
     def __init__(self, settler: Settler, *args: Any, **kwargs: Any) -> None:
         self.settler = settler
+        self.waiting: deque[Any] = deque()
         self.Worker: Any = partial(Child, settler.handoff)
         self.ResultHandler: Any = partial(LeanResults, pool=self)
         settler.hear = self.hear
@@ -120,8 +154,16 @@ class LeanPool(asynpool.AsynPool):
 
     def WorkerProcess(self, worker: Any) -> Any:  # noqa: N802
         child = super().WorkerProcess(worker)
-        child.says, child.frames, child.runs = self._says, Frames(), None
+        child.says, child.frames, child.runs, child.given = self._says, Frames(), None, {}
         return child
+
+    def on_job_ready(self, number: int, part: Any, result: Any, fileno: int) -> None:
+        super().on_job_ready(number, part, result, fileno)
+        child = self._fileno_to_inq.get(fileno)
+        if child is not None:
+            child.given.pop(number, None)
+            if child.given:
+                self._busy_workers.add(fileno)
 
     def process_flush_queues(self, child: Any) -> None:
         """It has ended: to its last word, before anything is done about its jobs."""
@@ -129,7 +171,7 @@ class LeanPool(asynpool.AsynPool):
             if not self._result_handler.read(child):
                 break
         self.settler.read_children()
-        self._result_handler.accept(child)
+        self._result_handler.accept_all(child)
 
     def _process_cleanup_queues(self, child: Any) -> None:
         self.settler.handoff.forget(child.says)
@@ -139,50 +181,91 @@ class LeanPool(asynpool.AsynPool):
 
     def _create_write_handlers(self, hub: Any, **kwargs: Any) -> None:
         super()._create_write_handlers(hub, **kwargs)
-        put, write_when_writable = self._quick_put, self.on_poll_start
+        stock_put, stock_put_back, stock_write = self._quick_put, self._put_back, self.on_poll_start
 
-        def put_with_manner(task: Any) -> None:
-            _, (job, part, function, args, options) = task
-            applied = self._cache[job]
-            if applied._timeout or applied._soft_timeout or not _is_of_lane(args):
-                part = ALOUD
-            put((TASK, (job, part, function, args, options)))
+        def put(task: Any) -> None:
+            _, (number, part, function, args, options) = task
+            job = self._cache[number]
+            job.tag = _tag_of(args)
+            job.is_loud = bool(job.tag is None or job._timeout or job._soft_timeout)
+            stock_put((TASK, (number, ALOUD if job.is_loud else part, function, args, options)))
+            if job.tag is not None:
+                self.waiting.append(self.outbound_buffer.pop())
+
+        def put_back(job: Any) -> None:
+            stock_put_back(job)
+            if job.tag is not None and job in self.outbound_buffer:
+                self.outbound_buffer.remove(job)
+                self.waiting.appendleft(job)
 
         def on_poll_start() -> None:
             self.hear()
-            self._write_to_idle()
-            some_are_idle = len(self._busy_workers) < len(self._all_inqueues) or not self._is_fair()
+            if self.waiting:
+                self._give()
+            some_are_idle = len(self._busy_workers) < len(self._all_inqueues)
             if hub.consolidate or (self.outbound_buffer and some_are_idle):
-                write_when_writable()
+                stock_write()
 
-        self._quick_put, self.on_poll_start = put_with_manner, on_poll_start
+        self._quick_put, self._put_back, self.on_poll_start = put, put_back, on_poll_start
 
-    def _write_to_idle(self) -> None:
-        """What fits into a pipe in one piece, or not at all, needs nobody to watch how far it has come."""
-        if not self.outbound_buffer or not self._is_fair():
-            return
-        for fileno in self._all_inqueues - self._active_writes - self._busy_workers:
-            if not self.outbound_buffer:
-                return
-            job = self.outbound_buffer[0]
-            header, body, length = job._payload
-            child = self._fileno_to_inq.get(fileno)
-            if job._accepted or child is None or len(header) + length > select.PIPE_BUF:
-                return
+    def _give(self) -> None:
+        """A job to each idle child, and to busy ones what they will soon have time for, unless somebody else waits."""
+        hands = [Hand(len(child.given), fileno, child) for fileno, child in self._fileno_to_inq.items()]
+        hands = sorted(hand for hand in hands if self._takes_more(hand))[len(self.outbound_buffer) :]
+        heap = hands.copy()
+        all_are_here = len(self._all_inqueues) == self._processes  # one that has just begun will be idle
+        while heap and self.waiting:
+            hand, job = heap[0], self.waiting[0]
+            is_long = job._payload[2] > LONGEST
+            goes_ahead = all_are_here and not (job.is_loud or is_long or self.outbound_buffer)
+            if hand.load and not (goes_ahead and hand.load <= MOST_AHEAD):
+                break
+            self.waiting.popleft()
+            start_by_s = clock.now_s() + GIVE_BACK_AFTER_S if hand.load else None
+            if not self.settler.claim(job.tag, starts=False, start_by_s=start_by_s):
+                self._drop(job)
+            elif is_long:
+                heapq.heappop(heap)
+                self.outbound_buffer.append(job)
+            else:
+                hand.take(job, start_by_s)
+                heapq.heapreplace(heap, hand)
+        for hand in hands:
+            self._write(hand)
+
+    def _takes_more(self, hand: Hand) -> bool:
+        """Not while it runs what Celery wrote to it, or what is to be heard of at once."""
+        if hand.fileno not in self._all_inqueues or hand.fileno in self._active_writes:
+            return False
+        return not any(job.is_loud for job in hand.child.given.values()) and (
+            bool(hand.load) or hand.fileno not in self._busy_workers
+        )
+
+    def _write(self, hand: Hand) -> None:
+        for jobs, letter in hand.letters():
             try:
-                os.write(fileno, b"".join((header, body)))
-            except OSError:  # full, or closed: Celery's way finds out
-                return
-            self.outbound_buffer.popleft()
-            job._scheduled_for = job._write_to = child
-            self._busy_workers.add(fileno)
-            self.write_stats[child.index] += 1
+                os.write(hand.fileno, letter)
+            except OSError:  # full, or it has just died
+                self.waiting.extendleft(reversed(jobs))
+                continue
+            for job in jobs:
+                job._scheduled_for = job._write_to = hand.child
+                hand.child.given[job._job] = job
+                self.write_stats[hand.child.index] += 1
+            self._busy_workers.add(hand.fileno)
 
-    def _is_fair(self) -> bool:
-        """Celery gives a child one job at a time, unless it is started with -Ofast."""
-        return bool(self.sched_strategy == asynpool.SCHED_STRATEGY_FAIR)
+    def _drop(self, job: Any) -> None:
+        """It was given back meanwhile: as Celery drops a request that was revoked."""
+        logger.debug("lanes: %s was given back before it started", job.correlation_id)
+        job.discard()
+        state.task_ready(job._callback.__self__)
+        if self._putlock is not None:
+            self._putlock.release()
 
 
-def _is_of_lane(args: Any) -> bool:
-    """The arguments of Celery's tracer: the third one are a task's headers."""
-    return len(args) > 2 and isinstance(args[2], dict) and envelope.LANE in args[2]
+def _tag_of(args: Any) -> str | None:
+    """The arguments of Celery's tracer: the third one are a task's headers. None: of no lane."""
+    if len(args) > 2 and isinstance(args[2], dict) and envelope.LANE in args[2]:
+        tag: str = args[2]["properties"]["delivery_tag"]
+        return tag
+    return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,9 @@ _ATOMIC = 512
 _WANTED_SIZE = 1 << 20
 #: Read at once; most often there is one byte.
 _CHUNK = 1 << 16
-STARTED, DONE, GONE, DELAYED = "*", "+", "-", "~"
+STARTED, DONE, GONE, DELAYED, RETURNED = "*", "+", "-", "~", "<"
+#: The parent reads what fills its child's memory, or has ended it.
+_ROOM_AFTER_S = 0.001
 #: Not about a delivery: the pool's job of that number begins.
 _ACCEPTED = "a"
 
@@ -53,6 +56,7 @@ class Handoff:
         os.set_blocking(self._writer, False)
         self._rest = b""
         self._ring: Ring | None = None  # ours, in a child
+        self.start_by_s: float | None = None  # in a child: the job that it has now does not begin later (clock.now_s)
         self._children: tuple[Child, ...] = ()
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             with contextlib.suppress(OSError):  # more than this user may have: the usual 64 KiB do as well
@@ -83,11 +87,24 @@ class Handoff:
 
     def report(self, what: str, tag: str) -> None:
         """Say that a delivery has STARTED, is DONE (settle it), or is to be forgotten: it was put off (DELAYED), or
-        committed or buried (GONE).
+        committed or buried (GONE). RETURNED: it did not start, see `begins`.
         """
-        line = f"{what}{tag} {clock.now_s():.6f}\n".encode()
+        line = _line(what, tag)
         if self._ring is None or not self._ring.write(line):
             self._write(line)
+
+    def begins(self, tag: str) -> bool:
+        """In a child: say that the delivery has started, unless it is too late for that.
+
+        Who has not heard of it by `start_by_s` takes it back. So it is said first, and the clock is read afterwards.
+        """
+        self.report(STARTED, tag)
+        if self._ring is None or self.start_by_s is None or clock.now_s() < self.start_by_s:
+            return True
+        # Must not get lost: the job's end, which follows, would be taken for the end of a run.
+        while not self._ring.write(_line(RETURNED, tag)):
+            time.sleep(_ROOM_AFTER_S)
+        return False
 
     def wake(self) -> None:
         """Make the reading end readable, so that a loop that polls it goes round once more."""
@@ -130,6 +147,10 @@ class Handoff:
         if len(line) <= _ATOMIC:
             with contextlib.suppress(OSError):  # full, or closed by a worker that has just stopped
                 os.write(self._writer, line)
+
+
+def _line(what: str, tag: str) -> bytes:
+    return f"{what}{tag} {clock.now_s():.6f}\n".encode()
 
 
 def _report(line: str) -> Report:

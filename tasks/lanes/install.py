@@ -152,8 +152,8 @@ class LanesStep(bootsteps.StartStopStep):
             slots=lambda: _slots(pool),
             forks=pool.uses_semaphore,
             spare=spare,
+            claims=make_lean(worker, settler),
         )
-        make_lean(pool, settler)
         # A look for garbage writes to all it looks through, and what was written to is not shared with a child.
         gc.freeze()
         return None

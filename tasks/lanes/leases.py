@@ -32,7 +32,8 @@ _SWEEP_AT_MOST_EVERY_S = 0.02
 REPAIR_EVERY_S = 5.0
 #: While something is held that has not started, or is done and not told.
 _BUSY_TICK_S = 0.025
-_IDLE_TICK_S = 0.25
+#: The settler wakes it when there is more than slots.
+_IDLE_TICK_S = 1.25
 #: A turn takes the settles along within a loop of the hub; the keeper steps in when the loop is held up (solo).
 _SETTLES_WAIT_S = 0.05
 #: How long the last words may take when the worker stops and Redis does not answer.
@@ -73,7 +74,11 @@ class LeaseKeeper:
         try:
             while not self._stopping:
                 self._survive(self._tick)
-                self._settler.outbox_signal.wait(self._pause_s())
+                pause_s = self._pause_s()
+                self._settler.keeper_rests = pause_s > _BUSY_TICK_S
+                # What began to wait since was told of before it could know that somebody rests.
+                if not (self._settler.keeper_rests and self._settler.ledger.has_unclaimed()):
+                    self._settler.outbox_signal.wait(pause_s)
             self._settler.read_handoff()
             self._attempt(self._tell)
         finally:
@@ -92,6 +97,8 @@ class LeaseKeeper:
         if not self._settler.consumers:
             self._settler.read_handoff()
         self._settler.give_back_waiting(longer_than_s=GIVE_BACK_AFTER_S)
+        if self._settler.forks and self._settler.ledger.has_settles():
+            self._settler.handoff.wake()  # a child said that it is done, and has not told the loop yet (child.py)
         if self._must_tell(now_s):
             self._attempt(self._tell)
         if now_s >= self._next_renewal_s:
@@ -112,7 +119,8 @@ class LeaseKeeper:
             self._attempt(self._repair)
 
     def _pause_s(self) -> float:
-        busy = self._settler.ledger.has_unclaimed() or self._settler.ledger.has_untold() or not self._settler.consumers
+        ledger = self._settler.ledger
+        busy = ledger.has_unclaimed() or ledger.has_untold() or not self._settler.consumers
         next_s = min(self._next_renewal_s, self._next_sweep_s)
         return min(_BUSY_TICK_S if busy else _IDLE_TICK_S, max(next_s - clock.now_s(), 0.001))
 

@@ -69,17 +69,18 @@ class Ledger:
     def holds(self, tag: str) -> bool:
         return self._books.valid(tag) is not None
 
-    def claim(self, tag: str, *, starts: bool) -> bool:
+    def claim(self, tag: str, *, starts: bool, start_by_s: float | None = None) -> bool:
         now_s = clock.now_s()
         with self._lock:
             held = self._books.valid(tag)
             if held is None:
                 return False
             if held.claimed_s is None:
-                if now_s >= held.deadline_s:
+                if (start_by_s or now_s) >= held.deadline_s:
                     self._books.forget(tag)
                     return False
-                held.claimed_s = now_s
+                held.start_by_s = start_by_s
+                held.claimed_s = now_s if start_by_s is None else None
             if starts:
                 self._begin(held, now_s)
             return True
@@ -87,7 +88,7 @@ class Ledger:
     def started(self, tag: str, at_s: float) -> None:
         with self._lock:
             held = self._books.valid(tag)
-            if held is not None:
+            if held is not None and (held.start_by_s is None or at_s < held.start_by_s):
                 self._begin(held, at_s)
 
     def forget(self, tag: str, at_s: float) -> Held | None:
@@ -108,6 +109,13 @@ class Ledger:
                 self._outbox.untold.settles.append((held.id, held.fence))
             return held
 
+    def returned(self, tag: str) -> None:
+        """Released uncounted: the process that it was given to says that it has not begun it."""
+        with self._lock:
+            held = self._books.forget_valid(tag)
+            if held is not None:
+                self._outbox.untold.releases.append((held.id, held.fence, False))
+
     def release(self, tag: str, *, died: bool) -> None:
         """`died` counts when it had started."""
         with self._lock:
@@ -115,17 +123,24 @@ class Ledger:
             if held is not None:
                 self._outbox.untold.releases.append((held.id, held.fence, died and held.is_started))
 
-    def release_unclaimed(self, queue: str | None) -> int:
+    def release_unclaimed(self, queue: str | None, now_s: float) -> int:
+        """What was said by `now_s` is known."""
         with self._lock:
-            return self._release([held for held in self._books.unclaimed() if queue in (None, held.queue)])
+            back = [held for held in self._books.unclaimed() if not held.may_start(now_s)]
+            return self._release([held for held in back if queue in (None, held.queue)])
 
-    def release_waiting(self, slots: int, longer_than_s: float) -> int:
-        """Of what no pool was given, all but the `slots` oldest, less those that are taken by what a pool was given."""
-        now_s = clock.now_s()
+    def release_waiting(self, slots: int, longer_than_s: float, now_s: float) -> int:
+        """Of what no pool was given for good, all but the `slots` oldest, less those that are taken by what it was.
+
+        What was said by `now_s` is known.
+        """
         with self._lock:
             unclaimed = self._books.unclaimed()
             free = max(0, slots - (len(self._books) - len(unclaimed)))
-            return self._release([held for held in unclaimed[free:] if now_s - held.taken_s > longer_than_s])
+            # What a busy process did not start in time will not be started, however many slots are free.
+            late = [held for held in unclaimed[:free] if held.start_by_s is not None]
+            back = [held for held in late + unclaimed[free:] if not held.may_start(now_s)]
+            return self._release([held for held in back if now_s - held.taken_s > longer_than_s])
 
     def release_forgotten(self) -> int:
         """What nobody will start any more, it seems. If somebody does, he asks Redis first: its first lease is over."""
@@ -215,6 +230,7 @@ class Ledger:
     def _begin(self, held: Held, at_s: float) -> None:
         if not held.is_started:
             held.started_s = at_s
+            held.claimed_s = at_s if held.claimed_s is None else held.claimed_s
             self._outbox.untold.times.began(held, at_s)
 
     def _leases(self) -> list[Lease]:

@@ -10,9 +10,10 @@ from tasks.lanes.settler import Settler
 from tasks.lanes.threads import use_lean_threads
 
 
-def make_lean(pool: Any, settler: Settler) -> None:
-    """Changes pools of Celery's own only."""
-    use_lean_pool(pool, settler)
+def make_lean(worker: Any, settler: Settler) -> bool:
+    """Changes pools of Celery's own only. Whether it claims each message itself (books.py)."""
+    pool = worker.pool
     use_lean_threads(pool)
     if type(pool).__module__ == "celery.concurrency.gevent":  # importing ours imports gevent
         import_module("tasks.lanes.greenlets").use_lean_greenlets(pool)
+    return use_lean_pool(worker, settler)

@@ -49,10 +49,13 @@ def replace_the_dead_at_once(pool: Any) -> None:
 
 
 def _flush(children: Any) -> set[str]:
-    unwritten = tuple(children.outbound_buffer)
+    unwritten: list[Any] = []
+    for jobs in (children.outbound_buffer, getattr(children, "waiting", None)):  # the second one is ours (forks.py)
+        unwritten += jobs or ()
+        if jobs:
+            jobs.clear()
     for job in unwritten:
         job.discard()
-    children.outbound_buffer.clear()
     children.maintain_pool()
     for job in tuple(children._cache.values()):
         writer = asynpool._get_job_writer(job)

@@ -41,8 +41,9 @@ class LaneRequest(Request):
 
     def _was_given_back(self) -> bool:
         settler, tag = self._app.lanes.settler, self._message.delivery_tag
-        # What a forking pool is given starts in a child, which cannot ask: it is claimed here and never given back.
-        runs = settler.claim(tag, starts=False) if settler.forks else settler.holds(tag)
+        # What a forking pool is given starts in a child, which cannot ask: it is claimed, here or by it (forks.py).
+        claims = settler.forks and not settler.pool.claims
+        runs = settler.claim(tag, starts=False) if claims else settler.holds(tag)
         if not runs:
             logger.debug("lanes: %s was given back before it started", self.id, extra=about(self.id))
             state.task_ready(self)

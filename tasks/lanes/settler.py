@@ -18,7 +18,7 @@ from tasks.lanes import clock, native
 from tasks.lanes.answers import Leased
 from tasks.lanes.books import Held, Lease, Pool, id_of
 from tasks.lanes.commands import MAX_DEATHS
-from tasks.lanes.handoff import DELAYED, DONE, STARTED, Handoff, Report
+from tasks.lanes.handoff import DELAYED, DONE, RETURNED, STARTED, Handoff, Report
 from tasks.lanes.ledger import Ledger
 from tasks.lanes.reserve import Reserve
 from tasks.lanes.times import Times
@@ -36,6 +36,7 @@ class Settler:
         self.ledger = Ledger(lease_s)
         self.pool: Pool | None = None
         self.outbox_signal = native.Signal()  # the lease keeper waits for it
+        self.keeper_rests = False  # it waits for longer than for a moment
         self.consumers = 0  # channels that take turns; without one the lease keeper settles
         self.must_reconcile = False  # something may be leased in our name that is not in our books
         self.hear: Callable[[], None] = self.read_children  # a forking pool puts its own in place of it
@@ -88,7 +89,10 @@ class Settler:
     def turn_ended(self, leased: list[Leased], asked_s: float, *, suspects_wait: bool) -> list[Held]:
         """Enter what a turn brought; all of it, before any of it is delivered."""
         self._suspects_wait = suspects_wait
-        return self.ledger.turn_ended(leased, asked_s)
+        taken = self.ledger.turn_ended(leased, asked_s)
+        if self.keeper_rests and leased and self.holding() + self._occupied > (self.pool.slots() if self.pool else 0):
+            self.outbox_signal.set()  # something has to wait, and is given back when it waits for too long
+        return taken
 
     def turn_failed(self, *, may_have_run: bool = True) -> None:
         """The answer was lost: the settles are sent again, which is harmless."""
@@ -100,9 +104,13 @@ class Settler:
     def holds(self, tag: str) -> bool:
         return self.ledger.holds(tag)
 
-    def claim(self, tag: str, *, starts: bool) -> bool:
-        """Give a message to the pool for good. False: it was given back, or its lease may be over; do not run it."""
-        return self.ledger.claim(tag, starts=starts)
+    def claim(self, tag: str, *, starts: bool, start_by_s: float | None = None) -> bool:
+        """Give a message to the pool for good. False: it was given back, or its lease may be over; do not run it.
+
+        With `start_by_s` (clock.now_s) it is not for good: who was given it says that it begins, and then begins only
+        when that time has not come yet. Of whom nothing was heard by then has not begun, and will not.
+        """
+        return self.ledger.claim(tag, starts=starts, start_by_s=start_by_s)
 
     def done(self, tag: str) -> None:
         """Settle it with the next turn. Does nothing for a message that is no longer held."""
@@ -138,7 +146,9 @@ class Settler:
 
     def give_back_unclaimed(self, queue: str | None = None) -> int:
         """Release, uncounted, what no pool has been given; returns how many that were."""
-        released = self.ledger.release_unclaimed(queue)
+        now_s = clock.now_s()
+        self.read_children()
+        released = self.ledger.release_unclaimed(queue, now_s)
         self.outbox_signal.set()
         return released
 
@@ -149,8 +159,9 @@ class Settler:
         """
         if self.pool is None:
             return 0
-        slots = self.pool.slots()
-        released = self.ledger.release_waiting(slots - self._occupied, longer_than_s)
+        slots, now_s = self.pool.slots(), clock.now_s()
+        self.read_children()
+        released = self.ledger.release_waiting(slots - self._occupied, longer_than_s, now_s)
         if released:
             self._reserve.was_given_back(slots)
             self.outbox_signal.set()
@@ -204,10 +215,18 @@ class Settler:
                 self._settle(tag, at_s)
             elif what == STARTED:
                 self.ledger.started(tag, at_s)
+            elif what == RETURNED:
+                self._was_returned(tag)
             else:
                 self._learn(self.ledger.forget(tag, at_s))
                 if what == DELAYED:
                     self._something_is_delayed()
+
+    def _was_returned(self, tag: str) -> None:
+        self.ledger.returned(tag)
+        if self.pool is not None:
+            self._reserve.was_given_back(self.pool.slots())
+        self.outbox_signal.set()
 
     def _settle(self, tag: str, at_s: float) -> bool:
         """Whether a slot became free."""

@@ -10,7 +10,7 @@ from tasks.lanes import clock
 from tasks.lanes import settler as settler_module
 from tasks.lanes.answers import Leased
 from tasks.lanes.books import Pool
-from tasks.lanes.handoff import DONE, GONE, STARTED
+from tasks.lanes.handoff import DONE, GONE, RETURNED, STARTED
 from tasks.lanes.settler import Settler
 
 
@@ -114,6 +114,33 @@ def test_nothing_begins_after_its_lease(settler: Settler, time: Clock) -> None:
     time.now += 15
     assert not settler.claim(tag, starts=True)
     assert settler.holding() == 0
+
+
+def test_what_a_busy_child_did_not_start_in_time_is_taken_back(settler: Settler, time: Clock) -> None:
+    # Given four messages in the pipes of busy children, which start them by 1000.05 or not at all
+    early, late, returned, _ = tags = take(settler, "early", "late", "returned", "silent")
+    for tag in tags:
+        assert settler.claim(tag, starts=False, start_by_s=1000.05)
+    # When one is started in time, another one a moment too late, and a third is refused by its child
+    time.now = 1000.04
+    settler.handoff.report(STARTED, early)
+    time.now = 1000.051
+    assert settler.give_back_unclaimed() == settler.give_back_waiting(longer_than_s=0) == 0
+    settler.handoff.report(STARTED, late)
+    settler.handoff.report(STARTED, returned)
+    settler.handoff.report(RETURNED, returned)
+    settler.read_handoff()
+    assert list(settler.ledger.to_keeper().releases) == [("returned", "1", False)]
+    # Then the two that have not begun go back, uncounted, as soon as nobody can start them
+    assert settler.give_back_waiting(longer_than_s=0) == 0
+    time.now = 1000.06
+    assert settler.give_back_waiting(longer_than_s=0) == 2
+    assert list(settler.ledger.to_keeper().releases) == [("late", "1", False), ("silent", "1", False)]
+    assert not settler.claim(late, starts=False)
+    # And the one that runs stays
+    assert settler.holds(early)
+    settler.give_back(early, died=True)
+    assert list(settler.ledger.to_keeper().releases) == [("early", "1", True)]
 
 
 def test_a_renewed_lease_can_be_claimed_later(settler: Settler, time: Clock) -> None:
