@@ -18,9 +18,9 @@ from random import random
 from typing import Any, Protocol
 
 from celery import current_task
-from urllib3.connection import HTTPConnection
 
 from chaos import poison
+from tasks.bot.http import connections
 from tasks.routing import keys_of
 
 HISTORY, SLOWEST_S, ORDER = "CHAOS_HISTORY", "CHAOS_SLOWEST_S", "ORDER_BY"
@@ -108,16 +108,17 @@ def _fence() -> str | None:
     return None if delivery is None else delivery.fence
 
 
-def _sign(connection: HTTPConnection, method: str, url: str, *args: Any, **kw: Any) -> None:
+def _sign(sock: Any, head: bytes, body: bytes, **limits: Any) -> Any:
     """As late as possible: a run that was retried inside of the client is still the one that sends."""
     run = getattr(_here, "run", None)
-    _put_request(
-        connection, method, url if run is None else f"{url}?run={run.name}&fence={run.fence or ''}", *args, **kw
-    )
+    if run is not None:
+        method, target, rest = head.split(b" ", 2)
+        head = b" ".join((method, target + f"?run={run.name}&fence={run.fence or ''}".encode(), rest))
+    return _exchange(sock, head, body, **limits)
 
 
-_put_request = HTTPConnection.putrequest
-HTTPConnection.putrequest = _sign  # type: ignore[method-assign,assignment]
+_exchange = connections.exchange  # type: ignore[attr-defined]
+connections.exchange = _sign  # type: ignore[attr-defined]
 
 
 @cache
