@@ -66,9 +66,9 @@ def crew(count: int, *options: str) -> Crew:
 #: For lanes and stock Celery alike: pools that suit a task that takes no time.
 CREWS = (
     crew(2, "-P", "solo", "--prefetch-multiplier", "16"),
-    crew(2, "-P", "solo", "--prefetch-multiplier", "64"),
-    crew(2, "-P", "threads", "-c", "8", "--prefetch-multiplier", "4"),
-    crew(1, "-P", "threads", "-c", "8", "--prefetch-multiplier", "4"),
+    crew(2, "-P", "solo", "--prefetch-multiplier", "128"),
+    crew(2, "-P", "threads", "-c", "8", "--prefetch-multiplier", "16"),
+    crew(1, "-P", "threads", "-c", "8", "--prefetch-multiplier", "16"),
 )
 
 
@@ -142,6 +142,6 @@ class Race:
             self.contender.load(client, self.url, make_updates(size, self.stage.scale.chats, first=WARM_UP + 1))
             client.config_set("appendfsync", self.appendfsync)
             signal_all(children, signal.SIGCONT)
-            rate = measure(lambda: self.contender.left(client), size, children)
+            rate = measure(lambda: self.contender.left(client), size, children, to_the_end=False)
         self.stage.tell(f"{self.contender.name}, {setting.label}, {self.appendfsync}, {size}: {rate:,.0f}/s")
         return rate

@@ -29,18 +29,21 @@ def until(condition: Callable[[], bool], children: Sequence[Child], what: str) -
         time.sleep(LOOK_EVERY_S)
 
 
-def measure(left: Count, total: int, children: Sequence[Child]) -> float:
-    """Messages per second while a backlog of `total` is worked off; returns when none is left."""
+def measure(left: Count, total: int, children: Sequence[Child], *, to_the_end: bool = True) -> float:
+    """Messages per second while a backlog of `total` is worked off.
+
+    Returns when none is left, or when the rate is known: the last few of another's queue are not ours to wait for.
+    """
     samples: list[tuple[float, int]] = []
+    rate = None
 
     def has_moved_on() -> bool:
         before = samples[-1][1] if samples else total + 1
         samples.append((time.monotonic(), left()))
         return samples[-1][1] == 0 or samples[-1][1] < before
 
-    while not samples or samples[-1][1]:
+    while rate is None or (to_the_end and samples[-1][1]):
         until(has_moved_on, children, f"{samples[-1][1] if samples else total} of {total} are left")
+        rate = steady_rate(samples, total)
         time.sleep(LOOK_EVERY_S)
-    rate = steady_rate(samples, total)
-    assert rate is not None
     return rate

@@ -47,7 +47,12 @@ PEERS = (
                 ("dramatiq", "dramatiq_peer", "-p", "2", "-t", "8"),
                 1,
             ),
-            ("1 process, 8 threads", {}, ("dramatiq", "dramatiq_peer", "-p", "1", "-t", "8"), 1),
+            (
+                "3 processes, 8 threads, prefetch 100",
+                {"dramatiq_queue_prefetch": "100"},
+                ("dramatiq", "dramatiq_peer", "-p", "3", "-t", "8"),
+                1,
+            ),
         ),
     ),
     Peer(
