@@ -9,8 +9,8 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -38,6 +38,10 @@ class Setting:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+#: Returns when all these updates are in Redis.
+Fill = Callable[[Iterable[Update]], None]
+
+
 class Contender(Protocol):
     """`how` is what is particular about it in any setting."""
 
@@ -47,7 +51,7 @@ class Contender(Protocol):
     @property
     def how(self) -> str: ...
 
-    def load(self, client: Redis, url: str, updates: Iterable[Update]) -> None: ...
+    def filler(self, client: Redis, url: str) -> AbstractContextManager[Fill]: ...
 
     def left(self, client: Redis) -> int: ...
 
@@ -84,8 +88,9 @@ class CeleryContender:
     def name(self) -> str:
         return self.side.name
 
-    def load(self, client: Redis, url: str, updates: Iterable[Update]) -> None:
-        self.side.load(client, url, updates)
+    @contextmanager
+    def filler(self, client: Redis, url: str) -> Iterator[Fill]:
+        yield partial(self.side.load, client, url)
 
     def left(self, client: Redis) -> int:
         return self.side.left(client)
@@ -129,17 +134,18 @@ class Race:
         """Tasks per second. All processes are at work when they are frozen, and find the whole backlog afterwards."""
         with emptied(self.url) as client, ExitStack() as stack:
             client.config_set("appendfsync", "no")  # to load takes as long for everyone
-            self.contender.load(client, self.url, make_updates(WARM_UP, self.stage.scale.chats))
+            fill = stack.enter_context(self.contender.filler(client, self.url))
             children = [
                 stack.enter_context(
                     self.stage.foreign(f"{self.contender.name}-{number}", command, **setting.environment)
                 )
                 for number, command in enumerate(setting.commands)
             ]
+            fill(make_updates(WARM_UP, self.stage.scale.chats))
             until(lambda: self.contender.left(client) == 0, children, f"{self.contender.name} has begun")
             time.sleep(ALL_BEGUN_S)
             signal_all(children, signal.SIGSTOP)
-            self.contender.load(client, self.url, make_updates(size, self.stage.scale.chats, first=WARM_UP + 1))
+            fill(make_updates(size, self.stage.scale.chats, first=WARM_UP + 1))
             client.config_set("appendfsync", self.appendfsync)
             signal_all(children, signal.SIGCONT)
             rate = measure(lambda: self.contender.left(client), size, children, to_the_end=False)

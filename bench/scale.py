@@ -24,9 +24,7 @@ class Scale:
     settings: int  # each side is tried in the first so many of its settings, then measured in its best
     trial: dict[str, int]  # for each contender, in such a try
     pools: int  # each row is measured with the first so many of its pools
-    warm_up: dict[str, int]  # for each side
-    steady_s: float  # how long a measured run of a throughput row shall take
-    raced_s: float  # the same beside peers
+    raced_s: float  # how long a measured run takes then
     crowd_s: float  # how long updates arrive in a round of the slow-chat row
     intake: dict[str, int]  # for each way in
     hooks: dict[str, int]  # requests, for each side
@@ -38,6 +36,7 @@ class Scale:
     waiting: tuple[str, ...]  # pools
     computes: int
     calls: int
+    sessions: int
     hot: int
     stored: int
     seen_every: int  # of the ids of a bitmap, one of so many: its memory is the same
@@ -65,13 +64,11 @@ FULL = Scale(
     chats=CHATS,
     fsyncs=("always",),
     settings=10,
-    trial={"others": 2_500, "lanes": 10_000, "stock": 1_000, "hash-routed queues": 1_000, "arq": 1_500, "rq": 500},
+    trial={"others": 2_500, "lanes": 5_000, "stock": 1_000, "hash-routed queues": 1_000, "arq": 1_500, "rq": 500},
     pools=1,
-    warm_up={"stock": 1_500, "lanes": 4_000},
-    steady_s=2.5,
     raced_s=1.5,
     crowd_s=5.0,
-    intake={"lanes": 15_000, "stock": 3_000, "batched": 10_000},
+    intake={"lanes": 15_000, "stock": 2_000, "batched": 5_000},
     hooks={"lanes": 10_000, "bare": 15_000, "stock": 2_000},
     ordered=3_000,
     arrivals={200: 300},
@@ -81,6 +78,7 @@ FULL = Scale(
     waiting=("gevent", "threads", "asyncio"),
     computes=800,
     calls=1_500,
+    sessions=4_000,
     hot=1_000,
     stored=10_000,
     seen_every=1,
@@ -120,8 +118,6 @@ QUICK = Scale(
     settings=1,
     trial={"others": 400, "rq": 200},
     pools=1,
-    warm_up={"stock": 400, "lanes": 400},
-    steady_s=0.2,
     raced_s=0.2,
     crowd_s=0.5,
     intake={"lanes": 2_000, "stock": 400, "batched": 1_000},
@@ -134,6 +130,7 @@ QUICK = Scale(
     waiting=("gevent",),
     computes=100,
     calls=100,
+    sessions=400,
     hot=100,
     stored=500,
     seen_every=64,

@@ -25,7 +25,6 @@ def _in_rq(client: Redis) -> int:
 _PACKAGES = ("taskiq==0.13.0", "taskiq-redis==1.2.4", "redis==8.1.0", HIREDIS, "orjson==3.13.0", "uvloop==0.23.0")
 _TASKIQ = ("taskiq", "worker", "taskiq_peer:broker", "--log-level", "WARNING")
 _TASKIQ_CHOICES: tuple[Choice, ...] = (
-    ("1 process", {}, (*_TASKIQ, "--workers", "1"), 1),
     ("2 processes", {}, (*_TASKIQ, "--workers", "2"), 1),
     ("2 processes, prefetch 100", {}, (*_TASKIQ, "--workers", "2", "--max-prefetch", "100"), 1),
 )

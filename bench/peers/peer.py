@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import PIPE
 
 import orjson
 from redis import Redis
 
 from bench import ondemand
-from bench.contenders import Setting
+from bench.contenders import Fill, Setting
 from bench.stage import BenchFailedError
 from bench.updates import Update
 
@@ -31,12 +33,26 @@ class Peer:
     always: Mapping[str, str] = field(default_factory=dict)
     how: str = ""
 
-    def load(self, client: Redis, url: str, updates: Iterable[Update]) -> None:
-        lines = b"\n".join(orjson.dumps(update) for update in updates)
+    @contextmanager
+    def filler(self, client: Redis, url: str) -> Iterator[Fill]:
+        """A process with the peer's own client: it starts while the peer does, and stays for all of a measurement."""
         command = [str(self._programs() / "python"), "-c", f"import {self.app}; {self.app}.fill()"]
-        ran = subprocess.run(command, input=lines, capture_output=True, env=self._environment(url), timeout=600)
-        if ran.returncode:
-            raise BenchFailedError(f"filling {self.name}: {ran.stderr.decode().strip()[-500:]}")
+        with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, env=self._environment(url)) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            source, answers = process.stdin, process.stdout
+
+            def fill(updates: Iterable[Update]) -> None:
+                source.writelines(orjson.dumps(update) + b"\n" for update in updates)
+                source.write(b"\n")
+                source.flush()
+                if not answers.readline():
+                    raise BenchFailedError(f"{self.name} was not filled: its client ended")
+
+            try:
+                yield fill
+            finally:
+                process.kill()
 
     def left(self, client: Redis) -> int:
         return self.count(client)

@@ -39,7 +39,7 @@ def _compare(stage: Stage, url: str, pool: tuple[str, ...]) -> Result:
 def _measure(stage: Stage, url: str, pool: tuple[str, ...], bot: str) -> float:
     """Updates per second. The worker ends in order, or the bench fails."""
     settings = {"BOT_TOKEN": "1:BENCH", "REDIS_URL": url, "BOT": bot}
-    total = stage.scale.warm_up["lanes"]
+    total = stage.scale.sessions
     with emptied(url):
         intake = Intake.connect(load(settings, env_file=None))
         updates = make_updates(total, CHATS)

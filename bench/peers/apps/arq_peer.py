@@ -1,13 +1,12 @@
-"""The no-op task in arq. Runs in an environment of its own; `fill` sends the updates on stdin."""
+"""The no-op task in arq. Runs in an environment of its own; `fill` sends what feeding.py reads."""
 
 import asyncio
-import json
 import os
-import sys
 from typing import Any
 
 from arq import create_pool
 from arq.connections import RedisSettings
+from feeding import updates
 
 REDIS = RedisSettings.from_dsn(os.environ["BENCH_REDIS"])
 
@@ -26,8 +25,8 @@ class WorkerSettings:
 
 async def _fill() -> None:
     pool = await create_pool(REDIS)
-    for line in sys.stdin:
-        await pool.enqueue_job("noop", json.loads(line))
+    for update in updates():
+        await pool.enqueue_job("noop", update)
     await pool.aclose()
 
 

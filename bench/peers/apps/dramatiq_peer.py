@@ -1,12 +1,11 @@
-"""The no-op task in dramatiq. Runs in an environment of its own; `fill` sends the updates on stdin."""
+"""The no-op task in dramatiq. Runs in an environment of its own; `fill` sends what feeding.py reads."""
 
-import json
 import os
-import sys
 from typing import Any
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
+from feeding import updates
 
 dramatiq.set_broker(RedisBroker(url=os.environ["BENCH_REDIS"]))
 
@@ -17,5 +16,5 @@ def noop(update: dict[str, Any]) -> None:
 
 
 def fill() -> None:
-    for line in sys.stdin:
-        noop.send(json.loads(line))
+    for update in updates():
+        noop.send(update)

@@ -1,10 +1,9 @@
-"""The no-op task in huey. Runs in an environment of its own; `fill` sends the updates on stdin."""
+"""The no-op task in huey. Runs in an environment of its own; `fill` sends what feeding.py reads."""
 
-import json
 import os
-import sys
 from typing import Any
 
+from feeding import updates
 from huey import RedisHuey
 
 huey = RedisHuey("noop", url=os.environ["BENCH_REDIS"], results=False)
@@ -16,5 +15,5 @@ def noop(update: dict[str, Any]) -> None:
 
 
 def fill() -> None:
-    for line in sys.stdin:
-        noop(json.loads(line))
+    for update in updates():
+        noop(update)

@@ -1,10 +1,9 @@
-"""The no-op task in rq. Runs in an environment of its own; `fill` sends the updates on stdin."""
+"""The no-op task in rq. Runs in an environment of its own; `fill` sends what feeding.py reads."""
 
-import json
 import os
-import sys
 from typing import Any
 
+from feeding import updates
 from redis import Redis
 from rq import Queue
 
@@ -16,5 +15,5 @@ def noop(update: dict[str, Any]) -> None:
 def fill() -> None:
     with Redis.from_url(os.environ["BENCH_REDIS"]) as client:
         queue = Queue("noop", connection=client, serializer="json")
-        for line in sys.stdin:
-            queue.enqueue("rq_peer.noop", json.loads(line), result_ttl=0)
+        for update in updates():
+            queue.enqueue("rq_peer.noop", update, result_ttl=0)

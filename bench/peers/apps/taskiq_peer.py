@@ -1,14 +1,13 @@
-"""The no-op task in taskiq. Runs in an environment of its own; `fill` sends the updates on stdin.
+"""The no-op task in taskiq. Runs in an environment of its own; `fill` sends what feeding.py reads.
 
 With BENCH_STREAM the broker that acknowledges (a stream), else the one that forgets what it hands out (a list).
 """
 
 import asyncio
-import json
 import os
-import sys
 from typing import Any
 
+from feeding import updates
 from taskiq.serializers import ORJSONSerializer
 from taskiq_redis import ListQueueBroker, RedisStreamBroker
 
@@ -23,8 +22,8 @@ async def noop(update: dict[str, Any]) -> None:
 
 async def _fill() -> None:
     await broker.startup()
-    for line in sys.stdin:
-        await noop.kiq(json.loads(line))
+    for update in updates():
+        await noop.kiq(update)
     await broker.shutdown()
 
 
