@@ -80,6 +80,7 @@ class Child(Worker):
 
     def after_fork(self) -> None:
         super().after_fork()
+        self._handoff.own()
         should_stop = self._shutdown.is_set if self._shutdown else None
         jobs = Jobs(self.inq._reader.fileno(), should_stop, self._handoff)
         self.outq = jobs.results = Results(self.outq, self._handoff, jobs.has_more)

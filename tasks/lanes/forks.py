@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import heapq
 import os
-import select
 from collections import deque
 from functools import partial
 from typing import Any
 
 from billiard import get_start_method
-from billiard.common import pickle_loads
-from billiard.pool import ACK, READY, TASK
+from billiard.pool import TASK
 from celery.concurrency import asynpool
 from celery.worker import state
 from kombu.log import get_logger
@@ -25,15 +23,10 @@ from tasks.lanes import clock, envelope
 from tasks.lanes.child import ALOUD, Child, Frames
 from tasks.lanes.hand import LONGEST, MOST_AHEAD, Hand
 from tasks.lanes.reserve import GIVE_BACK_AFTER_S
+from tasks.lanes.results import LeanResults
 from tasks.lanes.settler import Settler
 
 logger = get_logger(__name__)
-
-#: At the end of the pool: how long to wait for a child's next result before the next child is looked at.
-_LOOK_S = 0.05
-_CHUNK = 1 << 16
-#: The result of a task that ended in a child which died before it wrote it: Celery's (failed, result, time).
-_ENDED = (True, (0, None, 0.0))
 
 
 def use_lean_pool(worker: Any, settler: Settler) -> bool:
@@ -51,76 +44,6 @@ def use_lean_pool(worker: Any, settler: Settler) -> bool:
     # Celery holds back what exceeds the slots before it comes to the pool: here it waits in the pool.
     worker.process_task = worker._process_task
     return True
-
-
-class LeanResults(asynpool.ResultHandler):
-    """Reads all that a child wrote at once."""
-
-    def __init__(self, *args: Any, pool: Any, **kwargs: Any) -> None:
-        self._pool_of = pool
-        super().__init__(*args, **kwargs)
-
-    def register_with_event_loop(self, hub: Any) -> None:
-        self._hub = hub
-        self.handle_event = self._on_readable
-
-    def _on_readable(self, fileno: int) -> None:
-        child = self.fileno_to_outq.get(fileno)
-        if child is None or not self.read(child):
-            self._hub.remove_reader(fileno)
-
-    def _flush_outqueue(self, fileno: int, remove: Any, children: Any, on_state_change: Any) -> None:
-        child = children.get(fileno)
-        if child is None:  # it has ended and was read to its end
-            remove(fileno)
-            return
-        try:
-            select.select([fileno], [], [], _LOOK_S)
-        except OSError:
-            remove(fileno)
-            return
-        if not self.read(child):
-            remove(fileno)
-
-    def read(self, child: Any) -> bool:
-        """What it has written so far. False: there will be no more."""
-        try:
-            chunk = os.read(child.outq._reader.fileno(), _CHUNK)
-        except BlockingIOError:
-            chunk = None
-        except OSError:
-            return False
-        # After the results: what it said in memory before it wrote one of them is there now.
-        self._pool_of.settler.read_children()
-        for frame in child.frames.cut(chunk or b""):
-            self._hear(child, pickle_loads(frame))
-        self.accept(child)
-        return chunk != b""
-
-    def _hear(self, child: Any, message: Any) -> None:
-        what, about = message
-        if what == ACK:
-            child.runs = about[0]
-        elif what == READY:
-            self.accept(child)
-            if child.runs == about[0]:
-                child.runs = None
-        self.on_state_change(message)
-
-    def accept(self, child: Any) -> None:
-        """Tell of the job that it runs. billiard wants to hear of the last one's end before of the next one's begin."""
-        while child.says.accepted and child.runs is None:
-            child.runs, at_s = child.says.accepted.popleft()
-            self.on_state_change((ACK, (child.runs, None, at_s, child.pid, child.synqW_fd)))
-
-    def accept_all(self, child: Any) -> None:
-        """It has died. What it began is known, and of what it did not write a result of, whether it has ended."""
-        while child.says.accepted or child.runs is not None:
-            job = child.given.get(child.runs)
-            if job is not None and job.tag is not None and not self._pool_of.settler.holds(job.tag):
-                self.on_state_change((READY, (child.runs, None, _ENDED, child.inqW_fd)))
-            child.runs = None
-            self.accept(child)
 
 
 class LeanPool(asynpool.AsynPool):
@@ -167,10 +90,8 @@ class LeanPool(asynpool.AsynPool):
 
     def process_flush_queues(self, child: Any) -> None:
         """It has ended: to its last word, before anything is done about its jobs."""
-        while not child.outq._reader.closed and select.select([child.outq._reader], [], [], 0)[0]:
-            if not self._result_handler.read(child):
-                break
-        self.settler.read_children()
+        while self._result_handler.read(child):
+            pass
         self._result_handler.accept_all(child)
 
     def _process_cleanup_queues(self, child: Any) -> None:

@@ -56,6 +56,7 @@ class Handoff:
         os.set_blocking(self._writer, False)
         self._rest = b""
         self._ring: Ring | None = None  # ours, in a child
+        self._owner: int | None = None  # its process: what that forks has no such memory
         self.start_by_s: float | None = None  # in a child: the job that it has now does not begin later (clock.now_s)
         self._children: tuple[Child, ...] = ()
         if hasattr(fcntl, "F_SETPIPE_SZ"):
@@ -75,6 +76,10 @@ class Handoff:
         finally:
             self._ring = None
 
+    def own(self) -> None:
+        """In the child."""
+        self._owner = os.getpid()
+
     def forget(self, child: Child) -> None:
         """It has ended, and all that it said was read."""
         self._children = tuple(each for each in self._children if each is not child)
@@ -90,7 +95,7 @@ class Handoff:
         committed or buried (GONE). RETURNED: it did not start, see `begins`.
         """
         line = _line(what, tag)
-        if self._ring is None or not self._ring.write(line):
+        if self._ring is None or self._owner != os.getpid() or not self._ring.write(line):
             self._write(line)
 
     def begins(self, tag: str) -> bool:
@@ -98,12 +103,14 @@ class Handoff:
 
         Who has not heard of it by `start_by_s` takes it back. So it is said first, and the clock is read afterwards.
         """
-        self.report(STARTED, tag)
-        if self._ring is None or self.start_by_s is None or clock.now_s() < self.start_by_s:
+        if self._ring is None or self.start_by_s is None:
+            self.report(STARTED, tag)
             return True
-        # Must not get lost: the job's end, which follows, would be taken for the end of a run.
-        while not self._ring.write(_line(RETURNED, tag)):
-            time.sleep(_ROOM_AFTER_S)
+        # Neither may get lost, or take another way: what runs would be taken back, and what did not, be settled.
+        _write_for_certain(self._ring, _line(STARTED, tag))
+        if clock.now_s() < self.start_by_s:
+            return True
+        _write_for_certain(self._ring, _line(RETURNED, tag))
         return False
 
     def wake(self) -> None:
@@ -147,6 +154,11 @@ class Handoff:
         if len(line) <= _ATOMIC:
             with contextlib.suppress(OSError):  # full, or closed by a worker that has just stopped
                 os.write(self._writer, line)
+
+
+def _write_for_certain(ring: Ring, line: bytes) -> None:
+    while not ring.write(line):
+        time.sleep(_ROOM_AFTER_S)
 
 
 def _line(what: str, tag: str) -> bytes:

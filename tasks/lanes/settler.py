@@ -197,8 +197,8 @@ class Settler:
 
     def read_children(self) -> None:
         """As read_handoff, but only what forked children reported, which costs next to nothing when that is nothing."""
-        if self.handoff.has_reports():
-            with self._reading:
+        with self._reading:  # also when there is nothing to read: another thread may be taking it in just now
+            if self.handoff.has_reports():
                 self._take_in(self.handoff.read_children())
 
     def report(self, what: str, tag: str) -> None:

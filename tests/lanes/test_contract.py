@@ -76,7 +76,7 @@ NAMES = [
     (PreforkPool, "flush Pool", "prefork.py, forks.py"),
     (AsynPool, "_create_worker_process WorkerProcess process_flush_queues _process_cleanup_queues", "forks.py"),
     (AsynPool, "_create_write_handlers ResultHandler Worker", "forks.py"),
-    (asynpool.ResultHandler, "_flush_outqueue register_with_event_loop", "forks.py: LeanResults"),
+    (asynpool.ResultHandler, "_flush_outqueue register_with_event_loop", "results.py"),
     (asynpool.Worker, "after_fork workloop", "child.py"),
     (ThreadPool, "on_apply on_stop", "threads.py: its executor"),
     (GeventPool, "on_start on_apply on_stop terminate_job grow shrink", "greenlets.py"),

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.lanes.history import check_order, ids
-from tests.lanes.lab import Lab, LabMaker
+from tests.lanes.lab import Lab, LabMaker, numbered
 from tests.poller.waiting import until
 
 #: Soon over, so that a test need not wait; and never over while a test runs.
@@ -99,6 +99,30 @@ def test_a_dead_child_gives_its_message_back_at_once_and_counted(make_lab: LabMa
     assert [name for name in ids(lab.history, "start") if name != "beside"] == ["deadly", "deadly", "behind"]
     assert ids(lab.history, "start").count("beside") == 1
     check_order([event for event in lab.history if event.id == "beside"], lab.lanes)
+
+
+def test_what_a_child_had_ended_or_not_begun_when_it_died_runs_once(make_lab: LabMaker) -> None:
+    # Given a child that is given many quick messages ahead, and writes their results together
+    lab = make_lab(options=ENDLESS)
+    lab.publish_many(numbered(200, lambda n: [f"quick:{n}"]))
+    lab.worker("prefork", 1)
+    lab.drained()
+    # When some among them kill it
+    deadly = [f"deadly:{n}" for n in range(4)]
+    with lab.app.producer_pool.acquire(block=True) as producer, producer.batch(500):
+        for n in range(80):
+            lab.send(f"other:{n}", [f"other:{n}"], producer=producer)
+            if n % 20 == 10:
+                name = deadly[n // 20]
+                lab.send(name, [name], task="die", kwargs={"how": "killed", "times": 1}, producer=producer)
+    lab.drained()
+    # Then these run again, and nothing else does
+    history = lab.history
+    assert [ids(history, "start").count(name) for name in deadly] == [2] * 4
+    others = [f"other:{n}" for n in range(80)]
+    assert sorted(name for name in ids(history, "start") if name.startswith("other")) == sorted(others)
+    assert sorted(name for name in ids(history, "end") if name.startswith("other")) == sorted(others)
+    assert lab.count("refused") == 0
 
 
 def test_a_message_that_always_kills_its_process_is_buried(make_lab: LabMaker) -> None:

@@ -10,7 +10,8 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from tasks.lanes.handoff import DONE, GONE, STARTED, Child, Handoff
+from tasks.lanes import clock
+from tasks.lanes.handoff import DONE, GONE, RETURNED, STARTED, Child, Handoff
 from tasks.lanes.ring import SIZE, Ring
 
 
@@ -98,6 +99,7 @@ def fork(handoff: Handoff, target: Callable[..., None], *args: object) -> tuple[
 def test_what_a_child_said_is_read_after_it_was_killed(handoff: Handoff) -> None:
     # Given children that say more than their memory holds, to a parent that does not read
     def say_and_die(name: str) -> None:
+        handoff.own()
         for n in range(1500):
             if n == 3:
                 assert handoff.accept(7, 1.5)
@@ -133,3 +135,17 @@ def test_a_ring_gives_back_every_line_it_took() -> None:
     assert found + ring.read() == b"".join(sent)
     assert not ring.has_lines()
     assert not ring.write(b"x" * (SIZE + 1))
+
+
+def test_a_child_begins_what_it_was_given_ahead_in_time_or_not_at_all(handoff: Handoff) -> None:
+    def run() -> None:
+        handoff.own()
+        for tag, start_by_s in (("own#1", None), ("early#1", clock.now_s() + 60), ("late#1", clock.now_s())):
+            handoff.start_by_s = start_by_s
+            assert handoff.begins(tag) == (tag != "late#1")
+
+    _, process = fork(handoff, run)
+    process.join()
+    assert process.exitcode == 0
+    process.close()
+    assert read(handoff) == [(STARTED, "own#1"), (STARTED, "early#1"), (STARTED, "late#1"), (RETURNED, "late#1")]

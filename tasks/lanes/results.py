@@ -1,0 +1,86 @@
+"""What the parent of a prefork pool hears from its children: their results, and what they said in memory.
+
+Promises that all that a child wrote is read at once; that billiard hears of each job's begin and end in the order in
+which they were; and that of a child that has died everything is heard. Wakes nobody: who reads goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from billiard.common import pickle_loads
+from billiard.pool import ACK, READY
+from celery.concurrency import asynpool
+
+#: At the end of the pool: how long to wait for a child's next result before the next child is looked at.
+_LOOK_S = 0.05
+_CHUNK = 1 << 16
+#: The result of a task that ended in a child which died before it wrote it: Celery's (failed, result, time).
+_ENDED = (True, (0, None, 0.0))
+
+
+class LeanResults(asynpool.ResultHandler):
+    """Reads all that a child wrote at once."""
+
+    def __init__(self, *args: Any, pool: Any, **kwargs: Any) -> None:
+        self._pool_of = pool
+        super().__init__(*args, **kwargs)
+
+    def register_with_event_loop(self, hub: Any) -> None:
+        self._hub = hub
+        self.handle_event = self._on_readable
+
+    def _on_readable(self, fileno: int) -> None:
+        child = self.fileno_to_outq.get(fileno)
+        if child is None or self.read(child) == b"":
+            self._hub.remove_reader(fileno)
+
+    def _flush_outqueue(self, fileno: int, remove: Any, children: Any, on_state_change: Any) -> None:
+        child = children.get(fileno)
+        if child is None:  # it has ended and was read to its end
+            remove(fileno)
+            return
+        asynpool._select({fileno}, None, {fileno}, _LOOK_S)
+        if self.read(child) == b"":
+            remove(fileno)
+
+    def read(self, child: Any) -> bytes | None:
+        """What it has written so far, heard already. None: nothing; empty: there will be no more."""
+        try:
+            chunk: bytes | None = os.read(child.outq._reader.fileno(), _CHUNK)
+        except BlockingIOError:
+            chunk = None
+        except OSError:  # closed
+            return b""
+        # After the results: what it said in memory before it wrote one of them is there now.
+        self._pool_of.settler.read_children()
+        for frame in child.frames.cut(chunk or b""):
+            self._hear(child, pickle_loads(frame))
+        self.accept(child)
+        return chunk
+
+    def _hear(self, child: Any, message: Any) -> None:
+        what, about = message
+        if what == ACK:
+            child.runs = about[0]
+        elif what == READY:
+            self.accept(child)
+            if child.runs == about[0]:
+                child.runs = None
+        self.on_state_change(message)
+
+    def accept(self, child: Any) -> None:
+        """Tell of the job that it runs. billiard wants to hear of the last one's end before of the next one's begin."""
+        while child.says.accepted and child.runs is None:
+            child.runs, at_s = child.says.accepted.popleft()
+            self.on_state_change((ACK, (child.runs, None, at_s, child.pid, child.synqW_fd)))
+
+    def accept_all(self, child: Any) -> None:
+        """It has died. What it began is known, and of what it did not write a result of, whether it has ended."""
+        while child.says.accepted or child.runs is not None:
+            job = child.given.get(child.runs)
+            if job is not None and job.tag is not None and not self._pool_of.settler.holds(job.tag):
+                self.on_state_change((READY, (child.runs, None, _ENDED, child.inqW_fd)))
+            child.runs = None
+            self.accept(child)
