@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cached_property
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from kombu.transport import redis as stock
 from kombu.utils.json import dumps
-from kombu.utils.objects import cached_property
 from redis.exceptions import RedisError
 
 from tasks.lanes import clock, publish

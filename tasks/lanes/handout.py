@@ -34,9 +34,10 @@ class HandOut:
     def deliver(self, turned: Turned, asked_s: float) -> None:
         self._settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects)
         undelivered = deque(turned.leased)
+        deadline_s = asked_s + self._settler.lease_s
         try:
             while undelivered:
-                self._deliver_one(undelivered.popleft(), asked_s)
+                self._deliver_one(undelivered.popleft(), deadline_s)
         except BaseException:  # a shutdown, or a connection that broke in the callback
             for leased in undelivered:
                 self._settler.give_back(tag_of(leased.id, leased.fence))
@@ -48,14 +49,14 @@ class HandOut:
         for leased in turned.leased:
             self._settler.give_back(tag_of(leased.id, leased.fence))
 
-    def _deliver_one(self, leased: Leased, asked_s: float) -> None:
+    def _deliver_one(self, leased: Leased, deadline_s: float) -> None:
         tag = tag_of(leased.id, leased.fence)
         callback = self._channel.connection._callbacks.get(leased.queue)
         if callback is None:
             self._settler.give_back(tag)
             return
         try:
-            message = unpack(leased, asked_s + self._settler.lease_s)
+            message = unpack(leased, deadline_s)
         except (ValueError, KeyError, TypeError) as error:
             logger.error("lanes: buried %s, which is no message: %s", leased.id, error, extra=about(leased.id))
             self._settler.bury(tag, {"type": "NoMessage", "message": f"it cannot be unpacked: {error}"})

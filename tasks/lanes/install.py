@@ -31,6 +31,7 @@ from tasks.lanes.server import check_server
 from tasks.lanes.settler import Settler
 from tasks.lanes.stopping import is_stopping
 from tasks.lanes.store import Store
+from tasks.lanes.strategy import ReceivePlain
 from tasks.lanes.task import LaneTask
 from tasks.lanes.wires import Wires
 
@@ -105,6 +106,7 @@ def install(app: Celery) -> Lanes:
     app.add_defaults(DEFAULTS)
     app.steps["worker"].add(LanesStep)
     app.steps["consumer"].add(BuryUndecodable)
+    app.steps["consumer"].add(ReceivePlain)
     app.steps["consumer"].add(LastWords)
     app.steps["consumer"].add(GatherEvents)
     signals.celeryd_init.connect(say_when_they_are_told, weak=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from functools import partial
 from time import monotonic, time
 from typing import Any, ClassVar
 
@@ -26,6 +27,10 @@ from tasks.lanes.delivery import delivery_from
 from tasks.lanes.discreet import about
 
 logger = get_task_logger(__name__)
+
+
+#: In the place of an outcome, for the pool to bring back.
+_NOT_RUN = None
 
 
 class LaneRequest(Request):
@@ -95,14 +100,15 @@ class PlainRequest(LaneRequest):
             "_hostname": consumer.hostname,
             "_eventer": consumer.event_dispatcher,
             "_connection_errors": consumer.connection_errors,
+            "_call_soon_ack": staticmethod(consumer.call_soon_ack),
             "_utc": task.app.uses_utc_timezone(),
         }
         return type(cls.__name__, (cls,), shared)
 
-    def __init__(self, message: Any, arguments: Arguments, on_reject: Any) -> None:
+    def __init__(self, message: Any, arguments: Arguments) -> None:
         # Not Celery's, which looks for all that a message might have.
         headers, properties = message.headers, message.properties
-        self._message, self._on_reject = message, on_reject
+        self._message = message
         self.id = headers["id"]
         self._root_id, self._parent_id = headers.get("root_id"), headers.get("parent_id")
         self._argsrepr, self._kwargsrepr = headers.get("argsrepr", ""), headers.get("kwargsrepr", "")
@@ -132,6 +138,14 @@ class PlainRequest(LaneRequest):
         }
 
     @property
+    def _on_ack(self) -> Any:
+        return partial(self._call_soon_ack, self._message.ack_log_error)
+
+    @property
+    def _on_reject(self) -> Any:
+        return partial(self._call_soon_ack, self._message.reject_log_error)
+
+    @property
     def _payload(self) -> Any:
         """As it came: what runs may change its arguments."""
         return self._message.payload
@@ -147,16 +161,17 @@ class PlainRequest(LaneRequest):
     def revoked(self) -> bool:
         if self._already_revoked or self.id in state.revoked:
             return super().revoked()
-        return self._was_given_back()
+        return self._app.lanes.settler.forks and self._was_given_back()  # otherwise it is asked when it begins
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
         if self.revoked():
             raise TaskRevokedError(self.id)
         limit_s, soft_limit_s = self.time_limits
+        forks = self._app.lanes.settler.forks
         result = pool.apply_async(
-            tracer.run,
-            args=(self._type, self.id, *self._what_to_run()),
-            accept_callback=self.on_accepted,
+            tracer.run if forks else self._run_here,
+            args=self._what_to_send() if forks else (pool,),
+            accept_callback=self.on_accepted if forks else None,
             timeout_callback=self.on_timeout,
             callback=self.on_success,
             error_callback=self.on_failure,
@@ -167,13 +182,18 @@ class PlainRequest(LaneRequest):
         self._apply_result = maybe(ref, result)
         return result
 
-    def _what_to_run(self) -> tuple[dict[str, Any], Any, str | None, str | None]:
-        if not self._app.lanes.settler.forks:
-            return self._request_dict, self._body, None, None
-        # Bytes go through a pipe quicker than what they say.
+    def _what_to_send(self) -> tuple[Any, ...]:
+        """For a child. Bytes go through a pipe quicker than what they say."""
         message = self._message
         told = {name: value for name, value in self._request_dict.items() if name not in ("args", "kwargs")}
-        return told, message.body, message.content_type, message.content_encoding
+        return self._type, self.id, told, message.body, message.content_type, message.content_encoding
+
+    def _run_here(self, pool: Any) -> Any:
+        """In a thread or greenlet of the pool, perhaps long after it was given to it."""
+        if self._was_given_back():
+            return _NOT_RUN
+        self.on_accepted(getattr(pool, "getpid", os.getpid)(), monotonic())
+        return tracer.run(self._type, self.id, self._request_dict, self._body, None, None)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's word
         if self._eventer and self._eventer.tells_tasks and self._task.send_events:
@@ -194,6 +214,8 @@ class PlainRequest(LaneRequest):
             self.terminate(*self._terminate_on_ack)
 
     def on_success(self, failed__retval__runtime: Any, **_: Any) -> None:
+        if failed__retval__runtime is _NOT_RUN:
+            return
         failed, retval, runtime = failed__retval__runtime
         if failed:
             super().on_success(failed__retval__runtime)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from celery import signals
+from celery import bootsteps, signals
 from celery.app import trace
 from celery.worker import state
 from celery.worker.strategy import default, logger
@@ -26,10 +26,29 @@ from tasks.lanes.task import LaneTask
 Receive = Callable[..., Any]
 
 
+class ReceivePlain(bootsteps.StartStopStep):
+    """Of the consumer: what is plain is received without the promises that Celery makes for each message."""
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        celerys = consumer.create_task_handler
+        consumer.create_task_handler = lambda: _handler(consumer, celerys())
+        super().__init__(consumer, **kwargs)
+
+
+def _handler(consumer: Any, celerys: Receive) -> Receive:
+    def on_task_received(message: Any) -> Any:
+        strategy = consumer.strategies.get(message.headers.get("task"))
+        if isinstance(strategy, Plain) and (arguments := _arguments(message)) is not None:
+            return strategy.receive(message, arguments, consumer.on_task_message)
+        return celerys(message)
+
+    return on_task_received
+
+
 def strategy(task: LaneTask, app: Any, consumer: Any, **options: Any) -> Receive:
     """`task.Strategy`: called for each connection of a worker."""
     celerys: Receive = default(task, app, consumer, **options)
-    return _plain(task, app, consumer, celerys) if _is_usual(task, app) else celerys
+    return Plain(task, consumer, celerys) if _is_usual(task, app) else celerys
 
 
 def _is_usual(task: LaneTask, app: Any) -> bool:
@@ -41,31 +60,36 @@ def _is_usual(task: LaneTask, app: Any) -> bool:
     )
 
 
-def _plain(task: LaneTask, app: Any, consumer: Any, celerys: Receive) -> Receive:
-    made = PlainRequest.of(task, consumer)
-    dispatcher = consumer.event_dispatcher
-    says = logger.isEnabledFor(logging.INFO)
-    handle = consumer.on_task_request
+class Plain:
+    """For the messages of one task. What is not plain is Celery's."""
 
-    def receive(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> Any:
+    def __init__(self, task: LaneTask, consumer: Any, celerys: Receive) -> None:
+        self._task, self._consumer, self._celerys = task, consumer, celerys
+        self._make = PlainRequest.of(task, consumer)
+        self._dispatcher = consumer.event_dispatcher
+        self._says = logger.isEnabledFor(logging.INFO)
+
+    def __call__(self, message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> Any:
+        """As Celery calls a strategy."""
         arguments = _arguments(message) if body is None else None
         if arguments is None:
-            return celerys(message, body, ack, reject, callbacks)
-        request = made(message, arguments, reject)
-        if says:
+            return self._celerys(message, body, ack, reject, callbacks)
+        return self.receive(message, arguments, callbacks)
+
+    def receive(self, message: Any, arguments: Arguments, callbacks: Any) -> None:
+        request = self._make(message, arguments)
+        if self._says:
             _say(request)
         if request.id in state.revoked and request.revoked():
-            return None
+            return
         if signals.task_received.receivers:
-            signals.task_received.send(sender=consumer, request=request)
-        if dispatcher and dispatcher.tells_tasks and task.send_events:
-            _send_event(dispatcher, request)
+            signals.task_received.send(sender=self._consumer, request=request)
+        if self._dispatcher and self._dispatcher.tells_tasks and self._task.send_events:
+            _send_event(self._dispatcher, request)
         state.task_reserved(request)
         for callback in callbacks or ():
             callback(request)
-        return handle(request)
-
-    return receive
+        self._consumer.on_task_request(request)
 
 
 def _arguments(message: Any) -> Arguments | None:

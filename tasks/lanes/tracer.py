@@ -208,7 +208,13 @@ def _is_usual(task: LaneTask) -> bool:
 
 
 def run(
-    name: str, uuid: str, request: dict[str, Any], body: Any, content_type: str, content_encoding: str, **options: Any
+    name: str,
+    uuid: str,
+    request: dict[str, Any],
+    body: Any,
+    content_type: str | None,
+    content_encoding: str | None,
+    **options: Any,
 ) -> Any:
     """What a pool is told to run, in the place of Celery's `fast_trace_task`: a body of our own is decoded faster."""
     decoded = body

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from kombu.transport import redis as stock
+from kombu.transport import virtual
 from kombu.utils.eventio import READ
 
 from tasks.lanes import keys
 from tasks.lanes.channel import LaneChannelMixin
+from tasks.lanes.envelope import LANE
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.turns import WAKE
 
@@ -93,12 +95,33 @@ def is_lane_tag(delivery_tag: str) -> bool:
     return "#" in str(delivery_tag)
 
 
+class Message(virtual.Message):
+    """kombu's. What we have unpacked ourselves (envelope.py) is taken over as it is."""
+
+    def __init__(self, payload: dict[str, Any], channel: Any = None, **kwargs: Any) -> None:
+        headers, properties = payload.get("headers") or {}, payload["properties"]
+        is_ours = LANE in headers and properties.get("body_encoding") == "utf-8"
+        if not is_ours or headers.get("compression") or kwargs:
+            super().__init__(payload, channel, **kwargs)
+            return
+        self._raw, self.channel = payload, channel
+        self.body = payload["body"].encode()
+        self.content_type, self.content_encoding = payload["content-type"], payload["content-encoding"]
+        self.headers, self.properties = headers, properties
+        self.delivery_tag, self.delivery_info = properties["delivery_tag"], properties["delivery_info"]
+        self.errors: list[Any] = []
+        self.accept = self._decoded_cache = None
+        self._state = "RECEIVED"
+
+
 class Channel(LaneChannelMixin, stock.Channel):
     QoS = QoS
+    Message = Message
 
 
 class SentinelChannel(LaneChannelMixin, stock.SentinelChannel):
     QoS = QoS
+    Message = Message
 
 
 class Transport(stock.Transport):

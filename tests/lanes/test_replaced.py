@@ -14,13 +14,16 @@ import pytest
 from celery.app import trace
 from celery.app.task import Context
 from celery.backends.base import Backend, DisabledBackend
+from celery.concurrency import gevent, solo, thread
 from celery.events.dispatcher import EventDispatcher
 from celery.loaders.base import BaseLoader
 from celery.utils.threads import Local, _LocalStack
 from celery.worker import state, strategy
+from celery.worker.consumer import Consumer
 from celery.worker.request import Request, create_request_cls
 from kombu.message import Message
 from kombu.serialization import SerializerRegistry
+from kombu.transport import virtual
 from kombu.utils import json as kombu_json
 
 REPLACED = [
@@ -45,6 +48,12 @@ REPLACED = [
     (Local, "tracer.py: _push and _pop", "2359fa4eaa08"),
     (_LocalStack, "tracer.py: _push and _pop", "da874df3e07f"),
     (create_request_cls, "request.py: PlainRequest.execute_using_pool", "871f30fe1cfe"),
+    (Message.__init__, "transport.py: Message", "bd56cb3ffa7a"),
+    (virtual.Message.__init__, "transport.py: Message", "c90d08ccfa2e"),
+    (Consumer.create_task_handler, "strategy.py: ReceivePlain", "292c5a681f10"),
+    (solo.TaskPool, "request.py: PlainRequest._run_here", "8b7730cafabb"),
+    (thread.TaskPool.on_apply, "request.py: PlainRequest._run_here", "5b5ead7fb32e"),
+    (gevent.TaskPool.on_apply, "request.py: PlainRequest._run_here", "146771a68c86"),
     (Message.ack, "request.py: PlainRequest.acknowledge", "b923c3d730af"),
     (SerializerRegistry.loads, "decoding.py, strategy.py: what may be decoded", "48783ce22a7f"),
     (kombu_json.loads, "decoding.py", "40ae6ffb3239"),
