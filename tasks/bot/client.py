@@ -165,7 +165,7 @@ class BotApi:
     def _unreached(self, error: Exception) -> str:
         if isinstance(error, TimeoutError | ConnectTimeoutError) and not isinstance(error, NewConnectionError):
             return f"no connection within {self._timeouts['connect_timeout_s']:g} s"
-        reasons = [cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.strerror]
+        reasons = [cause.strerror or str(cause) for cause in _causes(error) if isinstance(cause, OSError)]
         return self._without_token(f"no answer ({reasons[-1] if reasons else type(error).__name__})")
 
     def _without_token(self, text: str) -> str:

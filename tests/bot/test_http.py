@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import takewhile
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+import trustme
+from http_server import Server
 
 from tasks.bot.client import BotApi, prepare
 from tasks.bot.errors import NetworkError
@@ -172,3 +178,94 @@ def test_a_name_and_a_path_in_the_url_are_told_to_the_server(wire: Wire) -> None
     api.close()
     assert wire.heads[0][0].startswith(b"POST /prefix/bot1:x/sendMessage ")
     assert b"Authorization: Basic bWU6c2VjcmV0\r\n" in [line.title()[:21] + line[21:] for line in wire.heads[0]]
+
+
+class Proxy:
+    """Answers each CONNECT with `says`, and lets pass what follows a 200 to the server, and back."""
+
+    def __init__(self, server: Server, says: bytes = b"200 Here you are") -> None:
+        self.heads: list[bytes] = []
+        self._server, self._says = server, says
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._listening.accept()
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                head += connection.recv(1)
+            self.heads.append(head)
+            connection.sendall(b"HTTP/1.1 " + self._says + b"\r\n\r\n")
+            if not self._says.startswith(b"200"):
+                connection.close()
+                continue
+            there = socket.create_connection(self._server.http.server_address[:2])
+            for source, to in ((connection, there), (there, connection)):
+                Thread(target=_pump, args=(source, to), daemon=True).start()
+
+
+def _pump(source: socket.socket, to: socket.socket) -> None:
+    with source, to, suppress(OSError):
+        while data := source.recv(1 << 16):
+            to.sendall(data)
+
+
+@pytest.fixture
+def secure(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Server:
+    """The server with TLS, by a name that only a proxy knows, and whose authority we trust."""
+    authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("bot-api.test").configure_cert(tls)
+    server.http.socket = tls.wrap_socket(server.http.socket, server_side=True, do_handshake_on_connect=False)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    return server
+
+
+def test_a_proxy_is_passed_through_to_the_server_whose_certificate_is_checked(
+    secure: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Proxy(secure)
+    monkeypatch.setenv("HTTPS_PROXY", f"http://me:secret@{proxy.address}")
+    api = BotApi("https://bot-api.test", "1:x")
+    assert [api.call("getMe"), api.call("getMe")] == [True, True]
+    api.close()
+    [head] = proxy.heads  # one tunnel for both, and no token before TLS
+    assert head.startswith(b"CONNECT bot-api.test:443 ")
+    assert b"Basic bWU6c2VjcmV0" in head
+    assert b"1:x" not in head
+    assert [asked.path for asked in secure.asked] == ["/bot1:x/getMe"] * 2
+
+
+@pytest.mark.parametrize(
+    ("says", "name", "told"),
+    [
+        (b"200 OK", "other.test", "certificate verify failed: Hostname mismatch"),
+        (b"403 Forbidden", "bot-api.test", "Tunnel connection failed: 403 Forbidden"),
+    ],
+)
+def test_who_is_not_reached_through_a_proxy_was_certainly_sent_nothing(
+    secure: Server, monkeypatch: pytest.MonkeyPatch, says: bytes, name: str, told: str
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", Proxy(secure, says).address)
+    with pytest.raises(NetworkError, match=told) as caught:
+        BotApi(f"https://{name}", "1:x").send(prepare("sendMessage", {}))
+    assert caught.value.uncertain is False
+    assert secure.asked == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem", "REQUESTS_CA_BUNDLE=/nowhere/ca.pem names no file"),
+        ("HTTPS_PROXY", "socks5h://127.0.0.1:1", "a SOCKS proxy needs PySocks: pip install pysocks"),
+    ],
+)
+def test_what_is_set_and_cannot_be_used_is_told(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(NetworkError, match=re.escape(told)):
+        BotApi("https://bot-api.test", "1:x").send(prepare("sendMessage", {}))

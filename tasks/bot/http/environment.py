@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.request import getproxies
@@ -43,10 +44,10 @@ def _manager(proxy: str, how: dict[str, Any]) -> PoolManager:
 
 
 def _through_socks(proxy: str, how: dict[str, Any]) -> PoolManager:
-    try:
-        from urllib3.contrib.socks import SOCKSProxyManager
-    except ImportError:
-        raise OSError(None, "a SOCKS proxy needs PySocks: pip install pysocks") from None
+    if find_spec("socks") is None:
+        raise OSError(None, "a SOCKS proxy needs PySocks: pip install pysocks")
+    from urllib3.contrib.socks import SOCKSProxyManager
+
     return SOCKSProxyManager(proxy, **how)
 
 
