@@ -1,0 +1,64 @@
+"""Blocking calls of coroutines: all at once, as many as may be, and each outcome to whoever waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from threading import Barrier, Event, current_thread
+
+import pytest
+
+from tasks.bot import hands as module
+from tasks.bot.hands import hands
+
+who = ContextVar("who", default="nobody")
+
+
+def test_calls_run_beside_each_other_and_threads_are_used_again() -> None:
+    together = Barrier(8)
+
+    def call() -> object:
+        together.wait(60)
+        return current_thread()
+
+    async def both() -> tuple[set[object], set[object]]:
+        first = await asyncio.gather(*(hands().call(call) for _ in range(8)))
+        second = await asyncio.gather(*(hands().call(call) for _ in range(8)))
+        return set(first), set(second)
+
+    first, second = asyncio.run(both())
+    assert len(first) == 8
+    assert first == second
+
+
+def test_what_is_too_much_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 2)
+
+    async def many() -> list[int]:
+        return await asyncio.gather(*(hands().call(lambda n=n: n) for n in range(50)))
+
+    assert asyncio.run(many()) == list(range(50))
+
+
+def test_a_call_has_the_context_of_its_caller_and_its_error_is_the_callers() -> None:
+    async def one() -> object:
+        who.set("me")
+        with pytest.raises(ZeroDivisionError):
+            await hands().call(lambda: 1 // 0)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await hands().call(lambda: next(iter(())))
+        return await hands().call(who.get)
+
+    assert asyncio.run(one()) == "me"
+
+
+def test_one_who_goes_away_disturbs_nobody() -> None:
+    goes_on = Event()
+
+    async def impatient() -> object:
+        left = hands().call(lambda: goes_on.wait(60))
+        left.cancel()
+        goes_on.set()
+        return await hands().call(lambda: "served")
+
+    assert asyncio.run(impatient()) == "served"
