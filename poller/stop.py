@@ -9,9 +9,10 @@ import math
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from threading import Lock, Thread, current_thread
-from typing import Any, TypeVar
+from threading import Event, Lock, Thread
+from typing import TypeVar
+
+from poller.hands import Call, Hands
 
 T = TypeVar("T")
 
@@ -31,20 +32,26 @@ class Stop:
 
     def __init__(self) -> None:
         self._asking = Lock()
-        self._asked: Future[float] = Future()  # when, on the monotonic clock
+        self._asked = Event()
+        self._asked_at_s = math.inf  # on the monotonic clock
         self._more_s = 0.0  # than usual
         self._seen_through_s = -math.inf  # when the last call of that kind was over
+        self._hands = Hands()
+        self._calls: set[Call] = set()  # under way
 
     @property
     def is_asked(self) -> bool:
-        return self._asked.done()
+        return self._asked.is_set()
 
     def ask(self, within_s: float | None = USUALLY_WITHIN_S) -> None:
         """All is to be over `within_s` from now; None: what is in hand is seen through, however long that takes."""
         with self._asking:
             if not self.is_asked:
                 self._more_s = math.inf if within_s is None else within_s - USUALLY_WITHIN_S
-                self._asked.set_result(time.monotonic())
+                self._asked_at_s = time.monotonic()
+                self._asked.set()
+                for call in list(self._calls):
+                    call.ring()
 
     def ask_on_signals(self) -> None:
         """SIGTERM and SIGINT ask from now on. To be called on the main thread, before any other is started.
@@ -62,7 +69,8 @@ class Stop:
     def sleep(self, seconds: float, seeing_through_s: float = 0.0) -> None:
         """Raises Stopping when asked before the time is over; with a grace, `seeing_through_s` after that."""
         over_s = time.monotonic() + max(seconds, 0.0)
-        wait([self._asked], timeout=max(seconds, 0.0))
+        if seconds > 0:
+            self._asked.wait(seconds)
         if self.is_asked:
             leave_s = self._see_through_until_s(seeing_through_s)
             time.sleep(max(min(leave_s, over_s) - time.monotonic(), 0.0))
@@ -81,38 +89,25 @@ class Stop:
             self._seen_through_s = time.monotonic()
 
     def _run(self, call: Callable[[], T], leave_at_s: Callable[[], float]) -> T:
-        result = _on_a_thread(call)
-        _wait_for_either(result, self._asked)
-        if self.is_asked and (until_s := leave_at_s()) < math.inf:
-            wait([result], timeout=max(until_s - time.monotonic(), 0.0))
-        elif self.is_asked:
-            wait([result])
-        if not result.done():
-            raise Stopping
-        return result.result()
+        made = Call(call)
+        # In this order: whoever asks from now on rings its bell.
+        self._calls.add(made)
+        try:
+            self._hands.give(made)
+            while not made.is_over:
+                left_s = leave_at_s() - time.monotonic() if self.is_asked else math.inf
+                if left_s <= 0:
+                    raise Stopping
+                made.wait(left_s)
+        finally:
+            self._calls.discard(made)
+        result: T = made.outcome()
+        return result
 
     def _leave_at_s(self, grace_s: float) -> float:
         """What is seen through may take long; the calls that follow still have their own time, as far as it goes."""
-        asked_s = self._asked.result()
+        asked_s = self._asked_at_s
         return min(max(asked_s, self._seen_through_s) + grace_s, asked_s + grace_s + max(self._more_s, 0.0))
 
     def _see_through_until_s(self, grace_s: float) -> float:
-        return self._asked.result() + (max(grace_s + self._more_s, 0.0) if grace_s else 0.0)
-
-
-def _wait_for_either(one: Future[Any], other: Future[Any]) -> None:
-    wait([one, other], return_when=FIRST_COMPLETED)
-
-
-def _on_a_thread(call: Callable[[], T]) -> Future[T]:
-    """A thread for each call costs about 0.1 ms, on a batch of 100 updates. It has its caller's name, for the log."""
-    result: Future[T] = Future()
-    Thread(target=_run, args=(call, result), name=current_thread().name, daemon=True).start()
-    return result
-
-
-def _run(call: Callable[[], T], result: Future[T]) -> None:
-    try:
-        result.set_result(call())
-    except BaseException as error:  # every end of the call is the caller's to see
-        result.set_exception(error)
+        return self._asked_at_s + (max(grace_s + self._more_s, 0.0) if grace_s else 0.0)

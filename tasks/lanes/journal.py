@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 class Journal:
     """Threads and greenlets of one handler may share it. A run that makes no call costs nothing."""
 
+    #: One for all of this process: it is held for moments, and for gevent making one takes longer than the rest.
+    _lock = Lock()
+
     def __init__(self, lanes: Lanes, tag: str, sure_until_s: float) -> None:
         self.id, _, fence = tag.rpartition("#")
         self._lanes = lanes
@@ -40,7 +43,6 @@ class Journal:
         self._sure_until_s = sure_until_s  # clock.now_s
         self._numbers: dict[str, count[int]] = {}
         self._ends: list[Told] = []  # those that Redis has perhaps not got
-        self._lock = Lock()
 
     def position(self, series: str = "") -> str:
         """Of the next call. Calls that run beside each other get theirs in the order in which they ask."""
