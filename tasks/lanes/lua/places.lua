@@ -30,10 +30,10 @@ local function stand(id, queue, lanes, seq)
   places[#places + 1] = id
   for _, key in ipairs(lanes) do
     local is_new = redis.call('ZADD', LANE .. key, seq, id) == 1
-    if not is_new or occupied[key] == nil then
-      is_first = redis.call('ZRANGE', LANE .. key, 0, 0)[1] == id and is_first
-    else
-      is_first = not occupied[key] and is_first
+    if is_first and (occupied[key] == nil or not is_new) then
+      is_first = redis.call('ZRANGE', LANE .. key, 0, 0)[1] == id
+    elseif occupied[key] then
+      is_first = false
     end
     occupied[key] = true
   end
