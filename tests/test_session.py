@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ from tasks.imports import BotImportError
 from tasks.lanes import Delivery, Lanes, LeaseLost, clock, install, keys
 from tasks.lanes.commands import NewMessage
 from tasks.lanes.connect import connect
+from tasks.lanes.wires import Wires
 
 MINUTE_MS = 60_000
 CHAT, USER = 7, 9
@@ -213,28 +215,29 @@ def test_a_zombie_reads_nothing_and_writes_nothing(take: Take, redis: Redis) -> 
 
 
 class Flaky:
-    """A client that loses its connection: before it sends, or after."""
+    """Wires that lose their connection: before they send, or after."""
 
-    def __init__(self, client: Redis, times: int, *, after: bool) -> None:
-        self._client, self._times, self._after = client, times, after
+    def __init__(self, lanes: Lanes, times: int, *, after: bool) -> None:
+        self._wires, self._times, self._after = lanes.wires, times, after
+        lanes._wires = {os.getpid(): self}  # type: ignore[dict-item]
 
-    def execute_command(self, *command: Any) -> Any:
+    def run(self, *asked: Any) -> Any:
         self._times -= 1
         if self._times >= 0 and not self._after:
             raise RedisAwayError("away")
-        answer = self._client.execute_command(*command)
+        answers = self._wires.run(*asked)
         if self._times >= 0:
             raise RedisAwayError("away")
-        return answer
+        return answers
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
+        return getattr(self._wires, name)
 
 
 def test_a_commit_that_did_not_arrive_is_sent_again(take: Take, lanes: Lanes, redis: Redis) -> None:
     ctx = take()
     remember(ctx)
-    lanes.store.client = Flaky(lanes.store.client, 2, after=False)  # type: ignore[assignment]
+    Flaky(lanes, 2, after=False)
     run(ctx, lambda ctx: None)
     assert (sessions(redis), state_of(redis)) == ({"session:1/chat:7": {"n": 1}}, "")
 
@@ -242,7 +245,7 @@ def test_a_commit_that_did_not_arrive_is_sent_again(take: Take, lanes: Lanes, re
 def test_a_commit_whose_answer_was_lost_has_happened_once(take: Take, lanes: Lanes, redis: Redis) -> None:
     ctx = take()
     remember(ctx)
-    lanes.store.client = Flaky(lanes.store.client, 1, after=True)  # type: ignore[assignment]
+    Flaky(lanes, 1, after=True)
     with pytest.raises(Ignore):
         run(ctx, lambda ctx: None)
     assert (sessions(redis), state_of(redis)) == ({"session:1/chat:7": {"n": 1}}, "")
@@ -257,7 +260,7 @@ def test_an_update_whose_end_cannot_be_told_is_given_back(
     remember(ctx)
     monkeypatch.setattr(lanes.settler, "lease_s", 0.2)  # the settler outlives this test
     with connect("redis://127.0.0.1:1/0") as away:
-        lanes.store.client = away
+        lanes._wires = {os.getpid(): Wires(away)}
         with pytest.raises(Reject, match="could not tell Redis that 1:1 is done") as told:
             run(ctx, lambda ctx: None)
         assert told.value.requeue

@@ -156,5 +156,13 @@ def begin_answer(answer: list[bytes]) -> Begun:
     return Begun(Noted(noted.decode()), *outcome)
 
 
+def read_answer(answers: list[Any], fence: str) -> Read | None:
+    """None: the lease is over."""
+    (state, now, lanes), *values = answers
+    if state != b"leased" or now != fence.encode():
+        return None
+    return Read([key for key in lanes.decode().split("\n") if key], values)
+
+
 def texts(values: list[bytes]) -> list[str]:
     return [value.decode() for value in values]

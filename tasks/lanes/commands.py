@@ -1,4 +1,4 @@
-"""What the verbs take; and as commands those that are sent with others, or read later: append, turn, begin, end.
+"""What the verbs take; and as commands those that are sent with others, or by wires.
 
 Promises that a lane key which could not be told from two is refused before anything is sent.
 """
@@ -140,6 +140,17 @@ def end_command(message_id: str, fence: str, *, position: str, what: str, kind: 
     return script("end").command(
         id=message_id, fence=fence, position=position, what=what, kind=kind.value, outcome=outcome
     )
+
+
+def commit_command(message_id: str, fence: str, writes: Iterable[Write], *, skipped: bool) -> list[Argument]:
+    return script("commit").command(group=map(write_row, writes), id=message_id, fence=fence, skipped=int(skipped))
+
+
+def read_commands(message_id: str, names: Iterable[str]) -> list[list[Argument]]:
+    """Redis' own: they write nothing."""
+    commands: list[list[Argument]] = [["HMGET", keys.message(message_id), "state", "fence", "lanes"]]
+    commands += [["GET", name] for name in names]
+    return commands
 
 
 def problem_json(problem: dict[str, Any]) -> str:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tasks.lanes import clock, envelope
-from tasks.lanes.answers import Outcome, Read
-from tasks.lanes.commands import Write
+from tasks.lanes.answers import Outcome, Read, read_answer
+from tasks.lanes.commands import Write, commit_command, read_commands
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.handoff import DELAYED, DONE, GONE
 from tasks.lanes.insist import insist
 from tasks.lanes.journal import Journal
+from tasks.lanes.scripts import script
+from tasks.lanes.wires import Asked
 
 if TYPE_CHECKING:
     from tasks.lanes.install import Lanes
@@ -119,8 +121,9 @@ class Delivery:
 
         Asks again for as long as a lease while Redis is away. A commit that happened and whose answer was lost is LOST.
         """
-        wanted = list(writes)
-        outcome = self._insist(lambda: self.lanes.store.commit(self.id, self.fence, wanted, skipped=skipped))
+        command = commit_command(self.id, self.fence, writes, skipped=skipped)
+        [code] = self._insist(lambda: self.lanes.wires.run(Asked(script("commit"), command)))
+        outcome = Outcome(code)
         self._gone()
         return outcome
 
@@ -129,7 +132,8 @@ class Delivery:
 
         Raises LeaseLost.
         """
-        found = self._insist(lambda: self.lanes.store.read(self.id, self.fence, names))
+        asked = [Asked(None, command) for command in read_commands(self.id, names)]
+        found = read_answer(self._insist(lambda: self.lanes.wires.run(*asked)), self.fence)
         if found is None:
             raise self._lost()
         return found

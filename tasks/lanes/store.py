@@ -22,6 +22,7 @@ from tasks.lanes.answers import (
     Turned,
     append_answer,
     begin_answer,
+    read_answer,
     texts,
     turn_answer,
 )
@@ -32,10 +33,11 @@ from tasks.lanes.commands import (
     Write,
     append_command,
     begin_command,
+    commit_command,
     end_command,
     problem_json,
+    read_commands,
     turn_command,
-    write_row,
 )
 from tasks.lanes.scripts import Argument, script
 
@@ -114,9 +116,8 @@ class Store:
 
     def commit(self, message_id: str, fence: str, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
         """Write, in this order, and settle, in one step. `skipped`: it was not run; counted as that too."""
-        return Outcome(
-            self._run("commit", group=map(write_row, writes), id=message_id, fence=fence, skipped=int(skipped))
-        )
+        command = commit_command(message_id, fence, writes, skipped=skipped)
+        return Outcome(script("commit").run(self.client, command))
 
     def begin(self, message_id: str, fence: str, *, lease_ms: int, position: str, what: str) -> Begun:
         """Note that a call is about to be made, or find what became of it in an earlier run. Extends the lease."""
@@ -179,13 +180,9 @@ class Store:
     def read(self, message_id: str, fence: str, names: Sequence[str]) -> Read | None:
         """What a message's holder must know to write: its lane keys, and what `names` hold. None: the lease is over."""
         pipe = self.client.pipeline(transaction=False)
-        pipe.hmget(keys.message(message_id), "state", "fence", "lanes")
-        for name in names:
-            pipe.get(name)
-        (state, now, lanes), *values = pipe.execute()
-        if state != b"leased" or now != fence.encode():
-            return None
-        return Read([key for key in lanes.decode().split("\n") if key], values)
+        for command in read_commands(message_id, names):
+            pipe.execute_command(*command)
+        return read_answer(pipe.execute(), fence)
 
     def pending(self, *groups: str) -> int:
         """The backlog of these groups of queues (keys.py): every message that is not buried.

@@ -29,9 +29,9 @@ READ_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A command of a script, made by `script.command`."""
+    """A command of a script, made by `script.command`, or one of Redis' own."""
 
-    script: Script
+    script: Script | None
     command: list[Argument]
 
 

@@ -46,6 +46,14 @@ class Wires:
             self.close()
             return self._ask(asked)
 
+    def run(self, *asked: Asked) -> list[Any]:
+        """As `ask`, and raises an answer that is an error."""
+        answers = self.ask(*asked)
+        for answer in answers:
+            if isinstance(answer, RedisError):
+                raise answer
+        return answers
+
     def tell(self, asked: Asked) -> Told:
         """Send, and do not wait. Raises nothing of Redis: what could not be sent is UNKNOWN."""
         told = Told(asked)
@@ -67,10 +75,10 @@ class Wires:
     def _ask(self, asked: Sequence[Asked]) -> list[Any]:
         wire = self._take()
         answers = wire.ask(asked)  # whatever it raises, the wire is closed and never used again
-        missing = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-        for at in missing:
-            wire.load([asked[at].script])
-            [answers[at]] = wire.ask([asked[at]])
+        for at, answer in enumerate(answers):
+            if isinstance(answer, NoScriptError) and (script := asked[at].script):
+                wire.load([script])
+                [answers[at]] = wire.ask([asked[at]])
         for answer in answers:
             if isinstance(answer, ReadOnlyError):
                 wire.close()
