@@ -1,0 +1,149 @@
+"""A message received by us beside the same one received by Celery: whoever asks the request hears the same."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery import Celery, signals
+from celery.worker import state
+from celery.worker.strategy import default
+from kombu.utils import json as kombu_json
+
+from tasks import lanes
+from tasks.lanes import clock, registry
+from tasks.lanes.answers import Leased
+from tasks.lanes.books import Pool
+from tasks.lanes.envelope import pack_task
+from tasks.lanes.handout import unpack
+from tasks.lanes.request import PlainRequest
+from tasks.lanes.strategy import strategy
+from tasks.lanes.transport import Message
+
+ASKED = (
+    "id name type root_id parent_id args kwargs argsrepr kwargsrepr eta expires delivery_info hostname time_limits "
+    "ignore_result store_errors utc task_id task_name reply_to correlation_id replaced_task_nesting groups "
+    "stamped_headers stamps group group_index chord errbacks acknowledged time_start worker_pid request_dict"
+)
+
+PLAIN: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "of a publisher's own": {"mine": "x", "shadow": "known as", "timelimit": [60, 30], "ignore_result": True},
+    "retried": {"retries": 2, "parent_id": "p", "root_id": "r", "group": "g", "group_index": 3},
+}
+CELERYS: dict[str, dict[str, Any]] = {
+    "expires": {"expires": "2100-01-01T00:00:00+00:00"},
+    "stamped": {"stamped_headers": ["mine"], "stamps": {"mine": "x"}},
+}
+
+
+def _received(*args: Any, **kwargs: Any) -> None: ...
+
+
+class Consumer(SimpleNamespace):
+    """Signals are sent in its name."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+class Received:
+    """What one strategy made of a message."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.events: list[Any] = []
+        self.logged: list[Any] = []
+        self.signalled: list[str] = []
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
+    monkeypatch.setattr(registry, "_settlers", {})
+    monkeypatch.setattr(logging.getLogger("celery.worker.strategy"), "level", logging.INFO)
+    app = Celery("received", broker="redis://127.0.0.1:1/0", set_as_current=False)
+    lanes.install(app)
+    app.task(name="received", shared=False)(_received)
+    app.lanes.settler.pool = Pool(slots=lambda: 1, forks=False, spare=0)
+    yield app
+    app.lanes.settler.handoff.close()
+    state.reset_state()
+
+
+def receive(app: Celery, make: Any, headers: dict[str, Any], body: str) -> Received:
+    received = Received()
+    dispatcher = SimpleNamespace(
+        enabled=True, tells_tasks=True, send=lambda *about, **told: received.events.append((about, told))
+    )
+    consumer = Consumer(
+        hostname="w@h", connection_errors=(OSError,), event_dispatcher=dispatcher, disable_rate_limits=True,
+        timer=SimpleNamespace(call_at=None), apply_eta_task=None, task_buckets={}, _limit_task=None,
+        _limit_post_eta=None, pool=SimpleNamespace(apply_async=None), controller=SimpleNamespace(state=state),
+        on_task_request=received.requests.append, call_soon_ack=lambda *about: None,
+    )  # fmt: skip
+    stored = pack_task("received", "(…)", body.encode(), **headers)
+    leased = Leased("7:1", "5", "orders.0", 0, 1, False, 0.5, None, None, stored)
+    app.lanes.settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
+    message = Message(unpack(leased, clock.now_s() + 15), SimpleNamespace(decode_body=lambda body, encoding: body))
+
+    def signalled(sender: Any, request: Any, **_: Any) -> None:
+        received.signalled.append(request.id)
+
+    def logged(record: logging.LogRecord) -> bool:
+        received.logged.append((record.levelname, record.getMessage(), record.__dict__.get("data")))
+        return False
+
+    logger = logging.getLogger("celery.worker.strategy")
+    logger.addFilter(logged)
+    signals.task_received.connect(signalled)
+    try:
+        make(app.tasks["received"], app, consumer)(message, None, lambda *_: None, lambda *_: None, [])
+    finally:
+        signals.task_received.disconnect(signalled)
+        logger.removeFilter(logged)
+    return received
+
+
+def told(request: Any) -> dict[str, Any]:
+    answers = {name: getattr(request, name) for name in ASKED.split()}
+    # The same message was handed out twice.
+    answers["request_dict"] = {name: each for name, each in answers["request_dict"].items() if name != "lane"}
+    said = {"info": request.info(), "safe": request.info(safe=True), "human": request.humaninfo(), "str": str(request)}
+    context = {name: each for name, each in vars(request._context).items() if name not in ("lane", "headers")}
+    return {**answers, **said, "context": context, "runs": (request.task.name, request.content_type is None)}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_a_request_answers_as_celerys(app: Celery, kind: str) -> None:
+    body = kombu_json.dumps(
+        [[{"n": 1}, "ü"], {"k": None}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
+    )
+    stock, ours = (receive(app, make, PLAIN[kind], body) for make in (default, strategy))
+    [expected], [request] = stock.requests, ours.requests
+    assert isinstance(request, PlainRequest)
+    assert {**told(request), "runs": None} == {**told(expected), "runs": None}
+    assert (ours.events, ours.logged, ours.signalled) == (stock.events, stock.logged, stock.signalled)
+    assert state.requests["7:1"] is request
+    assert request in state.reserved_requests
+
+
+@pytest.mark.parametrize("kind", CELERYS)
+def test_what_is_not_plain_is_celerys(app: Celery, kind: str) -> None:
+    [request] = receive(app, strategy, CELERYS[kind], "[[], {}, {}]").requests
+    assert not isinstance(request, PlainRequest)
+
+
+def test_what_only_kombu_can_decode_is_celerys(app: Celery) -> None:
+    body = kombu_json.dumps([[b"\xff", 2**70], {}, {}])
+    [request] = receive(app, strategy, {}, body).requests
+    assert not isinstance(request, PlainRequest)
+    assert request.args == [b"\xff", 2**70]
+
+
+def test_an_app_with_a_request_class_of_its_own_keeps_it(app: Celery) -> None:
+    task = app.tasks["received"]
+    task.Request = "celery.worker.request:Request"
+    [request] = receive(app, strategy, {}, "[[], {}, {}]").requests
+    assert not isinstance(request, PlainRequest)
