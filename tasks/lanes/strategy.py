@@ -20,7 +20,7 @@ from kombu.utils import json as kombu_json
 
 from tasks.lanes import envelope
 from tasks.lanes.decoding import Arguments, arguments_of
-from tasks.lanes.request import PlainRequest
+from tasks.lanes.plain import PlainRequest
 from tasks.lanes.task import LaneTask
 
 Receive = Callable[..., Any]

@@ -19,7 +19,7 @@ from tasks.lanes.answers import Leased
 from tasks.lanes.books import Pool
 from tasks.lanes.envelope import pack_task
 from tasks.lanes.handout import unpack
-from tasks.lanes.request import PlainRequest
+from tasks.lanes.plain import PlainRequest
 from tasks.lanes.strategy import strategy
 from tasks.lanes.transport import Message
 
