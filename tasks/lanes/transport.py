@@ -18,6 +18,10 @@ from tasks.lanes.envelope import LANE
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.turns import WAKE
 
+#: kombu looks every second whether bindings are to be refreshed, which live for an hour at least, or to be swept, once
+#: a minute.
+BINDINGS_EVERY_S = 30
+
 
 class Poller(stock.MultiChannelPoller):
     """Polls, besides what stock kombu polls, each channel's turn and bell and the pipe that tasks report through."""
@@ -136,10 +140,13 @@ class Transport(stock.Transport):
         self.lane_queues: dict[str, bool] = {}  # whether it is looked at first
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """As kombu's, which tells the loop of every socket again each time it goes round."""
+        """As kombu's, which tells the loop of every socket again each time it goes round, and wakes it every second."""
         others = set(loop.on_tick)
         super().register_with_event_loop(connection, loop)
         loop.on_tick.intersection_update(others)
+        self.cycle._binding_expiry_tref.cancel()
+        refresh = self.cycle.maybe_refresh_binding_expiry
+        self.cycle._binding_expiry_tref = loop.call_repeatedly(BINDINGS_EVERY_S, refresh)
         polled: dict[int, Any] = {}
 
         def go_round() -> None:

@@ -38,6 +38,7 @@ from kombu.transport import virtual
 
 from tasks.lanes.request import LaneRequest
 from tasks.lanes.task import LaneTask
+from tasks.lanes.transport import BINDINGS_EVERY_S
 
 #: The versions that all of this was read in. A new minor version wants to be read again: then change it here and in
 #: pyproject.toml.
@@ -208,6 +209,9 @@ def test_a_transport_watches_its_sockets_in_a_tick_of_the_loop() -> None:
     source = inspect.getsource(stock.Transport.register_with_event_loop)
     assert source.count("loop.on_tick.add(") == 1, "transport.py takes the place of the one tick that kombu adds"
     assert "add_reader(fd, on_readable, fd) for fd in cycle.fds" in source
+    assert "cycle._binding_expiry_tref = loop.call_repeatedly(" in source
+    assert stock.MIN_BINDING_TTL / 1000 / 3 > 10 * BINDINGS_EVERY_S, "transport.py looks after bindings less often"
+    assert stock.BINDING_SWEEP_INTERVAL >= BINDINGS_EVERY_S
 
 
 def test_a_request_knows_its_message_and_its_headers() -> None:
