@@ -20,5 +20,7 @@ while buried < limit do
   end
 end
 clear_away()
+enter_ready()
+filled[KEYS[1]] = redis.call('EXISTS', KEYS[1]) == 1
 ring_bells()
 return buried

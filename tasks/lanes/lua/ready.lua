@@ -10,10 +10,6 @@ local function is_paused(what, name)
   return is_anything_paused and redis.call('HEXISTS', PAUSED, what .. ':' .. name) == 1
 end
 
-local function is_closed(queue)
-  return is_anything_paused and (is_paused('queue', queue) or is_paused('group', group_of(queue)))
-end
-
 local function in_paused_lane(lanes)
   for _, key in ipairs(is_anything_paused and lanes or {}) do
     if is_paused('lane', key) then return true end
@@ -53,22 +49,6 @@ local function enter_ready()
     together('LPUSH', queue, ids)
     entering[queue], filled[queue] = nil, true
   end
-end
-
--- Whether a worker of these queues would find something. Bells of the others ring no more: nobody waits for them, or
--- they would be gone.
-local function is_any_left(queues)
-  local unknown, silent, is_left = {}, {}, false
-  for _, queue in ipairs(queues) do
-    if filled[queue] == nil and not is_closed(queue) then unknown[#unknown + 1] = queue end
-  end
-  for _, queue in ipairs(which(unknown, true)) do filled[queue] = true end
-  for _, queue in ipairs(queues) do
-    if not filled[queue] then silent[#silent + 1] = BELL .. queue end
-    is_left = is_left or filled[queue] and not is_closed(queue)
-  end
-  together('DEL', nil, silent)
-  return is_left
 end
 
 -- Wakes one worker for each queue that has something ready; that worker wakes the next one if it leaves some.

@@ -1,4 +1,5 @@
--- rotation: in which order queues have their turn.
+-- rotation: in which order queues have their turn, and whether anything is left in them.
+-- With  ready
 
 -- Takes from one queue of each group in turn, of those at these places and in their order, until `take` says that it is
 -- enough (false), or has found nothing (nil) in any of them.
@@ -27,4 +28,24 @@ local function in_turn(queues, from, to, take)
     if group.at > #group then group.at = 1 end
     if at > #groups then at = 1 end
   end
+end
+
+local function is_closed(queue)
+  return is_anything_paused and (is_paused('queue', queue) or is_paused('group', group_of(queue)))
+end
+
+-- Whether a worker of these queues would find something. Bells of the others ring no more: nobody waits for them, or
+-- they would be gone.
+local function is_any_left(queues)
+  local unknown, silent, is_left = {}, {}, false
+  for _, queue in ipairs(queues) do
+    if filled[queue] == nil and not is_closed(queue) then unknown[#unknown + 1] = queue end
+  end
+  for _, queue in ipairs(which(unknown, true)) do filled[queue] = true end
+  for _, queue in ipairs(queues) do
+    if not filled[queue] then silent[#silent + 1] = BELL .. queue end
+    is_left = is_left or filled[queue] and not is_closed(queue)
+  end
+  together('DEL', nil, silent)
+  return is_left
 end
