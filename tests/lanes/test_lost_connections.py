@@ -5,8 +5,11 @@ The leases of these tests never run out: whatever a worker forgot would stay its
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 
+import pytest
+from kombu import pools
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
@@ -14,6 +17,13 @@ from tests.lanes.lab import Lab, LabMaker, numbered
 from tests.poller.waiting import until
 
 ENDLESS = {"lease_seconds": 3600}
+
+
+@pytest.fixture(autouse=True)
+def no_cut_connection_is_left() -> Iterator[None]:
+    """kombu keeps ours for the next test of this process, which uses the same server."""
+    yield
+    pools.reset()
 
 
 def cut(lab: Lab) -> None:
