@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from kombu.exceptions import OperationalError
@@ -130,7 +131,8 @@ def of_intake(lanes: Lanes, bot: Settings) -> Finding:
         return Finding(None, what, "cannot be looked at without the bot's token")
     leader = leader_of(lanes, bot.bot_id)
     try:
-        webhook = BotApi(bot.bot_api_url, bot.token, connect_timeout_s=5.0, read_timeout_s=10.0).call("getWebhookInfo")
+        with closing(BotApi(bot.bot_api_url, bot.token, connect_timeout_s=5.0, read_timeout_s=10.0)) as api:
+            webhook = api.call("getWebhookInfo")
     except BotApiError as error:
         return Finding(False, what, f"{_led(leader)}, and Telegram does not tell of a webhook: {error}")
     url, waiting = str(webhook.get("url") or ""), webhook.get("pending_update_count", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,8 @@ def test_who_brings_updates_in(cli: Cli, simulator: Simulator) -> None:
 
 def test_a_webhook_and_a_poller_are_one_too_many(cli: Cli, simulator: Simulator) -> None:
     lanes, bot = Lanes(cli.app), bot_at(simulator.url)
-    findings.BotApi(bot.bot_api_url, bot.token).call("setWebhook", url="https://bot.example.org/hook")
+    with closing(findings.BotApi(bot.bot_api_url, bot.token)) as api:
+        api.call("setWebhook", url="https://bot.example.org/hook")
     found = findings.of_intake(lanes, bot)
     assert (found.is_right, found.sentence) == (
         True,
