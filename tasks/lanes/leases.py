@@ -32,8 +32,8 @@ _SWEEP_AT_MOST_EVERY_S = 0.02
 REPAIR_EVERY_S = 5.0
 #: While something is held that has not started, or is done and not told.
 _BUSY_TICK_S = 0.025
-#: The settler wakes it when there is more than slots.
-_IDLE_TICK_S = 1.25
+#: The settler wakes it when there is more than slots. An idle worker looks no more often than it sweeps.
+_IDLE_TICK_S = SWEEP_EVERY_S
 #: A turn takes the settles along within a loop of the hub; the keeper steps in when the loop is held up (solo).
 _SETTLES_WAIT_S = 0.05
 #: How long the last words may take when the worker stops and Redis does not answer.
