@@ -20,7 +20,7 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-#: Blocking calls of coroutines (asyncio.to_thread, the Bot API) that run at a time; more wait for their turn.
+#: Blocking calls of coroutines (asyncio.to_thread; for the Bot API's see hands.py) at a time; more wait for their turn.
 THREADS = 128
 #: How long a cancelled coroutine may tidy up before its caller goes on without it, seconds.
 TIDY_UP_S = 5.0
@@ -46,11 +46,11 @@ class EventLoop:
     def run(self, coroutine: Coroutine[Any, Any, Any], limit_s: float | None = None) -> Any:
         """What it returns or raises. Raises OverdueError when that takes longer than `limit_s`."""
         begun = _Awaited(coroutine)
-        self._to_begin.append(begun)
-        if not self._is_woken:  # one wake-up serves all that come before it
-            self._is_woken = True
-            self._loop.call_soon_threadsafe(self._begin_all)
         try:
+            self._to_begin.append(begun)
+            if not self._is_woken:  # one wake-up serves all that come before it
+                self._is_woken = True
+                self._loop.call_soon_threadsafe(self._begin_all)
             is_ended = begun.wait(limit_s)
         except BaseException:
             if not begun.is_ended:
@@ -85,14 +85,19 @@ class EventLoop:
         """Returns when it has tidied up, or TIDY_UP_S are over."""
         end_s = time.monotonic() + TIDY_UP_S
         try:
-            self._loop.call_soon_threadsafe(begun.cancel)
+            self._loop.call_soon_threadsafe(self._end_early, begun)
             begun.wait(TIDY_UP_S)
         except BaseException:
             # Prefork's own time limit comes at the same time, as an exception anywhere in here. Who went on without the
             # coroutine would run the update again beside the call that it still makes.
-            self._loop.call_soon_threadsafe(begun.cancel)
+            self._loop.call_soon_threadsafe(self._end_early, begun)
             begun.wait(end_s - time.monotonic())
             raise
+
+    def _end_early(self, begun: _Awaited) -> None:
+        # Whoever was to wake the loop for all may have been interrupted before that: nobody would come after it.
+        self._begin_all()
+        begun.cancel()
 
     def _run(self) -> None:
         """A loop that ended would leave every chat of this process waiting for ever."""
@@ -165,7 +170,9 @@ class _Awaited:
 
     def cancel(self) -> None:
         """Once: a second time would strike what it does to tidy up."""
-        if self._task is not None and not self._is_cancelled:
+        if self._task is None:
+            self._never_ran()
+        elif not self._is_cancelled:
             self._is_cancelled = True
             self._task.add_done_callback(self._never_ran)
             self._task.cancel()
@@ -177,7 +184,7 @@ class _Awaited:
             self._error = error
         self._end()
 
-    def _never_ran(self, _: asyncio.Task[None]) -> None:
+    def _never_ran(self, _: object = None) -> None:
         """One that is cancelled before its first step does nothing at all."""
         if not self.is_ended:
             self._coroutine.close()

@@ -19,7 +19,7 @@ import pytest
 
 from tasks.bot import Bot, Context, UpdateTimeoutError, current
 from tasks.bot.errors import BadRequest
-from tasks.bot.event_loop import OverdueError, event_loop
+from tasks.bot.event_loop import event_loop
 from tasks.bot.loader import load_bot
 from tests.poller.waiting import until
 
@@ -230,13 +230,36 @@ def test_who_is_interrupted_twice_waits_for_the_end_all_the_same() -> None:
 
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        # (One that strikes inside of the cancelling itself is swallowed there, and it was overdue all the same.)
-        with pytest.raises((InterruptedError, OverdueError)):
+        with pytest.raises(InterruptedError):
             event_loop().run(deaf(), limit_s=0.05)
     finally:
         signal.signal(signal.SIGUSR1, before)
     # Then it did not go on before
     assert ended == [True]
+
+
+def test_who_is_interrupted_while_waking_the_loop_keeps_nobody_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a time limit that strikes when a coroutine has been put there, and the loop has not been woken for it
+    begun = []
+
+    async def one() -> str:
+        begun.append(True)
+        return "ran"
+
+    loop = event_loop()
+    wake = loop._loop.call_soon_threadsafe
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(loop._loop, "call_soon_threadsafe", wake)
+        interrupt()
+
+    monkeypatch.setattr(loop._loop, "call_soon_threadsafe", interrupted)
+    # Then it ends without having begun
+    with pytest.raises(InterruptedError):
+        loop.run(one())
+    assert begun == []
+    # And the next one runs
+    assert loop.run(one(), limit_s=30) == "ran"
 
 
 def interrupt(*_: object) -> None:
