@@ -25,14 +25,13 @@ from bench.updates import make_update, make_updates, stamp
 
 #: row -> its cases in a quick run. Each of these is one run of the bench: to start it takes as long as a row does.
 QUICK_RUNS: tuple[dict[str, int], ...] = (
-    {"throughput": 1, "slow-chat": 3, "hot-lane": 1, "costs": 9, "recovery": 1, "scaling": 5},
+    {"throughput": 1, "recipe": 1, "slow-chat": 3, "hot-lane": 1, "costs": 9, "recovery": 1, "scaling": 5},
     {"webhook": 7, "intake": 2, "latency": 2, "memory": 1, "dedup": 1},
     {"frameworks": 2, "calls": 2, "sessions": 1, "rates": 2},
 )
 
-#: They fetch what they are held against, or need many workers or a while, even for little. (The slow chat has the
-#: recipe's workers too.)
-NOT_RUN = {"peers", "recipe", "waits", "computes", "growth", "idle", "worker-memory"}
+#: They fetch what they are held against, or need many workers or a while, even for little.
+NOT_RUN = {"peers", "waits", "computes", "growth", "idle", "worker-memory"}
 
 
 def test_every_row_is_run_here_but_those_that_say_why_not() -> None:

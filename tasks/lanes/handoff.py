@@ -39,7 +39,7 @@ class Report(NamedTuple):
     at_s: float
 
 
-class Child:
+class Said:
     """What one child says. `accepted` are the numbers of the pool's jobs that it began, each with the time."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Handoff:
         self._ring: Ring | None = None  # ours, in a child
         self._owner: int | None = None  # its process: what that forks has no such memory
         self.start_by_s: float | None = None  # in a child: the job that it has now does not begin later (clock.now_s)
-        self._children: tuple[Child, ...] = ()
+        self._children: tuple[Said, ...] = ()
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             with contextlib.suppress(OSError):  # more than this user may have: the usual 64 KiB do as well
                 fcntl.fcntl(self._writer, fcntl.F_SETPIPE_SZ, _WANTED_SIZE)
@@ -66,9 +66,9 @@ class Handoff:
     # -- children
 
     @contextmanager
-    def child(self) -> Iterator[Child]:
+    def child(self) -> Iterator[Said]:
         """Who is forked meanwhile, by this thread, says in the child's memory what it has to say."""
-        child = Child()
+        child = Said()
         self._ring = child.ring
         self._children += (child,)
         try:
@@ -80,7 +80,7 @@ class Handoff:
         """In the child."""
         self._owner = os.getpid()
 
-    def forget(self, child: Child) -> None:
+    def forget(self, child: Said) -> None:
         """It has ended, and all that it said was read."""
         self._children = tuple(each for each in self._children if each is not child)
 

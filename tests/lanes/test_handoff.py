@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from tasks.lanes import clock
-from tasks.lanes.handoff import DONE, GONE, RETURNED, STARTED, Child, Handoff
+from tasks.lanes.handoff import DONE, GONE, RETURNED, STARTED, Handoff, Said
 from tasks.lanes.ring import SIZE, Ring
 
 
@@ -89,7 +89,7 @@ def test_a_report_after_the_end_is_dropped() -> None:
     handoff.report(DONE, "a#1")
 
 
-def fork(handoff: Handoff, target: Callable[..., None], *args: object) -> tuple[Child, BaseProcess]:
+def fork(handoff: Handoff, target: Callable[..., None], *args: object) -> tuple[Said, BaseProcess]:
     with handoff.child() as child:
         process = get_context("fork").Process(target=target, args=args)
         process.start()
