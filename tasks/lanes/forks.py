@@ -22,7 +22,6 @@ from kombu.log import get_logger
 from tasks.lanes import clock, envelope
 from tasks.lanes.child import ALOUD, Child, Frames
 from tasks.lanes.hand import LONGEST, MOST_AHEAD, Hand
-from tasks.lanes.reserve import GIVE_BACK_AFTER_S
 from tasks.lanes.results import LeanResults
 from tasks.lanes.settler import Settler
 
@@ -142,7 +141,7 @@ class LeanPool(asynpool.AsynPool):
             if hand.load and not (goes_ahead and hand.load <= MOST_AHEAD):
                 break
             self.waiting.popleft()
-            start_by_s = clock.now_s() + GIVE_BACK_AFTER_S if hand.load else None
+            start_by_s = clock.now_s() + self.settler.patience_s if hand.load else None
             if not self.settler.claim(job.tag, starts=False, start_by_s=start_by_s):
                 self._drop(job)
             elif is_long:

@@ -32,7 +32,7 @@ class HandOut:
         return settler
 
     def deliver(self, turned: Turned, asked_s: float) -> None:
-        self._settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects)
+        self._settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects, more=turned.more)
         undelivered = deque(turned.leased)
         deadline_s = asked_s + self._settler.lease_s
         try:

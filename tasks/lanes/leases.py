@@ -15,7 +15,6 @@ from redis.exceptions import RedisError
 
 from tasks.lanes import clock, native
 from tasks.lanes.outbox import Untold
-from tasks.lanes.reserve import GIVE_BACK_AFTER_S
 from tasks.lanes.settler import Settler
 from tasks.lanes.store import Store
 
@@ -30,12 +29,10 @@ SWEEP_AGAIN_AFTER_S = 1.0
 #: A retry may be due sooner than the next sweep: whoever hears of one sweeps, and learns when the first one is due.
 _SWEEP_AT_MOST_EVERY_S = 0.02
 REPAIR_EVERY_S = 5.0
-#: While something is held that has not started, or is done and not told.
-_BUSY_TICK_S = 0.025
+#: While something is held that has not started, or is done and not told, in terms of what may wait so for how long.
+_BUSY_TICK_OF_PATIENCE = 0.5
 #: The settler wakes it when there is more than slots. An idle worker looks no more often than it sweeps.
 _IDLE_TICK_S = SWEEP_EVERY_S
-#: A turn takes the settles along within a loop of the hub; the keeper steps in when the loop is held up (solo).
-_SETTLES_WAIT_S = 0.05
 #: How long the last words may take when the worker stops and Redis does not answer.
 _LAST_WORDS_S = 3.0
 
@@ -75,7 +72,7 @@ class LeaseKeeper:
             while not self._stopping:
                 self._survive(self._tick)
                 pause_s = self._pause_s()
-                self._settler.keeper_rests = pause_s > _BUSY_TICK_S
+                self._settler.keeper_rests = pause_s > self._busy_tick_s
                 # What began to wait since was told of before it could know that somebody rests.
                 if not (self._settler.keeper_rests and self._settler.ledger.has_unclaimed()):
                     self._settler.outbox_signal.wait(pause_s)
@@ -96,7 +93,7 @@ class LeaseKeeper:
         now_s = clock.now_s()
         if not self._settler.consumers:
             self._settler.read_handoff()
-        self._settler.give_back_waiting(longer_than_s=GIVE_BACK_AFTER_S)
+        self._settler.give_back_waiting(longer_than_s=self._settler.patience_s)
         if self._settler.forks and self._settler.ledger.has_settles():
             self._settler.handoff.wake()  # a child said that it is done, and has not told the loop yet (child.py)
         if self._must_tell(now_s):
@@ -122,17 +119,21 @@ class LeaseKeeper:
         ledger = self._settler.ledger
         busy = ledger.has_unclaimed() or ledger.has_untold() or not self._settler.consumers
         next_s = min(self._next_renewal_s, self._next_sweep_s)
-        return min(_BUSY_TICK_S if busy else _IDLE_TICK_S, max(next_s - clock.now_s(), 0.001))
+        return min(self._busy_tick_s if busy else _IDLE_TICK_S, max(next_s - clock.now_s(), 0.001))
+
+    @property
+    def _busy_tick_s(self) -> float:
+        return self._settler.patience_s * _BUSY_TICK_OF_PATIENCE
 
     def _must_tell(self, now_s: float) -> bool:
-        """Settles wait a moment for a turn to take them along; nothing else does."""
+        """Settles wait for a turn to take them along, unless the loop is held up (solo); nothing else does."""
         if not self._settler.ledger.has_untold():
             self._settles_since_s = None
             return False
         if self._settles_since_s is None:
             self._settles_since_s = now_s
         waited_s = now_s - self._settles_since_s
-        return self._settler.ledger.has_urgent() or not self._settler.consumers or waited_s >= _SETTLES_WAIT_S
+        return self._settler.ledger.has_urgent() or not self._settler.consumers or waited_s >= self._settler.patience_s
 
     def _tell(self) -> None:
         untold = self._settler.ledger.to_keeper()

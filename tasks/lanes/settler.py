@@ -70,6 +70,18 @@ class Settler:
             return 1 if held < slots else 0
         return max(0, slots + self._reserve.size(slots, slots * self.pool.spare) - held - occupied)
 
+    def has_enough(self, room: int) -> bool:
+        """Whether a turn can wait until there is more room than that: there is work, and others wait for longer."""
+        if self.pool is None:
+            return False
+        slots = self.pool.slots()
+        return self._reserve.suffices(self._reserve.size(slots, slots * self.pool.spare), room)
+
+    @property
+    def patience_s(self) -> float:
+        """What has to wait here for longer than that is given back."""
+        return self._reserve.patience_s
+
     def holding(self) -> int:
         return self.ledger.counts().held
 
@@ -86,9 +98,13 @@ class Settler:
         """The times to send along, if any; as the settles."""
         return self.ledger.times_to_turn()
 
-    def turn_ended(self, leased: list[Leased], asked_s: float, *, suspects_wait: bool) -> list[Held]:
-        """Enter what a turn brought; all of it, before any of it is delivered."""
+    def turn_ended(
+        self, leased: list[Leased], asked_s: float, *, suspects_wait: bool, more: bool = False
+    ) -> list[Held]:
+        """Enter what a turn brought; all of it, before any of it is delivered. `more`: others are ready."""
         self._suspects_wait = suspects_wait
+        if leased:
+            self._reserve.handed_out((each.waited_s for each in leased), more=more)
         taken = self.ledger.turn_ended(leased, asked_s)
         if self.keeper_rests and leased and self.holding() + self._occupied > (self.pool.slots() if self.pool else 0):
             self.outbox_signal.set()  # something has to wait, and is given back when it waits for too long

@@ -77,6 +77,8 @@ class Turns:
         if self._turn.is_waiting:
             return
         room = self._room()
+        if self._settler.has_enough(room) and not self._must_pass_on:
+            return
         if self._settler.ledger.has_settles() or self._must_pass_on or (self._is_rung and room):
             self._ask(room)
         elif room and not self._is_rung and not self._bell.is_waiting:

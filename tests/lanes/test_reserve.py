@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.lanes.reserve import EXPECTED_WAIT_S, Reserve
+from tasks.lanes.reserve import BACKLOG_WAIT_S, EXPECTED_WAIT_S, PATIENCE, Reserve
 
 
 def learned(*runs_s: float) -> Reserve:
@@ -37,6 +37,28 @@ def test_after_something_was_given_back_nothing_more_is_taken_until_runs_are_qui
     for _ in range(200):
         reserve.ran(0.001)
     assert reserve.size(slots, most=3000) > 0
+
+
+def test_in_a_backlog_they_wait_here_for_as_long_as_they_have_waited_in_redis() -> None:
+    reserve = learned(*[0.005] * 300)
+    # Given turns that leave others ready, and bring what has waited for seconds, for a moment, for hardly any time
+    for waited_s, wait_s in ((7.0, BACKLOG_WAIT_S), (0.04, 0.04), (0.001, EXPECTED_WAIT_S)):
+        reserve.handed_out([9.0, waited_s, 8.0], more=True)
+        assert reserve.size(slots=2, most=1000) == pytest.approx(2 * wait_s / 0.005, abs=1)
+        assert reserve.patience_s == pytest.approx(wait_s * PATIENCE)
+    # When a turn leaves nothing: another worker may be idle
+    reserve.handed_out([7.0], more=False)
+    assert reserve.size(slots=2, most=1000) == pytest.approx(2 * EXPECTED_WAIT_S / 0.005, abs=1)
+
+
+def test_a_turn_waits_for_more_room_in_a_backlog_only() -> None:
+    reserve = learned(*[0.005] * 300)
+    assert not reserve.suffices(size=40, room=1)
+    reserve.handed_out([7.0], more=True)
+    assert reserve.suffices(size=40, room=19)
+    assert not reserve.suffices(size=40, room=20)
+    # And what has no reserve waits for nothing
+    assert not reserve.suffices(size=0, room=0)
 
 
 @settings(deadline=None)

@@ -44,6 +44,38 @@ def take(settler: Settler, *ids: str, died: int = 0, suspects_wait: bool = False
 # -- room
 
 
+def test_in_a_backlog_there_is_room_for_more_and_a_turn_can_wait_while_half_of_it_is_here(
+    settler: Settler, time: Clock
+) -> None:
+    settler.pool = Pool(slots=lambda: 4, forks=True, spare=15)
+    # Given runs of 5 ms
+    for number in range(100):
+        [tag] = take(settler, f"m{number}")
+        settler.claim(tag, starts=True)
+        time.now += 0.005
+        settler.done(tag)
+    usual = settler.room()
+    assert usual == pytest.approx(4 + 16, abs=1)
+    assert not settler.has_enough(usual)
+    # When a turn brings what has waited for a second, and leaves others
+    leased = [Leased(f"w{n}", "1", "q", 0, 0, False, 1.0, None, None, b"") for n in range(usual)]
+    taken = settler.turn_ended(leased, time.now, suspects_wait=False, more=True)
+    # Then there is room for the most that it may hold, and while that is much, it asks for it
+    assert settler.room() == 4 + 60 - usual
+    assert not settler.has_enough(settler.room())
+    more = settler.turn_ended(
+        [leased[0]._replace(id=f"v{n}") for n in range(settler.room())], time.now, suspects_wait=False, more=True
+    )
+    assert settler.has_enough(settler.room())
+    # And again when half of the reserve has run
+    for held in (taken + more)[:30]:
+        assert settler.has_enough(settler.room())
+        settler.claim(held.tag, starts=True)
+        time.now += 0.005
+        settler.done(held.tag)
+    assert not settler.has_enough(settler.room())
+
+
 def test_room_is_the_slots_that_nothing_takes(settler: Settler) -> None:
     assert settler.room() == 4
     take(settler, "a", "b")

@@ -30,3 +30,25 @@ def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeyp
     turns._is_rung = False
     turns._read_turn()
     assert not turns._is_rung
+
+
+def test_with_enough_in_hand_a_turn_waits_unless_another_worker_must_hear_a_bell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    enough = True
+    ledger = SimpleNamespace(has_settles=lambda: True)
+    settler = SimpleNamespace(room=lambda *_: 1, pool=object(), ledger=ledger, has_enough=lambda _: enough)
+    qos = SimpleNamespace(_delivered=(), _dirty=())
+    channel: Any = SimpleNamespace(settler=settler, qos=qos)
+    turns = Turns(channel)
+    asked: list[int] = []
+    monkeypatch.setattr(turns._turn, "ask", asked.append)
+    turns._is_started = True
+    turns.step()
+    assert asked == []
+    turns._must_pass_on = True
+    turns.step()
+    assert asked == [1]
+    enough = False
+    turns.step()
+    assert asked == [1, 1]
