@@ -14,7 +14,7 @@ from settings import Settings
 from tasks.bot.bot import Bot
 from tasks.bot.client import BotApi
 from tasks.bot.flood import Gate, Rates
-from tasks.bot.loader import load_bot
+from tasks.bot.loader import load_bot, waits_in_coroutines
 from tasks.bot.session import SessionPlan
 from tasks.bot.session_key import check_order
 from tasks.imports import BotImportError
@@ -28,6 +28,10 @@ class Served:
     bot: Bot
     api: BotApi
     gate: Gate
+
+    @cached_property
+    def in_coroutines(self) -> bool:
+        return waits_in_coroutines(self.bot)
 
     @cached_property
     def session_plan(self) -> SessionPlan:

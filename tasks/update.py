@@ -17,6 +17,7 @@ from tasks import lanes, traces
 from tasks.bot.bot import Bot, BotStartError, UpdateTimeoutError
 from tasks.bot.calls import calls_of
 from tasks.bot.context import Context
+from tasks.bot.event_loop import EventLoop, event_loop
 from tasks.bot.flood import RunGate, Waiting
 from tasks.bot.parking import FloodWait, Parking, ParkUpdate
 from tasks.bot.stored import Stored
@@ -60,9 +61,13 @@ def bots() -> Bots:
 
 
 class UpdateTask(lanes.LaneTask):
-    """Its hard limit is a failed attempt."""
+    """Its hard limit is a failed attempt. A bot of coroutines needs no threads."""
 
     abstract = True
+
+    def loop_of(self, message_id: str) -> EventLoop | None:
+        served = bots().of(message_id)
+        return event_loop() if served is not None and served.in_coroutines else None
 
     def on_hard_limit(self, delivery: lanes.Delivery) -> None:
         served = bots().of(delivery.id)

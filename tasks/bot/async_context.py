@@ -16,9 +16,9 @@ from typing import Any
 from tasks.bot.calls import Calls
 from tasks.bot.context import Context
 from tasks.bot.current import under_way
-from tasks.bot.hands import hands
 from tasks.bot.session_json import SessionError
 from tasks.bot.shorthands import Shorthands
+from tasks.lanes.hands import hands
 
 #: All that calls the Bot API.
 _CALLS = frozenset({"call", *(name for name in dir(Shorthands) if not name.startswith("_"))})

@@ -18,6 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
+from greenlet import getcurrent  # type: ignore[import-untyped]
+
+from tasks.lanes.errands import Errand, Errands
+
 log = logging.getLogger(__name__)
 
 #: Blocking calls of coroutines (asyncio.to_thread; for the Bot API's see hands.py) at a time; more wait for their turn.
@@ -37,6 +41,7 @@ class EventLoop:
         self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="bot"))
+        self._errands = Errands(self._loop)
         self._to_begin: deque[_Awaited] = deque()
         self._is_woken = False
         self._is_ending = False
@@ -45,7 +50,9 @@ class EventLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, Any], limit_s: float | None = None) -> Any:
         """What it returns or raises. Raises OverdueError when that takes longer than `limit_s`."""
-        begun = _Awaited(coroutine)
+        begun, here = _Awaited(coroutine), getcurrent()
+        if isinstance(here, Errand) and here.errands is self._errands:
+            return self._run_here(begun, here, limit_s)
         try:
             self._to_begin.append(begun)
             if not self._is_woken:  # one wake-up serves all that come before it
@@ -58,8 +65,12 @@ class EventLoop:
             raise
         if not is_ended:
             self._cancel(begun)
-            raise OverdueError(f"cancelled after {limit_s:g} s")
+            raise _overdue(limit_s)
         return begun.outcome()
+
+    def begin_job(self, job: Callable[[], object]) -> None:
+        """Run it on the loop's thread, where `run` takes no other. What blocks in it goes `apart` (errands.py)."""
+        self._errands.begin(job)
 
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Let it run; nobody here waits for it."""
@@ -74,6 +85,14 @@ class EventLoop:
         self._is_ending = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(TIDY_UP_S)
+
+    def _run_here(self, begun: _Awaited, errand: Errand, limit_s: float | None) -> Any:
+        task = begun.begin(self._loop)
+        if errand.wait(task, limit_s):
+            return begun.outcome()
+        begun.cancel()
+        errand.wait(task, TIDY_UP_S)
+        raise _overdue(limit_s)
 
     def _begin_all(self) -> None:
         # Before it looks: what is put there from now on wakes the loop again.
@@ -134,6 +153,10 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def _overdue(limit_s: float | None) -> OverdueError:
+    return OverdueError(f"cancelled after {limit_s:g} s")
+
+
 class _Awaited:
     """A coroutine that another thread waits for. A lock is all that it takes to wake that up."""
 
@@ -165,8 +188,9 @@ class _Awaited:
 
     # -- on the loop
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+    def begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
         self._task = loop.create_task(self._run(), context=self._context)
+        return self._task
 
     def cancel(self) -> None:
         """Once: a second time would strike what it does to tidy up."""

@@ -7,7 +7,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import update_wrapper
 from typing import Any
 
 from tasks.bot.adapters import adapted, background, importing
@@ -79,23 +79,34 @@ def _waited_for(said: str, function: Callable[..., Any], *, is_limited: bool = F
             f"{said} is an `async def`, and greenlets cannot take turns with an event loop; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
+    return _Coroutine(function, is_limited=is_limited)
 
-    sessions = ReadAhead()
 
-    @wraps(function)
-    def run(ctx: Context, *arguments: Any) -> Any:
-        sessions.before(ctx)
+class _Coroutine:
+    """A coroutine function as an ordinary one."""
+
+    def __init__(self, function: Callable[..., Any], *, is_limited: bool) -> None:
+        update_wrapper(self, function)
+        self._function, self._is_limited = function, is_limited
+        self._sessions = ReadAhead()
+
+    def __call__(self, ctx: Context, *arguments: Any) -> Any:
+        function = self._function
+        self._sessions.before(ctx)
         if isinstance(function, Ahead):
             function.before(ctx)
-        limit_s = ctx.deadline_s - time.monotonic() if is_limited and ctx.deadline_s is not None else None
+        limit_s = ctx.deadline_s - time.monotonic() if self._is_limited and ctx.deadline_s is not None else None
         try:
             return event_loop().run(awaited(function, ctx, *arguments), limit_s)
         except OverdueError:
             raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was cancelled") from None
         finally:
-            sessions.after(ctx)
+            self._sessions.after(ctx)
 
-    return run
+
+def waits_in_coroutines(bot: Bot) -> bool:
+    """Whether all that a bot of `load_bot` does is done by coroutines: it needs no thread for each update."""
+    return all(isinstance(each, _Coroutine) for each in (bot.handle, bot.on_error, bot.on_timeout) if each is not None)
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

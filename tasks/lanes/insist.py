@@ -5,13 +5,13 @@ Promises nothing about a step that may not happen twice: it may have happened, a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from redis.exceptions import RedisError
 
 from tasks.lanes import clock
+from tasks.lanes.errands import pause
 
 T = TypeVar("T")
 
@@ -28,4 +28,4 @@ def insist(step: Callable[[], T], within_s: float) -> T:
         except (RedisError, OSError):
             if clock.now_s() >= give_up_s:
                 raise
-        time.sleep(PAUSE_S)
+        pause(PAUSE_S)

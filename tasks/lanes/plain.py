@@ -123,9 +123,16 @@ class PlainRequest(LaneRequest):
             soft_timeout=soft_limit_s or self._task.soft_time_limit,
             timeout=limit_s or self._task.time_limit,
             correlation_id=self.id,
+            **self._loop(pool),
         )
         self._apply_result = maybe(ref, result)
         return result
+
+    def _loop(self, pool: Any) -> dict[str, Any]:
+        """For a pool that knows what to do with it: where this may run without a thread of its own."""
+        if not getattr(pool, "has_loops", False) or not self._task.__trace__.is_alone(self._body[2]):
+            return {}
+        return {"loop": self._task.loop_of(self.id)}
 
     def _what_to_send(self) -> tuple[Any, ...]:
         """For a child. Bytes go through a pipe quicker than what they say."""

@@ -17,6 +17,8 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import NoScriptError
 
+from tasks.lanes.errands import apart
+
 _FIXED = re.compile(r"^-- ARGV  (.*)$", re.MULTILINE)
 _WITH = re.compile(r"^-- With  ([\w ]+)$", re.MULTILINE)
 _GROUP = re.compile(r"^--       then ([\w ]+?)(?:,.*)?$", re.MULTILINE)
@@ -51,6 +53,9 @@ class Script:
 
     def run(self, client: Redis, command: list[Argument]) -> Any:
         """Run a command made by `command`. NOSCRIPT means that nothing ran, so it is loaded and sent again."""
+        return apart(lambda: self._run(client, command))
+
+    def _run(self, client: Redis, command: list[Argument]) -> Any:
         try:
             return client.execute_command(*command)
         except NoScriptError:

@@ -39,6 +39,7 @@ from tasks.lanes.commands import (
     read_commands,
     turn_command,
 )
+from tasks.lanes.errands import apart
 from tasks.lanes.scripts import Argument, script
 
 #: A script that looks at more in one step would hold up everybody else's.
@@ -174,7 +175,7 @@ class Store:
 
     def holds(self, message_id: str, fence: str) -> bool:
         """Whether this fence still holds the message."""
-        state, now = self.client.hmget(keys.message(message_id), "state", "fence")
+        state, now = apart(lambda: self.client.hmget(keys.message(message_id), "state", "fence"))
         return state == b"leased" and now == fence.encode()
 
     def read(self, message_id: str, fence: str, names: Sequence[str]) -> Read | None:

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from tasks.lanes.answers import Outcome
 from tasks.lanes.delivery import Delivery, delivery_of
 from tasks.lanes.endings import as_exceptions
+from tasks.lanes.errands import Loop
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.tracer import Trace, Tracer
 
@@ -69,6 +70,12 @@ class LaneTask(Task):
             # A cold shutdown ends greenlets like this, and Celery takes it for success: it would be settled unfinished.
             self.app.lanes.settler.give_back(delivery.tag)
             raise
+
+    def loop_of(self, message_id: str) -> Loop | None:
+        """On whose thread this message may run, with -P threads: for a task that waits in coroutines, and does what
+        else blocks `apart` (errands.py). None: it gets a thread.
+        """
+        return None
 
     def on_hard_limit(self, delivery: Delivery) -> None:
         """In the main process, when the child that ran it was killed at its hard limit. What is not evicted counts as

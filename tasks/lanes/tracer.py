@@ -9,6 +9,7 @@ callbacks, a chain or a chord, and what comes through no lane; tests/lanes/test_
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,17 @@ Trace = Callable[..., Any]
 #: What stands in a body beside the arguments and makes more work when the run has ended.
 _FOLLOWED = ("callbacks", "chain", "chord")
 
+#: What is told while a task runs, to whoever connects there.
+_TOLD = (
+    signals.task_prerun,
+    signals.task_success,
+    signals.task_failure,
+    signals.task_retry,
+    signals.task_internal_error,
+    signals.task_postrun,
+)
+_HEARD = attrgetter("receivers")
+
 #: What Celery itself puts into a request: the rest are headers of the publisher's own (Context._get_custom_headers).
 _CELERYS = frozenset({*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression"})
 
@@ -62,6 +74,10 @@ class Tracer:
         self._on_success = task.on_success if task_has_custom(task, "on_success") else None
         self._after_return = task.after_return if task_has_custom(task, "after_return") else None
         self._says_success = trace.logger.isEnabledFor(trace.logging.INFO)
+
+    def is_alone(self, embed: dict[str, Any]) -> bool:
+        """Whether a run with this in its body, beside the arguments, calls no code but the task's and ours."""
+        return self._is_usual and not any(map(embed.get, _FOLLOWED)) and not any(map(_HEARD, _TOLD))
 
     def __call__(self, uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
         if not request or not request.get(envelope.LANE):

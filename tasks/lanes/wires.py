@@ -16,6 +16,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
+from tasks.lanes.errands import apart
 from tasks.lanes.scripts import Script
 from tasks.lanes.wire import Asked, Fate, Told, Wire
 
@@ -39,12 +40,7 @@ class Wires:
 
         A connection that broke is made anew once: all that is asked must be harmless to ask twice.
         """
-        try:
-            return self._ask(asked)
-        except (RedisConnectionError, ReadOnlyError):
-            # Closed by a server that has restarted, or by one that is a replica now.
-            self.close()
-            return self._ask(asked)
+        return apart(lambda: self._ask_twice(asked))
 
     def run(self, *asked: Asked) -> list[Any]:
         """As `ask`, and raises an answer that is an error."""
@@ -57,13 +53,7 @@ class Wires:
     def tell(self, asked: Asked) -> Told:
         """Send, and do not wait. Raises nothing of Redis: what could not be sent is UNKNOWN."""
         told = Told(asked)
-        try:
-            wire = self._take()
-            wire.tell(told)
-        except RedisError:
-            told.fate = Fate.UNKNOWN
-        else:
-            self._free.append(wire)
+        apart(lambda: self._tell(told))
         return told
 
     def close(self) -> None:
@@ -71,6 +61,23 @@ class Wires:
         with suppress(IndexError):
             while True:
                 self._free.pop().close()
+
+    def _tell(self, told: Told) -> None:
+        try:
+            wire = self._take()
+            wire.tell(told)
+        except RedisError:
+            told.fate = Fate.UNKNOWN
+        else:
+            self._free.append(wire)
+
+    def _ask_twice(self, asked: Sequence[Asked]) -> list[Any]:
+        try:
+            return self._ask(asked)
+        except (RedisConnectionError, ReadOnlyError):
+            # Closed by a server that has restarted, or by one that is a replica now.
+            self.close()
+            return self._ask(asked)
 
     def _ask(self, asked: Sequence[Asked]) -> list[Any]:
         wire = self._take()

@@ -8,8 +8,8 @@ from threading import Barrier, Event, current_thread
 
 import pytest
 
-from tasks.bot import hands as module
-from tasks.bot.hands import hands
+from tasks.lanes import hands as module
+from tasks.lanes.hands import hands
 
 who = ContextVar("who", default="nobody")
 

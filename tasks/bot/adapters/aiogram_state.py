@@ -15,7 +15,7 @@ from aiogram.fsm.strategy import FSMStrategy, apply_strategy
 
 from tasks.bot.adapters import kept
 from tasks.bot.context import Context
-from tasks.bot.hands import hands
+from tasks.lanes.hands import hands
 
 
 class UpdateStorage(BaseStorage):

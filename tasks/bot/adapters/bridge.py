@@ -24,7 +24,7 @@ from tasks.bot.client import BotApi
 from tasks.bot.context import Api
 from tasks.bot.current import current, handling, under_way
 from tasks.bot.errors import BotApiError, ChatMigrated, NetworkError, TooManyRequests
-from tasks.bot.hands import hands
+from tasks.lanes.hands import hands
 
 #: Where a parameter names a file that is uploaded beside it.
 _ATTACHED = re.compile(r'attach://([^"\\\s]+)')

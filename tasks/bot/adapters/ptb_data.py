@@ -22,7 +22,7 @@ from tasks.bot.adapters.ptb_conversations import AnyApplication, conversations_o
 from tasks.bot.adapters.ptb_slots import Slot, data_of, positions_of
 from tasks.bot.adapters.turns import Turns
 from tasks.bot.context import Context
-from tasks.bot.hands import hands
+from tasks.lanes.hands import hands
 
 log = logging.getLogger(__name__)
 
