@@ -58,7 +58,11 @@ WAITING = {
     "threads": ("bench.work:wait", _divided("threads")),
     "asyncio": ("bench.work:wait_async", _divided("threads")),
 }
-COMPUTING: tuple[Crew, ...] = ((1, ("-P", "prefork", "-c", "2")), (2, ("-P", "solo")))
+COMPUTING: tuple[Crew, ...] = (
+    (1, ("-P", "prefork", "-c", "2")),
+    (2, ("-P", "solo")),
+    (2, ("-P", "solo", "--prefetch-multiplier", "64")),
+)
 
 
 def waits(stage: Stage) -> list[Result]:

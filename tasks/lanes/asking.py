@@ -6,6 +6,7 @@ is really held: what the lost answer brought is leased in our name, and nobody w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kombu.log import get_logger
@@ -64,6 +65,7 @@ class Asking(Line):
 
     def answer(self) -> Turned | None:
         """None: Redis did not know the script, and does now; ask again."""
+        was_taken_back = self._settler.early_turn.ended()
         try:
             turned = turn_answer(self.read())
         except NoScriptError:  # nothing ran
@@ -74,6 +76,9 @@ class Asking(Line):
             self._settler.turn_failed()
             self.drop(self._channel)
             raise
+        if was_taken_back:
+            turned = replace(turned, more=True, leased=[])
+            self._settler.must_reconcile = True  # it may have been too soon to take back all of it
         if turned.lost:
             logger.warning("lanes: settled too late, others may have run them again: %s", ", ".join(turned.lost))
         return turned
@@ -94,6 +99,7 @@ class Asking(Line):
     def lost(self) -> None:
         """No answer will come; it may have run all the same."""
         self.sent_s = None
+        self._settler.early_turn.ended()
         self._settler.turn_failed()
 
     def _reconcile(self) -> None:

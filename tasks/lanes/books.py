@@ -24,13 +24,14 @@ class Pool:
 
     `slots` gives how many run at once; `forks` says that they run in other processes, which cannot ask the settler;
     `spare` is the most to hold beyond the free slots, for each slot; `claims` says that it claims each message itself,
-    when it gives it to one of its processes.
+    when it gives it to one of its processes; `runs_here` that it runs each where it is given, on the loop's thread.
     """
 
     slots: Callable[[], int]
     forks: bool
     spare: int
     claims: bool = False
+    runs_here: bool = False
 
 
 @dataclass(slots=True)

@@ -38,6 +38,8 @@ class HandOut:
         try:
             while undelivered:
                 self._deliver_one(undelivered.popleft(), deadline_s)
+                if undelivered and self._settler.may_ask_early:
+                    self._channel.turns.step_early()
         except BaseException:  # a shutdown, or a connection that broke in the callback
             for leased in undelivered:
                 self._settler.give_back(tag_of(leased.id, leased.fence))

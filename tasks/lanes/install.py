@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from celery import Celery, bootsteps, signals
+from celery.concurrency import solo
 from celery.exceptions import CPendingDeprecationWarning
 from kombu import transport as kombu_transport
 
@@ -155,6 +156,7 @@ class LanesStep(bootsteps.StartStopStep):
             forks=pool.uses_semaphore,
             spare=spare,
             claims=make_lean(worker, settler),
+            runs_here=isinstance(pool, solo.TaskPool),
         )
         # A look for garbage writes to all it looks through, and what was written to is not shared with a child.
         gc.freeze()

@@ -96,6 +96,8 @@ class LeaseKeeper:
         self._settler.give_back_waiting(longer_than_s=self._settler.patience_s)
         if self._settler.forks and self._settler.ledger.has_settles():
             self._settler.handoff.wake()  # a child said that it is done, and has not told the loop yet (child.py)
+        if self._settler.early_turn.take_back(self._settler.patience_s):
+            self._attempt(self._take_back)
         if self._must_tell(now_s):
             self._attempt(self._tell)
         if now_s >= self._next_renewal_s:
@@ -117,7 +119,8 @@ class LeaseKeeper:
 
     def _pause_s(self) -> float:
         ledger = self._settler.ledger
-        busy = ledger.has_unclaimed() or ledger.has_untold() or not self._settler.consumers
+        waits = ledger.has_unclaimed() or ledger.has_untold() or self._settler.early_turn.is_under_way
+        busy = waits or not self._settler.consumers
         next_s = min(self._next_renewal_s, self._next_sweep_s)
         return min(self._busy_tick_s if busy else _IDLE_TICK_S, max(next_s - clock.now_s(), 0.001))
 
@@ -163,6 +166,13 @@ class LeaseKeeper:
             self._store.bury(message_id, fence, problem)
         for message_id, fence, delay_ms, problem in untold.retries:
             self._store.retry(message_id, fence, delay_ms=delay_ms, problem=problem)
+
+    def _take_back(self) -> None:
+        """Of a turn whose answer nobody can read: all that Redis has handed out to us and we do not know of.
+
+        What this misses, because Redis has not come to the turn yet, is released before the next one.
+        """
+        self._store.reconcile(self._settler.holder, self._settler.ledger.ours())
 
     def _renew(self) -> None:
         forgotten = self._settler.give_back_forgotten()

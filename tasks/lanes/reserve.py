@@ -32,6 +32,10 @@ class Reserve:
     def patience_s(self) -> float:
         return self._wait_s * PATIENCE
 
+    @property
+    def is_backlog(self) -> bool:
+        return self._wait_s >= BACKLOG_WAIT_S
+
     def ran(self, run_s: float) -> None:
         self._run_s += _NEWEST * (run_s - self._run_s)
 
@@ -48,9 +52,9 @@ class Reserve:
         """Messages beyond the free slots, at most `most`."""
         return min(most, int(slots * self._wait_s / max(self._run_s, 1e-6)))
 
-    def suffices(self, size: int, room: int) -> bool:
-        """Whether the next turn can wait until there is more room: `size` may be held, and there is `room` for more.
+    def suffices(self, slots: int, size: int, room: int) -> bool:
+        """Whether the next turn can wait: of `size` there is more left than starts within EXPECTED_WAIT_S.
 
         Only in a backlog: elsewhere the lanes of what is done would be held up.
         """
-        return self._wait_s >= BACKLOG_WAIT_S and room < size / 2
+        return self.is_backlog and size - room > min(size / 2, slots * EXPECTED_WAIT_S / max(self._run_s, 1e-6))

@@ -18,6 +18,7 @@ from tasks.lanes import clock, native
 from tasks.lanes.answers import Leased
 from tasks.lanes.books import Held, Lease, Pool, id_of
 from tasks.lanes.commands import MAX_DEATHS
+from tasks.lanes.early import EarlyTurn
 from tasks.lanes.handoff import DELAYED, DONE, RETURNED, STARTED, Handoff, Report
 from tasks.lanes.ledger import Ledger
 from tasks.lanes.reserve import Reserve
@@ -33,6 +34,7 @@ class Settler:
         self.pid = os.getpid()
         self.holder = f"{socket.gethostname()}:{self.pid}:{uuid.uuid4().hex[:8]}"
         self.handoff = Handoff()
+        self.early_turn = EarlyTurn()
         self.ledger = Ledger(lease_s)
         self.pool: Pool | None = None
         self.outbox_signal = native.Signal()  # the lease keeper waits for it
@@ -75,7 +77,12 @@ class Settler:
         if self.pool is None:
             return False
         slots = self.pool.slots()
-        return self._reserve.suffices(self._reserve.size(slots, slots * self.pool.spare), room)
+        return self._reserve.suffices(slots, self._reserve.size(slots, slots * self.pool.spare), room)
+
+    @property
+    def may_ask_early(self) -> bool:
+        """While messages of the last turn run: for a pool that runs them here, in a backlog, where others wait."""
+        return self.pool is not None and self.pool.runs_here and self._reserve.is_backlog and self.consumers == 1
 
     @property
     def patience_s(self) -> float:

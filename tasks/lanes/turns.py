@@ -72,6 +72,14 @@ class Turns:
         if self._is_started and clock.now_s() >= self._waits_until_s:
             self._unless_refused(self._step)
 
+    def step_early(self) -> None:
+        """As `step`, between two messages of the last turn."""
+        if self._turn.is_waiting:
+            return
+        self.step()
+        if self._turn.is_waiting:
+            self._settler.early_turn.asked(self._turn.asked_s)
+
     def _step(self) -> None:
         self._drop_overdue()
         if self._turn.is_waiting:

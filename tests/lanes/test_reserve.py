@@ -53,12 +53,16 @@ def test_in_a_backlog_they_wait_here_for_as_long_as_they_have_waited_in_redis() 
 
 def test_a_turn_waits_for_more_room_in_a_backlog_only() -> None:
     reserve = learned(*[0.005] * 300)
-    assert not reserve.suffices(size=40, room=1)
+    assert not reserve.suffices(slots=2, size=40, room=1)
     reserve.handed_out([7.0], more=True)
-    assert reserve.suffices(size=40, room=19)
-    assert not reserve.suffices(size=40, room=20)
+    # It comes when what is left starts within 20 ms, which are 8 of these
+    assert reserve.suffices(slots=2, size=40, room=31)
+    assert not reserve.suffices(slots=2, size=40, room=33)
+    # Or when half of it is left: of the slow ones there are fewer
+    assert reserve.suffices(slots=2, size=10, room=4)
+    assert not reserve.suffices(slots=2, size=10, room=5)
     # And what has no reserve waits for nothing
-    assert not reserve.suffices(size=0, room=0)
+    assert not reserve.suffices(slots=2, size=0, room=0)
 
 
 @settings(deadline=None)

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 
 from tasks.lanes.answers import Turned
+from tasks.lanes.early import EarlyTurn
 from tasks.lanes.turns import Turns
 
 
 def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a turn under way, which found nothing left
-    settler = SimpleNamespace(room=lambda *_: 1, pool=object(), lease_s=15.0, turn_ended=lambda *_, **__: None)
+    early = EarlyTurn()
+    settler = SimpleNamespace(
+        room=lambda *_: 1, pool=object(), lease_s=15.0, turn_ended=lambda *_, **__: None, early_turn=early
+    )
     qos = SimpleNamespace(_delivered=(), _dirty=())
     channel: Any = SimpleNamespace(settler=settler, qos=qos)
     turns = Turns(channel)
