@@ -47,6 +47,8 @@ class Slots:
 class Job(Greenlet):
     """Tells nobody of its end but its slots: links cost more than the rest."""
 
+    spawning_stack_limit = 0  # all are spawned by the pool
+
     def __init__(self, slots: Slots, run: Callable[..., Any], target: Any, *given: Any, **how: Any) -> None:
         Greenlet.__init__(self)
         self._slots, self._call, self._target, self._given, self._how = slots, run, target, given, how

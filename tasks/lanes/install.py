@@ -6,7 +6,6 @@ worker which could not keep the order of lanes does not start.
 
 from __future__ import annotations
 
-import gc
 import os
 import warnings
 from importlib import import_module
@@ -22,6 +21,7 @@ from tasks.lanes.connect import connect_like
 from tasks.lanes.discreet import show_no_bodies
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.events import GatherEvents, say_when_they_are_told
+from tasks.lanes.garbage import leave_alone
 from tasks.lanes.last_words import LastWords, let_them_end
 from tasks.lanes.pools import make_lean
 from tasks.lanes.prefork import keep_written_jobs, replace_the_dead_at_once
@@ -158,8 +158,7 @@ class LanesStep(bootsteps.StartStopStep):
             claims=make_lean(worker, settler),
             runs_here=isinstance(pool, solo.TaskPool),
         )
-        # A look for garbage writes to all it looks through, and what was written to is not shared with a child.
-        gc.freeze()
+        leave_alone(settler.pool)
         return None
 
     def start(self, worker: Any) -> None:
