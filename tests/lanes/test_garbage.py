@@ -28,7 +28,7 @@ def test_as_many_are_in_hand_as_run_and_as_a_turn_brings(slots: int, spare: int,
     assert in_hand(_pool(slots, spare)) == expected
 
 
-@pytest.mark.parametrize(("before", "expected"), [(700, 25_000), (50_000, 50_000), (0, 0)], ids=["usual", "more", "off"])
+@pytest.mark.parametrize(("before", "expected"), [(700, 25_000), (50_000, 50_000), (0, 0)], ids=["usual", "set", "off"])
 def test_it_waits_for_longer_and_never_against_what_was_set(before: int, expected: int) -> None:
     # Given a bot that has perhaps set it, while it was imported
     gc.set_threshold(before, 10, 10)
