@@ -48,18 +48,15 @@ def _run(options: argparse.Namespace, stage: Stage) -> None:
     began_s = time.monotonic()
     command = _command(options)
     here = machine.describe(stage)
+    about = {"command": command, "commit": machine.commit(), "machine": here}
     results: list[Result] = []
     for name in options.only or (ROWS if options.all else CORE):
         stage.tell(name)
         results += ROWS[name](stage)
-    took_s = round(time.monotonic() - began_s)
-    about = {
-        "command": command,
-        "commit": machine.commit(),
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "seconds": took_s,
-    }
-    _write(_file(options), report.document(results, **about, machine=here))
+        took_s = round(time.monotonic() - began_s)
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        # Row by row: who ends a run of an hour keeps what it has measured.
+        _write(_file(options), report.document(results, at=at, seconds=took_s, **about))
     rounds = f"medians of {stage.scale.rounds} rounds (least – most), the sides taking turns; fsync always"
     told = f"{machine.line(here)}; {machine.moment(here)}"
     print(report.table(results), "", rounds, f"$ {command}   # {took_s} s", told, sep="\n")
