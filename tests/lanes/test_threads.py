@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable
 
 import pytest
 from celery.concurrency.thread import TaskPool
@@ -51,6 +53,55 @@ def test_its_end_waits_for_what_runs_and_forgets_what_has_not_begun(pool: TaskPo
     pool.stop()
     assert told == ["ran", "ran"]
     assert not any(thread.is_alive() for thread in pool.executor._threads)
+
+
+def test_loops_and_threads_share_the_slots(pool: TaskPool) -> None:
+    # Given a job on a loop and one on a thread, in both slots, and more of each behind them
+    loop, go_on, told = Loop(), threading.Event(), list[str]()
+
+    def on_thread(name: str) -> None:
+        go_on.wait(60)
+        told.append(name)
+
+    pool.apply_async(told.append, ("loop",), loop=loop)
+    pool.apply_async(on_thread, ("thread",))
+    for behind in ("second", "third"):
+        pool.apply_async(told.append, (behind,), loop=loop)
+    assert loop.begun == 1
+    # When the one on the loop ends, the next on the loop begins
+    loop.run()
+    assert (told, loop.begun) == (["loop"], 2)
+    # And one behind the other on whatever is free
+    go_on.set()
+    until(lambda: loop.begun == 3)
+    loop.run()
+    loop.run()
+    assert told == ["loop", "thread", "second", "third"]
+    # And the end waits for what runs on the loop; what has not begun never does
+    began, end = threading.Event(), threading.Event()
+    pool.apply_async(lambda: (began.set(), end.wait(60), told.append("ran")), loop=loop)
+    threading.Thread(target=loop.run).start()
+    assert began.wait(60)
+    for late in ("not begun", "without a slot"):
+        pool.apply_async(told.append, (late,), loop=loop)
+    threading.Timer(0.05, lambda: (loop.run(), end.set())).start()
+    pool.stop()
+    assert told[4:] == ["ran"]
+
+
+class Loop:
+    """Jobs run when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self._jobs: deque[Callable[[], object]] = deque()
+
+    def begin_job(self, job: Callable[[], object]) -> None:
+        self.begun += 1
+        self._jobs.append(job)
+
+    def run(self) -> None:
+        self._jobs.popleft()()
 
 
 def _raise(error: BaseException) -> None:

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock, Thread, active_count
 
 from tasks.bot import Bot
 from tasks.bot.context import Context
@@ -45,10 +45,23 @@ def handle(ctx: Context) -> None:
 async def handle_async(ctx: Context) -> None:
     """The same, on the event loop. Its answer is awaited by nobody."""
     record("start", ctx)
-    await asyncio.sleep(0)
-    number = re.search(r"#\d+", ctx.text)
-    ctx.reply(number[0] if number else "-")
+    try:
+        for order, value in re.findall(r"(\w+):(\w+)", ctx.text):
+            if order == "gate":
+                while not Path(os.environ[GATES], value).exists():
+                    await asyncio.sleep(0.05)
+            else:
+                ORDERS[order](ctx, value)
+        await asyncio.sleep(0)
+        answer(ctx, ctx.text or "#-")
+    except BaseException:
+        record("raise", ctx)
+        raise
     record("end", ctx)
+
+
+async def on_error_async(ctx: Context, error: Exception) -> None:
+    Path(os.environ[GATES], f"error.{ctx.attempt}.{ctx.update_id}").touch()
 
 
 def answer(ctx: Context, text: str) -> None:
@@ -113,6 +126,11 @@ def be_deaf(ctx: Context, attempt: str) -> None:
     while ctx.attempt <= int(attempt) and not Path(os.environ[GATES], "wake").exists():
         with suppress(BaseException):
             sleep(ctx, attempt)
+
+
+def note_threads(_: Context, file: str) -> None:
+    """How many this process has."""
+    Path(os.environ[GATES], file).write_text(str(active_count()))
 
 
 def count_up(ctx: Context, _: str) -> None:
@@ -182,6 +200,7 @@ def spill(ctx: Context, attempt: str) -> None:
 
 ORDERS = {
     "spills": spill,
+    "threads": note_threads,
     "spans": span,
     "logs": log,
     "leaks": log_token,
@@ -213,6 +232,7 @@ def on_timeout(ctx: Context) -> None:
     raise LookupError("the hook itself fails")
 
 
+coroutines = Bot(handle_async, on_error=on_error_async)
 bot = Bot(handle, never_retry=(RefusedError,), on_error=on_error, on_timeout=on_timeout)
 
 

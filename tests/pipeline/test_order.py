@@ -29,19 +29,35 @@ def test_hundreds_of_updates_run_once_each_in_the_order_of_their_chats(
     assert pipeline.leftovers() == []
 
 
-def test_async_handlers_keep_the_order_of_chats_on_one_event_loop(make_pipeline: MakePipeline) -> None:
-    # Given 600 updates of 50 chats, and a bot whose handler is an `async def`
-    pipeline = make_pipeline(BOT="tests.pipeline.bots:handle_async")
-    pipeline.push(*conversations(chats=50, each=12))
-    # When a worker with threads and one with children run them
-    workers = [pipeline.worker("threads", 50), pipeline.worker("prefork", 2)]
+def test_coroutines_of_80_chats_keep_their_order_on_one_thread(make_pipeline: MakePipeline) -> None:
+    # Given 80 chats, in each of which every update counts, the first and the fourth wait, and the second fails once
+    pipeline = make_pipeline(BOT="tests.pipeline.bots:coroutines", RETRY_BACKOFF=0.01, LEASE_SECONDS=3)
+    orders = ("threads:seen gate:a", "fails:1", "", "gate:b", "")
+    rounds = [
+        pipeline.push(*(message(number, chat, do=f"{do} counts:up") for chat in range(1, 81)))
+        for number, do in enumerate(orders, start=1)
+    ]
     pipeline.poller()
+    # When a worker runs all of them at the same time
+    killed = pipeline.worker("threads", 80)
+    pipeline.started(*rounds[0])
+    # Then it has no thread for each
+    assert int((pipeline.directory / "seen").read_text()) < 20
+    # And when it is killed with the fourth ones in its hands, others go on
+    pipeline.open("a")
+    pipeline.started(*rounds[3])
+    killed.kill()
+    pipeline.open("b")
+    workers = [pipeline.worker("threads", 80), pipeline.worker("prefork", 2)]
     pipeline.drained()
     for worker in workers:
         worker.stop()
-    # Then each ran once, in order, and every answer that it had begun was sent before the next update
-    pipeline.check_once_each()
-    assert pipeline.simulator.answers() == {chat: list(range(1, 13)) for chat in range(1, 51)}
+    # Then all was done in order, and counted and told once
+    pipeline.check_order(killed)
+    assert pipeline.simulator.answers() == {chat: [1, 2, 3, 4, 5] for chat in range(1, 81)}
+    assert all(pipeline.session(chat) == {"n": 5} for chat in range(1, 81))
+    assert {each.name for each in pipeline.directory.glob("error.*")} == {f"error.1.{update}" for update in rounds[1]}
+    assert pipeline.leftovers() == []
 
 
 def test_updates_ordered_by_chat_and_user_are_alone_in_both(make_pipeline: MakePipeline) -> None:
