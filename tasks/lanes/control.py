@@ -22,5 +22,5 @@ def lanes(state: Any) -> dict[str, Any]:
         "queues": sorted(queue.name for queue in queues),
         "holder": settler.holder,
         "holding": settler.holding(),
-        "slots": settler.pool.slots() if settler.pool else 0,
+        "slots": settler.room.slots,
     }

@@ -141,7 +141,7 @@ class LeanPool(asynpool.AsynPool):
             if hand.load and not (goes_ahead and hand.load <= MOST_AHEAD):
                 break
             self.waiting.popleft()
-            start_by_s = clock.now_s() + self.settler.patience_s if hand.load else None
+            start_by_s = clock.now_s() + self.settler.room.patience_s if hand.load else None
             if not self.settler.claim(job.tag, starts=False, start_by_s=start_by_s):
                 self._drop(job)
             elif is_long:

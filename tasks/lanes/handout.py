@@ -38,7 +38,7 @@ class HandOut:
         try:
             while undelivered:
                 self._deliver_one(undelivered.popleft(), deadline_s)
-                if undelivered and self._settler.may_ask_early:
+                if undelivered and self._settler.room.is_asked_for_early:
                     self._channel.turns.step_early()
         except BaseException:  # a shutdown, or a connection that broke in the callback
             for leased in undelivered:
@@ -63,7 +63,7 @@ class HandOut:
             logger.error("lanes: buried %s, which is no message: %s", leased.id, error, extra=about(leased.id))
             self._settler.bury(tag, {"type": "NoMessage", "message": f"it cannot be unpacked: {error}"})
             return
-        if self._settler.pool is None:
+        if self._settler.room.pool is None:
             self._settler.claim(tag, starts=True)
             callback(message)
             return

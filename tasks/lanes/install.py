@@ -151,14 +151,14 @@ class LanesStep(bootsteps.StartStopStep):
         # A full gevent pool blocks the loop that hands it work, so it gets nothing to spare.
         spare = 0 if getattr(pool, "is_green", False) else worker.prefetch_multiplier - 1
         settler = worker.app.lanes.settler
-        settler.pool = Pool(
+        settler.room.pool = Pool(
             slots=lambda: _slots(pool),
             forks=pool.uses_semaphore,
             spare=spare,
             claims=make_lean(worker, settler),
             runs_here=isinstance(pool, solo.TaskPool),
         )
-        leave_alone(settler.pool)
+        leave_alone(settler.room.pool)
         return None
 
     def start(self, worker: Any) -> None:

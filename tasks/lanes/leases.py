@@ -93,10 +93,10 @@ class LeaseKeeper:
         now_s = clock.now_s()
         if not self._settler.consumers:
             self._settler.read_handoff()
-        self._settler.give_back_waiting(longer_than_s=self._settler.patience_s)
+        self._settler.give_back_waiting(longer_than_s=self._settler.room.patience_s)
         if self._settler.forks and self._settler.ledger.has_settles():
             self._settler.handoff.wake()  # a child said that it is done, and has not told the loop yet (child.py)
-        if self._settler.early_turn.take_back(self._settler.patience_s):
+        if self._settler.early_turn.take_back(self._settler.room.patience_s):
             self._attempt(self._take_back)
         if self._must_tell(now_s):
             self._attempt(self._tell)
@@ -126,7 +126,7 @@ class LeaseKeeper:
 
     @property
     def _busy_tick_s(self) -> float:
-        return self._settler.patience_s * _BUSY_TICK_OF_PATIENCE
+        return self._settler.room.patience_s * _BUSY_TICK_OF_PATIENCE
 
     def _must_tell(self, now_s: float) -> bool:
         """Settles wait for a turn to take them along, unless the loop is held up (solo); nothing else does."""
@@ -136,7 +136,11 @@ class LeaseKeeper:
         if self._settles_since_s is None:
             self._settles_since_s = now_s
         waited_s = now_s - self._settles_since_s
-        return self._settler.ledger.has_urgent() or not self._settler.consumers or waited_s >= self._settler.patience_s
+        return (
+            self._settler.ledger.has_urgent()
+            or not self._settler.consumers
+            or waited_s >= self._settler.room.patience_s
+        )
 
     def _tell(self) -> None:
         untold = self._settler.ledger.to_keeper()
@@ -191,8 +195,7 @@ class LeaseKeeper:
             )
 
     def _sweep(self) -> None:
-        slots = self._settler.pool.slots() if self._settler.pool else 0
-        swept = self._store.sweep(self._settler.lease_ms, self._settler.holder, slots)
+        swept = self._store.sweep(self._settler.lease_ms, self._settler.holder, self._settler.room.slots)
         if swept.expired:
             logger.warning("lanes: %d leases ran out; their messages are handed out again", swept.expired)
         next_s = min(SWEEP_EVERY_S, self._settler.lease_s * SWEEP_EVERY_OF_LEASE)

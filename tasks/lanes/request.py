@@ -37,7 +37,7 @@ class LaneRequest(Request):
     def _was_given_back(self) -> bool:
         settler, tag = self._app.lanes.settler, self._message.delivery_tag
         # What a forking pool is given starts in a child, which cannot ask: it is claimed, here or by it (forks.py).
-        claims = settler.forks and not settler.pool.claims
+        claims = settler.forks and not settler.room.pool.claims
         runs = settler.claim(tag, starts=False) if claims else settler.holds(tag)
         if not runs:
             logger.debug("lanes: %s was given back before it started", self.id, extra=about(self.id))

@@ -16,12 +16,12 @@ from typing import Any
 
 from tasks.lanes import clock, native
 from tasks.lanes.answers import Leased
-from tasks.lanes.books import Held, Lease, Pool, id_of
+from tasks.lanes.books import Held, Lease, id_of
 from tasks.lanes.commands import MAX_DEATHS
 from tasks.lanes.early import EarlyTurn
 from tasks.lanes.handoff import DELAYED, DONE, RETURNED, STARTED, Handoff, Report
 from tasks.lanes.ledger import Ledger
-from tasks.lanes.reserve import Reserve
+from tasks.lanes.room import Room
 from tasks.lanes.times import Times
 
 
@@ -36,7 +36,7 @@ class Settler:
         self.handoff = Handoff()
         self.early_turn = EarlyTurn()
         self.ledger = Ledger(lease_s)
-        self.pool: Pool | None = None
+        self.room = Room(self.ledger)
         self.outbox_signal = native.Signal()  # the lease keeper waits for it
         self.keeper_rests = False  # it waits for longer than for a moment
         self.consumers = 0  # channels that take turns; without one the lease keeper settles
@@ -44,50 +44,17 @@ class Settler:
         self.hear: Callable[[], None] = self.read_children  # a forking pool puts its own in place of it
         self._reading = native.lock()
         self._is_woken = False  # the loop will go round, and look at the ledger then
-        self._reserve = Reserve()
         self._has_delayed = False  # something may be due sooner than the next sweep
-        self._occupied = 0  # slots that run something else
-        self._suspects_wait = False
 
     @property
     def forks(self) -> bool:
-        return self.pool is not None and self.pool.forks
+        return self.room.pool is not None and self.room.pool.forks
 
     @property
     def lease_ms(self) -> int:
         return round(self.lease_s * 1000)
 
-    # -- room, and what a turn brings
-
-    def room(self, occupied: int = 0) -> int:
-        """How many messages to ask for; `occupied` slots run something else."""
-        if self.pool is None:
-            return 0
-        slots = self.pool.slots()
-        self._occupied = occupied
-        held, lost, suspects = self.ledger.counts()
-        if suspects or (self._suspects_wait and held > lost):
-            return 0
-        if self._suspects_wait:
-            return 1 if held < slots else 0
-        return max(0, slots + self._reserve.size(slots, slots * self.pool.spare) - held - occupied)
-
-    def has_enough(self, room: int) -> bool:
-        """Whether a turn can wait until there is more room than that: there is work, and others wait for longer."""
-        if self.pool is None:
-            return False
-        slots = self.pool.slots()
-        return self._reserve.suffices(slots, self._reserve.size(slots, slots * self.pool.spare), room)
-
-    @property
-    def may_ask_early(self) -> bool:
-        """While messages of the last turn run: for a pool that runs them here, in a backlog, where others wait."""
-        return self.pool is not None and self.pool.runs_here and self._reserve.is_backlog and self.consumers == 1
-
-    @property
-    def patience_s(self) -> float:
-        """What has to wait here for longer than that is given back."""
-        return self._reserve.patience_s
+    # -- what a turn brings
 
     def holding(self) -> int:
         return self.ledger.counts().held
@@ -109,11 +76,9 @@ class Settler:
         self, leased: list[Leased], asked_s: float, *, suspects_wait: bool, more: bool = False
     ) -> list[Held]:
         """Enter what a turn brought; all of it, before any of it is delivered. `more`: others are ready."""
-        self._suspects_wait = suspects_wait
-        if leased:
-            self._reserve.handed_out((each.waited_s for each in leased), more=more)
+        self.room.turned(leased, suspects_wait=suspects_wait, more=more)
         taken = self.ledger.turn_ended(leased, asked_s)
-        if self.keeper_rests and leased and self.holding() + self._occupied > (self.pool.slots() if self.pool else 0):
+        if self.keeper_rests and leased and self.holding() > self.room.for_lanes:
             self.outbox_signal.set()  # something has to wait, and is given back when it waits for too long
         return taken
 
@@ -180,13 +145,13 @@ class Settler:
 
         What has a slot and is only slow to start stays: on a busy machine it would come back and be late again.
         """
-        if self.pool is None:
+        if self.room.pool is None:
             return 0
-        slots, now_s = self.pool.slots(), clock.now_s()
+        now_s = clock.now_s()
         self.read_children()
-        released = self.ledger.release_waiting(slots - self._occupied, longer_than_s, now_s)
+        released = self.ledger.release_waiting(self.room.for_lanes, longer_than_s, now_s)
         if released:
-            self._reserve.was_given_back(slots)
+            self.room.was_given_back()
             self.outbox_signal.set()
         return released
 
@@ -247,8 +212,7 @@ class Settler:
 
     def _was_returned(self, tag: str) -> None:
         self.ledger.returned(tag)
-        if self.pool is not None:
-            self._reserve.was_given_back(self.pool.slots())
+        self.room.was_given_back()
         self.outbox_signal.set()
 
     def _settle(self, tag: str, at_s: float) -> bool:
@@ -260,7 +224,7 @@ class Settler:
     def _learn(self, held: Held | None) -> None:
         """How long its slot was taken."""
         if held is not None and not held.is_lost and held.claimed_s is not None:
-            self._reserve.ran(clock.now_s() - held.claimed_s)
+            self.room.ran(clock.now_s() - held.claimed_s)
 
     def heard_of_delays(self) -> bool:
         """Whether something was given back for later since the last time."""

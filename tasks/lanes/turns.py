@@ -74,7 +74,7 @@ class Turns:
 
     def step_early(self) -> None:
         """As `step`, between two messages of the last turn."""
-        if self._turn.is_waiting:
+        if self._turn.is_waiting or self._settler.consumers > 1:  # it would take back the turns of all channels
             return
         self.step()
         if self._turn.is_waiting:
@@ -85,7 +85,7 @@ class Turns:
         if self._turn.is_waiting:
             return
         room = self._room()
-        if self._settler.has_enough(room) and not self._must_pass_on:
+        if self._settler.room.can_wait(room) and not self._must_pass_on:
             return
         if self._settler.ledger.has_settles() or self._must_pass_on or (self._is_rung and room):
             self._ask(room)
@@ -140,12 +140,12 @@ class Turns:
 
     def _room(self) -> int:
         qos = self._channel.qos
-        if self._settler.pool is None:  # no Celery worker, but somebody's own consumer
+        if self._settler.room.pool is None:  # no Celery worker, but somebody's own consumer
             if not qos.prefetch_count:
                 raise Misconfigured("set a prefetch count before consuming from a lane queue: consumer.qos(…)")
             return max(0, int(qos.prefetch_count) - self._settler.holding())
         ordinary = len(qos._delivered) - len(qos._dirty)
-        return self._settler.room(ordinary)
+        return self._settler.room.size(ordinary)
 
     def _ask(self, room: int) -> None:
         self._must_pass_on = self._is_rung = False

@@ -30,7 +30,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def settler(time: Clock) -> Iterator[Settler]:
     made = Settler(lease_s=15)
-    made.pool = Pool(slots=lambda: 4, forks=True, spare=0)
+    made.room.pool = Pool(slots=lambda: 4, forks=True, spare=0)
     yield made
     made.handoff.close()
 
@@ -47,42 +47,42 @@ def take(settler: Settler, *ids: str, died: int = 0, suspects_wait: bool = False
 def test_in_a_backlog_there_is_room_for_more_and_a_turn_can_wait_while_half_of_it_is_here(
     settler: Settler, time: Clock
 ) -> None:
-    settler.pool = Pool(slots=lambda: 4, forks=True, spare=15)
+    settler.room.pool = Pool(slots=lambda: 4, forks=True, spare=15)
     # Given runs of 5 ms
     for number in range(100):
         [tag] = take(settler, f"m{number}")
         settler.claim(tag, starts=True)
         time.now += 0.005
         settler.done(tag)
-    usual = settler.room()
+    usual = settler.room.size()
     assert usual == pytest.approx(4 + 16, abs=1)
-    assert not settler.has_enough(usual)
+    assert not settler.room.can_wait(usual)
     # When a turn brings what has waited for a second, and leaves others
     leased = [Leased(f"w{n}", "1", "q", 0, 0, False, 1.0, None, None, b"") for n in range(usual)]
     taken = settler.turn_ended(leased, time.now, suspects_wait=False, more=True)
     # Then there is room for the most that it may hold, and while that is much, it asks for it
-    assert settler.room() == 4 + 60 - usual
-    assert not settler.has_enough(settler.room())
+    assert settler.room.size() == 4 + 60 - usual
+    assert not settler.room.can_wait(settler.room.size())
     more = settler.turn_ended(
-        [leased[0]._replace(id=f"v{n}") for n in range(settler.room())], time.now, suspects_wait=False, more=True
+        [leased[0]._replace(id=f"v{n}") for n in range(settler.room.size())], time.now, suspects_wait=False, more=True
     )
-    assert settler.has_enough(settler.room())
+    assert settler.room.can_wait(settler.room.size())
     # And again when what is left starts within 20 ms
     for held in (taken + more)[:45]:
-        assert settler.has_enough(settler.room())
+        assert settler.room.can_wait(settler.room.size())
         settler.claim(held.tag, starts=True)
         time.now += 0.005
         settler.done(held.tag)
-    assert not settler.has_enough(settler.room())
+    assert not settler.room.can_wait(settler.room.size())
 
 
 def test_room_is_the_slots_that_nothing_takes(settler: Settler) -> None:
-    assert settler.room() == 4
+    assert settler.room.size() == 4
     take(settler, "a", "b")
-    assert settler.room() == 2
-    assert settler.room(occupied=1) == 1
+    assert settler.room.size() == 2
+    assert settler.room.size(occupied=1) == 1
     take(settler, "c", "d", "e")
-    assert settler.room() == 0
+    assert settler.room.size() == 0
 
 
 def test_room_comes_back_when_a_message_leaves_the_books(settler: Settler) -> None:
@@ -91,37 +91,37 @@ def test_room_comes_back_when_a_message_leaves_the_books(settler: Settler) -> No
     settler.gone(gone)
     settler.give_back(back)
     settler.bury(buried, {})
-    assert settler.room() == 4
+    assert settler.room.size() == 4
     assert settler.holding() == 0
 
 
 def test_without_a_pool_there_is_no_room(settler: Settler) -> None:
-    settler.pool = None
-    assert settler.room() == 0
+    settler.room.pool = None
+    assert settler.room.size() == 0
 
 
 def test_a_suspect_is_held_alone(settler: Settler) -> None:
     [tag] = take(settler, "suspect", died=2)
-    assert settler.room() == 0
+    assert settler.room.size() == 0
     settler.done(tag)
-    assert settler.room() == 4
+    assert settler.room.size() == 4
 
 
 def test_a_suspect_that_waits_gets_an_empty_worker_and_one_place(settler: Settler) -> None:
     [tag] = take(settler, "a", suspects_wait=True)
-    assert settler.room() == 0
+    assert settler.room.size() == 0
     settler.done(tag)
-    assert settler.room() == 1
+    assert settler.room.size() == 1
 
 
 def test_quick_runs_make_room_for_a_reserve(settler: Settler, time: Clock) -> None:
-    settler.pool = Pool(slots=lambda: 4, forks=True, spare=15)
+    settler.room.pool = Pool(slots=lambda: 4, forks=True, spare=15)
     for n in range(200):
         [tag] = take(settler, f"m{n}")
         settler.claim(tag, starts=True)
         time.now += 0.001
         settler.done(tag)
-    assert settler.room() > 4
+    assert settler.room.size() > 4
 
 
 # -- claims
@@ -184,7 +184,7 @@ def test_a_renewed_lease_can_be_claimed_later(settler: Settler, time: Clock) -> 
 
 
 def test_what_waits_behind_a_slow_one_is_given_back_when_it_waited_too_long(settler: Settler, time: Clock) -> None:
-    settler.pool = Pool(slots=lambda: 1, forks=False, spare=15)
+    settler.room.pool = Pool(slots=lambda: 1, forks=False, spare=15)
     [slow, *_] = take(settler, "slow", "old")
     settler.claim(slow, starts=True)
     time.now += 0.06
@@ -195,16 +195,16 @@ def test_what_waits_behind_a_slow_one_is_given_back_when_it_waited_too_long(sett
 
 def test_what_has_a_slot_stays_however_late_it_starts(settler: Settler, time: Clock) -> None:
     # A busy machine: given back, it would come again and be late again.
-    settler.pool = Pool(slots=lambda: 2, forks=False, spare=0)
+    settler.room.pool = Pool(slots=lambda: 2, forks=False, spare=0)
     take(settler, "a", "b")
     time.now += 5
     assert settler.give_back_waiting(longer_than_s=0.05) == 0
 
 
 def test_a_slot_that_runs_something_else_is_not_free(settler: Settler, time: Clock) -> None:
-    settler.pool = Pool(slots=lambda: 2, forks=False, spare=0)
+    settler.room.pool = Pool(slots=lambda: 2, forks=False, spare=0)
     take(settler, "a", "b")
-    settler.room(occupied=1)
+    settler.room.size(occupied=1)
     time.now += 0.06
     assert settler.give_back_waiting(longer_than_s=0.05) == 1
     assert [each[0] for each in settler.ledger.to_keeper().releases] == ["b"]
@@ -399,9 +399,9 @@ def test_a_lease_that_was_lost_while_it_ran_keeps_its_slot_and_is_not_settled(se
     assert settler.ledger.renewed([("a", "1")], ["a"], clock.now_s()) == ["a"]
     assert not settler.holds(tag)
     assert settler.ledger.leases() == []
-    assert settler.room() == 3
+    assert settler.room.size() == 3
     settler.done(tag)
-    assert settler.room() == 4
+    assert settler.room.size() == 4
     assert not settler.ledger.has_untold()
 
 
@@ -409,7 +409,7 @@ def test_a_lease_that_was_lost_before_it_began_is_forgotten(settler: Settler) ->
     [tag] = take(settler, "a")
     assert settler.ledger.renewed([("a", "1")], ["a"], clock.now_s()) == []
     assert not settler.claim(tag, starts=True)
-    assert settler.room() == 4
+    assert settler.room.size() == 4
 
 
 def test_what_did_not_begin_within_a_lease_is_given_back_uncounted(settler: Settler, time: Clock) -> None:
@@ -470,11 +470,11 @@ def test_what_is_evicted_is_refused_at_once_and_keeps_its_slot_until_it_ends(set
     tag, other = take(settler, "a", "b")
     settler.claim(tag, starts=True)
     assert settler.evict(tag, 500, {"type": "late"})
-    assert (settler.holds(tag), settler.ledger.leases(), settler.room()) == (False, [("b", "1")], 2)
+    assert (settler.holds(tag), settler.ledger.leases(), settler.room.size()) == (False, [("b", "1")], 2)
     assert settler.ledger.has_urgent()
     # What its handler says when it ends is not told to Redis
     settler.done(tag)
-    assert settler.room() == 3
+    assert settler.room.size() == 3
     outbox = settler.ledger.to_keeper()
     assert list(outbox.retries) == [("a", "1", 500, {"type": "late"})]
     assert [*outbox.settles, *outbox.burials, *outbox.releases] == []
@@ -510,20 +510,20 @@ def test_no_suspect_waits_for_a_handler_that_may_never_end(settler: Settler) -> 
     # Given a handler that was evicted, and a suspect that wants to be alone
     [endless] = take(settler, "endless", suspects_wait=True)
     settler.claim(endless, starts=True)
-    assert (settler.room(), settler.leased()) == (0, 1)
+    assert (settler.room.size(), settler.leased()) == (0, 1)
     settler.evict(endless, 0, {})
     # Then it gets its place
-    assert (settler.room(), settler.leased()) == (1, 0)
-    settler.pool = Pool(slots=lambda: 1, forks=False, spare=0)
-    assert settler.room() == 0
+    assert (settler.room.size(), settler.leased()) == (1, 0)
+    settler.room.pool = Pool(slots=lambda: 1, forks=False, spare=0)
+    assert settler.room.size() == 0
 
 
 def test_nobody_waits_for_a_suspect_that_was_evicted(settler: Settler) -> None:
     [suspect] = take(settler, "suspect", died=2)
     settler.evict(suspect, 0, {})
-    assert settler.room() == 3
+    assert settler.room.size() == 3
     settler.done(suspect)
-    assert settler.room() == 4
+    assert settler.room.size() == 4
 
 
 def test_a_settle_that_is_being_told_stays_in_the_books(settler: Settler) -> None:

@@ -66,7 +66,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
     app = Celery("received", broker="redis://127.0.0.1:1/0", set_as_current=False)
     lanes.install(app)
     app.task(name="received", shared=False)(_received)
-    app.lanes.settler.pool = Pool(slots=lambda: 1, forks=False, spare=0)
+    app.lanes.settler.room.pool = Pool(slots=lambda: 1, forks=False, spare=0)
     yield app
     app.lanes.settler.handoff.close()
     state.reset_state()

@@ -12,12 +12,15 @@ from tasks.lanes.early import EarlyTurn
 from tasks.lanes.turns import Turns
 
 
+def one_place(*, can_wait: bool = False) -> Any:
+    """The room of a worker."""
+    return SimpleNamespace(pool=object(), size=lambda *_: 1, can_wait=lambda _: can_wait)
+
+
 def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a turn under way, which found nothing left
     early = EarlyTurn()
-    settler = SimpleNamespace(
-        room=lambda *_: 1, pool=object(), lease_s=15.0, turn_ended=lambda *_, **__: None, early_turn=early
-    )
+    settler = SimpleNamespace(room=one_place(), lease_s=15.0, turn_ended=lambda *_, **__: None, early_turn=early)
     qos = SimpleNamespace(_delivered=(), _dirty=())
     channel: Any = SimpleNamespace(settler=settler, qos=qos)
     turns = Turns(channel)
@@ -39,9 +42,9 @@ def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeyp
 def test_with_enough_in_hand_a_turn_waits_unless_another_worker_must_hear_a_bell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    enough = True
+    room = one_place(can_wait=True)
     ledger = SimpleNamespace(has_settles=lambda: True)
-    settler = SimpleNamespace(room=lambda *_: 1, pool=object(), ledger=ledger, has_enough=lambda _: enough)
+    settler = SimpleNamespace(room=room, ledger=ledger)
     qos = SimpleNamespace(_delivered=(), _dirty=())
     channel: Any = SimpleNamespace(settler=settler, qos=qos)
     turns = Turns(channel)
@@ -53,6 +56,6 @@ def test_with_enough_in_hand_a_turn_waits_unless_another_worker_must_hear_a_bell
     turns._must_pass_on = True
     turns.step()
     assert asked == [1]
-    enough = False
+    room.can_wait = lambda _: False
     turns.step()
     assert asked == [1, 1]
