@@ -1,8 +1,8 @@
 """Jobs on the thread of an event loop, for those that wait in coroutines only: a thread for each would only sleep.
 
 Promises that a job written as ordinary code waits there without holding up the loop: for a future, for a moment, or for
-what blocks, which is done on another thread. Each has a greenlet of its own, and with it its own context variables and
-Celery's stacks. Whoever waits holds no lock: the next job of the same thread would wait for it for ever.
+what blocks, which is done on another thread. Each has a greenlet for itself while it lasts, and with it stacks of
+Celery and context variables. Whoever waits holds no lock: the next job of that thread would wait for it for ever.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any, Protocol, TypeVar, cast
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
@@ -36,6 +37,8 @@ class Errands:
         self.hands = Hands(loop)
         self._to_begin: deque[Callable[[], object]] = deque()
         self._is_woken = False
+        #: Without a job, to be used again: the memory that each runs in is asked of the system.
+        self._idle: list[Errand] = []
 
     def begin(self, job: Callable[[], object]) -> None:
         self._to_begin.append(job)
@@ -52,16 +55,27 @@ class Errands:
         # Before it looks: what is put there from now on wakes the loop again.
         self._is_woken = False
         for _ in range(len(self._to_begin)):
-            Errand(self._to_begin.popleft(), self).switch()
+            errand = self._idle.pop() if self._idle else Errand(self)
+            errand.switch(self._to_begin.popleft())
+
+    def ended(self, errand: Errand) -> None:
+        self._idle.append(errand)
 
 
 class Errand(greenlet):
-    """One job. It is switched to by the loop only, and waits by switching back."""
+    """One job, and then the next. It is switched to by the loop only, and waits by switching back."""
 
-    def __init__(self, job: Callable[[], object], errands: Errands) -> None:
-        super().__init__(job)
+    def __init__(self, errands: Errands) -> None:
+        super().__init__(self._work)
         self.errands = errands
         self._awaited: asyncio.Future[Any] | None = None
+
+    def _work(self, job: Callable[[], object]) -> None:
+        while True:
+            Context().run(job)
+            del job
+            self.errands.ended(self)
+            job = self.parent.switch()
 
     def wait(self, future: asyncio.Future[Any], within_s: float | None = None) -> bool:
         """Whether it has ended by then."""
