@@ -51,9 +51,10 @@ class Unlimited:
     is_evicted = False
 
     def limited(self) -> AbstractContextManager[None]:
-        return nullcontext()
+        return _NOTHING
 
 
+_NOTHING = nullcontext()
 UNLIMITED = Unlimited()
 
 

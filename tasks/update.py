@@ -18,7 +18,7 @@ from tasks.bot.bot import Bot, BotStartError, UpdateTimeoutError
 from tasks.bot.calls import calls_of
 from tasks.bot.context import Context
 from tasks.bot.event_loop import EventLoop, event_loop
-from tasks.bot.flood import RunGate, Waiting
+from tasks.bot.flood import OpenGate, RunGate, Waiting
 from tasks.bot.parking import FloodWait, Parking, ParkUpdate
 from tasks.bot.stored import Stored
 from tasks.bots import Bots, Served
@@ -26,6 +26,7 @@ from tasks.celery import app, settings
 from tasks.eviction import evict, take_back
 from tasks.hooks import beside, tell
 from tasks.imports import BotImportError
+from tasks.lanes.delivery import delivery_of
 from tasks.lanes.endings import as_exceptions
 from tasks.limits import UNLIMITED, Run, means_here
 from tasks.logs import Ids, about
@@ -36,6 +37,9 @@ from tasks.telling import commit, fail, put_off
 logger = get_task_logger(__name__)
 
 TASK = "tasks.update"
+
+#: Around a bot: who wants to be put off has not failed.
+AS_EXCEPTIONS = as_exceptions(but=(ParkUpdate,))
 
 #: An update of a bot that is not ours is looked at again so often: a deployment that was told wrong is soon mended.
 UNKNOWN_BOT_AGAIN_AFTER_S = 60.0
@@ -80,7 +84,8 @@ class UpdateTask(lanes.LaneTask):
 @app.task(name=TASK, bind=True, base=UpdateTask, max_retries=None)
 def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     """Run the bot on one update, as Telegram sent it."""
-    request, delivery = self.request, self.delivery
+    request = self.request
+    delivery = delivery_of(request, app.lanes)
     served = bots().of(request.id)
     if served is None:
         refuse(request.id, delivery)
@@ -88,7 +93,9 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     deadline_s = None if limit_s is None else monotonic() + limit_s
     ctx = Context(
         content,
-        calls_of(served.api, delivery, served.settings.uncertain_call, gate_of(served, delivery, parking, deadline_s)),
+        calls_of(
+            served.api, delivery, served.settings.uncertain_call, lambda: gate_of(served, delivery, parking, deadline_s)
+        ),
         attempt=1 if delivery is None else delivery.attempt + delivery.died,
         deadline_s=deadline_s,
         appended_s=None if delivery is None else monotonic() - delivery.age_s,
@@ -113,9 +120,9 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
 
 def gate_of(
     served: Served, delivery: lanes.Delivery | None, parking: Parking, deadline_s: float | None
-) -> RunGate | None:
-    """None: it came through no lane, and could not be put off."""
-    return None if delivery is None else RunGate(served.gate, Waiting(delivery, parking, deadline_s))
+) -> RunGate | OpenGate:
+    """One that came through no lane could not be put off."""
+    return OpenGate() if delivery is None else RunGate(served.gate, Waiting(delivery, parking, deadline_s))
 
 
 def attempt(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None, parking: Parking) -> None:
@@ -162,7 +169,7 @@ def limited_run(request: Any, served: Served, ctx: Context, delivery: lanes.Deli
 def run_bot(bot: Bot, ctx: Context) -> None:
     """Raises what the handler raises, as an Exception, or SessionError when it cannot be kept; and ParkUpdate."""
     try:
-        with as_exceptions(but=(ParkUpdate,)):
+        with AS_EXCEPTIONS:
             bot(ctx)
             ctx.stage()
     except SoftTimeLimitExceeded as limit:

@@ -9,8 +9,8 @@ the bot is typing, is not noted, but refused all the same.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,14 @@ from tasks.bot.repeats import is_read_only, repeated
 from tasks.lanes.wires import Asked
 
 
-@dataclass(frozen=True)
 class Calls:
     """The Bot API as one run of a handler has it. Threads and greenlets of the handler may share it."""
 
-    api: BotApi
-    journal: CallJournal | None = None
-    gate: RunGate | OpenGate = OpenGate()  # noqa: RUF009  has no state
+    journal: CallJournal | None
+    gate: RunGate | OpenGate
+
+    def __init__(self, api: BotApi, journal: CallJournal | None = None, gate: RunGate | OpenGate | None = None) -> None:
+        self.api, self.journal, self.gate = api, journal, gate or OpenGate()
 
     def call(self, method: str, /, *, uncertain: Uncertain | None = None, **params: Any) -> Any:
         """The result of a method, made now or by an earlier run; None for a call that is skipped because nobody knows
@@ -61,7 +62,7 @@ class Calls:
 
     def beside(self, series: str) -> Calls:
         """For a hook, whose calls are not to be taken for the handler's."""
-        return replace(self, journal=self.journal and self.journal.beside(series), gate=self.gate.beside())
+        return Calls(self.api, self.journal and self.journal.beside(series), self.gate.beside())
 
     def reserved(self, method: str) -> Calls:
         """For a single call that is made later, on another thread: it has its place among the others from now on. One
@@ -69,7 +70,7 @@ class Calls:
         """
         if self.journal is None or is_read_only(method):
             return self
-        return replace(self, journal=self.journal.reserved())
+        return Calls(self.api, self.journal.reserved(), self.gate)
 
     def _make(self, call: Prepared, begun: Call, passage: Passage | OpenPassage) -> Any:
         while True:
@@ -134,12 +135,31 @@ class Calls:
             self.journal.ensure(method)
 
 
+class RunCalls(Calls):
+    """Of a run that came through a lane. Many make no call at all: what it takes is made for the first one."""
+
+    def __init__(
+        self, api: BotApi, delivery: lanes.Delivery, uncertain: Uncertain, gate: Callable[[], RunGate | OpenGate]
+    ) -> None:
+        self.api, self._delivery, self._uncertain, self._make_gate = api, delivery, uncertain, gate
+
+    @cached_property
+    def journal(self) -> CallJournal:  # type: ignore[override]
+        return CallJournal(self._delivery.journal, self._uncertain)
+
+    @cached_property
+    def gate(self) -> RunGate | OpenGate:  # type: ignore[override]
+        return self._make_gate()
+
+
 def calls_of(
-    api: BotApi, delivery: lanes.Delivery | None, uncertain: Uncertain, gate: RunGate | OpenGate | None = None
+    api: BotApi,
+    delivery: lanes.Delivery | None,
+    uncertain: Uncertain,
+    gate: Callable[[], RunGate | OpenGate] = OpenGate,
 ) -> Calls:
     """Those of the run that has this delivery."""
-    journal = None if delivery is None else CallJournal(delivery.journal, uncertain)
-    return Calls(api, journal, gate or OpenGate())
+    return Calls(api) if delivery is None else RunCalls(api, delivery, uncertain, gate)
 
 
 def fingerprint(call: Prepared) -> str:

@@ -64,6 +64,7 @@ class Context(Shorthands):
             stored=stored,
             session_plan=session_plan,
             fence=fence,
+            _anatomy=lay_open(update),
         )
 
     @property
@@ -75,7 +76,7 @@ class Context(Shorthands):
         """`message`, `callback_query`, …"""
         return self._opened.kind
 
-    @cached_property
+    @property
     def chat_id(self) -> int | None:
         """The chat it came from, else its user's private chat; None for the few updates with neither, such as polls."""
         return self._opened.home
@@ -158,9 +159,10 @@ class Context(Shorthands):
             raise AttributeError(f"ctx.{name} cannot be assigned; keep what you like in ctx.session")
         super().__setattr__(name, value)
 
-    @cached_property
+    @property
     def _opened(self) -> Anatomy:
-        return lay_open(self.update)
+        anatomy: Anatomy = self.__dict__["_anatomy"]
+        return anatomy
 
     def _fetch(self, file_path: str, to: Path | None) -> bytes:
         if not isinstance(self.api, HasFiles):

@@ -26,7 +26,6 @@ class Stored:
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
-        self._bot_id = delivery.id.partition(":")[0]
         self._order: frozenset[str] | None = None
         self._found: dict[str, bytes | None] = {}
         self._moves: dict[str, str] = {}
@@ -96,6 +95,10 @@ class Stored:
             f"{key} cannot be kept with this update, which is ordered by {order}: another update of {key} may run at "
             "the same time, and one of the two would lose what it wrote"
         )
+
+    @property
+    def _bot_id(self) -> str:
+        return self._delivery.id.partition(":")[0]
 
     def _name(self, key: str) -> str:
         return keys.session(self._bot_id, key)

@@ -7,7 +7,6 @@ can have it, and the clock is the machine's (clock.py).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Where a request keeps its delivery.
-_KEPT = "lanes_delivery"
+KEPT = "lanes_delivery"
 
 
 @dataclass(slots=True, eq=False)
@@ -45,9 +44,11 @@ class Delivery:
 
     @property
     def journal(self) -> Journal:
-        """Of this run."""
+        """Of this run, and the only one: two would number the same calls twice."""
         if self._journal is None:
-            self._journal = Journal(self.lanes, self.tag, self.deadline_s)
+            with Journal.making:
+                if self._journal is None:
+                    self._journal = Journal(self.lanes, self.tag, self.deadline_s)
         return self._journal
 
     @property
@@ -72,7 +73,7 @@ class Delivery:
     def start(self) -> None:
         """Begin. Raises LeaseLost when it was given back or its lease is over."""
         settler = self.lanes.settler
-        if settler.pid == os.getpid():
+        if settler.is_here:
             if not settler.claim(self.tag, starts=True):
                 raise LeaseLost(f"{self.id} was given back before it started")
             return
@@ -88,7 +89,10 @@ class Delivery:
 
     def is_lost(self) -> bool:
         """Whether this process knows already that the lease is over. Asks nobody."""
-        return self.journal.is_lost
+        if self._journal is not None:
+            return self._journal.is_lost
+        settler = self.lanes.settler
+        return settler.is_here and not settler.holds(self.tag)
 
     def done(self) -> None:
         """Settle it, sooner than Celery's acknowledgement arrives."""
@@ -163,7 +167,7 @@ class Delivery:
     def _gone(self, *, delayed: bool = False) -> None:
         """Celery's acknowledgement follows; nobody need settle what is no longer ours."""
         settler = self.lanes.settler
-        if settler.pid == os.getpid():
+        if settler.is_here:
             settler.gone(self.tag, delayed=delayed)
         else:
             settler.handoff.report(DELAYED if delayed else GONE, self.tag)
@@ -174,10 +178,10 @@ def delivery_of(request: Any, lanes: Lanes) -> Delivery | None:
     told = request.get(envelope.LANE)
     if not told or request.called_directly:
         return None
-    delivery: Delivery | None = request.get(_KEPT)
+    delivery: Delivery | None = request.get(KEPT)
     if delivery is None:
         delivery = delivery_from(told, request.properties["delivery_tag"], lanes)
-        setattr(request, _KEPT, delivery)
+        setattr(request, KEPT, delivery)
     return delivery
 
 

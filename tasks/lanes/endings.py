@@ -22,7 +22,10 @@ class HandlerEndedError(Exception):
 
 
 class as_exceptions:  # noqa: N801 - read as one does `with suppress(…)`
-    """Around a handler: whatever it raises, also SystemExit, leaves as an Exception. `but` pass as they are."""
+    """Around a handler: whatever it raises, also SystemExit, leaves as an Exception. `but` pass as they are.
+
+    One may be used again and again, by many at a time.
+    """
 
     __slots__ = ("_pass",)
 

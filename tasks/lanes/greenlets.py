@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from celery.concurrency.gevent import apply_target, apply_timeout
+from celery.concurrency.base import apply_target
+from celery.concurrency.gevent import apply_timeout
 from gevent import Greenlet, joinall  # type: ignore[import-untyped]
 from gevent.lock import Semaphore  # type: ignore[import-untyped]
 from greenlet import GreenletExit  # type: ignore[import-untyped]
@@ -86,12 +87,12 @@ def use_lean_greenlets(pool: Any) -> None:
         timeout_callback: Any = None,
         **_: Any,
     ) -> Job:
-        slots, given = pool._pool, (target, args, kwargs, callback, accept_callback, pool.getpid)
+        slots, given = pool._pool, (target, args, kwargs, callback, accept_callback)
         timeout_s = pool.timeout if timeout is None else timeout
         if timeout_s:
-            job = Job(slots, apply_timeout, *given, timeout=timeout_s, timeout_callback=timeout_callback)
+            job = Job(slots, apply_timeout, *given, pool.getpid, timeout=timeout_s, timeout_callback=timeout_callback)
         else:
-            job = Job(slots, apply_target, *given)
+            job = Job(slots, apply_target, *given, getpid=pool.getpid)
         return slots.start(job)
 
     pool.on_start, pool.on_apply = on_start, on_apply

@@ -7,7 +7,6 @@ Does not promise that an outcome is noted when this process dies before Redis ha
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
@@ -33,6 +32,7 @@ class Journal:
 
     #: One for all of this process: it is held for moments, and for gevent making one takes longer than the rest.
     _lock = Lock()
+    making = Lock()
 
     def __init__(self, lanes: Lanes, tag: str, sure_until_s: float) -> None:
         self.id, _, fence = tag.rpartition("#")
@@ -88,7 +88,7 @@ class Journal:
     def is_lost(self) -> bool:
         """Whether this process knows already that the lease is over. Asks nobody."""
         settler = self._lanes.settler
-        if settler.pid == os.getpid() and not settler.holds(self._tag):
+        if settler.is_here and not settler.holds(self._tag):
             self._is_lost = True
         return self._is_lost
 

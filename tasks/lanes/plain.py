@@ -39,6 +39,7 @@ class PlainRequest(LaneRequest):
     def of(cls, task: Any, consumer: Any) -> type[PlainRequest]:
         shared = {
             "_app": task.app,
+            "_settler": task.app.lanes.settler,
             "_task": task,
             "_type": task.name,
             "name": task.name,
@@ -106,13 +107,13 @@ class PlainRequest(LaneRequest):
     def revoked(self) -> bool:
         if self._already_revoked or self.id in state.revoked:
             return super().revoked()
-        return self._app.lanes.settler.forks and self._was_given_back()  # otherwise it is asked when it begins
+        return self._settler.forks and self._was_given_back()  # otherwise it is asked when it begins
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
         if self.revoked():
             raise TaskRevokedError(self.id)
         limit_s, soft_limit_s = self.time_limits
-        forks = self._app.lanes.settler.forks
+        forks = self._settler.forks
         result = pool.apply_async(
             tracer.run if forks else self._run_here,
             args=self._what_to_send() if forks else (pool,),
@@ -142,7 +143,7 @@ class PlainRequest(LaneRequest):
 
     def _run_here(self, pool: Any) -> Any:
         """In a thread or greenlet of the pool, perhaps long after it was given to it."""
-        if self._was_given_back():
+        if not self._settler.holds(self._message.delivery_tag) and self._was_given_back():
             return _NOT_RUN
         self.on_accepted(getattr(pool, "getpid", os.getpid)(), monotonic())
         return tracer.run(self._type, self.id, self._request_dict, self._body, None, None)
@@ -179,6 +180,6 @@ class PlainRequest(LaneRequest):
     def acknowledge(self) -> None:
         """Any thread may say it: Redis hears of it later."""
         if not self.acknowledged:
-            self._app.lanes.settler.done(self._message.delivery_tag)
+            self._settler.done(self._message.delivery_tag)
             self._message._state = "ACK"
             self.acknowledged = True

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from tasks.lanes import clock, native
+from tasks.lanes import clock, native, process
 from tasks.lanes.answers import Leased
 from tasks.lanes.books import Held, Lease, id_of
 from tasks.lanes.commands import MAX_DEATHS
@@ -45,6 +45,11 @@ class Settler:
         self._reading = native.lock()
         self._is_woken = False  # the loop will go round, and look at the ledger then
         self._has_delayed = False  # something may be due sooner than the next sweep
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process that holds the messages: its children have a copy of which the pipe is of use."""
+        return self.pid == process.pid()
 
     @property
     def forks(self) -> bool:
@@ -191,11 +196,13 @@ class Settler:
 
     def report(self, what: str, tag: str) -> None:
         """Whoever runs a message says what became of it, in the worker's main process or in a child of it."""
-        if self.pid != os.getpid():
+        if not self.is_here:
             self.handoff.report(what, tag)
-            return
-        self._take_in([Report(what, tag, clock.now_s())])
-        self._notify()
+        elif what == DONE:
+            self.done(tag)
+        else:
+            self._take_in([Report(what, tag, clock.now_s())])
+            self._notify()
 
     def _take_in(self, reports: list[Report]) -> None:
         for what, tag, at_s in reports:

@@ -23,6 +23,9 @@ from tasks.lanes.tracer import Trace, Tracer
 
 logger = get_task_logger(__name__)
 
+#: Around any run.
+_AS_EXCEPTIONS = as_exceptions()
+
 
 class LaneTask(Task):
     """The base of every task of the app (install.py)."""
@@ -64,7 +67,7 @@ class LaneTask(Task):
         except (RedisError, SoftTimeLimitExceeded) as away:
             raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
         try:
-            with as_exceptions():
+            with _AS_EXCEPTIONS:
                 return self.run(*args, **kwargs)
         except GreenletExit:
             # A cold shutdown ends greenlets like this, and Celery takes it for success: it would be settled unfinished.

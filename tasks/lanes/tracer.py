@@ -27,7 +27,7 @@ from celery.utils.saferepr import saferepr
 
 from tasks.lanes import envelope
 from tasks.lanes.decoding import arguments_of
-from tasks.lanes.delivery import delivery_of
+from tasks.lanes.delivery import KEPT, delivery_of
 from tasks.lanes.handoff import DONE
 from tasks.lanes.stacks import pop, push
 
@@ -50,15 +50,28 @@ _TOLD = (
 )
 _HEARD = attrgetter("receivers")
 
-#: What Celery itself puts into a request: the rest are headers of the publisher's own (Context._get_custom_headers).
-_CELERYS = frozenset({*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression"})
+#: What Celery itself puts into a request, and we: the rest are headers of the publisher's own, and the lane's
+#: (Context._get_custom_headers).
+_CELERYS = frozenset({*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression", KEPT})
 
 
 class LaneContext(Context):
-    """`task.request`."""
+    """`task.request`. Its headers are looked for when somebody asks for them."""
 
-    def _get_custom_headers(self, request: dict[str, Any], **_: Any) -> dict[str, Any] | None:
-        return {name: request[name] for name in request.keys() - _CELERYS} or None
+    def __init__(self, request: dict[str, Any], **more: Any) -> None:
+        self.update(request, **more)
+
+    @property
+    def headers(self) -> dict[str, Any] | None:
+        told = self.__dict__
+        if told.get("headers") is None:
+            told["headers"] = {name: value for name, value in told.items() if name not in _CELERYS} or None
+        headers: dict[str, Any] | None = told["headers"]
+        return headers
+
+    @headers.setter
+    def headers(self, headers: dict[str, Any] | None) -> None:
+        self.__dict__["headers"] = headers
 
 
 class Tracer:
@@ -82,7 +95,7 @@ class Tracer:
     def __call__(self, uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
         if not request or not request.get(envelope.LANE):
             return self._celerys(uuid, args, kwargs, request)
-        is_usual = self._is_usual and not any(request.get(each) for each in _FOLLOWED) and type(kwargs) is dict
+        is_usual = self._is_usual and not any(map(request.get, _FOLLOWED)) and type(kwargs) is dict
         ended = (self._trace if is_usual else self._celerys)(uuid, args, kwargs, request)
         if ended.info is None or (ended.info.state == FAILURE and self._task.acks_on_failure is not False):
             self._lanes.settler.report(DONE, request["properties"]["delivery_tag"])
