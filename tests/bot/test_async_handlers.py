@@ -20,7 +20,7 @@ import pytest
 from tasks.bot import Bot, Context, UpdateTimeoutError, current
 from tasks.bot.errors import BadRequest
 from tasks.bot.event_loop import event_loop
-from tasks.bot.loader import load_bot
+from tasks.bot.loader import load_bot, waits_in_coroutines
 from tests.poller.waiting import until
 
 UPDATE = {"update_id": 5, "message": {"message_id": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"}}
@@ -111,6 +111,21 @@ def test_all_handlers_of_a_process_share_one_loop(load: Load) -> None:
         """)
     with ThreadPoolExecutor(8) as threads:
         assert set(threads.map(lambda _: bot(Context(UPDATE, Api())), range(8))) == {1}
+
+
+@pytest.mark.parametrize(
+    ("hooks", "alone"),
+    [("", True), ("on_error=hook", True), ("on_error=plain", False), ("on_error=hook, on_timeout=plain", False)],
+)
+def test_a_bot_needs_no_threads_when_all_of_it_are_coroutines(load: Load, hooks: str, alone: bool) -> None:
+    bot = load(f"""
+        from tasks.bot import Bot
+        async def run(ctx): ...
+        async def hook(ctx, error=None): ...
+        def plain(ctx, error=None): ...
+        handle = Bot(run, {hooks})
+        """)
+    assert waits_in_coroutines(bot) == alone
 
 
 def test_a_handler_is_cancelled_when_its_time_is_over(run: Run) -> None:

@@ -15,6 +15,7 @@ from celery.exceptions import Ignore, Reject, Retry
 
 from tasks import lanes
 from tasks.lanes import clock, registry
+from tasks.lanes import tracer as tracer_module
 from tasks.lanes.answers import Leased
 from tasks.lanes.envelope import pack_task
 from tasks.lanes.handout import unpack
@@ -157,3 +158,20 @@ def test_what_comes_through_no_lane_is_celerys(story: Story) -> None:
     request = {name: value for name, value in bench.request().items() if name != "lane"}
     assert bench.task.__trace__("7:1", [3], {}, request).info is None
     assert bench.settler.plan_turn() == []
+
+
+def test_a_run_is_alone_while_nobody_listens_or_follows(story: Story) -> None:
+    tracer: Any = Bench(RUNS["returns nothing"], story).task.__trace__
+    heard = {signal: signal.receivers for signal in tracer_module._TOLD}
+    with pytest.MonkeyPatch.context() as patch:
+        # Given nobody who listens to a task's run
+        for signal in heard:
+            patch.setattr(signal, "receivers", [])
+        # Then it is alone, unless something follows
+        assert tracer.is_alone({})
+        assert not tracer.is_alone({"callbacks": [{"task": "traced"}]})
+        # And with a listener of any of its signals it is not
+        for signal, receivers in heard.items():
+            with patch.context() as one:
+                one.setattr(signal, "receivers", receivers)
+                assert not tracer.is_alone({}), signal
