@@ -115,6 +115,7 @@ class Begun:
 
 
 _BEGUN = Begun(Noted.BEGUN)
+_NO_PAST = (0, 0, 0, -1, -1)
 
 
 def append_answer(answer: list[int] | None) -> Appended:
@@ -127,26 +128,24 @@ def append_answer(answer: list[int] | None) -> Appended:
 def turn_answer(answer: list[Any]) -> Turned:
     lost, more, suspects, *flat = answer
     values = iter(flat)
-    leased = [
-        Leased(
-            id_.decode(),
-            fence.decode(),
-            queue.decode(),
-            died,
-            failed,
-            parked == 1,
-            waited / 1000,
-            _seconds(replayed),
-            _seconds(alive),
-            stored,
+    leased = []
+    for id_, fence, queue, waited, past, stored in zip(*[values] * 6, strict=True):
+        died, failed, parked, replayed, alive = map(int, past.split()) if past else _NO_PAST
+        leased.append(
+            Leased(
+                id_.decode(),
+                fence.decode(),
+                queue.decode(),
+                died,
+                failed,
+                parked == 1,
+                waited / 1000,
+                replayed / 1000 if replayed >= 0 else None,
+                alive / 1000 if alive >= 0 else None,
+                stored,
+            )
         )
-        for id_, fence, queue, died, failed, parked, waited, replayed, alive, stored in zip(*[values] * 10, strict=True)
-    ]
     return Turned(texts(lost), bool(more), bool(suspects), leased)
-
-
-def _seconds(ms: int) -> float | None:
-    return ms / 1000 if ms >= 0 else None
 
 
 def begin_answer(answer: list[bytes]) -> Begun:

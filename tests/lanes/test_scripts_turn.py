@@ -283,7 +283,7 @@ def test_a_message_without_its_body_is_buried_and_its_lane_goes_on(client: Redis
     client.delete(keys.body(A))
     assert ids(turn(store)) == [B]
     expected = standing(
-        buried(A, "a", fence=2, errors=("Buried",)), leased(B, "a", fence=2), counts={"handed_out": 1, "buried": 1}
+        buried(A, "a", fence=3, errors=("Buried",)), leased(B, "a", fence=2), counts={"handed_out": 1, "buried": 1}
     )
     del expected.bodies[A]
     assert read(client) == expected

@@ -6,16 +6,13 @@ local obsolete = {} -- keys
 local over, is_over = {}, {} -- ids that are settled, and true for each of them, also while its keys are still there
 local settled = {} -- queue -> how many of it were settled in this step
 
-local moved -- the last id that became ready
-
 -- The first of a lane becomes ready when it is the first of all of its lanes; an id without a message is no first.
 local function advance(key, first)
-  while first and first ~= moved do
+  while first and not unwritten[first] do
     local found = redis.call('HMGET', MESSAGE .. first, 'state', 'queue', 'lanes')
     if found[1] and not is_over[first] then
       if found[1] == 'waiting' and (found[3] == key or first_everywhere(first, split(found[3]), key)) then
         to_ready(first, found[2])
-        moved = first
       end
       return
     end

@@ -3,6 +3,7 @@
 -- ready calls last; or before, by `enter_ready`.
 
 local entering = {} -- queue -> ids, in the order in which they became ready
+local unwritten = {} -- id -> true, for each of them whose record does not say yet that it is ready
 local filled = {} -- queue -> whether there is something in its list, where that is known
 local is_anything_paused = redis.call('EXISTS', PAUSED) == 1
 
@@ -35,19 +36,24 @@ local function to_ready(id, queue, back)
   if is_anything_paused and in_paused_lane(split(redis.call('HGET', MESSAGE .. id, 'lanes'))) then
     return redis.call('HSET', MESSAGE .. id, 'state', 'waiting')
   end
-  redis.call('HSET', MESSAGE .. id, 'state', 'ready')
   if back then
+    redis.call('HSET', MESSAGE .. id, 'state', 'ready')
     redis.call('RPUSH', queue, id)
     filled[queue] = true
   else
+    unwritten[id] = true
     enter(id, queue)
   end
 end
 
 local function enter_ready()
   for queue, ids in pairs(entering) do
+    for _, id in ipairs(ids) do
+      if unwritten[id] then redis.call('HSET', MESSAGE .. id, 'state', 'ready') end
+      unwritten[id] = nil
+    end
     together('LPUSH', queue, ids)
-    entering[queue], filled[queue] = nil, true
+    entering[queue], filled[queue] = nil, ids[1] and true or filled[queue]
   end
 end
 

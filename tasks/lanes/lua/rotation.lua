@@ -2,7 +2,8 @@
 -- With  ready
 
 -- Takes from one queue of each group in turn, of those at these places and in their order, until `take` says that it is
--- enough (false), or has found nothing (nil) in any of them.
+-- enough (false), or has found nothing (nil) in any of them. It is told how many there are until it is that one's turn
+-- again.
 local function in_turn(queues, from, to, take)
   local groups = {} -- by number and by name: lists of queues; `at` is the next one of them
   for i = from, to do
@@ -17,7 +18,7 @@ local function in_turn(queues, from, to, take)
   local at = 1
   while groups[at] do
     local group = groups[at]
-    local taken = take(group[group.at])
+    local taken = take(group[group.at], #groups * #group)
     if taken == false then return end
     if taken then
       at, group.at = at + 1, group.at + 1

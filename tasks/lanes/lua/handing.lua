@@ -1,0 +1,55 @@
+-- handing: how messages that are ready get a holder, and what it is told of each.
+-- With  ends
+
+local TOLD = 6 -- about each of them
+local told, bodies, leases = {}, {}, {} -- the answer; and of what has not been written or read: keys, and of a zset
+
+-- What its next holder is told; nothing when it is not ready.
+local function ready_record(id)
+  local record = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'seq', 'died', 'failed', 'parked', 'replayed', 'alive')
+  if record[1] == 'ready' or unwritten[id] then return record end
+end
+
+-- Numbers, or nothing where all of them would say that it is not so.
+local function past_of(died, failed, parked, replayed, alive)
+  if not (died or failed or parked or replayed or alive) then return '' end
+  return table.concat({ died or 0, failed or 0, parked and 1 or 0, replayed and now_ms - replayed or -1,
+    alive and now_ms - alive or -1 }, ' ')
+end
+
+-- Its body is missing until `hand_over`.
+local function lease(id, queue, record, holder, until_ms)
+  local _, old_fence, seq, died, failed, parked, replayed, alive = unpack(record, 1, 8)
+  local fence, n, at = next_fence(old_fence), #leases, #told
+  redis.call('HSET', MESSAGE .. id, 'state', 'leased', 'fence', fence, 'holder', holder)
+  unwritten[id] = nil
+  bodies[#bodies + 1] = BODY .. id
+  leases[n + 1], leases[n + 2] = until_ms, id
+  told[at + 1], told[at + 2], told[at + 3] = id, fence, queue
+  told[at + 4] = math.max(now_ms - (seq or now_us) / 1000, 0) -- its place in its lanes is the time it was given it
+  told[at + 5], told[at + 6] = past_of(died, failed, parked, replayed, alive), ''
+end
+
+local function bury_dead(id, why)
+  unwritten[id] = nil
+  bury(id, redis.call('HGET', MESSAGE .. id, 'lanes'), cjson.encode({ at_ms = now_ms, type = 'Buried', message = why }))
+end
+
+-- Reads the bodies. Returns how many are lost; those are buried, and no longer told of.
+local function hand_over()
+  if not bodies[1] then return 0 end
+  together('ZADD', LEASES, leases)
+  local stored, lost = redis.call('MGET', unpack(bodies)), 0
+  local before = #told - TOLD * #bodies
+  for i = #bodies, 1, -1 do
+    local at = before + TOLD * i
+    told[at] = stored[i]
+    if not stored[i] then
+      lost = lost + 1
+      bury_dead(told[at - 5], 'its body was lost')
+      for _ = 1, TOLD do table.remove(told, at - 5) end
+    end
+  end
+  bodies, leases = {}, {}
+  return lost
+end
