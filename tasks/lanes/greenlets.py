@@ -95,4 +95,6 @@ def use_lean_greenlets(pool: Any) -> None:
             job = Job(slots, apply_target, *given, getpid=pool.getpid)
         return slots.start(job)
 
-    pool.on_start, pool.on_apply = on_start, on_apply
+    # What Celery's apply_async does besides is for pools that have processes.
+    pool.on_apply = pool.apply_async = on_apply
+    pool.on_start = on_start

@@ -48,7 +48,7 @@ class Settler:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the process that holds the messages: its children have a copy of which the pipe is of use."""
+        """Whether this is the process that holds the messages. A child of it has a copy, with a pipe that leads here."""
         return self.pid == process.pid()
 
     @property

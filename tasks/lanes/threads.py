@@ -38,7 +38,9 @@ def use_lean_threads(pool: Any) -> None:
         given = apply_target, target, args, kwargs, callback, accept_callback
         return ApplyResult(threads.submit(*given) if loop is None else threads.submit_to(loop, *given))
 
-    pool.on_apply, pool.has_loops = on_apply, True
+    # What Celery's apply_async does besides is for pools that have processes.
+    pool.on_apply = pool.apply_async = on_apply
+    pool.has_loops = True
 
 
 class Job:
