@@ -87,7 +87,7 @@ def use_lean_greenlets(pool: Any) -> None:
         timeout_callback: Any = None,
         **_: Any,
     ) -> Job:
-        slots, given = pool._pool, (target, args, kwargs, callback, accept_callback)
+        slots, given = pool._pool, (target, args or (), kwargs, callback, accept_callback)
         timeout_s = pool.timeout if timeout is None else timeout
         if timeout_s:
             job = Job(slots, apply_timeout, *given, pool.getpid, timeout=timeout_s, timeout_callback=timeout_callback)

@@ -48,7 +48,7 @@ class Settler:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the process that holds the messages. A child of it has a copy, with a pipe that leads here."""
+        """Whether this process holds the messages. A child of it has a copy, with a pipe that leads here."""
         return self.pid == process.pid()
 
     @property

@@ -35,7 +35,7 @@ def use_lean_threads(pool: Any) -> None:
         loop: Loop | None = None,
         **_: Any,
     ) -> ApplyResult:
-        given = apply_target, target, args, kwargs, callback, accept_callback
+        given = apply_target, target, args or (), kwargs, callback, accept_callback
         return ApplyResult(threads.submit(*given) if loop is None else threads.submit_to(loop, *given))
 
     # What Celery's apply_async does besides is for pools that have processes.
