@@ -29,7 +29,7 @@ START_WITHIN_S = 60.0
 STOP_WITHIN_S = 20.0
 #: The embedded Valkey allocates with glibc, which keeps 7 freed pieces of a size at hand. Scripts free more; merging
 #: and cutting up the others takes the longer the more is in use. Other servers come with jemalloc and ignore this.
-MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=5000"}
+MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=2000"}
 #: A free port may be taken by someone else before the server binds it; so often another one is tried.
 PORT_ATTEMPTS = 5
 

@@ -32,9 +32,9 @@ local function add(id, queue, stored, problem, lanes)
     local is_ready = stand(id, queue, lanes, seq) and not in_paused_lane(lanes)
     state = is_ready and 'ready' or 'waiting'
   end
-  redis.call('HSET', MESSAGE .. id, 'state', state, 'queue', queue, 'lanes', table.concat(lanes, '\n'), 'seq', seq)
-  bodies[#bodies + 1] = BODY .. id
-  bodies[#bodies + 1] = stored
+  local joined, n = lanes[2] and table.concat(lanes, '\n') or lanes[1] or '', #bodies
+  redis.call('HSET', MESSAGE .. id, 'state', state, 'queue', queue, 'lanes', joined, 'seq', seq)
+  bodies[n + 1], bodies[n + 2] = BODY .. id, stored
   if state == 'ready' then enter(id, queue) end
   if state == 'buried' then
     buried = buried + 1

@@ -24,10 +24,10 @@ end
 -- Leaves its first `n` lanes, all of them before any of them goes on.
 local function leave(id, keys, n)
   if n == 0 then return end
-  local key = keys[n]
-  local ids = redis.call('ZRANGE', LANE .. key, 0, 1)
+  local key, lane = keys[n], LANE .. keys[n]
+  local ids = redis.call('ZRANGE', lane, 0, 1)
   local is_last = ids[1] == id and not ids[2]
-  if is_last then obsolete[#obsolete + 1] = LANE .. key else redis.call('ZREM', LANE .. key, id) end
+  if is_last then obsolete[#obsolete + 1] = lane else redis.call('ZREM', lane, id) end
   leave(id, keys, n - 1)
   if not is_last then advance(key, ids[1] == id and ids[2] or ids[1]) end
 end

@@ -29,9 +29,10 @@ local function stand(id, queue, lanes, seq)
   standing[group], places[#places + 1] = places, seq
   places[#places + 1] = id
   for _, key in ipairs(lanes) do
-    local is_new = redis.call('ZADD', LANE .. key, seq, id) == 1
+    local lane = LANE .. key
+    local is_new = redis.call('ZADD', lane, seq, id) == 1
     if is_first and (occupied[key] == nil or not is_new) then
-      is_first = redis.call('ZRANGE', LANE .. key, 0, 0)[1] == id
+      is_first = redis.call('ZRANGE', lane, 0, 0)[1] == id
     elseif occupied[key] then
       is_first = false
     end

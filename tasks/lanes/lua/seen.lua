@@ -3,16 +3,23 @@
 local AT_ONCE = 16 -- bytes
 local pieces = {} -- what was read, and behind its place those of its bytes that have changed
 
+local last -- the piece that was asked for last: mostly it is the next one, too
+
 local function piece_of(scope, number, block)
-  local key, byte = SEEN .. scope .. ':' .. math.floor(number / block), math.floor(number % block / 8)
-  local from = byte - byte % AT_ONCE
-  local name, at = key .. ' ' .. from, byte - from + 1
-  local piece = pieces[name]
-  if not piece then
-    piece = { key = key, from = from, text = redis.call('GETRANGE', key, from, from + AT_ONCE - 1) }
-    pieces[name] = piece
+  local bit_at = last and last.scope == scope and number - last.number
+  if not bit_at or bit_at < 0 or bit_at >= AT_ONCE * 8 then
+    bit_at = number % (AT_ONCE * 8) -- of which a block is a multiple
+    local key, from = SEEN .. scope .. ':' .. math.floor(number / block), (number - bit_at) % block / 8
+    local name = key .. ' ' .. from
+    last = pieces[name]
+    if not last then
+      local text = redis.call('GETRANGE', key, from, from + AT_ONCE - 1)
+      last = { key = key, from = from, text = text, scope = scope, number = number - bit_at }
+      pieces[name] = last
+    end
   end
-  return piece, at, piece[at] or string.byte(piece.text, at) or 0, 2 ^ (7 - number % 8)
+  local at = math.floor(bit_at / 8) + 1
+  return last, at, last[at] or string.byte(last.text, at) or 0, 2 ^ (7 - bit_at % 8)
 end
 
 local function is_remembered(scope, number, block)
