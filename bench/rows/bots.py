@@ -17,12 +17,12 @@ from functools import cache, partial
 from pathlib import Path
 
 from bench import ondemand, simulator
+from bench.crews import Crew, divided
 from bench.figures import Goal, Result, Side
 from bench.pace import measure, until
 from bench.rounds import alternate, best
 from bench.rows.intake import PUSH, poller_settings
 from bench.scale import CHATS
-from bench.sides import worker
 from bench.stage import Stage, emptied
 from bench.team import signal_all
 from bench.updates import make_updates
@@ -44,24 +44,15 @@ DISTRIBUTE = "grammY distribute, 2 workers"
 #: getUpdates answers one process at a time, and what it answered is in that one's memory.
 ALONE = "one process, as it is made"
 
-#: How many workers, and the options of each.
-Crew = tuple[int, Sequence[str]]
-
-
-def _divided(pool: str) -> tuple[Crew, ...]:
-    """As many at a time in one process, or in two."""
-    return tuple((count, ("-P", pool, "-c", str(AT_ONCE // count))) for count in (2, 1))
-
-
 WAITING = {
-    "gevent": ("bench.work:wait", _divided("gevent")),
-    "threads": ("bench.work:wait", _divided("threads")),
-    "asyncio": ("bench.work:wait_async", _divided("threads")),
+    "gevent": ("bench.work:wait", divided(AT_ONCE, "gevent")),
+    "threads": ("bench.work:wait", divided(AT_ONCE, "threads")),
+    "asyncio": ("bench.work:wait_async", divided(AT_ONCE, "threads")),
 }
 COMPUTING: tuple[Crew, ...] = (
-    (1, ("-P", "prefork", "-c", "2")),
-    (2, ("-P", "solo")),
-    (2, ("-P", "solo", "--prefetch-multiplier", "64")),
+    Crew(1, ("-P", "prefork", "-c", "2")),
+    Crew(2, ("-P", "solo")),
+    Crew(2, ("-P", "solo", "--prefetch-multiplier", "64")),
 )
 
 
@@ -83,7 +74,7 @@ def waits(stage: Stage) -> list[Result]:
             "waits",
             f"{PAUSE_MS} ms, {AT_ONCE} at a time, {name} beside {other}",
             "updates/s",
-            Side("lanes", measured[name], _label(crew)),
+            Side("lanes", measured[name], str(crew)),
             Side(other, measured[other], ALONE),
             goal,
         )
@@ -105,18 +96,13 @@ def computes(stage: Stage) -> list[Result]:
                 DISTRIBUTE: partial(race.other, DISTRIBUTE, _node("distribute")),
             },
         )
-    ours, runner = Side("lanes", measured["lanes"], _label(crew)), Side(RUNNER, measured[RUNNER], ALONE)
+    ours, runner = Side("lanes", measured["lanes"], str(crew)), Side(RUNNER, measured[RUNNER], ALONE)
     distribute = Side(DISTRIBUTE, measured[DISTRIBUTE])
     case = f"{WORK_MS} ms, beside"
     return [
         Result("computes", f"{case} {RUNNER}", "updates/s", ours, runner, Goal("ratio", "at least", 1.9)),
         Result("computes", f"{case} {DISTRIBUTE}", "updates/s", ours, distribute, Goal("ratio", "at least", 1)),
     ]
-
-
-def _label(crew: Crew) -> str:
-    count, options = crew
-    return f"{count} × {' '.join(options)}"
 
 
 def _node(kind: str) -> list[str]:
@@ -158,12 +144,10 @@ class Bots:
 
     def ours(self, bot: str, crew: Crew) -> float:
         """Updates per second of a poller and these workers."""
-        count, options = crew
         settings = {**poller_settings(self.telegram, self.url), "BOT": bot}
-        workers = [worker("tasks", self.url, *options, "-n", f"bench{number}@%h") for number in range(count)]
-        commands = [[sys.executable, "-m", *arguments] for arguments in (*workers, ["poller"])]
+        commands = [*crew.commands(self.url), [sys.executable, "-m", "poller"]]
         with emptied(self.url) as client:
-            return self._run(f"{bot}, {_label(crew)}", commands, settings, lambda: client.zcard(WORKERS) == count)
+            return self._run(f"{bot}, {crew}", commands, settings, lambda: client.zcard(WORKERS) == crew.workers)
 
     def other(self, name: str, command: Sequence[str]) -> float:
         settings = {"BOT_TOKEN": self.telegram.token, "BOT_API_URL": self.telegram.url}

@@ -1,0 +1,42 @@
+"""Workers that do one thing together: how many, with which options, and whether each has a processor of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from itertools import cycle
+from typing import NamedTuple
+
+from bench.sides import worker
+
+
+class Crew(NamedTuple):
+    """So many workers with these options. `apart`: each on its own processor, which spares threads the way between."""
+
+    workers: int
+    options: Sequence[str]
+    apart: bool = False
+
+    def commands(self, url: str) -> list[list[str]]:
+        commands = []
+        for number, processor in zip(range(self.workers), cycle(sorted(_processors())), strict=False):
+            named = worker("tasks", url, *self.options, "-n", f"bench{number}@%h")
+            pinned = ["taskset", "-c", str(processor)] if self.apart else []
+            commands.append([*pinned, sys.executable, "-m", *named])
+        return commands
+
+    def __str__(self) -> str:
+        return f"{self.workers} × {' '.join(self.options)}{', a processor each (taskset)' * self.apart}"
+
+
+def divided(at_once: int, pool: str) -> tuple[Crew, ...]:
+    """As many at a time in one process, or in two."""
+    one, two = (Crew(workers, ("-P", pool, "-c", str(at_once // workers))) for workers in (1, 2))
+    can_pin = shutil.which("taskset") is not None and len(_processors()) >= two.workers
+    return (two, *([two._replace(apart=True)] if can_pin else []), one)
+
+
+def _processors() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
