@@ -15,11 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import Any
 
 from greenlet import getcurrent  # type: ignore[import-untyped]
 
+from tasks.bot.awaited import Awaited
 from tasks.lanes.errands import Errand, Errands
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class EventLoop:
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="bot"))
         self._errands = Errands(self._loop)
-        self._to_begin: deque[_Awaited] = deque()
+        self._to_begin: deque[Awaited] = deque()
         self._is_woken = False
         self._is_ending = False
         self._thread = threading.Thread(target=self._run, name="event loop", daemon=True)
@@ -50,7 +50,7 @@ class EventLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, Any], limit_s: float | None = None) -> Any:
         """What it returns or raises. Raises OverdueError when that takes longer than `limit_s`."""
-        begun, here = _Awaited(coroutine), getcurrent()
+        begun, here = Awaited(coroutine), getcurrent()
         if isinstance(here, Errand) and here.errands is self._errands:
             return self._run_here(begun, here, limit_s)
         try:
@@ -68,9 +68,13 @@ class EventLoop:
             raise _overdue(limit_s)
         return begun.outcome()
 
-    def begin_job(self, job: Callable[[], object]) -> None:
+    def begin_job(self, job: Callable[[], object], *, is_last: bool = True) -> None:
         """Run it on the loop's thread, where `run` takes no other. What blocks in it goes `apart` (errands.py)."""
-        self._errands.begin(job)
+        self._errands.begin(job, is_last=is_last)
+
+    def begin_jobs(self) -> None:
+        """Those that were not the last ones."""
+        self._errands.begin_all()
 
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Let it run; nobody here waits for it."""
@@ -86,7 +90,7 @@ class EventLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(TIDY_UP_S)
 
-    def _run_here(self, begun: _Awaited, errand: Errand, limit_s: float | None) -> Any:
+    def _run_here(self, begun: Awaited, errand: Errand, limit_s: float | None) -> Any:
         task = begun.begin(self._loop)
         if errand.wait(task, limit_s):
             return begun.outcome()
@@ -100,7 +104,7 @@ class EventLoop:
         while self._to_begin:
             self._to_begin.popleft().begin(self._loop)
 
-    def _cancel(self, begun: _Awaited) -> None:
+    def _cancel(self, begun: Awaited) -> None:
         """Returns when it has tidied up, or TIDY_UP_S are over."""
         end_s = time.monotonic() + TIDY_UP_S
         try:
@@ -113,7 +117,7 @@ class EventLoop:
             begun.wait(end_s - time.monotonic())
             raise
 
-    def _end_early(self, begun: _Awaited) -> None:
+    def _end_early(self, begun: Awaited) -> None:
         # Whoever was to wake the loop for all may have been interrupted before that: nobody would come after it.
         self._begin_all()
         begun.cancel()
@@ -155,66 +159,3 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _overdue(limit_s: float | None) -> OverdueError:
     return OverdueError(f"cancelled after {limit_s:g} s")
-
-
-class _Awaited:
-    """A coroutine that another thread waits for. A lock is all that it takes to wake that up."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self.is_ended = False
-        self._is_cancelled = False
-        self._coroutine = coroutine
-        self._context = copy_context()  # the caller's: its logs and traces are about this update
-        self._task: asyncio.Task[None] | None = None
-        self._result: Any = None
-        self._error: BaseException | None = None
-        self._until_ended = threading.Lock()
-        self._until_ended.acquire()
-
-    # -- on the caller's thread
-
-    def wait(self, within_s: float | None) -> bool:
-        """Whether it has ended."""
-        return self._until_ended.acquire(timeout=-1 if within_s is None else max(0.0, within_s))
-
-    def outcome(self) -> Any:
-        """Raises what it raised."""
-        try:
-            if self._error is not None:
-                raise self._error
-            return self._result
-        finally:
-            self._error = None  # whose traceback leads here again
-
-    # -- on the loop
-
-    def begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
-        self._task = loop.create_task(self._run(), context=self._context)
-        return self._task
-
-    def cancel(self) -> None:
-        """Once: a second time would strike what it does to tidy up."""
-        if self._task is None:
-            self._never_ran()
-        elif not self._is_cancelled:
-            self._is_cancelled = True
-            self._task.add_done_callback(self._never_ran)
-            self._task.cancel()
-
-    async def _run(self) -> None:
-        try:
-            self._result = await self._coroutine
-        except BaseException as error:
-            self._error = error
-        self._end()
-
-    def _never_ran(self, _: object = None) -> None:
-        """One that is cancelled before its first step does nothing at all."""
-        if not self.is_ended:
-            self._coroutine.close()
-            self._error = asyncio.CancelledError()
-            self._end()
-
-    def _end(self) -> None:
-        self.is_ended = True
-        self._until_ended.release()

@@ -7,6 +7,7 @@ or writes here holds the settler's lock.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 Lease = tuple[str, str]  # (message id, fence)
@@ -24,7 +25,8 @@ class Pool:
 
     `slots` gives how many run at once; `forks` says that they run in other processes, which cannot ask the settler;
     `spare` is the most to hold beyond the free slots, for each slot; `claims` says that it claims each message itself,
-    when it gives it to one of its processes; `runs_here` that it runs each where it is given, on the loop's thread.
+    when it gives it to one of its processes; `runs_here` that it runs each where it is given, on the loop's thread;
+    `together` stands around the messages of a turn, while they are given to it.
     """
 
     slots: Callable[[], int]
@@ -32,6 +34,7 @@ class Pool:
     spare: int
     claims: bool = False
     runs_here: bool = False
+    together: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 @dataclass(slots=True)

@@ -24,8 +24,13 @@ T = TypeVar("T")
 class Loop(Protocol):
     """What runs jobs on the thread of an event loop."""
 
-    def begin_job(self, job: Callable[[], object]) -> None:
-        """Soon; any thread may say it. Nothing may be raised by it."""
+    def begin_job(self, job: Callable[[], object], *, is_last: bool = True) -> None:
+        """Soon; any thread may say it. Nothing may be raised by it. Unless it is the last of several, it may wait for
+        that.
+        """
+
+    def begin_jobs(self) -> None:
+        """There was no other."""
 
 
 class Errands:
@@ -40,8 +45,12 @@ class Errands:
         #: Without a job, to be used again: the memory that each runs in is asked of the system.
         self._idle: list[Errand] = []
 
-    def begin(self, job: Callable[[], object]) -> None:
+    def begin(self, job: Callable[[], object], *, is_last: bool = True) -> None:
         self._to_begin.append(job)
+        if is_last:
+            self.begin_all()
+
+    def begin_all(self) -> None:
         if self._is_woken:  # one wake-up serves all that come before it
             return
         self._is_woken = True

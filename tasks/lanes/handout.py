@@ -7,6 +7,7 @@ delivered is given back, or buried when no worker could take it.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import nullcontext
 from typing import Any
 
 from kombu.log import get_logger
@@ -35,6 +36,11 @@ class HandOut:
         self._settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects, more=turned.more)
         undelivered = deque(turned.leased)
         deadline_s = asked_s + self._settler.lease_s
+        pool = self._settler.room.pool
+        with pool.together() if pool else nullcontext():
+            self._deliver_all(undelivered, deadline_s)
+
+    def _deliver_all(self, undelivered: deque[Leased], deadline_s: float) -> None:
         try:
             while undelivered:
                 self._deliver_one(undelivered.popleft(), deadline_s)

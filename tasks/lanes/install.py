@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -157,6 +158,7 @@ class LanesStep(bootsteps.StartStopStep):
             spare=spare,
             claims=make_lean(worker, settler),
             runs_here=isinstance(pool, solo.TaskPool),
+            together=getattr(pool, "together", nullcontext),
         )
         leave_alone(settler.room.pool)
         return None

@@ -8,9 +8,9 @@ and no thread. tests/lanes/test_threads.py says when that changes inside.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from celery.concurrency.base import apply_target
@@ -40,7 +40,7 @@ def use_lean_threads(pool: Any) -> None:
 
     # What Celery's apply_async does besides is for pools that have processes.
     pool.on_apply = pool.apply_async = on_apply
-    pool.has_loops = True
+    pool.has_loops, pool.together = True, threads.together
 
 
 class Job:
@@ -88,6 +88,12 @@ class LoopJob(Job):
         self._threads.slots.begins_on_loop()
         self._loop.begin_job(self.run)
 
+    def start_soon(self) -> Loop:
+        """When the loop, which is returned, is told."""
+        self._threads.slots.begins_on_loop()
+        self._loop.begin_job(self.run, is_last=False)
+        return self._loop
+
     def run(self, *_: Any) -> None:
         slots = self._threads.slots
         if not slots.are_closed:
@@ -127,6 +133,7 @@ class LeanThreads(ThreadPoolExecutor):
         super().__init__(limit)
         self._idle_semaphore = Idle()
         self.slots = Slots[Job](limit)
+        self._awaited: set[Loop] | None = None
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
         return self._submitted(Job(self, function, arguments))
@@ -147,7 +154,24 @@ class LeanThreads(ThreadPoolExecutor):
         if wait:
             self.slots.wait_for_loops()
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Around jobs that are submitted one after the other: a loop that is woken by the first takes turns with
+        whoever submits the others, which costs both more than the job.
+        """
+        awaited = self._awaited = set()
+        try:
+            yield
+        finally:
+            self._awaited = None
+            for loop in awaited:
+                loop.begin_jobs()
+
     def _submitted(self, job: Job) -> Job:
-        if self.slots.take(job):
+        if not self.slots.take(job):
+            return job
+        if self._awaited is not None and isinstance(job, LoopJob):
+            self._awaited.add(job.start_soon())
+        else:
             job.start()
         return job

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from celery.concurrency.thread import TaskPool
@@ -89,16 +90,37 @@ def test_loops_and_threads_share_the_slots(pool: TaskPool) -> None:
     assert told[4:] == ["ran"]
 
 
+def test_a_loop_is_woken_once_for_what_comes_together(pool: TaskPool) -> None:
+    loop, told = Loop(), list[int]()
+    with suppress(InterruptedError), pool.together():
+        for number in (1, 2):
+            pool.apply_async(told.append, (number,), loop=loop)
+        assert (loop.begun, loop.woken) == (2, 0)
+        raise InterruptedError
+    assert loop.woken == 1
+    loop.run()
+    pool.apply_async(told.append, (3,), loop=loop)
+    assert (loop.begun, loop.woken) == (3, 2)
+    loop.run()
+    loop.run()
+    assert told == [1, 2, 3]
+    pool.stop()
+
+
 class Loop:
     """Jobs run when the test says so."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self.begun = self.woken = 0
         self._jobs: deque[Callable[[], object]] = deque()
 
-    def begin_job(self, job: Callable[[], object]) -> None:
+    def begin_job(self, job: Callable[[], object], *, is_last: bool = True) -> None:
         self.begun += 1
+        self.woken += is_last
         self._jobs.append(job)
+
+    def begin_jobs(self) -> None:
+        self.woken += 1
 
     def run(self) -> None:
         self._jobs.popleft()()
