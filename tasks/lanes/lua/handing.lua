@@ -4,20 +4,7 @@
 local TOLD = 6 -- about each of them
 local told, bodies, leases = {}, {}, {} -- the answer; and of what has not been written or read: keys, and of a zset
 
--- What its next holder is told; nothing when it is not ready.
-local function ready_record(id)
-  local record = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'seq', 'died', 'failed', 'parked', 'replayed', 'alive')
-  if record[1] == 'ready' or unwritten[id] then return record end
-end
-
--- Numbers, or nothing where all of them would say that it is not so.
-local function past_of(died, failed, parked, replayed, alive)
-  if not (died or failed or parked or replayed or alive) then return '' end
-  return table.concat({ died or 0, failed or 0, parked and 1 or 0, replayed and now_ms - replayed or -1,
-    alive and now_ms - alive or -1 }, ' ')
-end
-
--- Its body is missing until `hand_over`.
+-- `record`: its state, fence, seq, died, failed, parked, replayed, alive. Its body is missing until `hand_over`.
 local function lease(id, queue, record, holder, until_ms)
   local _, old_fence, seq, died, failed, parked, replayed, alive = unpack(record, 1, 8)
   local fence, n, at = next_fence(old_fence), #leases, #told
@@ -27,7 +14,11 @@ local function lease(id, queue, record, holder, until_ms)
   leases[n + 1], leases[n + 2] = until_ms, id
   told[at + 1], told[at + 2], told[at + 3] = id, fence, queue
   told[at + 4] = math.max(now_ms - (seq or now_us) / 1000, 0) -- its place in its lanes is the time it was given it
-  told[at + 5], told[at + 6] = past_of(died, failed, parked, replayed, alive), ''
+  told[at + 5], told[at + 6] = '', ''
+  if died or failed or parked or replayed or alive then
+    told[at + 5] = table.concat({ died or 0, failed or 0, parked and 1 or 0, replayed and now_ms - replayed or -1,
+      alive and now_ms - alive or -1 }, ' ')
+  end
 end
 
 local function bury_dead(id, why)

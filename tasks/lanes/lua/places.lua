@@ -4,6 +4,7 @@
 
 local last_place
 local standing = {} -- group -> place and id of each that lines up
+local standing_of = {} -- queue -> the same, of its group
 local occupied = {} -- lane -> whether anything stands in it, where that is known
 
 local function distinct(lanes)
@@ -24,10 +25,14 @@ end
 
 -- Returns whether it is the first in all its lanes.
 local function stand(id, queue, lanes, seq)
-  local group, is_first = group_of(queue), true
-  local places = standing[group] or {}
-  standing[group], places[#places + 1] = places, seq
-  places[#places + 1] = id
+  local places, is_first = standing_of[queue], true
+  if not places then
+    local group = group_of(queue)
+    places = standing[group] or {}
+    standing[group], standing_of[queue] = places, places
+  end
+  local n = #places
+  places[n + 1], places[n + 2] = seq, id
   for _, key in ipairs(lanes) do
     local lane = LANE .. key
     local is_new = redis.call('ZADD', lane, seq, id) == 1

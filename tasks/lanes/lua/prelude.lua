@@ -71,15 +71,7 @@ local function split(lanes)
 end
 
 -- The queues of a group share a backlog, and have their turn among those of other groups.
-local groups_of = {}
-local function group_of(queue)
-  local group = groups_of[queue]
-  if not group then
-    group = string.match(queue, '^(.+)%.[^.]*$') or queue
-    groups_of[queue] = group
-  end
-  return group
-end
+local function group_of(queue) return string.match(queue, '^(.+)%.[^.]*$') or queue end
 
 -- Its queue, and its lanes as its record has them; nothing when the lease is over.
 local function holds(id, fence)

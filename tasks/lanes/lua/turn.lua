@@ -30,8 +30,9 @@ if over[1] then clear_away() else even_when_full() end
 
 -- Returns how much room it takes.
 local function hand_out(id, queue)
-  local record = ready_record(id)
-  if not record then return 0 end -- a leftover: the message is gone, or elsewhere
+  local record = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'seq', 'died', 'failed', 'parked', 'replayed',
+    'alive')
+  if record[1] ~= 'ready' and not unwritten[id] then return 0 end -- a leftover: the message is gone, or elsewhere
   local died = tonumber(record[4]) or 0
   if died >= tonumber(max_deaths) then
     bury_dead(id, 'its worker died ' .. died .. ' times')
@@ -62,11 +63,8 @@ if room > 0 then
     if without_body > 0 then taken = (#told - 3) / TOLD end
   until without_body == 0
 end
-put_back_rest()
-for i = #suspects, 1, -1 do
-  put_back(unpack(suspects[i]))
-  told[3] = 1
-end
+if suspects[1] then told[3] = 1 end
+put_back(suspects)
 enter_ready()
 
 if is_any_left(KEYS) then told[2] = 1 end
