@@ -45,7 +45,8 @@ class Awaited:
     # -- on the loop
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
-        self._task = loop.create_task(self._run(), context=self._context)
+        # Not by the loop's factory: an eager one would begin it inside of whoever waits.
+        self._task = asyncio.Task(self._run(), loop=loop, context=self._context)
         return self._task
 
     def cancel(self) -> None:

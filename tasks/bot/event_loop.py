@@ -1,8 +1,8 @@
 """One asyncio event loop for all coroutines of this process, in a thread of its own.
 
 Promises that `run` returns when its coroutine has ended: with its result, with what it raised, or, when the caller is
-interrupted or the time is over, after the coroutine was cancelled. A forked child makes a loop of its own at its first
-call. Does not run under gevent: greenlets would take turns with the loop only when it lets them.
+interrupted or the time is over, after the coroutine was cancelled. Who calls it waits on his own thread, or, as a job
+on the loop's, on none (errands.py). A forked child makes a loop of its own at its first call. Not for gevent.
 """
 
 from __future__ import annotations
