@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,8 @@ from tasks.lanes.turns import Turns
 
 def one_place(*, can_wait: bool = False) -> Any:
     """The room of a worker."""
-    return SimpleNamespace(pool=object(), size=lambda *_: 1, can_wait=lambda _: can_wait)
+    pool = SimpleNamespace(together=nullcontext)
+    return SimpleNamespace(pool=pool, size=lambda *_: 1, can_wait=lambda _: can_wait)
 
 
 def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
