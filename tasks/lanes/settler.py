@@ -24,6 +24,9 @@ from tasks.lanes.ledger import Ledger
 from tasks.lanes.room import Room
 from tasks.lanes.times import Times
 
+#: Most often it takes some milliseconds. One that takes longer must not keep the loop from noticing that it does.
+ANSWERED_WITHIN_S = 0.1
+
 
 class Settler:
     """See the module. `lease_s` seconds are what a hand-out gives; `max_deaths` bury a message."""
@@ -44,6 +47,7 @@ class Settler:
         self.hear: Callable[[], None] = self.read_children  # a forking pool puts its own in place of it
         self._reading = native.lock()
         self._is_woken = False  # the loop will go round, and look at the ledger then
+        self._answer_until_s = 0.0  # a turn is under way, whose answer should arrive by then
         self._has_delayed = False  # something may be due sooner than the next sweep
 
     @property
@@ -71,6 +75,7 @@ class Settler:
 
     def plan_turn(self) -> list[Lease]:
         """The settles to send along. They stay in the ledger until `turn_ended` or `turn_failed`."""
+        self._answer_until_s = clock.now_s() + ANSWERED_WITHIN_S
         return self.ledger.to_turn()
 
     def plan_times(self) -> Times:
@@ -81,6 +86,7 @@ class Settler:
         self, leased: list[Leased], asked_s: float, *, suspects_wait: bool, more: bool = False
     ) -> list[Held]:
         """Enter what a turn brought; all of it, before any of it is delivered. `more`: others are ready."""
+        self._answer_until_s = 0.0
         self.room.turned(leased, suspects_wait=suspects_wait, more=more)
         taken = self.ledger.turn_ended(leased, asked_s)
         if self.keeper_rests and leased and self.holding() > self.room.for_lanes:
@@ -89,6 +95,7 @@ class Settler:
 
     def turn_failed(self, *, may_have_run: bool = True) -> None:
         """The answer was lost: the settles are sent again, which is harmless."""
+        self._answer_until_s = 0.0
         self.must_reconcile = self.must_reconcile or may_have_run
         self.ledger.turn_failed()
 
@@ -246,6 +253,6 @@ class Settler:
         """A slot is free: the consumer's loop must go round, or without one the lease keeper."""
         if not self.consumers:
             self.outbox_signal.set()
-        elif not self._is_woken:
+        elif not self._is_woken and clock.now_s() >= self._answer_until_s:  # a turn's answer makes it go round, too
             self._is_woken = True
             self.handoff.wake()

@@ -552,3 +552,26 @@ def test_it_wakes_the_loop_once_until_it_has_gone_round(settler: Settler, monkey
     settler.done(after)
     assert settler_module.os.read(settler.handoff.reader, 10) == b"\n"
     assert len(settler.plan_turn()) == 5
+
+
+@pytest.mark.parametrize("ends", ["is answered", "is lost", "takes long"])
+def test_it_does_not_wake_a_loop_that_a_turn_wakes_anyway(ends: str, settler: Settler, time: Clock) -> None:
+    # Given a turn under way
+    settler.consumers = 1
+    during, after = take(settler, "a", "b")
+    settler.plan_turn()
+    # When something settles meanwhile
+    settler.done(during)
+    # Then its answer brings the loop round
+    with pytest.raises(BlockingIOError):
+        settler_module.os.read(settler.handoff.reader, 1)
+    # When there is nothing any more, or not soon, that does
+    if ends == "is answered":
+        settler.turn_ended([], time.now, suspects_wait=False)
+    elif ends == "is lost":
+        settler.turn_failed()
+    else:
+        time.now += settler_module.ANSWERED_WITHIN_S
+    settler.done(after)
+    # Then what settles wakes it
+    assert settler_module.os.read(settler.handoff.reader, 10) == b"\n"
