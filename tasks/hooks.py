@@ -12,7 +12,7 @@ from celery.utils.log import get_task_logger
 from tasks import lanes
 from tasks.bot.calls import Calls
 from tasks.bot.context import Context
-from tasks.lanes.endings import ENDS_THE_WORKER
+from tasks.lanes.endings import ends_the_worker
 
 logger = get_task_logger(__name__)
 
@@ -30,7 +30,7 @@ def tell(hook: Callable[..., Any] | None, *arguments: Any) -> None:
         return
     try:
         hook(*arguments)
-    except ENDS_THE_WORKER:
-        raise
-    except BaseException:
+    except BaseException as error:
+        if ends_the_worker(error):
+            raise
         logger.exception("the bot's own %s failed", getattr(hook, "__name__", hook))

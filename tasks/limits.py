@@ -19,8 +19,8 @@ from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
 
-from tasks.bot.loader import in_greenlets
 from tasks.lanes.alarms import Alarms
+from tasks.lanes.native import in_greenlets
 
 #: What a handler has, after the soft limit, to tidy up in.
 HARD_LIMIT_AFTER_S = 10.0

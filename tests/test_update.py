@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pytest
@@ -140,6 +141,12 @@ def test_what_is_no_exception_is_a_failure_of_the_handler(error: BaseException) 
 def test_an_exception_and_the_end_of_the_worker_stay_what_they_are(error: BaseException) -> None:
     with pytest.raises(type(error)):
         update.run_bot(raising(error), Context({}, api=None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", ENDS)
+def test_on_a_thread_where_no_signal_is_heard_it_is_the_handlers_own(error: BaseException) -> None:
+    with ThreadPoolExecutor(1) as thread, pytest.raises(HandlerEndedError, match=type(error).__name__):
+        thread.submit(update.run_bot, raising(error), Context({}, api=None)).result(60)  # type: ignore[arg-type]
 
 
 def test_an_interruption_is_a_timeout_whose_cause_tells_where() -> None:

@@ -4,7 +4,6 @@ Promises a Bot, or one sentence that says what to do. Does not call it.
 """
 
 import inspect
-import sys
 import time
 from collections.abc import Callable
 from functools import update_wrapper
@@ -19,6 +18,7 @@ from tasks.bot.client import BotApi
 from tasks.bot.context import Context
 from tasks.bot.event_loop import OverdueError, event_loop
 from tasks.imports import BotImportError, check_callable, import_object
+from tasks.lanes import native
 
 
 def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
@@ -53,12 +53,6 @@ def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
     return bot
 
 
-def in_greenlets() -> bool:
-    """Whether gevent has replaced threads by greenlets here."""
-    monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and bool(monkey.is_module_patched("threading"))
-
-
 def _handler(said: str, found: Callable[..., Any]) -> Callable[..., Any]:
     try:
         check_takes("handle", found, "ctx")
@@ -74,7 +68,7 @@ def _waited_for(said: str, function: Callable[..., Any], *, is_limited: bool = F
     """
     if not _is_async(function):
         return function
-    if in_greenlets():
+    if native.in_greenlets():
         raise BotImportError(
             f"{said} is an `async def`, and greenlets cannot take turns with an event loop; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."

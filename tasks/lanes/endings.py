@@ -13,12 +13,19 @@ from billiard.common import terminate_handler_fired
 from celery.exceptions import WorkerShutdown, WorkerTerminate
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 
-#: Raised inside of a task, but no failure of its own: the worker is told to end.
-ENDS_THE_WORKER = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, GreenletExit)
+from tasks.lanes import native
+
+#: Raised inside of a task where the worker is told to end.
+_WORDS = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, GreenletExit)
 
 
 class HandlerEndedError(Exception):
     """A handler raised what is no Exception."""
+
+
+def ends_the_worker(error: BaseException) -> bool:
+    """Whether it is no failure of the task that it was raised in. Signals are heard on the main thread only."""
+    return isinstance(error, _WORDS) and native.is_main_thread()
 
 
 class as_exceptions:  # noqa: N801 - read as one does `with suppress(…)`
@@ -30,7 +37,7 @@ class as_exceptions:  # noqa: N801 - read as one does `with suppress(…)`
     __slots__ = ("_pass",)
 
     def __init__(self, *, but: tuple[type[BaseException], ...] = ()) -> None:
-        self._pass = (Exception, *ENDS_THE_WORKER, *but)
+        self._pass: tuple[type[BaseException], ...] = (Exception, *but)
 
     def __enter__(self) -> None: ...
 
@@ -41,5 +48,5 @@ class as_exceptions:  # noqa: N801 - read as one does `with suppress(…)`
             # A cold shutdown told this prefork child to end, by raising SystemExit in the handler. What arrives here
             # may also be an error of the handler's own clean-up: neither is an outcome.
             raise SystemExit from error
-        if not isinstance(error, self._pass):
+        if not isinstance(error, self._pass) and not ends_the_worker(error):
             raise HandlerEndedError(f"the handler ended with {type(error).__name__}: {error}") from error

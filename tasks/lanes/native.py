@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,17 @@ def _original(name: str) -> Any:
     if monkey is not None:
         return monkey.get_original("_thread", name)
     return getattr(_thread, name)
+
+
+def in_greenlets() -> bool:
+    """Whether gevent has replaced threads by greenlets here."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+def is_main_thread() -> bool:
+    """Where signals are heard. All greenlets are on it."""
+    return in_greenlets() or threading.current_thread() is threading.main_thread()
 
 
 def lock() -> Any:
