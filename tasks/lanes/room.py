@@ -50,7 +50,9 @@ class Room:
     @property
     def is_asked_for_early(self) -> bool:
         """While messages of the last turn run: for a pool that runs them on the loop's thread, in a backlog."""
-        return self.pool is not None and self.pool.runs_here and self._reserve.is_backlog
+        if self.pool is None or not self.pool.runs_here or not self._reserve.is_backlog:
+            return False
+        return self._reserve.outlasts_a_turn(self._reserved(self.slots))
 
     @property
     def patience_s(self) -> float:
