@@ -12,7 +12,7 @@ import os
 import pickle
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any
 
@@ -75,11 +75,16 @@ class Child(Worker):
 
     def __init__(self, handoff: Handoff, *args: Any, **kwargs: Any) -> None:
         self._handoff = handoff
+        self.others: Iterable[Any] = ()  # the queues of jobs of its siblings, set before the fork
         super().__init__(*args, **kwargs)
         self.outq: Any
 
     def after_fork(self) -> None:
         super().after_fork()
+        # Celery has the kernel end a child whose parent dies; one that had only just begun then hears it from its pipe,
+        # unless siblings hold the other end.
+        for inq in self.others:
+            inq._writer.close()
         self._handoff.own()
         should_stop = self._shutdown.is_set if self._shutdown else None
         jobs = Jobs(self.inq._reader.fileno(), should_stop, self._handoff)

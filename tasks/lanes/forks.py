@@ -75,6 +75,7 @@ class LeanPool(asynpool.AsynPool):
             return super()._create_worker_process(i)
 
     def WorkerProcess(self, worker: Any) -> Any:  # noqa: N802
+        worker.others = [inq for inq, *_ in self._queues if inq is not worker.inq]
         child = super().WorkerProcess(worker)
         child.says, child.frames, child.runs, child.given = self._says, Frames(), None, {}
         return child

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from billiard import pool as billiard_pool
 from celery import Celery
+from celery.concurrency import prefork
 from celery.concurrency.asynpool import AsynPool
 from celery.exceptions import Ignore, Reject
 from kombu import Queue
@@ -48,13 +49,16 @@ def build(
     options: dict[str, Any] | None = None,
     is_deaf: bool = False,
     sweeps: bool = True,
+    ends_with_parent: bool = True,
     **conf: Any,
 ) -> Celery:
     """The app. `ca` is the certificate that `rediss://` trusts, `options` are transport options.
 
     A worker that is deaf never looks by itself whether something is ready: it has to be woken. One that does not sweep
-    sweeps only when it knows why.
+    sweeps only when it knows why. The kernel is to end a child with its parent, unless it had not been told yet.
     """
+    if not ends_with_parent:
+        prefork.platforms.set_pdeathsig = lambda _: None
     if not sweeps:
         leases.SWEEP_EVERY_S = leases.SWEEP_EVERY_OF_LEASE = leases.SWEEP_AGAIN_AFTER_S = ENDLESS_S
     if is_deaf:

@@ -231,3 +231,11 @@ def test_a_child_that_was_frozen_before_it_began_does_not_begin_when_its_lease_i
     worker.stop()
     assert ids(lab.history, "start") == ["first", "late"]
     assert died(lab, "late") == 0
+
+
+def test_children_end_with_their_parent_even_before_the_kernel_knows_that_they_should(make_lab: LabMaker) -> None:
+    worker = make_lab(ends_with_parent=False).worker("prefork", 3)
+    children = [psutil.Process(child) for child in worker.children()]
+    assert len(children) == 3
+    worker.kill()
+    until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
