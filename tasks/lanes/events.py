@@ -48,8 +48,11 @@ class Dispatcher(EventDispatcher):
         """Nothing need be made for an event that is not sent."""
         return self.enabled and (not self.groups or TASK in self.groups)
 
-    def send(self, type: str, *args: Any, **fields: Any) -> Any:  # noqa: A002 - Celery's word
-        sent = super().send(type, *args, **fields)
+    def send(self, type: str, *, retry: bool = False, **fields: Any) -> Any:  # noqa: A002 - Celery's word
+        """`retry` is not done: a heartbeat would hold up the loop, which hears of SIGTERM, until Redis is back. What
+        cannot be sent is kept, and sent when Celery connects again.
+        """
+        sent = super().send(type, **fields)
         if type in ASKING and self.enabled and self.groups:
             # Celery's Heart says how much is active. A heartbeat without that was asked for by somebody who is about
             # to listen, and may not be subscribed yet.

@@ -6,6 +6,7 @@ from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import orjson
 from celery import Celery
 from redis.client import PubSub
 
+from sandbox.server import start_server
 from tasks import lanes
 from tasks.lanes.connect import connect
 from tasks.lanes.events import QUIET_AFTER, GatherEvents
@@ -93,6 +95,29 @@ def test_all_are_told_always_when_celery_was_told_so(redis_url: str) -> None:
     with consumer_of(redis_url) as consumer:  # -E
         assert [tells(consumer.event_dispatcher) for _ in range(4)] == [True] * 4
         assert consumer.event_dispatcher.groups == set()
+
+
+def test_a_heartbeat_holds_up_nobody_while_redis_is_away(tmp_path: Path) -> None:
+    with (
+        ThreadPoolExecutor(1) as thread,
+        start_server(tmp_path) as server,
+        consumer_of(server.url, groups=["worker"]) as consumer,
+    ):
+        dispatcher = consumer.event_dispatcher
+        tells(dispatcher)
+        server.kill()
+        # When Celery's Heart sends one, again and again until it is sent, as it says
+        thread.submit(dispatcher.send, "worker-heartbeat", active=0, retry=True).result(60)
+        # Then it is sent when Redis is back
+        with (
+            start_server(tmp_path, port=server.port) as back,
+            connect(back.url) as client,
+            client.pubsub() as heard,
+        ):
+            heard.psubscribe("*celeryev*")
+            assert all_of(heard) == []
+            dispatcher.flush()
+            assert [event["type"] for batch in all_of(heard) for event in batch] == ["worker-heartbeat"]
 
 
 @contextmanager
