@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +30,14 @@ while True:
 """
 #: A part that ends as it is told to, without a word.
 IDLE = "import time; print('idle', flush=True); time.sleep(600)"
-ENDING = "import time; print('I cannot go on', flush=True); raise SystemExit(1)"
+#: One that ends when the file is there.
+ENDING = """
+import pathlib, time
+while not pathlib.Path({gate!r}).exists():
+    time.sleep(0.01)
+print("I cannot go on", flush=True)
+raise SystemExit(1)
+"""
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -100,9 +108,11 @@ def test_a_signal_stops_all_parts_and_lets_them_finish(supervise: Any, how: sign
     assert "ended first: None" in said
 
 
-def test_when_one_part_ends_with_a_word_of_its_own_the_others_are_stopped(supervise: Any) -> None:
-    running = supervise(WORKING, ENDING)
+def test_when_one_part_ends_with_a_word_of_its_own_the_others_are_stopped(supervise: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "end"
+    running = supervise(WORKING, ENDING.format(gate=str(gate)))
     running.wait_for("| working")
+    gate.touch()
     said = running.rest()
     assert said.index("part1  | I cannot go on") < said.index("part1 stopped (rc=1)")
     assert "part0  | the child lives" in said
