@@ -47,6 +47,7 @@ class Awaited:
     def begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
         # Not by the loop's factory: an eager one would begin it inside of whoever waits.
         self._task = asyncio.Task(self._run(), loop=loop, context=self._context)
+        self._task.add_done_callback(self._never_ran)  # before any of whoever waits for it
         return self._task
 
     def cancel(self) -> None:
@@ -55,7 +56,6 @@ class Awaited:
             self._never_ran()
         elif not self._is_cancelled:
             self._is_cancelled = True
-            self._task.add_done_callback(self._never_ran)
             self._task.cancel()
 
     async def _run(self) -> None:
@@ -66,7 +66,7 @@ class Awaited:
         self._end()
 
     def _never_ran(self, _: object = None) -> None:
-        """One that is cancelled before its first step does nothing at all."""
+        """One that is cancelled before its first step, by whomever, does nothing at all."""
         if not self.is_ended:
             self._coroutine.close()
             self._error = asyncio.CancelledError()

@@ -2,8 +2,8 @@
 
 Promises that a call which an earlier run of this update made is not made again but answered as it was, and that
 nothing is sent when somebody else may run the update by now: LeaseLost is raised instead. Without a journal (an update
-that came through no lane) every call is made. What only reads, or shows that
-the bot is typing, is not noted, but refused all the same.
+that came through no lane) every call is made. What only reads, or shows that the bot is typing, is not noted, but
+refused all the same.
 """
 
 from __future__ import annotations

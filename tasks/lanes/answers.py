@@ -62,11 +62,13 @@ class Leased(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """What a turn brought. `more`: ready ones are left; `suspects`: some of them want a worker for themselves."""
+    """What a turn brought. `more`: ready ones are left; `suspects`: some of them want a worker for themselves, None:
+    it asked for nothing, and did not look.
+    """
 
     lost: list[str]
     more: bool
-    suspects: bool
+    suspects: bool | None
     leased: list[Leased]
 
 

@@ -33,6 +33,7 @@ class Asking(Line):
         super().__init__(kind)
         self._channel = channel
         self._asked = 0
+        self._looked = False
         self.asked_s = 0.0
 
     @property
@@ -44,6 +45,7 @@ class Asking(Line):
         settler = self._settler
         self._reconcile()
         self._asked += 1
+        self._looked = room > 0
         queues, first = self._channel.active_lane_queues, self._channel.first_queues()
         command = turn_command(
             rotated(queues[:first], self._asked) + rotated(queues[first:], self._asked),
@@ -65,7 +67,6 @@ class Asking(Line):
 
     def answer(self) -> Turned | None:
         """None: Redis did not know the script, and does now; ask again."""
-        was_taken_back = self._settler.early_turn.ended()
         try:
             turned = turn_answer(self.read())
         except NoScriptError:  # nothing ran
@@ -76,9 +77,8 @@ class Asking(Line):
             self._settler.turn_failed()
             self.drop(self._channel)
             raise
-        if was_taken_back:
-            turned = replace(turned, more=True, leased=[])
-            self._settler.must_reconcile = True  # it may have been too soon to take back all of it
+        if not self._looked:
+            turned = replace(turned, suspects=None)
         if turned.lost:
             logger.warning("lanes: settled too late, others may have run them again: %s", ", ".join(turned.lost))
         return turned
@@ -99,7 +99,6 @@ class Asking(Line):
     def lost(self) -> None:
         """No answer will come; it may have run all the same."""
         self.sent_s = None
-        self._settler.early_turn.ended()
         self._settler.turn_failed()
 
     def _reconcile(self) -> None:

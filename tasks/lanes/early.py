@@ -1,10 +1,12 @@
 """A turn that is asked for while messages of the last one still run on the loop's own thread (`-P solo`).
 
-Promises that what it brings does not wait behind a handler that takes longer than expected: nobody reads the answer
-meanwhile, so the lease keeper takes it back, and who reads it then knows. Any thread may call it.
+Promises that what it brings does not wait behind a handler that takes longer than expected: the lease keeper reads the
+answer then and gives it back. The loop and the keeper never read at the same time.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tasks.lanes import clock, native
 
@@ -15,27 +17,35 @@ class EarlyTurn:
     def __init__(self) -> None:
         self._lock = native.lock()
         self._asked_s: float | None = None
-        self._is_taken_back = False
+        self._give_back: Callable[[], bool] = lambda: True
 
     @property
     def is_under_way(self) -> bool:
+        """And its answer is nobody's but the keeper's to read."""
         return self._asked_s is not None
 
-    def asked(self, asked_s: float) -> None:
-        with self._lock:
-            self._asked_s, self._is_taken_back = asked_s, False
+    def asked(self, asked_s: float, give_back: Callable[[], bool]) -> None:
+        """`give_back` reads the answer and gives back what it brings. Whether it was here."""
+        self._asked_s, self._give_back = asked_s, give_back
 
-    def take_back(self, after_s: float) -> bool:
-        """Whether it has been under way for so long: what Redis has handed out with it is to be released."""
-        with self._lock:
+    def take_back(self, after_s: float) -> None:
+        """By the lease keeper: when it has been under way for so long. Raises what reading raises."""
+        if not self._lock.acquire(blocking=False):  # the loop is back
+            return
+        try:
             if self._asked_s is None or clock.now_s() - self._asked_s < after_s:
-                return False
-            self._asked_s, self._is_taken_back = None, True
-            return True
+                return
+            is_over = True
+            try:
+                is_over = self._give_back()
+            finally:
+                if is_over:
+                    self._asked_s = None
+        finally:
+            self._lock.release()
 
-    def ended(self) -> bool:
-        """Its answer is read, or lost. Whether it was taken back."""
-        with self._lock:
-            was_taken_back = self._is_taken_back
-            self._asked_s, self._is_taken_back = None, False
-            return was_taken_back
+    def over(self) -> None:
+        """By the loop, which goes round again, and reads itself from now on."""
+        if self._asked_s is not None:
+            with self._lock:
+                self._asked_s = None

@@ -63,9 +63,13 @@ class Errands:
     def _begin_all(self) -> None:
         # Before it looks: what is put there from now on wakes the loop again.
         self._is_woken = False
-        for _ in range(len(self._to_begin)):
-            errand = self._idle.pop() if self._idle else Errand(self)
-            errand.switch(self._to_begin.popleft())
+        try:
+            for _ in range(len(self._to_begin)):
+                errand = self._idle.pop() if self._idle else Errand(self)
+                errand.switch(self._to_begin.popleft())
+        finally:
+            if self._to_begin:  # one that broke takes no other along
+                self.begin_all()
 
     def ended(self, errand: Errand) -> None:
         self._idle.append(errand)

@@ -96,8 +96,7 @@ class LeaseKeeper:
         self._settler.give_back_waiting(longer_than_s=self._settler.room.patience_s)
         if self._settler.forks and self._settler.ledger.has_settles():
             self._settler.handoff.wake()  # a child said that it is done, and has not told the loop yet (child.py)
-        if self._settler.early_turn.take_back(self._settler.room.patience_s):
-            self._attempt(self._take_back)
+        self._attempt(self._take_back)
         if self._must_tell(now_s):
             self._attempt(self._tell)
         if now_s >= self._next_renewal_s:
@@ -172,11 +171,8 @@ class LeaseKeeper:
             self._store.retry(message_id, fence, delay_ms=delay_ms, problem=problem)
 
     def _take_back(self) -> None:
-        """Of a turn whose answer nobody can read: all that Redis has handed out to us and we do not know of.
-
-        What this misses, because Redis has not come to the turn yet, is released before the next one.
-        """
-        self._store.reconcile(self._settler.holder, self._settler.ledger.ours())
+        """What an early turn has brought to a loop that is held up."""
+        self._settler.early_turn.take_back(self._settler.room.patience_s)
 
     def _renew(self) -> None:
         forgotten = self._settler.give_back_forgotten()

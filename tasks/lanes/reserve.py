@@ -58,9 +58,9 @@ class Reserve:
         """Messages beyond the free slots, at most `most`."""
         return min(most, int(slots * self._wait_s / max(self._run_s, 1e-6)))
 
-    def suffices(self, slots: int, size: int, room: int) -> bool:
-        """Whether the next turn can wait: of `size` there is more left than starts within EXPECTED_WAIT_S.
+    def suffices(self, slots: int, size: int, waiting: int) -> bool:
+        """Whether the next turn can wait: of `size` more are `waiting` here than start within EXPECTED_WAIT_S.
 
         Only in a backlog: elsewhere the lanes of what is done would be held up.
         """
-        return self.is_backlog and size - room > min(size / 2, slots * EXPECTED_WAIT_S / max(self._run_s, 1e-6))
+        return self.is_backlog and waiting > min(size / 2, slots * EXPECTED_WAIT_S / max(self._run_s, 1e-6))

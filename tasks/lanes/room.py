@@ -42,10 +42,10 @@ class Room:
             return 1 if held < slots else 0
         return max(0, slots + self._reserved(slots) - held - occupied)
 
-    def can_wait(self, size: int) -> bool:
-        """Whether a turn can wait until there is more room than `size`: there is work, and others wait for longer."""
-        slots = self.slots
-        return self._reserve.suffices(slots, self._reserved(slots), size)
+    def can_wait(self) -> bool:
+        """Whether a turn can wait until less is left here: what is elsewhere waits for longer."""
+        slots, waiting = self.slots, self._ledger.counts().held - self.for_lanes
+        return not self._suspects_wait and self._reserve.suffices(slots, self._reserved(slots), waiting)
 
     @property
     def is_asked_for_early(self) -> bool:
@@ -61,9 +61,12 @@ class Room:
 
     # -- what it learns
 
-    def turned(self, leased: list[Leased], *, suspects_wait: bool, more: bool) -> None:
-        """A turn brought these. `suspects_wait`, `more`: for a worker that holds nothing; for anybody."""
-        self._suspects_wait = suspects_wait
+    def turned(self, leased: list[Leased], *, suspects_wait: bool | None, more: bool) -> None:
+        """A turn brought these. `suspects_wait`: for a worker that holds nothing; None: as far as is known. `more`: for
+        anybody.
+        """
+        if suspects_wait is not None:
+            self._suspects_wait = suspects_wait
         if leased:
             self._reserve.handed_out((each.waited_s for each in leased), more=more)
 

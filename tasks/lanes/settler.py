@@ -83,7 +83,7 @@ class Settler:
         return self.ledger.times_to_turn()
 
     def turn_ended(
-        self, leased: list[Leased], asked_s: float, *, suspects_wait: bool, more: bool = False
+        self, leased: list[Leased], asked_s: float, *, suspects_wait: bool | None, more: bool = False
     ) -> list[Held]:
         """Enter what a turn brought; all of it, before any of it is delivered. `more`: others are ready."""
         self._answer_until_s = 0.0

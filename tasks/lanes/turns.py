@@ -69,23 +69,24 @@ class Turns:
 
     def step(self) -> None:
         """Send what there is to send. The loop calls this each time it goes round."""
+        self._settler.early_turn.over()
         if self._is_started and clock.now_s() >= self._waits_until_s:
             self._unless_refused(self._step)
 
     def step_early(self) -> None:
         """As `step`, between two messages of the last turn."""
-        if self._turn.is_waiting or self._settler.consumers > 1:  # it would take back the turns of all channels
+        if self._turn.is_waiting or self._settler.consumers > 1:  # there is one early turn for all channels
             return
         self.step()
         if self._turn.is_waiting:
-            self._settler.early_turn.asked(self._turn.asked_s)
+            self._settler.early_turn.asked(self._turn.asked_s, self._give_back_unread)
 
     def _step(self) -> None:
         self._drop_overdue()
         if self._turn.is_waiting:
             return
         room = self._room()
-        if self._settler.room.can_wait(room) and not self._must_pass_on:
+        if self._settler.room.can_wait() and not self._must_pass_on:
             return
         if self._settler.ledger.has_settles() or self._must_pass_on or (self._is_rung and room):
             self._ask(room)
@@ -152,6 +153,9 @@ class Turns:
         self._turn.ask(room)
 
     def _read_turn(self) -> None:
+        self._settler.early_turn.over()
+        if not self._turn.is_waiting:  # the lease keeper has read it
+            return
         turned = self._turn.answer()
         if turned is None:
             self._is_rung = True
@@ -165,8 +169,18 @@ class Turns:
 
     def _give_back_turn_under_way(self) -> None:
         """Its answer is on its way; read it, so that what it brings is released and not left to its lease."""
+        self._settler.early_turn.over()
         if self._turn.is_waiting and (turned := self._turn.last_answer()):
             self._hand_out.give_back(turned, self._turn.asked_s)
+
+    def _give_back_unread(self) -> bool:
+        """By the lease keeper, for a loop that is held up. Whether the answer was here."""
+        if not self._turn.has_answer(within_s=0):
+            return False
+        self._is_rung = True
+        if turned := self._turn.answer():
+            self._hand_out.give_back(turned, self._turn.asked_s)
+        return True
 
     # -- bells, and reports of tasks
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tasks.bot import Bot, Context, UpdateTimeoutError, current
+from tasks.bot.awaited import Awaited
 from tasks.bot.errors import BadRequest
 from tasks.bot.event_loop import event_loop
 from tasks.bot.loader import load_bot, waits_in_coroutines
@@ -279,3 +280,18 @@ def test_who_is_interrupted_while_waking_the_loop_keeps_nobody_asleep(monkeypatc
 
 def interrupt(*_: object) -> None:
     raise InterruptedError
+
+
+def test_one_that_somebody_else_cancels_before_it_begins_has_not_succeeded() -> None:
+    async def cancelled() -> Awaited:
+        begun = Awaited(asyncio.sleep(0))
+        task = begun.begin(asyncio.get_running_loop())
+        for each in asyncio.all_tasks() - {asyncio.current_task()}:
+            each.cancel()
+        await asyncio.wait([task])
+        return begun
+
+    begun = asyncio.run(cancelled())
+    assert begun.wait(0)
+    with pytest.raises(asyncio.CancelledError):
+        begun.outcome()

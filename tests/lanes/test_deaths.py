@@ -239,3 +239,23 @@ def test_children_end_with_their_parent_even_before_the_kernel_knows_that_they_s
     assert len(children) == 3
     worker.kill()
     until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
+
+
+def test_a_suspect_in_a_backlog_holds_up_nobody(lab: Lab, pool: tuple[str, int]) -> None:
+    # Given a backlog in which a message comes second that two workers have died with
+    backlog = numbered(300, lambda n: [f"chat:{n}"])
+    first, suspect, *rest = backlog
+    for each in (first, suspect):
+        lab.publish(each, backlog[each])
+    for _ in range(2):
+        turned = lab.store.turn(["orders.0"], holder="dies", lease_ms=60_000, room=2)
+        fences = {leased.id: leased.fence for leased in turned.leased}
+        lab.store.release([(suspect, fences[suspect])], died=True)
+        lab.store.release([(first, fences[first])])
+    for each in rest:
+        lab.publish(each, backlog[each])
+    # When a worker comes, then all of it is run, the suspect too
+    lab.worker(*pool)
+    lab.drained()
+    lab.check_once_each()
+    assert lab.dead() == []

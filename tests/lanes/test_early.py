@@ -2,67 +2,89 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
+from kombu import Consumer
 
 from tasks.lanes import clock
-from tasks.lanes.answers import Turned
-from tasks.lanes.asking import Asking
-from tasks.lanes.connect import connect
+from tasks.lanes.books import Pool
 from tasks.lanes.early import EarlyTurn
-from tasks.lanes.leases import LeaseKeeper
 from tasks.lanes.publish import NewMessage
 from tests.lanes.lab import Lab, LabMaker, numbered
+from tests.lanes.test_deaths import died
 from tests.poller.waiting import until
 
-MINUTE_MS = 60_000
+
+def test_the_keeper_reads_it_when_it_is_late_and_the_loop_reads_itself_when_it_is_back() -> None:
+    early, here, asked = EarlyTurn(), False, []
+
+    def give_back() -> bool:
+        asked.append(early.is_under_way)
+        return here
+
+    early.take_back(after_s=0)
+    early.asked(clock.now_s(), give_back)
+    early.take_back(after_s=60)
+    assert asked == []
+    # While its answer has not come, the keeper tries again
+    early.take_back(after_s=0)
+    early.take_back(after_s=0)
+    here = True
+    early.take_back(after_s=0)
+    assert asked == [True] * 3
+    assert not early.is_under_way
+    # Once the loop is back, the keeper leaves it alone
+    early.asked(clock.now_s(), give_back)
+    early.over()
+    early.take_back(after_s=0)
+    assert asked == [True] * 3
 
 
-def test_it_is_taken_back_once_and_only_while_it_is_under_way() -> None:
-    early = EarlyTurn()
-    assert not early.take_back(after_s=0)
-    early.asked(clock.now_s())
-    assert not early.take_back(after_s=60)
-    assert early.take_back(after_s=0)
-    assert not early.take_back(after_s=0)
-    assert early.ended()
-    early.asked(clock.now_s())
-    assert not early.ended()
-    assert not early.take_back(after_s=0)
+def test_the_loop_waits_while_the_keeper_reads_and_one_that_fails_is_over() -> None:
+    early, reading, go_on = EarlyTurn(), Event(), Event()
+
+    def give_back() -> bool:
+        reading.set()
+        go_on.wait(60)
+        raise OSError("gone")
+
+    with ThreadPoolExecutor(2) as threads:
+        early.asked(clock.now_s(), give_back)
+        keeper = threads.submit(early.take_back, 0)
+        assert reading.wait(60)
+        loop = threads.submit(early.over)
+        early.take_back(after_s=0)  # by nobody else meanwhile
+        assert not loop.done()
+        go_on.set()
+        loop.result(60)
+        with pytest.raises(OSError, match="gone"):
+            keeper.result(60)
+    assert not early.is_under_way
 
 
-def test_the_lease_keeper_gives_back_what_nobody_has_read(lab: Lab, redis_url: str) -> None:
-    # Given a worker that runs one message, and has a turn under way that brought two
+def test_the_lease_keeper_gives_back_what_nobody_has_read(lab: Lab) -> None:
     settler = lab.app.lanes.settler
-    ids = ["runs", "unread 1", "unread 2"]
+    settler.room.pool = Pool(slots=lambda: 2, forks=False, spare=15, runs_here=True)
+    ids = ["first", "second", "third"]
     lab.store.append([NewMessage(each, "orders.0", "{}", [each]) for each in ids])
-    read = lab.store.turn(["orders.0"], holder=settler.holder, lease_ms=MINUTE_MS, room=1)
-    settler.turn_ended(read.leased, clock.now_s(), suspects_wait=False)
-    lab.store.turn(["orders.0"], holder=settler.holder, lease_ms=MINUTE_MS, room=2)
-    settler.early_turn.asked(clock.now_s() - 60)
-    # When its keeper looks
-    LeaseKeeper(settler, lambda: connect(redis_url))._tick()
-    # Then they are ready again
-    assert [lab.state_of(each) for each in ids] == ["leased", "ready", "ready"]
-    # And whoever reads of them now has nothing to run, and asks Redis first what it holds
-    assert settler.early_turn.ended()
-
-
-def test_who_reads_one_that_was_taken_back_runs_nothing_of_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    settler = lab.app.lanes.settler
-    channel: Any = SimpleNamespace(settler=settler)
-    asking = Asking("TURN", channel)
-    answer = Turned([], False, False, [object()])  # type: ignore[list-item]
-    monkeypatch.setattr("tasks.lanes.asking.turn_answer", lambda _: answer)
-    monkeypatch.setattr(asking, "read", lambda: None)
-    settler.early_turn.asked(clock.now_s())
-    assert asking.answer() is answer
-    settler.early_turn.asked(clock.now_s())
-    settler.early_turn.take_back(after_s=0)
-    assert asking.answer() == Turned([], True, False, [])
-    assert settler.must_reconcile
+    queue = next(queue for queue in lab.app.conf.task_queues if queue.name == "orders.0")
+    with lab.app.connection_for_read() as connection, connection.channel() as channel:
+        lab.store.turn([], holder="nobody", lease_ms=1, room=0)  # Redis knows the script
+        # Given a loop that asks for two messages while another one runs, and does not come back
+        Consumer(channel, queues=[queue], callbacks=[lambda *_: None]).consume()
+        channel.turns.step_early()
+        assert settler.early_turn.is_under_way
+        # Then the lease keeper gives them back, as if nobody had had them
+        until(lambda: lab.count("released") == 2)
+        assert {lab.state_of(each) for each in ids} == {"ready"}
+        assert [died(lab, each) for each in ids] == [0, 0, 0]
+        assert not settler.early_turn.is_under_way
+        # And the loop, when it is back, finds nothing to read, and asks again
+        channel.turns.handlers["TURN"]()
+        channel.turns.step()
+        until(lambda: len(lab.leases()) == 2)
 
 
 def test_what_comes_early_does_not_wait_behind_a_slow_one(make_lab: LabMaker) -> None:

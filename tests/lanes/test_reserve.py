@@ -51,18 +51,18 @@ def test_in_a_backlog_they_wait_here_for_as_long_as_they_have_waited_in_redis() 
     assert reserve.size(slots=2, most=1000) == pytest.approx(2 * EXPECTED_WAIT_S / 0.005, abs=1)
 
 
-def test_a_turn_waits_for_more_room_in_a_backlog_only() -> None:
+def test_a_turn_waits_until_little_is_left_in_a_backlog_only() -> None:
     reserve = learned(*[0.005] * 300)
-    assert not reserve.suffices(slots=2, size=40, room=1)
+    assert not reserve.suffices(slots=2, size=40, waiting=39)
     reserve.handed_out([7.0], more=True)
     # It comes when what is left starts within 20 ms, which are 8 of these
-    assert reserve.suffices(slots=2, size=40, room=31)
-    assert not reserve.suffices(slots=2, size=40, room=33)
+    assert reserve.suffices(slots=2, size=40, waiting=9)
+    assert not reserve.suffices(slots=2, size=40, waiting=7)
     # Or when half of it is left: of the slow ones there are fewer
-    assert reserve.suffices(slots=2, size=10, room=4)
-    assert not reserve.suffices(slots=2, size=10, room=5)
-    # And what has no reserve waits for nothing
-    assert not reserve.suffices(slots=2, size=0, room=0)
+    assert reserve.suffices(slots=2, size=10, waiting=6)
+    assert not reserve.suffices(slots=2, size=10, waiting=5)
+    # And who has nothing waits for nothing
+    assert not reserve.suffices(slots=2, size=0, waiting=0)
 
 
 def test_what_is_over_before_a_turn_is_does_not_hide_it() -> None:

@@ -56,24 +56,43 @@ def test_in_a_backlog_there_is_room_for_more_and_a_turn_can_wait_while_half_of_i
         settler.done(tag)
     usual = settler.room.size()
     assert usual == pytest.approx(4 + 16, abs=1)
-    assert not settler.room.can_wait(usual)
+    assert not settler.room.can_wait()
     # When a turn brings what has waited for a second, and leaves others
     leased = [Leased(f"w{n}", "1", "q", 0, 0, False, 1.0, None, None, b"") for n in range(usual)]
     taken = settler.turn_ended(leased, time.now, suspects_wait=False, more=True)
     # Then there is room for the most that it may hold, and while that is much, it asks for it
     assert settler.room.size() == 4 + 60 - usual
-    assert not settler.room.can_wait(settler.room.size())
+    assert not settler.room.can_wait()
     more = settler.turn_ended(
         [leased[0]._replace(id=f"v{n}") for n in range(settler.room.size())], time.now, suspects_wait=False, more=True
     )
-    assert settler.room.can_wait(settler.room.size())
+    assert settler.room.can_wait()
     # And again when what is left starts within 20 ms
     for held in (taken + more)[:45]:
-        assert settler.room.can_wait(settler.room.size())
+        assert settler.room.can_wait()
         settler.claim(held.tag, starts=True)
         time.now += 0.005
         settler.done(held.tag)
-    assert not settler.room.can_wait(settler.room.size())
+    assert not settler.room.can_wait()
+
+
+def test_a_suspect_in_a_backlog_is_waited_for_and_asked_for(settler: Settler, time: Clock) -> None:
+    # Given a worker with much in hand in a backlog, in which a suspect waits for one that holds nothing
+    settler.room.pool = Pool(slots=lambda: 2, forks=True, spare=15)
+    for _ in range(200):
+        settler.room.ran(0.005)
+    leased = [Leased(f"w{n}", "1", "q", 0, 0, False, 1.0, None, None, b"") for n in range(20)]
+    taken = settler.turn_ended(leased, time.now, suspects_wait=True, more=True)
+    # Then it asks for nothing, but says what is done, which tells it nothing of suspects
+    assert settler.room.size() == 0
+    for held in taken:
+        assert not settler.room.can_wait()
+        settler.done(held.tag)
+        settler.turn_ended([], time.now, suspects_wait=None, more=True)
+        assert settler.room.size() == (held is taken[-1])
+    # And asks for the suspect when it holds nothing
+    assert settler.room.size() == 1
+    assert not settler.room.can_wait()
 
 
 def test_room_is_the_slots_that_nothing_takes(settler: Settler) -> None:

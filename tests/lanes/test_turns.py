@@ -16,7 +16,7 @@ from tasks.lanes.turns import Turns
 def one_place(*, can_wait: bool = False) -> Any:
     """The room of a worker."""
     pool = SimpleNamespace(together=nullcontext)
-    return SimpleNamespace(pool=pool, size=lambda *_: 1, can_wait=lambda _: can_wait)
+    return SimpleNamespace(pool=pool, size=lambda *_: 1, can_wait=lambda: can_wait)
 
 
 def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,6 +27,7 @@ def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeyp
     channel: Any = SimpleNamespace(settler=settler, qos=qos)
     turns = Turns(channel)
     turns._is_rung = False
+    turns._turn.sent_s = 0.0
     monkeypatch.setattr("tasks.lanes.asking.turn_answer", lambda _: Turned([], False, False, []))
     monkeypatch.setattr(turns._turn, "read", lambda: None)
     monkeypatch.setattr(turns._bell, "read", lambda: None)
@@ -46,7 +47,7 @@ def test_with_enough_in_hand_a_turn_waits_unless_another_worker_must_hear_a_bell
 ) -> None:
     room = one_place(can_wait=True)
     ledger = SimpleNamespace(has_settles=lambda: True)
-    settler = SimpleNamespace(room=room, ledger=ledger)
+    settler = SimpleNamespace(room=room, ledger=ledger, early_turn=EarlyTurn())
     qos = SimpleNamespace(_delivered=(), _dirty=())
     channel: Any = SimpleNamespace(settler=settler, qos=qos)
     turns = Turns(channel)
@@ -58,6 +59,6 @@ def test_with_enough_in_hand_a_turn_waits_unless_another_worker_must_hear_a_bell
     turns._must_pass_on = True
     turns.step()
     assert asked == [1]
-    room.can_wait = lambda _: False
+    room.can_wait = lambda: False
     turns.step()
     assert asked == [1, 1]
