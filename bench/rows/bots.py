@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -138,9 +138,8 @@ class Bots:
     total: int
 
     def best(self, bot: str, crews: Sequence[Crew]) -> Crew:
-        """A third of the updates for each."""
-        trial = replace(self, total=self.total // 3)
-        return best(crews[: self.stage.scale.settings], partial(trial.ours, bot))[0]
+        """As many updates for each as are measured then: on fewer, chance would choose."""
+        return best(crews[: self.stage.scale.settings], partial(self.ours, bot))[0]
 
     def ours(self, bot: str, crew: Crew) -> float:
         """Updates per second of a poller and these workers."""
