@@ -44,8 +44,10 @@ class Room:
 
     def can_wait(self) -> bool:
         """Whether a turn can wait until less is left here: what is elsewhere waits for longer."""
+        if self.pool is None or self._suspects_wait:
+            return False
         slots, waiting = self.slots, self._ledger.counts().held - self.for_lanes
-        return not self._suspects_wait and self._reserve.suffices(slots, self._reserved(slots), waiting)
+        return self._reserve.suffices(slots, self._reserved(slots), waiting)
 
     @property
     def is_asked_for_early(self) -> bool:

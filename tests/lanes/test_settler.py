@@ -76,6 +76,14 @@ def test_in_a_backlog_there_is_room_for_more_and_a_turn_can_wait_while_half_of_i
     assert not settler.room.can_wait()
 
 
+def test_without_a_pool_no_turn_waits(settler: Settler) -> None:
+    """Somebody's own consumer, which has a prefetch count."""
+    settler.room.pool = None
+    leased = [Leased("a", "1", "q", 0, 0, False, 1.0, None, None, b"")]
+    settler.turn_ended(leased, clock.now_s(), suspects_wait=False, more=True)
+    assert not settler.room.can_wait()
+
+
 def test_a_suspect_in_a_backlog_is_waited_for_and_asked_for(settler: Settler, time: Clock) -> None:
     # Given a worker with much in hand in a backlog, in which a suspect waits for one that holds nothing
     settler.room.pool = Pool(slots=lambda: 2, forks=True, spare=15)
