@@ -154,7 +154,8 @@ class Turns:
 
     def _read_turn(self) -> None:
         self._settler.early_turn.over()
-        if not self._turn.is_waiting:  # the lease keeper has read it
+        # The lease keeper may have read it. The end of an idle connection is here to be read, again and again.
+        if not self._turn.is_waiting and not self._turn.has_answer(within_s=0):
             return
         turned = self._turn.answer()
         if turned is None:
@@ -175,6 +176,8 @@ class Turns:
 
     def _give_back_unread(self) -> bool:
         """By the lease keeper, for a loop that is held up. Whether the answer was here."""
+        if not self._turn.is_waiting:  # its connection was closed
+            return True
         if not self._turn.has_answer(within_s=0):
             return False
         self._is_rung = True

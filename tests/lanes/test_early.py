@@ -7,6 +7,7 @@ from threading import Event
 
 import pytest
 from kombu import Consumer
+from redis.exceptions import ConnectionError  # noqa: A004 - redis-py's word
 
 from tasks.lanes import clock
 from tasks.lanes.books import Pool
@@ -85,6 +86,25 @@ def test_the_lease_keeper_gives_back_what_nobody_has_read(lab: Lab) -> None:
         channel.turns.handlers["TURN"]()
         channel.turns.step()
         until(lambda: len(lab.leases()) == 2)
+
+
+def test_a_loop_hears_of_the_end_of_a_connection_on_which_nothing_is_under_way(lab: Lab) -> None:
+    lab.app.lanes.settler.room.pool = Pool(slots=lambda: 2, forks=False, spare=15)
+    queue = next(queue for queue in lab.app.conf.task_queues if queue.name == "orders.0")
+    with lab.app.connection_for_read() as connection, connection.channel() as channel:
+        Consumer(channel, queues=[queue], callbacks=[lambda *_: None]).consume()
+        # Given a turn that was answered
+        channel.turns.step()
+        line = channel.turns._turn
+        until(lambda: line.has_answer(within_s=0))
+        channel.turns.handlers["TURN"]()
+        assert not line.is_waiting
+        # When the server ends its connection
+        address, port = line.client.connection._sock.getsockname()
+        lab.client.client_kill_filter(addr=f"{address}:{port}")
+        # Then who reads is told, and does not come back for it again and again
+        with pytest.raises(ConnectionError):
+            channel.turns.handlers["TURN"]()
 
 
 def test_what_comes_early_does_not_wait_behind_a_slow_one(make_lab: LabMaker) -> None:
