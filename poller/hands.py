@@ -11,18 +11,19 @@ from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX, Lock, Thread, current_thread
 from typing import Any
 
+from tasks.returned import Returned
+
 #: A thread that had nothing to do for so long ends: whoever made it may be gone.
 IDLE_S = 10.0
 
 
-class Call:
+class Call(Returned):
     """`is_over`: it has ended, and `outcome` tells how."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
+        super().__init__()
         self.is_over = False
         self._function = function
-        self._result: Any = None
-        self._error: BaseException | None = None
         self._bell = Lock()
         self._bell.acquire()
 
@@ -43,14 +44,6 @@ class Call:
     def tell(self) -> None:
         self.is_over = True
         self.ring()
-
-    def outcome(self) -> Any:
-        try:
-            if self._error is not None:
-                raise self._error
-            return self._result
-        finally:
-            self._error = None  # whose traceback leads here again
 
 
 class Hands:

@@ -12,18 +12,19 @@ from collections.abc import Coroutine
 from contextvars import copy_context
 from typing import Any
 
+from tasks.returned import Returned
 
-class Awaited:
+
+class Awaited(Returned):
     """Another thread waits with `wait`; a lock is all that it takes to wake that up. An errand waits for its task."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        super().__init__()
         self.is_ended = False
         self._is_cancelled = False
         self._coroutine = coroutine
         self._context = copy_context()  # the caller's: its logs and traces are about this update
         self._task: asyncio.Task[None] | None = None
-        self._result: Any = None
-        self._error: BaseException | None = None
         self._until_ended = threading.Lock()
         self._until_ended.acquire()
 
@@ -32,15 +33,6 @@ class Awaited:
     def wait(self, within_s: float | None) -> bool:
         """Whether it has ended."""
         return self._until_ended.acquire(timeout=-1 if within_s is None else max(0.0, within_s))
-
-    def outcome(self) -> Any:
-        """Raises what it raised."""
-        try:
-            if self._error is not None:
-                raise self._error
-            return self._result
-        finally:
-            self._error = None  # whose traceback leads here again
 
     # -- on the loop
 
