@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 #: About a hundred round trips to Redis; a human does not notice it.
 EXPECTED_WAIT_S = 0.02
-#: The most in a backlog. Twenty turns a second and worker cost each message next to nothing.
+#: The most in a backlog. A dozen turns a second and worker cost each message next to nothing.
 BACKLOG_WAIT_S = 0.1
 #: Runs of so long hide a turn, which takes about a millisecond: the worker has as much to do around the shortest ones.
 TURN_S = 0.0003

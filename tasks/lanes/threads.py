@@ -122,7 +122,7 @@ class Idle:
 
 
 class LeanThreads(ThreadPoolExecutor):
-    """Celery submits from one thread only."""
+    """Celery submits from one thread only; whoever leaves a slot starts what waits for it, on a thread or a loop."""
 
     _idle_semaphore: Any
     _work_queue: Any

@@ -41,6 +41,15 @@ def take(settler: Settler, *ids: str, died: int = 0, suspects_wait: bool = False
     return [held.tag for held in settler.turn_ended(leased, clock.now_s(), suspects_wait=suspects_wait)]
 
 
+def run(settler: Settler, time: Clock, count: int, each_s: float) -> None:
+    """So many messages, one after the other."""
+    for number in range(count):
+        [tag] = take(settler, f"m{number}")
+        settler.claim(tag, starts=True)
+        time.now += each_s
+        settler.done(tag)
+
+
 # -- room
 
 
@@ -49,11 +58,7 @@ def test_in_a_backlog_there_is_room_for_more_and_a_turn_can_wait_while_half_of_i
 ) -> None:
     settler.room.pool = Pool(slots=lambda: 4, forks=True, spare=15)
     # Given runs of 5 ms
-    for number in range(100):
-        [tag] = take(settler, f"m{number}")
-        settler.claim(tag, starts=True)
-        time.now += 0.005
-        settler.done(tag)
+    run(settler, time, 100, each_s=0.005)
     usual = settler.room.size()
     assert usual == pytest.approx(4 + 16, abs=1)
     assert not settler.room.can_wait()
@@ -87,8 +92,7 @@ def test_without_a_pool_no_turn_waits(settler: Settler) -> None:
 def test_a_suspect_in_a_backlog_is_waited_for_and_asked_for(settler: Settler, time: Clock) -> None:
     # Given a worker with much in hand in a backlog, in which a suspect waits for one that holds nothing
     settler.room.pool = Pool(slots=lambda: 2, forks=True, spare=15)
-    for _ in range(200):
-        settler.room.ran(0.005)
+    run(settler, time, 200, each_s=0.005)
     leased = [Leased(f"w{n}", "1", "q", 0, 0, False, 1.0, None, None, b"") for n in range(20)]
     taken = settler.turn_ended(leased, time.now, suspects_wait=True, more=True)
     # Then it asks for nothing, but says what is done, which tells it nothing of suspects
@@ -143,11 +147,7 @@ def test_a_suspect_that_waits_gets_an_empty_worker_and_one_place(settler: Settle
 
 def test_quick_runs_make_room_for_a_reserve(settler: Settler, time: Clock) -> None:
     settler.room.pool = Pool(slots=lambda: 4, forks=True, spare=15)
-    for n in range(200):
-        [tag] = take(settler, f"m{n}")
-        settler.claim(tag, starts=True)
-        time.now += 0.001
-        settler.done(tag)
+    run(settler, time, 200, each_s=0.001)
     assert settler.room.size() > 4
 
 
