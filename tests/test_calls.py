@@ -495,6 +495,20 @@ def test_threads_of_a_handler_share_the_journal(web: Server, run: Any) -> None:
     assert texts(web) == ["a"] * 64
 
 
+def test_threads_of_a_handler_share_the_gate_whoever_makes_it(run: Any, api: BotApi) -> None:
+    made: list[OpenGate] = []
+
+    def gate() -> OpenGate:
+        mine = OpenGate()
+        made.append(mine)
+        if len(made) == 1:  # another thread comes in the middle
+            assert calls.gate is made[1]
+        return mine
+
+    calls = calls_of(api, run().delivery, "repeat", gate)
+    assert calls.gate is calls.gate is made[1]
+
+
 def test_without_a_lane_every_call_is_made(web: Server, api: BotApi) -> None:
     calls = calls_of(api, None, "repeat")
     assert [calls.call("sendMessage", text="a", uncertain="skip"), calls.call("getMe")] == [True, True]

@@ -136,7 +136,10 @@ class Calls:
 
 
 class RunCalls(Calls):
-    """Of a run that came through a lane. Many make no call at all: what it takes is made for the first one."""
+    """Of a run that came through a lane. Many make no call at all: what it takes is made for the first one.
+
+    Two threads may make it at the same time: both get what was kept first.
+    """
 
     def __init__(
         self, api: BotApi, delivery: lanes.Delivery, uncertain: Uncertain, gate: Callable[[], RunGate | OpenGate]
@@ -145,11 +148,13 @@ class RunCalls(Calls):
 
     @cached_property
     def journal(self) -> CallJournal:  # type: ignore[override]
-        return CallJournal(self._delivery.journal, self._uncertain)
+        made: CallJournal = vars(self).setdefault("journal", CallJournal(self._delivery.journal, self._uncertain))
+        return made
 
     @cached_property
     def gate(self) -> RunGate | OpenGate:  # type: ignore[override]
-        return self._make_gate()
+        made: RunGate | OpenGate = vars(self).setdefault("gate", self._make_gate())
+        return made
 
 
 def calls_of(
