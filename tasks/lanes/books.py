@@ -26,7 +26,8 @@ class Pool:
     `slots` gives how many run at once; `forks` says that they run in other processes, which cannot ask the settler;
     `spare` is the most to hold beyond the free slots, for each slot; `claims` says that it claims each message itself,
     when it gives it to one of its processes; `runs_here` that it runs each where it is given, on the loop's thread;
-    `together` stands around the messages of a turn, while they are given to it.
+    `together` stands around the messages of a turn, while they are given to it; a pool that runs them here does so at
+    its end, and calls what `together` is given between one and the next.
     """
 
     slots: Callable[[], int]
@@ -34,7 +35,7 @@ class Pool:
     spare: int
     claims: bool = False
     runs_here: bool = False
-    together: Callable[[], AbstractContextManager[None]] = nullcontext
+    together: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _: nullcontext()
 
 
 @dataclass(slots=True)

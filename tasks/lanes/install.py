@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -158,7 +157,7 @@ class LanesStep(bootsteps.StartStopStep):
             spare=spare,
             claims=make_lean(worker, settler),
             runs_here=isinstance(pool, solo.TaskPool),
-            together=getattr(pool, "together", nullcontext),
+            together=getattr(pool, "together", Pool.together),
         )
         leave_alone(settler.room.pool)
         return None

@@ -134,7 +134,7 @@ class LeaseKeeper:
             return False
         if self._settles_since_s is None:
             self._settles_since_s = now_s
-        waited_s = now_s - self._settles_since_s
+        waited_s = now_s - max(self._settles_since_s, self._settler.turned_s)
         return (
             self._settler.ledger.has_urgent()
             or not self._settler.consumers

@@ -43,6 +43,7 @@ class Settler:
         self.outbox_signal = native.Signal()  # the lease keeper waits for it
         self.keeper_rests = False  # it waits for longer than for a moment
         self.consumers = 0  # channels that take turns; without one the lease keeper settles
+        self.turned_s = 0.0  # the last turn took along what was done by then (clock.now_s)
         self.must_reconcile = False  # something may be leased in our name that is not in our books
         self.hear: Callable[[], None] = self.read_children  # a forking pool puts its own in place of it
         self._reading = native.lock()
@@ -75,7 +76,8 @@ class Settler:
 
     def plan_turn(self) -> list[Lease]:
         """The settles to send along. They stay in the ledger until `turn_ended` or `turn_failed`."""
-        self._answer_until_s = clock.now_s() + ANSWERED_WITHIN_S
+        self.turned_s = clock.now_s()
+        self._answer_until_s = self.turned_s + ANSWERED_WITHIN_S
         return self.ledger.to_turn()
 
     def plan_times(self) -> Times:

@@ -155,7 +155,7 @@ class LeanThreads(ThreadPoolExecutor):
             self.slots.wait_for_loops()
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def together(self, _between: Callable[[], None]) -> Iterator[None]:
         """Around jobs that are submitted one after the other: a loop that is woken by the first takes turns with
         whoever submits the others, which costs both more than the job.
         """

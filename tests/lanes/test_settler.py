@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from redis import Redis
 
 from tasks.lanes import clock
 from tasks.lanes import settler as settler_module
 from tasks.lanes.answers import Leased
 from tasks.lanes.books import Pool
 from tasks.lanes.handoff import DONE, GONE, RETURNED, STARTED
+from tasks.lanes.leases import LeaseKeeper
 from tasks.lanes.settler import Settler
 
 
@@ -602,3 +604,22 @@ def test_it_does_not_wake_a_loop_that_a_turn_wakes_anyway(ends: str, settler: Se
     settler.done(after)
     # Then what settles wakes it
     assert settler_module.os.read(settler.handoff.reader, 10) == b"\n"
+
+
+def test_the_lease_keeper_tells_what_is_done_when_no_turn_has_come_for_long(settler: Settler, time: Clock) -> None:
+    keeper = LeaseKeeper(settler, Redis)
+    settler.consumers = 1
+    patience_s = settler.room.patience_s
+    # Given turns that follow each other, with something done before each of them
+    for tag in take(settler, "a", "b", "c"):
+        settler.done(tag)
+        assert not keeper._must_tell(time.now)
+        time.now += 0.6 * patience_s
+        assert not keeper._must_tell(time.now)
+        assert settler.plan_turn()
+        settler.turn_ended([], time.now, suspects_wait=False)
+    # When a loop is held up, then the keeper tells
+    settler.done(*take(settler, "d"))
+    assert not keeper._must_tell(time.now)
+    time.now += 1.1 * patience_s
+    assert keeper._must_tell(time.now)

@@ -92,7 +92,7 @@ def test_loops_and_threads_share_the_slots(pool: TaskPool) -> None:
 
 def test_a_loop_is_woken_once_for_what_comes_together(pool: TaskPool) -> None:
     loop, told = Loop(), list[int]()
-    with suppress(InterruptedError), pool.together():
+    with suppress(InterruptedError), pool.together(lambda: None):
         for number in (1, 2):
             pool.apply_async(told.append, (number,), loop=loop)
         assert (loop.begun, loop.woken) == (2, 0)
