@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 #: About a hundred round trips to Redis; a human does not notice it.
 EXPECTED_WAIT_S = 0.02
-#: The most in a backlog. A dozen turns a second and worker cost each message next to nothing.
-BACKLOG_WAIT_S = 0.1
+#: The most in a backlog. Half a dozen turns a second and worker cost each message next to nothing.
+BACKLOG_WAIT_S = 0.2
 #: Runs of so long hide a turn, which takes about a millisecond: the worker has as much to do around the shortest ones.
 TURN_S = 0.0003
 #: In terms of the expected wait. Also the longest that a wrong expectation can hold a lane.
