@@ -46,13 +46,14 @@ class Room:
         """Whether a turn can wait until less is left here: what is elsewhere waits for longer."""
         if self.pool is None or self._suspects_wait:
             return False
-        slots, waiting = self.slots, self._ledger.counts().held - self.for_lanes
+        slots = self.slots
+        waiting = self._ledger.counts().held - (slots - self._occupied)
         return self._reserve.suffices(slots, self._reserved(slots), waiting)
 
     @property
     def is_asked_for_early(self) -> bool:
-        """While messages of the last turn run: for a pool that runs them on the loop's thread, in a backlog."""
-        if self.pool is None or not self.pool.runs_here or not self._reserve.is_backlog:
+        """Now, while messages of the last turn run: for a pool that runs them on the loop's thread, in a backlog."""
+        if self.pool is None or not self.pool.runs_here or not self._reserve.is_backlog or self.can_wait():
             return False
         return self._reserve.outlasts_a_turn(self._reserved(self.slots))
 
