@@ -1,19 +1,17 @@
 """The Bot API calls of the poller, and what can be wrong with them.
 
 Promises that the bot token is in no error, neither in its text nor in an exception it hangs on to: the token is a
-part of every URL, and `requests` puts URLs into its exceptions.
+part of every URL, and an exception may tell its URL.
 Does not retry, wait or log: an error says what kind it is, the caller decides.
 """
 
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import orjson
-import requests
-from requests.utils import get_netrc_auth
 
 from poller.answer import ConflictError, TelegramTroubleError, result_of
-from tasks import traces
+from tasks.bot.http import Asked, BrokenError, Connections, Incoming, UnreachedError
 from tasks.logs.secrecy import without_token
 
 #: The server's own limit for one answer.
@@ -31,17 +29,13 @@ class Telegram:
     def __init__(
         self, url: str, token: str, kinds: tuple[str, ...] | None = None, *, answer_within_s: float = ANSWER_WITHIN_S
     ) -> None:
-        self._url = f"{url}/bot{token}/"
+        self._url = url
         self._token = token
+        self._path = f"/bot{quote(token, safe=':')}/"
         self._answer_within_s = answer_within_s
         # Without a list the server keeps to the last one it was given, by whichever program.
         self._kinds: dict[str, Any] = {} if kinds is None else {"allowed_updates": kinds}
-        self._session = requests.Session()
-        self._session.headers["Content-Type"] = "application/json"
-        # Looked at once: requests would go through the whole environment for each poll.
-        self._environment = self._session.merge_environment_settings(url, {}, None, None, None)
-        self._session.auth = get_netrc_auth(url)
-        self._session.trust_env = False
+        self._connections: Connections | None = None
 
     def username(self) -> str:
         """Who the token is for. Raises TokenRefusedError, TelegramTroubleError."""
@@ -75,7 +69,8 @@ class Telegram:
         self.call("getUpdates", wanted, CONFIRM_WITHIN_S)
 
     def close(self) -> None:
-        self._session.close()
+        if self._connections:
+            self._connections.close()
 
     def _holder(self) -> str:
         """After a 409: who else gets this bot's updates."""
@@ -87,29 +82,37 @@ class Telegram:
 
     def call(self, method: str, wanted: dict[str, Any] | None = None, answer_within_s: float | None = None) -> Any:
         """The `result` of any method, a dict or list as it has it. Raises TokenRefusedError, TelegramTroubleError."""
-        response = self._post(method, orjson.dumps(wanted or {}), answer_within_s or self._answer_within_s)
-        return result_of(response.status_code, response.content)
+        body = orjson.dumps(wanted or {})
+        headers = {"Content-Type": "application/json", "Content-Length": len(body)}
+        within_s = answer_within_s or self._answer_within_s
+        return result_of(*self._ask(Asked("POST", self._path + method, headers, body, within_s=within_s)))
 
-    def _post(self, method: str, body: bytes, answer_within_s: float) -> requests.Response:
+    def _ask(self, asked: Asked) -> tuple[int, bytes]:
+        """Status and body of an answer."""
         try:
-            with traces.here().unseen():
-                return self._session.post(
-                    self._url + method,
-                    data=body,
-                    timeout=(CONNECT_WITHIN_S, answer_within_s),
-                    **self._environment,
-                    allow_redirects=False,  # the Bot API has none; whoever redirects would be handed the updates
+            if self._connections is None:
+                # A hundred updates are a tenth when compressed, and may come from afar.
+                self._connections = Connections(
+                    self._url,
+                    connect_timeout_s=CONNECT_WITHIN_S,
+                    read_timeout_s=self._answer_within_s,
+                    compressed=True,
                 )
-        except requests.RequestException as error:
+            return self._connections.ask(asked, _whole)
+        except (UnreachedError, BrokenError) as error:
             problem = self._told(error)
         # Outside of the except block: an error raised inside would carry the one with the URL as its context.
         raise TelegramTroubleError(problem)
 
-    def _told(self, error: requests.RequestException) -> str:
-        if isinstance(error, requests.ReadTimeout):
+    def _told(self, error: UnreachedError | BrokenError) -> str:
+        cause = _innermost(error)
+        if isinstance(error, BrokenError) and isinstance(cause, TimeoutError):
             return "no answer in time"
-        text = str(_innermost(error)) or type(error).__name__
-        return f"not reached ({without_token(text, self._token)})"
+        return f"not reached ({without_token(str(cause) or type(cause).__name__, self._token)})"
+
+
+def _whole(incoming: Incoming) -> tuple[int, bytes]:
+    return incoming.status, incoming.content()
 
 
 def _list(updates: Any) -> list[Any]:

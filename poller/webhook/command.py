@@ -153,6 +153,8 @@ def _tell_of(bot: Settings, stop: Stop, method: str, wanted: Callable[[Settings]
         return _fail(f"{prefix}{error}", 2)
     except (TelegramTroubleError, TokenRefusedError) as error:
         return _fail(f"{prefix}{error}" if isinstance(error, TokenRefusedError) else f"{prefix}Telegram: {error}", 1)
+    finally:
+        telegram.close()
     for line in told_info(info, our_url):
         _say(prefix + line)
     return 0

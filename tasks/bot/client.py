@@ -68,7 +68,7 @@ class BotApi:
         self._url = url.rstrip("/")
         self._token = token
         self._in_path = quote(token, safe=":")
-        self._timeouts = {"connect_timeout_s": connect_timeout_s, "read_timeout_s": read_timeout_s}
+        self._connect_timeout_s, self._read_timeout_s = connect_timeout_s, read_timeout_s
         self._names_updates = urlsplit(url).hostname != TELEGRAM
         self._process: tuple[int, Connections] | None = None
         keep_tokens_out_of_logs()
@@ -159,12 +159,15 @@ class BotApi:
         """
         pid = os.getpid()
         if self._process is None or self._process[0] != pid:
-            self._process = (pid, Connections(self._url, **self._timeouts))
+            made = Connections(
+                self._url, connect_timeout_s=self._connect_timeout_s, read_timeout_s=self._read_timeout_s
+            )
+            self._process = (pid, made)
         return self._process[1]
 
     def _unreached(self, error: Exception) -> str:
         if isinstance(error, TimeoutError | ConnectTimeoutError) and not isinstance(error, NewConnectionError):
-            return f"no connection within {self._timeouts['connect_timeout_s']:g} s"
+            return f"no connection within {self._connect_timeout_s:g} s"
         reasons = [cause.strerror or str(cause) for cause in _causes(error) if isinstance(cause, OSError)]
         return self._without_token(f"no answer ({reasons[-1] if reasons else type(error).__name__})")
 

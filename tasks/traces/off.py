@@ -66,10 +66,6 @@ class Traces:
         """Around a call of the Bot API, its waits included."""
         return NO_SPAN
 
-    def unseen(self) -> NoSpan:
-        """Around a request whose URL holds a token: instrumentation of HTTP clients would tell it."""
-        return NO_SPAN
-
     def event(self, name: str, **fields: Any) -> None:
         """In the span that this is a part of."""
 

@@ -68,10 +68,6 @@ class Otel(Traces):
         span = self._provider.tracer().start_span(method, None, SpanKind.CLIENT, about)
         return CallSpan(span, unseen(under(span)), self._secrets)
 
-    @harmless(NO_SPAN)
-    def unseen(self) -> NoSpan:
-        return Within(unseen())
-
     @harmless()
     def event(self, name: str, **fields: Any) -> None:
         trace.get_current_span().add_event(name, ours(fields))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import socket
 import ssl
@@ -18,10 +19,13 @@ from http_server import Server
 
 from tasks.bot.client import BotApi, prepare
 from tasks.bot.errors import NetworkError
+from tasks.bot.http import Asked, Connections, Incoming
 
 YES = b'{"ok": true, "result": true}'
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 28\r\n\r\n" + YES
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+GZIP = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+PACKED = gzip.compress(YES)
 
 
 #: Behind an answer that could be followed by others.
@@ -101,6 +105,7 @@ def asked(wire: Wire, *answers: bytes | None, **params: object) -> object:
         CHUNKED + b"".join(b"1\r\n%c\r\n" % byte for byte in YES) + b"0\r\n\r\n",
         b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN,
         PLAIN.replace(b"\r\n", b"\n"),
+        GZIP % len(PACKED) + PACKED,
     ],
 )
 def test_an_answer_that_says_where_it_ends_leaves_its_connection_to_the_next(wire: Wire, answer: bytes) -> None:
@@ -133,6 +138,7 @@ def test_after_any_other_the_next_has_one_of_its_own(wire: Wire, answer: bytes) 
         (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 101, "a head without an end"),
         (b"HTTP/1.1 200 OK\r\nA: " + b"b" * 70_000, "a line without an end"),
         (b"HTTP/1.1 200 OK\r\nConte", "the connection was closed"),
+        (GZIP % 4 + PACKED[:4], "Error -5 while decompressing data: incomplete or truncated stream"),
     ],
 )
 def test_what_is_no_whole_answer_is_uncertain(wire: Wire, answer: bytes | None, told: str) -> None:
@@ -140,6 +146,14 @@ def test_what_is_no_whole_answer_is_uncertain(wire: Wire, answer: bytes | None, 
         asked(wire, answer)
     assert caught.value.uncertain is True
     assert str(caught.value) == f"sendMessage: no answer ({told})"
+
+
+def test_whoever_wants_an_answer_compressed_says_so(wire: Wire) -> None:
+    wire.answers = [GZIP % len(PACKED) + PACKED]
+    connections = Connections(wire.url, connect_timeout_s=10.0, read_timeout_s=10.0, compressed=True)
+    assert connections.ask(Asked("GET", "/", {"Content-Length": 0}), Incoming.content) == YES
+    connections.close()
+    assert b"Accept-Encoding: gzip\r\n" in wire.heads[0]
 
 
 def test_an_answer_that_is_cut_off_is_uncertain(wire: Wire) -> None:

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -16,8 +17,14 @@ SECRET = TOKEN.partition(":")[2]
 
 
 @pytest.fixture
-def telegram(simulator: Simulator) -> Telegram:
-    return Telegram(simulator.url, TOKEN, answer_within_s=0.5)
+def telegram(simulator: Simulator) -> Iterator[Telegram]:
+    with closing(Telegram(simulator.url, TOKEN, answer_within_s=0.5)) as telegram:
+        yield telegram
+
+
+def ask_for(url: str, *kinds: str) -> None:
+    with closing(Telegram(url, TOKEN, kinds)) as telegram:
+        telegram.updates(None, 0)
 
 
 def test_it_says_who_the_token_is_for(telegram: Telegram) -> None:
@@ -42,12 +49,12 @@ def test_the_last_word_confirms_and_leaves_what_follows_at_telegram(simulator: S
 
 
 def test_the_kinds_asked_for_are_passed_on(simulator: Simulator) -> None:
-    Telegram(simulator.url, TOKEN, ("message",)).updates(None, 0)
+    ask_for(simulator.url, "message")
     assert simulator.push({"message": {}}, {"poll": {}})[1] is None
 
 
 def test_without_a_list_of_kinds_the_last_one_stays_in_force(simulator: Simulator, telegram: Telegram) -> None:
-    Telegram(simulator.url, TOKEN, ("message",)).updates(None, 0)
+    ask_for(simulator.url, "message")
     telegram.updates(5, 0)
     assert simulator.push({"message": {}}, {"poll": {}})[1] is None
 
@@ -112,8 +119,8 @@ def test_the_token_is_in_no_error_nor_in_what_it_hangs_on_to(
     request: pytest.FixtureRequest, address: str, call: Callable[[Telegram], Any]
 ) -> None:
     url = address if address.startswith("http") else request.getfixturevalue(address)
-    with pytest.raises(TelegramTroubleError) as caught:
-        call(Telegram(url, TOKEN, answer_within_s=0.2))
+    with closing(Telegram(url, TOKEN, answer_within_s=0.2)) as telegram, pytest.raises(TelegramTroubleError) as caught:
+        call(telegram)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None

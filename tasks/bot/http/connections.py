@@ -36,20 +36,23 @@ class UnreachedError(Exception):
 
 
 class Asked(NamedTuple):
-    """A request. `look` is taken right before it leaves: what it raises goes up, and nothing was sent."""
+    """A request. `look` is taken right before it leaves: what it raises goes up, and nothing was sent. `within_s`: how
+    long its answer may pause, where that is its own.
+    """
 
     verb: str
     path: str
     headers: Mapping[str, object]
     body: bytes = b""
     look: Callable[[], object] | None = None
+    within_s: float | None = None
 
 
 class Connections:
     """Threads and greenlets may share them; a forked child may not."""
 
-    def __init__(self, url: str, *, connect_timeout_s: float, read_timeout_s: float) -> None:
-        """Raises UnreachedError for what can lead nowhere."""
+    def __init__(self, url: str, *, connect_timeout_s: float, read_timeout_s: float, compressed: bool = False) -> None:
+        """`compressed`: whether answers may be. Raises UnreachedError for what can lead nowhere."""
         self._stall_s, self._within_s = connect_timeout_s, read_timeout_s
         try:
             parsed = parse_url(url)
@@ -60,10 +63,12 @@ class Connections:
         self._tunnels = is_proxied and connection_requires_http_tunnel(pool.proxy, pool.proxy_config, parsed.scheme)
         asks_proxy = is_proxied and not self._tunnels  # and wants the whole address
         self._base = (f"{parsed.scheme}://{parsed.netloc}" if asks_proxy else "") + (parsed.path or "").rstrip("/")
-        headers = {"Host": parsed.netloc, "Accept-Encoding": "identity", **_authorization(parsed.auth)}
+        encoding = "gzip" if compressed else "identity"
+        headers = {"Host": parsed.netloc, "Accept-Encoding": encoding, **_authorization(parsed.auth)}
         self._always = _lines(headers | dict(pool.proxy_headers if asks_proxy else {}))
         # The one used last is taken first. Taking and putting back are atomic, also for threads.
         self._free: deque[HTTPConnection] = deque()
+        self._most_kept = MOST_KEPT
 
     def ask(self, asked: Asked, take: Callable[[Incoming], T]) -> T:
         """What is taken of the answer. Raises UnreachedError, BrokenError: it may have arrived, and what `look` and
@@ -81,7 +86,7 @@ class Connections:
                 head.encode("latin-1"),
                 asked.body,
                 stall_s=self._stall_s,
-                within_s=self._within_s,
+                within_s=asked.within_s or self._within_s,
             )
             with incoming:
                 taken = take(incoming)
@@ -89,13 +94,14 @@ class Connections:
             return taken
         finally:
             # Whatever ended it in between, a time limit for one: the rest of its answer must be nobody's.
-            if stays and len(self._free) < MOST_KEPT:
+            if stays and len(self._free) < self._most_kept:
                 self._free.append(connection)
             else:
                 connection.close()
 
     def close(self) -> None:
-        """Those that nobody uses now."""
+        """Those that nobody uses now, and the others after their answer."""
+        self._most_kept = 0
         with suppress(IndexError):
             while True:
                 self._free.pop().close()

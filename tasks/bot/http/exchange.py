@@ -1,12 +1,13 @@
 """One HTTP/1.1 request and its answer, on a connection that stands.
 
 Promises that an answer is taken whole or not at all, and that a connection is good for the next request (`stays`) only
-when its answer ended where it said it would. Knows nothing of pools, proxies and TLS (connections.py), and asks for no
-compression. Much leaner than http.client, which takes the head of an answer for an e-mail's.
+when its answer ended where it said it would. Knows nothing of pools, proxies and TLS (connections.py). Much leaner than
+http.client, which takes the head of an answer for an e-mail's.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NoReturn, Self
 
@@ -16,6 +17,8 @@ PIECE_BYTES = 1 << 16
 LONGEST_LINE = 1 << 16
 MOST_FIELDS = 100
 _END = (b"\r\n", b"\n")
+#: For zlib: what follows is gzip.
+_GZIP = 16 + zlib.MAX_WBITS
 
 
 class BrokenError(Exception):
@@ -31,16 +34,23 @@ class Incoming:
         version, self.status, fields = _head(file)
         self._is_chunked = b"chunked" in fields.get(b"transfer-encoding", b"").lower()
         self._length = 0 if self.status in (204, 304) else _length(fields.get(b"content-length"))
+        self._is_gzip = fields.get(b"content-encoding", b"").lower() == b"gzip"
         is_closed = b"close" in fields.get(b"connection", b"").lower() or version == b"HTTP/1.0"
         #: Whether the connection may be used again, when all has been read.
         self.stays = not is_closed and self._is_chunked != (self._length is not None)
 
     def content(self) -> bytes:
         """All of it."""
-        return b"".join(self.pieces())
+        whole = b"".join(self.pieces())
+        if not self._is_gzip:
+            return whole
+        try:
+            return zlib.decompress(whole, _GZIP)
+        except zlib.error as error:
+            raise BrokenError(f"no answer ({error})") from error
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it, one piece after the other."""
+        """All of it, one piece after the other, compressed as it came."""
         try:
             if self._is_chunked:
                 yield from _chunks(self._file)
