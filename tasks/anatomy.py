@@ -40,20 +40,13 @@ class Anatomy(NamedTuple):
     kind: str
     body: dict[str, Any]  # the object under the kind's name
     place: dict[str, Any]  # the object that says where it happened: the body, or the message it is about
-
-    @property
-    def chat(self) -> int | None:
-        """The chat it happened in. A voter who is a channel, and the owner of a business connection, count as chats."""
-        chat = object_id(self.place, "chat")
-        if chat is None:
-            chat = object_id(self.body, "voter_chat")
-        return number(self.body.get("user_chat_id")) if chat is None else chat
+    #: The chat it happened in. A voter who is a channel, and the owner of a business connection, count as chats.
+    chat: int | None
 
     @property
     def home(self) -> int | None:
         """The chat it belongs to. Without one it belongs to its user's private chat, whose id is the user's."""
-        chat = self.chat
-        return self.user if chat is None else chat
+        return self.user if self.chat is None else self.chat
 
     @property
     def user(self) -> int | None:
@@ -115,10 +108,10 @@ def lay_open(update: Any) -> Anatomy:
     if isinstance(update, dict):
         for name, value in update.items():
             if name in KINDS and isinstance(value, dict):
-                return Anatomy(name, value, _place(value))
+                return _opened(name, value)
             if kind == UNKNOWN and name != "update_id" and isinstance(name, str) and _KIND.fullmatch(name):
                 kind, body = name, value if isinstance(value, dict) else _NOTHING
-    return Anatomy(kind, body, _place(body))
+    return _opened(kind, body)
 
 
 def kind_of(update: Any) -> str:
@@ -150,9 +143,15 @@ def text_id(value: Any) -> str | None:
     return value if isinstance(value, str) and _TEXT_ID.fullmatch(value) else None
 
 
-def _place(body: dict[str, Any]) -> dict[str, Any]:
-    message = body.get("message")
-    return message if isinstance(message, dict) and object_id(body, "chat") is None else body
+def _opened(kind: str, body: dict[str, Any]) -> Anatomy:
+    place, chat = body, object_id(body, "chat")
+    if chat is None and isinstance(message := body.get("message"), dict):
+        place, chat = message, object_id(message, "chat")
+    if chat is None:
+        chat = object_id(body, "voter_chat")
+    if chat is None:
+        chat = number(body.get("user_chat_id"))
+    return Anatomy(kind, body, place, chat)
 
 
 def _sources(body: dict[str, Any]) -> tuple[dict[str, Any], ...]:

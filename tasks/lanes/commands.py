@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tasks.lanes import keys
 from tasks.lanes.answers import Kind
@@ -24,8 +24,7 @@ _CONTROL_OR_BLANK = re.compile(r"[\x00-\x20\x7f]")
 _POSITION = re.compile(r"(?:[^\x00-\x20\x7f]*[^\x00-\x20\x7f0-9])?[1-9][0-9]{0,14}")
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
+class NewMessage(NamedTuple):
     """A message to append. `once` is what it is remembered by: a scope and a number; `problem` buries it at once."""
 
     id: str
