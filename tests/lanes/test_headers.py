@@ -85,7 +85,7 @@ def test_a_file_is_readable_in_one_sitting(name: str) -> None:
 
 
 def test_a_room_stands_behind_those_that_it_needs() -> None:
-    assert rooms("turn") == ["ready", "back", "ends", "handing", "rotation", "foreign", "taking"]
+    assert rooms("turn") == ["ready", "back", "totals", "ends", "handing", "rotation", "foreign", "taking"]
 
 
 @verbs

@@ -67,13 +67,13 @@ def test_it_hands_out_what_is_ready_with_all_that_is_known_of_it(client: Redis, 
 
 
 def test_a_hand_out_after_a_death_tells_how_long_nothing_was_heard(client: Redis, store: Store) -> None:
-    seed(client, standing(ready(A, "a", died=1, alive=7), ready(B, "b", parked="why")))
+    seed(client, standing(ready(A, "a", fence=5, died=1, alive=7), ready(B, "b", fence=5, parked="why")))
     after_a_death, after_a_park = turn(store).leased
     assert round((after_a_death.alive_s or 0) / 60) == 7
     assert (after_a_park.alive_s, after_a_park.is_parked, after_a_park.is_first) == (None, True, False)
     assert read(client) == standing(
-        leased(A, "a", fence=CLOCK, died=1, alive=7),
-        leased(B, "b", fence=CLOCK, parked="why"),
+        leased(A, "a", fence=6, died=1, alive=7),
+        leased(B, "b", fence=6, parked="why"),
         counts={"handed_out": 2},
     )
 
@@ -326,7 +326,7 @@ def test_a_suspect_is_handed_out_alone(
 
 
 def test_several_suspects_keep_their_order(client: Redis, store: Store) -> None:
-    given = [ready(each, each, died=2) for each in (A, B, C)]
+    given = [ready(each, each, fence=1, died=2) for each in (A, B, C)]
     seed(client, standing(*given))
     assert turn(store, holding=1) == Turned(lost=[], more=True, suspects=True, leased=[])
     assert read(client) == standing(*given)

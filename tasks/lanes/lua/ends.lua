@@ -1,6 +1,6 @@
 -- ends: how a message leaves its lanes, settled or buried; they go on at once. What else there is of all that end in a
 -- step goes together, with `clear_away`, which every verb that ends something calls, before anything lines up anew.
--- With  ready back
+-- With  ready back totals
 
 local obsolete = {} -- keys
 local over, is_over = {}, {} -- ids that are settled, and true for each of them, also while its keys are still there
@@ -9,10 +9,11 @@ local settled = {} -- queue -> how many of it were settled in this step
 -- The first of a lane becomes ready when it is the first of all of its lanes; an id without a message is no first.
 local function advance(key, first)
   while first and not unwritten[first] do
-    local found = redis.call('HMGET', MESSAGE .. first, 'state', 'queue', 'lanes')
-    if found[1] and not is_over[first] then
-      if found[1] == 'waiting' and (found[3] == key or first_everywhere(first, split(found[3]), key)) then
-        to_ready(first, found[2])
+    local record = record_of(first)
+    local state, queue, lanes = record[1], record[4], record[5]
+    if state and not is_over[first] then
+      if state == 'waiting' and (lanes == key or first_everywhere(first, split(lanes), key)) then
+        to_ready(first, queue, record)
       end
       return
     end
@@ -54,11 +55,9 @@ local function clear_away()
   together('DEL', nil, obsolete)
   together('ZREM', LEASES, over)
   local groups = {}
-  for queue, by in pairs(settled) do
-    redis.call('HINCRBY', SETTLED, queue, by)
-    groups[group_of(queue)] = true
-  end
+  for queue in pairs(settled) do groups[group_of(queue)] = true end
   for group in pairs(groups) do together('ZREM', PENDING .. group, over) end
+  add_up(SETTLED, settled)
   count('settled', #over)
   obsolete, over, settled = {}, {}, {}
 end

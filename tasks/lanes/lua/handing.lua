@@ -4,21 +4,30 @@
 local TOLD = 6 -- about each of them
 local told, bodies, leases = {}, {}, {} -- the answer; and of what has not been written or read: keys, and of a zset
 
--- `record`: its state, fence, seq, died, failed, parked, replayed, alive. Its body is missing until `hand_over`.
-local function lease(id, queue, record, holder, until_ms)
-  local _, old_fence, seq, died, failed, parked, replayed, alive = unpack(record, 1, 8)
-  local fence, n, at = next_fence(old_fence), #leases, #told
+-- What is known of earlier runs: how often it died and failed, whether it is parked, and ms: its replay, and the last
+-- sign of life of a holder that died with it. What was never in hand nor buried has no fence, and no past.
+local NO_PAST = {}
+local function past_of(id, fence)
+  return fence and redis.call('HMGET', MESSAGE .. id, 'died', 'failed', 'parked', 'replayed', 'alive') or NO_PAST
+end
+
+local function told_of(past)
+  local died, failed, parked, replayed, alive = unpack(past, 1, 5)
+  if not (died or failed or parked or replayed or alive) then return '' end
+  return table.concat({ died or 0, failed or 0, parked and 1 or 0, replayed and now_ms - replayed or -1,
+    alive and now_ms - alive or -1 }, ' ')
+end
+
+-- Its body is missing until `hand_over`.
+local function lease(id, queue, record, past, holder, until_ms)
+  local fence, seq, n, at = next_fence(record[2]), record[3], #leases, #told
   redis.call('HSET', MESSAGE .. id, 'state', 'leased', 'fence', fence, 'holder', holder)
   unwritten[id] = nil
   bodies[#bodies + 1] = BODY .. id
   leases[n + 1], leases[n + 2] = until_ms, id
   told[at + 1], told[at + 2], told[at + 3] = id, fence, queue
   told[at + 4] = math.max(now_ms - (seq or now_us) / 1000, 0) -- its place in its lanes is the time it was given it
-  told[at + 5], told[at + 6] = '', ''
-  if died or failed or parked or replayed or alive then
-    told[at + 5] = table.concat({ died or 0, failed or 0, parked and 1 or 0, replayed and now_ms - replayed or -1,
-      alive and now_ms - alive or -1 }, ' ')
-  end
+  told[at + 5], told[at + 6] = told_of(past), ''
 end
 
 local function bury_dead(id, why)

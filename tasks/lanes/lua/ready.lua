@@ -3,7 +3,7 @@
 -- ready calls last; or before, by `enter_ready`.
 
 local entering = {} -- queue -> ids, in the order in which they became ready
-local unwritten = {} -- id -> true, for each of them whose record does not say yet that it is ready
+local unwritten = {} -- id -> its record as `record_of` gives it, for each of them of which it does not say so yet
 local filled = {} -- queue -> whether there is something in its list, where that is known
 local is_anything_paused = redis.call('EXISTS', PAUSED) == 1
 
@@ -18,6 +18,9 @@ local function in_paused_lane(lanes)
   return false
 end
 
+-- Of its record what says whether it may be handed out: state, fence, seq, queue, lanes.
+local function record_of(id) return redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'seq', 'queue', 'lanes') end
+
 -- `known` may be a lane that it is known to be the first of.
 local function first_everywhere(id, lanes, known)
   for _, key in ipairs(lanes) do
@@ -31,19 +34,24 @@ local function enter(id, queue)
   entering[queue], ids[#ids + 1] = ids, id
 end
 
--- A newcomer goes to the end of its queue; what was there before goes back to the front. In a paused lane it waits.
-local function to_ready(id, queue, back)
-  if is_anything_paused and in_paused_lane(split(redis.call('HGET', MESSAGE .. id, 'lanes'))) then
-    return redis.call('HSET', MESSAGE .. id, 'state', 'waiting')
-  end
-  if back then
-    redis.call('HSET', MESSAGE .. id, 'state', 'ready')
-    redis.call('RPUSH', queue, id)
-    filled[queue] = true
-  else
-    unwritten[id] = true
-    enter(id, queue)
-  end
+-- In a paused lane it waits. Else a newcomer goes to the end of its queue, what was there before back to the front.
+local function is_kept_waiting(id)
+  if not is_anything_paused or not in_paused_lane(split(redis.call('HGET', MESSAGE .. id, 'lanes'))) then return false end
+  redis.call('HSET', MESSAGE .. id, 'state', 'waiting')
+  return true
+end
+
+local function to_ready(id, queue, record)
+  if is_kept_waiting(id) then return end
+  unwritten[id] = record or record_of(id)
+  enter(id, queue)
+end
+
+local function back_to_ready(id, queue)
+  if is_kept_waiting(id) then return end
+  redis.call('HSET', MESSAGE .. id, 'state', 'ready')
+  redis.call('RPUSH', queue, id)
+  filled[queue] = true
 end
 
 local function enter_ready()

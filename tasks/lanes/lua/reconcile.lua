@@ -14,7 +14,7 @@ for _, id in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
     local found = redis.call('HMGET', MESSAGE .. id, 'state', 'holder', 'queue')
     if found[1] == 'leased' and found[2] == holder then
       take_back(id, 'ready')
-      to_ready(id, found[3], true)
+      back_to_ready(id, found[3])
       released = released + 1
     end
   end

@@ -11,7 +11,7 @@ for i = 1, #ARGV, 3 do
   if queue then
     if died == '1' then has_died(id, now_ms) end
     take_back(id, 'ready')
-    to_ready(id, queue, true)
+    back_to_ready(id, queue)
     count('released', 1)
   else
     lost[#lost + 1] = id

@@ -32,7 +32,7 @@ end
 local check = {
   waiting = function(id, queue, lanes)
     if first_everywhere(id, lanes) and not in_paused_lane(lanes) then
-      to_ready(id, queue, true)
+      back_to_ready(id, queue)
       mended = mended + 1
     end
   end,

@@ -35,7 +35,7 @@ local function take(zset, state, each)
     if found[1] == state then
       each(id, at_ms)
       take_back(id, 'ready')
-      to_ready(id, found[2], true)
+      back_to_ready(id, found[2])
       moved = moved + 1
     end
   end

@@ -4,20 +4,17 @@
 
 local taken_out = {} -- queue -> entries, from `at` on not looked at yet
 
--- The next id of a queue, of which about so many are wanted; nil or false when there is none.
+-- The next id of a queue, of which so many are wanted until there is room for no more; nil or false when there is none.
 local function next_ready(queue, wanted)
   local entries = taken_out[queue]
   local entry = entries and entries[entries.at]
   if entry then
     entries.at = entries.at + 1
   elseif filled[queue] ~= false then
-    if wanted < 2 then
-      entry = redis.call('RPOP', queue)
-    else
-      entries = redis.call('RPOP', queue, math.floor(wanted)) or {}
-      entry, entries.at, taken_out[queue] = entries[1], 2, entries
-    end
-    if entry then filled[queue] = nil else filled[queue] = false end
+    wanted = math.ceil(wanted) -- its share, where some of the others get one less
+    entries = redis.call('RPOP', queue, wanted) or {}
+    entry, entries.at, taken_out[queue] = entries[1], 2, entries
+    if #entries == wanted then filled[queue] = nil else filled[queue] = false end
   end
   if entry then return id_of(entry, queue) end
   return entering[queue] and table.remove(entering[queue], 1)

@@ -30,10 +30,10 @@ if over[1] then clear_away() else even_when_full() end
 
 -- Returns how much room it takes.
 local function hand_out(id, queue)
-  local record = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'seq', 'died', 'failed', 'parked', 'replayed',
-    'alive')
+  local record = unwritten[id] or record_of(id)
   if record[1] ~= 'ready' and not unwritten[id] then return 0 end -- a leftover: the message is gone, or elsewhere
-  local died = tonumber(record[4]) or 0
+  local past = past_of(id, record[2])
+  local died = tonumber(past[1]) or 0
   if died >= tonumber(max_deaths) then
     bury_dead(id, 'its worker died ' .. died .. ' times')
     return 0
@@ -42,7 +42,7 @@ local function hand_out(id, queue)
     suspects[#suspects + 1] = { queue, id }
     return 0
   end
-  lease(id, queue, record, holder, until_ms)
+  lease(id, queue, record, past, holder, until_ms)
   return died >= SUSPECT_AFTER and room or 1
 end
 
@@ -71,6 +71,8 @@ if is_any_left(KEYS) then told[2] = 1 end
 clear_away()
 count('refused', #lost)
 count('handed_out', (#told - 3) / TOLD)
-for field, by in string.gmatch(times, '([^\t]+)\t(%d+)\n') do redis.call('HINCRBY', TIMES, field, by) end
+local counted = {}
+for field, by in string.gmatch(times, '([^\t]+)\t(%d+)\n') do counted[field] = by end
+add_up(TIMES, counted)
 ring_bells()
 return told
