@@ -13,13 +13,14 @@ from typing import Any
 
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tasks.lanes.answers import Appended, append_answer
 from tasks.lanes.commands import Guard, NewMessage, append_command
 from tasks.lanes.scripts import Argument, script
 from tasks.lanes.server import Durability, Durable, check_server, durability
+from tasks.lanes.wire import packed
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +78,7 @@ class DurableAppends:
         """
         waits = self._waits()
         try:
-            with self._client.pipeline(transaction=False) as pipe:
-                for each in (command, *waits):
-                    pipe.execute_command(*each)
-                answer, *kept = pipe.execute(raise_on_error=False)
+            answer, *kept = self._exchange([command, *waits])
             if isinstance(answer, NoScriptError):
                 return answer
             for reply in (answer, *kept):
@@ -92,6 +90,16 @@ class DurableAppends:
         for wait, reply in zip(waits, kept, strict=True):
             self._check(wait, reply)
         return answer
+
+    def _exchange(self, commands: list[list[Argument]]) -> list[Any]:
+        """The answers; one may be a ResponseError. A pipeline's, for half of the processor: a batch is long."""
+        pool: Any = self._client.connection_pool
+        connection = pool.get_connection()
+        try:
+            connection.send_packed_command([b"".join([packed(command) for command in commands])])
+            return [_answer(connection) for _ in commands]
+        finally:
+            pool.release(connection)  # whatever was raised, it has closed it
 
     def _waits(self) -> list[list[Argument]]:
         waits: list[list[Argument]] = []
@@ -109,3 +117,10 @@ class DurableAppends:
             raise RedisTimeoutError(
                 f"{reply} of {self._replicas} replicas (DURABLE_REPLICAS) had the batch within {WAIT_MS / 1000:g} s"
             )
+
+
+def _answer(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error

@@ -105,7 +105,7 @@ class Wire:
 
     def _send(self, commands: Iterable[list[Argument]]) -> None:
         try:
-            self._socket.sendall(b"".join([_packed(command) for command in commands]))
+            self._socket.sendall(b"".join([packed(command) for command in commands]))
         except TimeoutError as error:
             raise RedisTimeoutError("Redis takes nothing") from error
         except OSError as error:
@@ -131,6 +131,7 @@ class Wire:
         return read
 
 
-def _packed(command: list[Argument]) -> bytes:
+def packed(command: list[Argument]) -> bytes:
+    """As it goes over the wire."""
     arguments: Any = tuple(command)  # of any length, whatever its stub says
     return pack_command(arguments)
