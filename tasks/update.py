@@ -14,6 +14,7 @@ from celery.utils.log import get_task_logger
 
 from settings import SettingsError
 from tasks import lanes, traces
+from tasks.anatomy import chat_of
 from tasks.bot.bot import Bot, BotStartError, UpdateTimeoutError
 from tasks.bot.calls import calls_of
 from tasks.bot.context import Context
@@ -27,7 +28,7 @@ from tasks.eviction import evict, take_back
 from tasks.hooks import beside, tell
 from tasks.imports import BotImportError
 from tasks.lanes.delivery import delivery_of
-from tasks.lanes.endings import as_exceptions
+from tasks.lanes.endings import check_is_exception
 from tasks.limits import UNLIMITED, Run, means_here
 from tasks.logs import Ids, about
 from tasks.logs.process import give_up
@@ -37,9 +38,6 @@ from tasks.telling import commit, fail, put_off
 logger = get_task_logger(__name__)
 
 TASK = "tasks.update"
-
-#: Around a bot: who wants to be put off has not failed.
-AS_EXCEPTIONS = as_exceptions(but=(ParkUpdate,))
 
 #: An update of a bot that is not ours is looked at again so often: a deployment that was told wrong is soon mended.
 UNKNOWN_BOT_AGAIN_AFTER_S = 60.0
@@ -77,7 +75,7 @@ class UpdateTask(lanes.LaneTask):
         served = bots().of(delivery.id)
         error = UpdateTimeoutError("the handler did not end at the hard limit; its process was killed")
         if served and take_back(served, delivery, error, problem_of(error, delivery.attempt)):
-            with about(Ids(delivery.id, attempt=delivery.attempt + delivery.died)):
+            with about(lambda: Ids(delivery.id, attempt=delivery.attempt + delivery.died)):
                 logger.warning("%s: %s", delivery.id, error)
 
 
@@ -86,9 +84,11 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     """Run the bot on one update, as Telegram sent it."""
     request = self.request
     delivery = delivery_of(request, app.lanes)
-    served = bots().of(request.id)
+    message_id = request.id
+    this_attempt = 1 if delivery is None else delivery.attempt + delivery.died
+    served = bots().of(message_id)
     if served is None:
-        refuse(request.id, delivery)
+        refuse(message_id, delivery)
     limit_s, parking = served.settings.update_timeout, Parking()
     deadline_s = None if limit_s is None else monotonic() + limit_s
     ctx = Context(
@@ -96,7 +96,7 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
         calls_of(
             served.api, delivery, served.settings.uncertain_call, lambda: gate_of(served, delivery, parking, deadline_s)
         ),
-        attempt=1 if delivery is None else delivery.attempt + delivery.died,
+        attempt=this_attempt,
         deadline_s=deadline_s,
         appended_s=None if delivery is None else monotonic() - delivery.age_s,
         stored=None if delivery is None else Stored(delivery),
@@ -105,7 +105,7 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     )
     try:
         with (
-            about(Ids(request.id, ctx.chat_id, ctx.attempt)),
+            about(lambda: Ids(message_id, chat_of(content), this_attempt)),
             traces.here().running(request, ctx, delivery) as span,
         ):
             if delivery is not None and served.settings.stale == "skip" and ctx.is_stale:
@@ -169,11 +169,13 @@ def limited_run(request: Any, served: Served, ctx: Context, delivery: lanes.Deli
 def run_bot(bot: Bot, ctx: Context) -> None:
     """Raises what the handler raises, as an Exception, or SessionError when it cannot be kept; and ParkUpdate."""
     try:
-        with AS_EXCEPTIONS:
-            bot(ctx)
-            ctx.stage()
-    except SoftTimeLimitExceeded as limit:
-        raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was interrupted") from limit
+        bot(ctx)
+        ctx.stage()
+    except BaseException as error:
+        check_is_exception(error, but=ParkUpdate)  # who wants to be put off has not failed
+        if isinstance(error, SoftTimeLimitExceeded):
+            raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was interrupted") from error
+        raise
 
 
 def keep(ctx: Context, delivery: lanes.Delivery | None) -> None:

@@ -28,7 +28,7 @@ class Stored:
         self._delivery = delivery
         self._order: frozenset[str] | None = None
         self._found: dict[str, bytes | None] = {}
-        self._moves: dict[str, str] = {}
+        self._moves: dict[str, Move] = {}
         self._staged: dict[str, Set | Delete] = {}
 
     def fetch(self, *keys: str) -> None:
@@ -65,7 +65,7 @@ class Stored:
         if self.load(old) is None:
             return
         self._check(new)
-        self._moves[old] = new
+        self._moves[old] = Move(self._name(old), self._name(new))
         self._found[new], self._found[old] = self._found[old], None
 
     def is_safe(self, key: str) -> bool:
@@ -78,8 +78,7 @@ class Stored:
     @property
     def writes(self) -> list[Write]:
         """What is to be committed."""
-        moves = [Move(self._name(old), self._name(new)) for old, new in self._moves.items()]
-        return [*moves, *self._staged.values()]
+        return [*self._moves.values(), *self._staged.values()]
 
     def _read(self, *wanted: str) -> None:
         answer = self._delivery.read([self._name(key) for key in wanted])

@@ -80,43 +80,39 @@ class Held:
 
 
 class Books:
-    """What is held, by tag, the oldest first."""
+    """What is held, by tag, the oldest first; lost ones too. To be read: it changes by these verbs."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Held] = {}
+        self.held: dict[str, Held] = {}
         self.lost = 0  # nothing dies with them: each has a slot and no lease
         self.suspects = 0  # lost ones apart
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
     def tags(self) -> list[str]:
-        return list(self._held)
+        return list(self.held)
 
     def enter(self, held: Held) -> None:
-        self._held[held.tag] = held
+        self.held[held.tag] = held
         self.suspects += held.is_suspect
 
-    def any(self, tag: str) -> Held | None:
-        """Also a lost one."""
-        return self._held.get(tag)
-
     def valid(self, tag: str) -> Held | None:
-        held = self._held.get(tag)
+        held = self.held.get(tag)
         return None if held is None or held.is_lost else held
 
     def unclaimed(self) -> list[Held]:
-        return [held for held in self._held.values() if held.claimed_s is None and not held.is_lost]
+        return [held for held in self.held.values() if held.claimed_s is None and not held.is_lost]
 
     def forgotten(self, now_s: float, lease_s: float) -> list[Held]:
-        return [held for held in self._held.values() if held.is_forgotten(now_s, lease_s)]
+        return [held for held in self.held.values() if held.is_forgotten(now_s, lease_s)]
 
     def leases(self) -> list[Lease]:
-        return [(held.id, held.fence) for held in self._held.values() if not held.is_lost]
+        return [(held.id, held.fence) for held in self.held.values() if not held.is_lost]
 
     def forget(self, tag: str) -> Held | None:
         """Out of the books; what it was. None: it was not in them."""
-        held = self._held.pop(tag, None)
+        held = self.held.pop(tag, None)
         if held is not None and held.is_lost:
             self.lost -= 1
         elif held is not None:

@@ -175,11 +175,9 @@ class Delivery:
 
 def delivery_of(request: Any, lanes: Lanes) -> Delivery | None:
     """The delivery behind a Celery request (`task.request`), one for each run; None when it came through no lane."""
-    told = request.get(envelope.LANE)
-    if not told or request.called_directly:
-        return None
-    delivery: Delivery | None = request.get(KEPT)
-    if delivery is None:
+    delivery: Delivery | None = getattr(request, KEPT, None)
+    told = None if delivery or request.called_directly else getattr(request, envelope.LANE, None)
+    if told:
         delivery = delivery_from(told, request.properties["delivery_tag"], lanes)
         setattr(request, KEPT, delivery)
     return delivery

@@ -7,8 +7,6 @@ Promises too that a task which was cut short because its process was told to end
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from billiard.common import terminate_handler_fired
 from celery.exceptions import WorkerShutdown, WorkerTerminate
 from greenlet import GreenletExit  # type: ignore[import-untyped]
@@ -28,25 +26,13 @@ def ends_the_worker(error: BaseException) -> bool:
     return isinstance(error, _WORDS) and native.is_main_thread()
 
 
-class as_exceptions:  # noqa: N801 - read as one does `with suppress(…)`
-    """Around a handler: whatever it raises, also SystemExit, leaves as an Exception. `but` pass as they are.
-
-    One may be used again and again, by many at a time.
+def check_is_exception(error: BaseException, *, but: type[BaseException] = Exception) -> None:
+    """For whoever caught what a handler raised, and goes on to raise it again: it leaves as an Exception, also if it is
+    SystemExit. `but`, and what ends the worker, may pass as they are.
     """
-
-    __slots__ = ("_pass",)
-
-    def __init__(self, *, but: tuple[type[BaseException], ...] = ()) -> None:
-        self._pass: tuple[type[BaseException], ...] = (Exception, *but)
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if error is None:
-            return
-        if terminate_handler_fired():
-            # A cold shutdown told this prefork child to end, by raising SystemExit in the handler. What arrives here
-            # may also be an error of the handler's own clean-up: neither is an outcome.
-            raise SystemExit from error
-        if not isinstance(error, self._pass) and not ends_the_worker(error):
-            raise HandlerEndedError(f"the handler ended with {type(error).__name__}: {error}") from error
+    if terminate_handler_fired():
+        # A cold shutdown told this prefork child to end, by raising SystemExit in the handler. What arrives here may
+        # also be an error of the handler's own clean-up: neither is an outcome.
+        raise SystemExit from error
+    if not isinstance(error, (Exception, but)) and not ends_the_worker(error):
+        raise HandlerEndedError(f"the handler ended with {type(error).__name__}: {error}") from error

@@ -76,14 +76,13 @@ def unpack(stored: bytes, *, message_id: str, queue: str, tag: str, lane: dict[s
     if not newline:
         return _foreign(envelope, queue=queue, tag=tag, lane=lane)
     headers = envelope["headers"]
-    if "task" in headers:
-        headers = {**_TASK_HEADERS, "id": message_id, "root_id": message_id, **headers}
+    known = {**_TASK_HEADERS, "id": message_id, "root_id": message_id} if "task" in headers else {}
     content_type, content_encoding = envelope.get("content", (JSON, "utf-8"))
     return {
         "body": body.decode(),
         "content-type": content_type,
         "content-encoding": content_encoding,
-        "headers": {**headers, LANE: lane},
+        "headers": {**known, **headers, LANE: lane},
         "properties": {
             **_PROPERTIES,
             "correlation_id": message_id,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -71,14 +72,11 @@ class Lanes:
         self._app = app
         self._stores: dict[int, Store] = {}
         self._wires: dict[int, Wires] = {}
-        self._settler: Settler | None = None
 
-    @property
+    @cached_property
     def settler(self) -> Settler:
         """The settler of the worker's main process; in its children a copy, of which only the pipe is of use."""
-        if self._settler is None:
-            self._settler = settler_of(self._app.connection_for_read())
-        return self._settler
+        return settler_of(self._app.connection_for_read())
 
     @property
     def store(self) -> Store:

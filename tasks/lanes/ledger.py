@@ -70,6 +70,11 @@ class Ledger:
         return self._books.valid(tag) is not None
 
     def claim(self, tag: str, *, starts: bool, start_by_s: float | None = None) -> bool:
+        """Give a message to the pool for good. False: it was given back, or its lease may be over; do not run it.
+
+        With `start_by_s` (clock.now_s) it is not for good: who was given it says that it begins, and then begins only
+        when that time has not come yet. Of whom nothing was heard by then has not begun, and will not.
+        """
         now_s = clock.now_s()
         with self._lock:
             held = self._books.valid(tag)
@@ -100,7 +105,7 @@ class Ledger:
 
     def settle(self, tag: str, at_s: float) -> Held | None:
         """What was held; a lost one only leaves the books."""
-        if self._books.any(tag) is None:  # nobody enters a tag twice: it will not be held later
+        if tag not in self._books.held:  # nobody enters a tag twice: it will not be held later
             return None
         with self._lock:
             held = self._books.forget(tag)
@@ -184,7 +189,7 @@ class Ledger:
         running = []
         with self._lock:
             for message_id, fence in leases:
-                held = self._books.any(tag_of(message_id, fence))
+                held = self._books.held.get(tag_of(message_id, fence))
                 if held is None:
                     continue
                 if message_id not in gone:

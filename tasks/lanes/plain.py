@@ -7,18 +7,16 @@ strategy.py decides what is plain; tests/lanes/test_strategy.py holds it against
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from time import monotonic, time
 from typing import Any, ClassVar
 
 from celery.exceptions import TaskRevokedError
-from celery.utils.functional import maybe
 from celery.worker import request as celerys
 from celery.worker import state
 from celery.worker.request import ref
 
-from tasks.lanes import tracer
+from tasks.lanes import process, tracer
 from tasks.lanes.decoding import Arguments
 from tasks.lanes.request import LaneRequest
 
@@ -40,6 +38,7 @@ class PlainRequest(LaneRequest):
         shared = {
             "_app": task.app,
             "_settler": task.app.lanes.settler,
+            "_forks": task.app.lanes.settler.forks,
             "_task": task,
             "_type": task.name,
             "name": task.name,
@@ -107,17 +106,16 @@ class PlainRequest(LaneRequest):
     def revoked(self) -> bool:
         if self._already_revoked or self.id in state.revoked:
             return super().revoked()
-        return self._settler.forks and self._was_given_back()  # otherwise it is asked when it begins
+        return self._forks and self._was_given_back()  # otherwise it is asked when it begins
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
         if self.revoked():
             raise TaskRevokedError(self.id)
         limit_s, soft_limit_s = self.time_limits
-        forks = self._settler.forks
         result = pool.apply_async(
-            tracer.run if forks else self._run_here,
-            args=self._what_to_send() if forks else (pool,),
-            accept_callback=self.on_accepted if forks else None,
+            tracer.run if self._forks else self._run_here,
+            args=self._what_to_send() if self._forks else (pool,),
+            accept_callback=self.on_accepted if self._forks else None,
             timeout_callback=self.on_timeout,
             callback=self.on_success,
             error_callback=self.on_failure,
@@ -126,7 +124,7 @@ class PlainRequest(LaneRequest):
             correlation_id=self.id,
             **self._loop(pool),
         )
-        self._apply_result = maybe(ref, result)
+        self._apply_result = None if result is None else ref(result)
         return result
 
     def _loop(self, pool: Any) -> dict[str, Any]:
@@ -145,7 +143,7 @@ class PlainRequest(LaneRequest):
         """In a thread or greenlet of the pool, perhaps long after it was given to it."""
         if not self._settler.holds(self._message.delivery_tag) and self._was_given_back():
             return _NOT_RUN
-        self.on_accepted(getattr(pool, "getpid", os.getpid)(), monotonic())
+        self.on_accepted(pool.getpid() if hasattr(pool, "getpid") else process.pid, monotonic())
         return tracer.run(self._type, self.id, self._request_dict, self._body, None, None)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's word

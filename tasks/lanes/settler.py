@@ -39,6 +39,7 @@ class Settler:
         self.handoff = Handoff()
         self.early_turn = EarlyTurn()
         self.ledger = Ledger(lease_s)
+        self.holds, self.claim = self.ledger.holds, self.ledger.claim
         self.room = Room(self.ledger)
         self.outbox_signal = native.Signal()  # the lease keeper waits for it
         self.keeper_rests = False  # it waits for longer than for a moment
@@ -54,7 +55,7 @@ class Settler:
     @property
     def is_here(self) -> bool:
         """Whether this process holds the messages. A child of it has a copy, with a pipe that leads here."""
-        return self.pid == process.pid()
+        return self.pid == process.pid
 
     @property
     def forks(self) -> bool:
@@ -103,25 +104,18 @@ class Settler:
 
     # -- what becomes of a message
 
-    def holds(self, tag: str) -> bool:
-        return self.ledger.holds(tag)
-
-    def claim(self, tag: str, *, starts: bool, start_by_s: float | None = None) -> bool:
-        """Give a message to the pool for good. False: it was given back, or its lease may be over; do not run it.
-
-        With `start_by_s` (clock.now_s) it is not for good: who was given it says that it begins, and then begins only
-        when that time has not come yet. Of whom nothing was heard by then has not begun, and will not.
-        """
-        return self.ledger.claim(tag, starts=starts, start_by_s=start_by_s)
-
     def done(self, tag: str) -> None:
         """Settle it with the next turn. Does nothing for a message that is no longer held."""
-        if self._settle(tag, clock.now_s()):
+        now_s = clock.now_s()
+        held = self.ledger.settle(tag, now_s)
+        if held is not None:
+            self._learn(held, now_s)
             self._notify()
 
     def gone(self, tag: str, *, delayed: bool = False) -> None:
         """Whoever ran it has already committed, retried, parked or buried it."""
-        self._learn(self.ledger.forget(tag, clock.now_s()))
+        now_s = clock.now_s()
+        self._learn(self.ledger.forget(tag, now_s), now_s)
         if delayed:
             self._something_is_delayed()
         self._notify()
@@ -214,15 +208,16 @@ class Settler:
             self._notify()
 
     def _take_in(self, reports: list[Report]) -> None:
+        now_s = clock.now_s()
         for what, tag, at_s in reports:
             if what == DONE:
-                self._settle(tag, at_s)
+                self._learn(self.ledger.settle(tag, at_s), now_s)
             elif what == STARTED:
                 self.ledger.started(tag, at_s)
             elif what == RETURNED:
                 self._was_returned(tag)
             else:
-                self._learn(self.ledger.forget(tag, at_s))
+                self._learn(self.ledger.forget(tag, at_s), now_s)
                 if what == DELAYED:
                     self._something_is_delayed()
 
@@ -231,16 +226,10 @@ class Settler:
         self.room.was_given_back()
         self.outbox_signal.set()
 
-    def _settle(self, tag: str, at_s: float) -> bool:
-        """Whether a slot became free."""
-        held = self.ledger.settle(tag, at_s)
-        self._learn(held)
-        return held is not None
-
-    def _learn(self, held: Held | None) -> None:
-        """How long its slot was taken."""
+    def _learn(self, held: Held | None, now_s: float) -> None:
+        """How long its slot was taken, which is free now."""
         if held is not None and not held.is_lost and held.claimed_s is not None:
-            self.room.ran(clock.now_s() - held.claimed_s)
+            self.room.ran(now_s - held.claimed_s)
 
     def heard_of_delays(self) -> bool:
         """Whether something was given back for later since the last time."""

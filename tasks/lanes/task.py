@@ -16,15 +16,12 @@ from redis.exceptions import RedisError
 
 from tasks.lanes.answers import Outcome
 from tasks.lanes.delivery import Delivery, delivery_of
-from tasks.lanes.endings import as_exceptions
+from tasks.lanes.endings import check_is_exception
 from tasks.lanes.errands import Loop
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.tracer import Trace, Tracer
 
 logger = get_task_logger(__name__)
-
-#: Around any run.
-_AS_EXCEPTIONS = as_exceptions()
 
 
 class LaneTask(Task):
@@ -67,11 +64,12 @@ class LaneTask(Task):
         except (RedisError, SoftTimeLimitExceeded) as away:
             raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
         try:
-            with _AS_EXCEPTIONS:
-                return self.run(*args, **kwargs)
-        except GreenletExit:
-            # A cold shutdown ends greenlets like this, and Celery takes it for success: it would be settled unfinished.
-            self.app.lanes.settler.give_back(delivery.tag)
+            return self.run(*args, **kwargs)
+        except BaseException as error:
+            check_is_exception(error)
+            if isinstance(error, GreenletExit):
+                # A cold shutdown ends greenlets like this; Celery takes it for success: it would be settled unfinished.
+                self.app.lanes.settler.give_back(delivery.tag)
             raise
 
     def loop_of(self, message_id: str) -> Loop | None:

@@ -1,7 +1,8 @@
 """Which update a log record is about, and what else is known of where it was written.
 
 Promises the ids of the running update in every thread, greenlet and coroutine that its handler started its work in, and
-those of the task that Celery runs, or tells of, elsewhere. Costs a log line something, and an update next to nothing.
+those of the task that Celery runs, or tells of, elsewhere. Costs a log line something, and an update next to nothing:
+they are looked for when a line is written.
 """
 
 from __future__ import annotations
@@ -36,16 +37,20 @@ class Ids(NamedTuple):
         return cls(task, int(found[1]) if found else None, attempt, trace)
 
 
-_RUNNING: ContextVar[Ids | None] = ContextVar("ids of the running update", default=None)
+def _nobody() -> None:
+    return None
+
+
+_RUNNING: ContextVar[Callable[[], Ids | None]] = ContextVar("ids of the running update", default=_nobody)
 
 
 class about:  # noqa: N801 - read as one does `with suppress(…)`
-    """Around the run of an update."""
+    """Around the run of an update. `ids` is called for each line."""
 
     __slots__ = ("_ids", "_token")
-    _token: Token[Ids | None]
+    _token: Token[Callable[[], Ids | None]]
 
-    def __init__(self, ids: Ids) -> None:
+    def __init__(self, ids: Callable[[], Ids]) -> None:
         self._ids = ids
 
     def __enter__(self) -> None:
@@ -64,10 +69,6 @@ def bot_of_thread(record: logging.LogRecord) -> str:
     """Empty: it is nobody's."""
     name = record.threadName or ""
     return name.removeprefix(_BOT_THREAD) if name.startswith(_BOT_THREAD) else ""
-
-
-def _nobody() -> None:
-    return None
 
 
 _trace_ids: Callable[[], Mapping[str, str | None]] = dict
@@ -109,7 +110,7 @@ class Known:
         return {name: value for name, value in fields.items() if value is not None}
 
     def _ids(self, record: logging.LogRecord) -> Ids | None:
-        here = _RUNNING.get() or self.elsewhere()
+        here = _RUNNING.get()() or self.elsewhere()
         # Celery's own convention: what a line tells of a task stands in `data` too.
         told = getattr(record, "data", None)
         task = told.get("id") if isinstance(told, dict) else None
@@ -126,7 +127,7 @@ class UpdateIds(logging.Filter):
     """For log handlers of your own: records get `update`, `chat` and `attempt`, which are "-" outside of a handler."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        ids = _RUNNING.get()
+        ids = _RUNNING.get()()
         for name, value in (
             ("update", ids and ids.task),
             ("chat", ids and ids.chat),

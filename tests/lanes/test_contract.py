@@ -69,7 +69,7 @@ NAMES = [
     (Producer, "batch", "publish.py: kombu's producer.batch()"),
     (Message, "delivery_tag", "request.py: the tag of a message"),
     (Task, "Request retry run", "task.py: LaneTask"),
-    (Context, "called_directly delivery_info get", "delivery.py: delivery_of"),
+    (Context, "called_directly delivery_info", "delivery.py: delivery_of"),
     (Request, "revoked execute_using_pool", "request.py: LaneRequest"),
     (Consumer, "on_decode_error on_close create_task_handler", "install.py: BuryUndecodable"),
     (EventDispatcher, "flush send", "events.py"),

@@ -59,7 +59,7 @@ def test_inside_of_a_run_every_line_has_its_ids_in_threads_and_coroutines_too() 
     async def on_the_loop() -> tuple[dict[str, Any], dict[str, Any]]:
         return fields(record()), await asyncio.to_thread(lambda: fields(record()))
 
-    with about(Ids("12:7", chat=-5, attempt=2)):
+    with about(lambda: Ids("12:7", chat=-5, attempt=2)):
         found = [fields(record()), *event_loop().run(on_the_loop())]
         text = LINES["text"].format(record())
     for each in found:
@@ -72,7 +72,7 @@ def test_what_celery_tells_of_a_task_has_its_ids() -> None:
     # Of an update, of one that runs here, and of a task that is none
     told = record("received", data={"id": "12:7", "args": "(message, chat -5, update 7)"})
     assert fields(told).items() >= {"update": "12:7", "bot": 12, "chat": -5}.items()
-    with about(Ids("12:7", 9, 3)):
+    with about(lambda: Ids("12:7", 9, 3)):
         assert fields(record(data={"id": "12:7"})).items() >= {"chat": 9, "attempt": 3}.items()
         assert "attempt" not in fields(record(data={"id": "12:8"}))
     assert fields(record(data={"id": "8f3c", "args": "('secret',)"})).keys() & {"update", "task", "chat"} == {"task"}
@@ -81,7 +81,7 @@ def test_what_celery_tells_of_a_task_has_its_ids() -> None:
 def test_of_many_bots_each_is_named() -> None:
     known = Known({"shop": 12, "help": 13})
     assert fields(record(threadName=thread_of("help")), known).items() >= {"bot": 13, "bot_name": "help"}.items()
-    with about(Ids("12:7")):
+    with about(lambda: Ids("12:7")):
         assert fields(record(), known).items() >= {"bot": 12, "bot_name": "shop"}.items()
     assert LINES["text"].format(record(threadName=thread_of("help"))) == "WARNING mybot [help]: said"
 
@@ -97,7 +97,7 @@ def test_whatever_is_logged_is_one_line_of_json() -> None:
     circle: list[Any] = []
     circle.append(circle)
     odd = {"half": "\ud800", "circle": circle, "odd": Unspeakable(), "update": "taken", "amount": 5}
-    with about(Ids("12:7")):
+    with about(lambda: Ids("12:7")):
         found = fields(record("two\nlines %d", "no number", **odd))
     assert found["message"].startswith("two\nlines %d (TypeError")
     assert (found["amount"], found["update"]) == (5, "12:7")
@@ -106,6 +106,6 @@ def test_whatever_is_logged_is_one_line_of_json() -> None:
 
 
 def test_a_handler_of_ones_own_may_ask_for_the_ids() -> None:
-    with about(Ids("12:7", 9)):
+    with about(lambda: Ids("12:7", 9)):
         UpdateIds().filter(made := record())
     assert logging.Formatter("%(update)s %(chat)s %(attempt)s %(message)s").format(made) == "12:7 9 - said"
