@@ -94,8 +94,10 @@ class Anatomy(NamedTuple):
     @property
     def migration(self) -> int | None:
         """The other chat id of a group that becomes, or became, a supergroup."""
-        to = number(self.body.get("migrate_to_chat_id"))
-        return to if to is not None else number(self.body.get("migrate_from_chat_id"))
+        for field in ("migrate_to_chat_id", "migrate_from_chat_id"):
+            if field in self.body and (other := number(self.body[field])) is not None:
+                return other
+        return None
 
     @property
     def poll(self) -> str | None:

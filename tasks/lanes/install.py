@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
 
@@ -150,7 +150,7 @@ class LanesStep(bootsteps.StartStopStep):
         spare = 0 if getattr(pool, "is_green", False) else worker.prefetch_multiplier - 1
         settler = worker.app.lanes.settler
         settler.room.pool = Pool(
-            slots=lambda: _slots(pool),
+            slots=partial(_slots, pool),
             forks=pool.uses_semaphore,
             spare=spare,
             claims=make_lean(worker, settler),

@@ -4,4 +4,9 @@ from celery.worker import state
 
 
 def is_stopping() -> bool:
-    return any(asked is not None and asked is not False for asked in (state.should_stop, state.should_terminate))
+    return _is_asked(state.should_stop) or _is_asked(state.should_terminate)
+
+
+def _is_asked(exit_code: int | bool | None) -> bool:
+    """Celery asks for it with an exit code, which may be 0."""
+    return exit_code is not None and exit_code is not False
