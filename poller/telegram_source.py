@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from poller.answer import ConflictError, TelegramTroubleError, TokenRefusedError
-from poller.batch import Position, newest_id
+from poller.batch import Position, has_id
 from poller.lead import Alone, Lead
 from poller.pacing import Pace
 from poller.patience import Patience
@@ -100,7 +100,7 @@ class TelegramSource:
         except ConflictError:
             self.lead.check()  # the other one may be the new leader; else it knows nothing of our Redis: waited out
             raise
-        if updates and newest_id(updates) is None:
+        if updates and not any(map(has_id, updates)):
             # Appended, they would be buried again with every poll.
             raise TelegramTroubleError("no update of the batch has an id, so that no offset gets past it")
         return updates

@@ -56,7 +56,8 @@ class Intake:
         self._store = Store(client)
         #: A sentence for each thing that should be otherwise, besides its durability.
         self.advice: list[str] = [*advice(client, settings.durable_replicas), *left_behind(client, settings)]
-        self._bot_id = settings.bot_id
+        #: One Redis may serve several bots; the same update or chat id is another one for each.
+        self._bot = str(settings.bot_id)
         self._order_by = settings.order_by
         self._queues = settings.queues
         self._queue_group = settings.queue_group
@@ -83,7 +84,7 @@ class Intake:
         """
         with traces.here().appending() as batch:
             rows = [self._message(update, batch) for update in updates]
-            rows += [only_seen(str(self._bot_id), update["update_id"]) for update in unwanted]
+            rows += [only_seen(self._bot, update["update_id"]) for update in unwanted]
             if hold_ms:
                 rows.sort(key=lambda row: row.once[1] if row.once else -1)
             appended = self._appends.append(rows, guard, hold_ms)
@@ -107,15 +108,14 @@ class Intake:
             lanes = keys_of(update, self._order_by, opened)
         except (KeysError, TooDeepError) as error:
             problem = {"type": type(error).__name__, "message": str(error)}
-        message_id, told, queue = f"{self._bot_id}:{number}", _told(opened, number), self._queue(opened, lanes, number)
+        message_id, told, queue = f"{self._bot}:{number}", _told(opened, number), self._queue(opened, lanes, number)
         trace = batch.header(message_id, queue, told, problem["type"] if problem else "")
         return NewMessage(
             id=message_id,
             queue=queue,
             stored=pack_task(TASK, told, _BODY % body, **({TRACE: trace} if trace else {})),
-            # One Redis may serve several bots; the same chat id is another chat for each.
-            lanes=[f"{self._bot_id}/{key}" for key in lanes],
-            once=(str(self._bot_id), number),
+            lanes=[f"{self._bot}/{key}" for key in lanes],
+            once=(self._bot, number),
             problem=problem,
         )
 
@@ -128,7 +128,7 @@ class Intake:
         except TooDeepError:
             raw = _NOT_KEPT
         return NewMessage(
-            id=f"{self._bot_id}:malformed:{hashlib.sha256(raw).hexdigest()[:16]}",
+            id=f"{self._bot}:malformed:{hashlib.sha256(raw).hexdigest()[:16]}",
             queue=queue_of([], 0, self._queues, self._queue_group),
             stored=pack_task(TASK, "(malformed)", _BODY % raw),
             lanes=[],
