@@ -9,7 +9,7 @@ local settled = {} -- queue -> how many of it were settled in this step
 -- The first of a lane becomes ready when it is the first of all of its lanes; an id without a message is no first.
 local function advance(key, first)
   while first and not unwritten[first] do
-    local record = record_of(first)
+    local record = record_of(first, 'queue', 'lanes')
     local state, queue, lanes = record[1], record[4], record[5]
     if state and not is_over[first] then
       if state == 'waiting' and (lanes == key or first_everywhere(first, split(lanes), key)) then

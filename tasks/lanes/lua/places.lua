@@ -20,7 +20,7 @@ end
 -- Grows with every message, also when the counter was lost or the clock set back: a newcomer stands behind all others.
 local function next_place()
   last_place = math.max((last_place or tonumber(redis.call('HGET', COUNTS, 'seq')) or 0) + 1, now_us)
-  return string.format('%.0f', last_place)
+  return last_place
 end
 
 -- Returns whether it is the first in all its lanes.
@@ -51,6 +51,6 @@ local function line_up(id, queue, lanes, seq)
 end
 
 local function note_places()
-  if last_place then redis.call('HSET', COUNTS, 'seq', string.format('%.0f', last_place)) end
+  if last_place then redis.call('HSET', COUNTS, 'seq', last_place) end
   for group, places in pairs(standing) do together('ZADD', PENDING .. group, places) end
 end

@@ -18,8 +18,8 @@ local function in_paused_lane(lanes)
   return false
 end
 
--- Of its record what says whether it may be handed out: state, fence, seq, queue, lanes.
-local function record_of(id) return redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'seq', 'queue', 'lanes') end
+-- Of its record: state, fence, seq, and whatever else is asked for. Each field costs about a fifth of a command.
+local function record_of(id, ...) return redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'seq', ...) end
 
 -- `known` may be a lane that it is known to be the first of.
 local function first_everywhere(id, lanes, known)

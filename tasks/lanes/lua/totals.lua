@@ -7,9 +7,8 @@ local function add_up(key, more)
   for i = 1, #fields, 1000 do
     local last = math.min(i + 999, #fields)
     for j, sum in ipairs(redis.call('HMGET', key, unpack(fields, i, last))) do
-      local field = fields[i + j - 1]
-      sums[#sums + 1] = field
-      sums[#sums + 1] = string.format('%.0f', (sum or 0) + more[field])
+      local field, n = fields[i + j - 1], #sums
+      sums[n + 1], sums[n + 2] = field, (sum or 0) + more[field]
     end
   end
   together('HSET', key, sums)
