@@ -96,6 +96,14 @@ def test_times_are_added_to_those_of_others(client: Redis, store: Store) -> None
     }
 
 
+def test_totals_of_many_fields_stay_exact(client: Redis, store: Store) -> None:
+    # Given more fields than go into one command, and sums that a number could be written short for (3e+9)
+    sums = {f"run sum {number}": 3 * 10**9 + number for number in range(2001)} | {"wait sum q": 4 * 10**15}
+    for _ in range(2):
+        turn(store, times=sums)
+    assert read(client).times == {name: 2 * each for name, each in sums.items()}
+
+
 def test_the_first_fence_is_the_clock(client: Redis, store: Store) -> None:
     seed(client, standing(ready(A, "a")))
     turn(store)
