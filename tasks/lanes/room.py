@@ -29,7 +29,7 @@ class Room:
     @property
     def for_lanes(self) -> int:
         """The slots that run nothing else."""
-        return self.slots - self._occupied
+        return max(0, self.slots - self._occupied)
 
     def size(self, occupied: int = 0) -> int:
         """How many messages to ask for; `occupied` slots run something else."""
@@ -46,8 +46,7 @@ class Room:
         """Whether a turn can wait until less is left here: what is elsewhere waits for longer."""
         if self.pool is None or self._suspects_wait:
             return False
-        slots = self.slots
-        waiting = self._ledger.counts().held - (slots - self._occupied)
+        slots, waiting = self.slots, self._ledger.counts().held - self.for_lanes
         return self._reserve.suffices(slots, self._reserved(slots), waiting)
 
     @property

@@ -85,9 +85,9 @@ class Turns:
         self._drop_overdue()
         if self._turn.is_waiting:
             return
+        room = self._room()
         if self._settler.room.can_wait() and not self._must_pass_on:
             return
-        room = self._room()
         if self._settler.ledger.has_settles() or self._must_pass_on or (self._is_rung and room):
             self._ask(room)
         elif room and not self._is_rung and not self._bell.is_waiting:

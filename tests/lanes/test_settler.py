@@ -83,6 +83,20 @@ def test_in_a_backlog_there_is_room_for_more_and_a_turn_can_wait_while_half_of_i
     assert not settler.room.can_wait()
 
 
+def test_ordinary_tasks_are_no_work_that_a_turn_can_wait_for(settler: Settler, time: Clock) -> None:
+    # Given a worker in a backlog, whose slots others have taken, and more of them wait
+    settler.room.pool = Pool(slots=lambda: 4, forks=False, spare=15)
+    run(settler, time, 100, each_s=0.005)
+    leased = [Leased("a", "1", "q", 0, 0, False, 1.0, None, None, b"")]
+    [held] = settler.turn_ended(leased, time.now, suspects_wait=False, more=True)
+    assert settler.room.size(occupied=64) == 0
+    # When it has ended what it held, then it says so at once, and asks as soon as there is room
+    settler.done(held.tag)
+    assert not settler.room.can_wait()
+    assert settler.room.size(occupied=0) > 0
+    assert not settler.room.can_wait()
+
+
 def test_without_a_pool_no_turn_waits(settler: Settler) -> None:
     """Somebody's own consumer, which has a prefetch count."""
     settler.room.pool = None

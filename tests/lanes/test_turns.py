@@ -45,7 +45,8 @@ def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeyp
 def test_with_enough_in_hand_a_turn_waits_unless_another_worker_must_hear_a_bell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    room = one_place(can_wait=True)
+    room, looked = one_place(can_wait=True), list[int]()
+    room.size = lambda occupied: looked.append(occupied) or 1
     ledger = SimpleNamespace(has_settles=lambda: True)
     settler = SimpleNamespace(room=room, ledger=ledger, early_turn=EarlyTurn())
     qos = SimpleNamespace(_delivered=(), _dirty=())
@@ -56,6 +57,7 @@ def test_with_enough_in_hand_a_turn_waits_unless_another_worker_must_hear_a_bell
     turns._is_started = True
     turns.step()
     assert asked == []
+    assert looked == [0]  # what others occupy ends without a turn, and whether one can wait hangs on it
     turns._must_pass_on = True
     turns.step()
     assert asked == [1]
