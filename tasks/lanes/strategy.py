@@ -15,6 +15,7 @@ from celery import bootsteps, signals
 from celery.app import trace
 from celery.worker import state
 from celery.worker.strategy import default, logger
+from kombu.exceptions import DecodeError
 from kombu.serialization import registry
 from kombu.utils import json as kombu_json
 
@@ -40,6 +41,8 @@ def _handler(consumer: Any, celerys: Receive) -> Receive:
         strategy = consumer.strategies.get(message.headers.get("task"))
         if isinstance(strategy, Plain) and (arguments := _arguments(message)) is not None:
             return strategy.receive(message, arguments, consumer.on_task_message)
+        if envelope.LANE in message.headers and not _can_be_run(message):
+            return consumer.on_decode_error(message, DecodeError("it is no [args, kwargs, embed]"))
         return celerys(message)
 
     return on_task_received
@@ -106,6 +109,17 @@ def _arguments(message: Any) -> Arguments | None:
         and not headers.get("stamped_headers")
     )
     return arguments_of(message.body) if is_plain else None
+
+
+def _can_be_run(message: Any) -> bool:
+    """Celery would fall over it in front of the run, which then never begins: it would be handed out for ever."""
+    try:
+        payload = message.payload
+    except Exception:  # which Celery notices as soon as it comes
+        return True
+    if not isinstance(payload, list | tuple):
+        return True  # of another protocol, or nothing that Celery takes
+    return len(payload) == 3 and (not payload[2] or isinstance(payload[2], dict))
 
 
 def _say(request: Any) -> None:

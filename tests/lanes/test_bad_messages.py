@@ -49,6 +49,7 @@ def no_message(lab: Lab) -> None:
 
 
 NOT_EVEN_JSON, NO_TRIPLE, NUMBER = body("{not json"), body('{"a": 1}'), body("5")
+A_PAIR, NO_EMBED = body("[1, 2]"), body("[[], {}, [1]]")
 NO_TASK = body("[[], {}, {}]", id="bad")
 WRONG_ETA = body("[[], {}, {}]", task="run", id="bad", eta="tomorrow")
 NO_SUCH_ARGUMENT = body('[[], {"nonsense": 1}, {}]')
@@ -56,10 +57,21 @@ NO_SUCH_ARGUMENT = body('[[], {"nonsense": 1}, {}]')
 
 @pytest.mark.parametrize(
     "publish",
-    [unknown_task, NOT_EVEN_JSON, NO_TRIPLE, NUMBER, pickled, no_message, NO_TASK, WRONG_ETA],
-    ids=["unknown task", "no JSON", "no triple", "a number", "pickled", "no message", "no task", "wrong eta"],
+    [unknown_task, NOT_EVEN_JSON, NO_TRIPLE, NUMBER, A_PAIR, NO_EMBED, pickled, no_message, NO_TASK, WRONG_ETA],
+    ids=[
+        "unknown task",
+        "no JSON",
+        "no triple",
+        "a number",
+        "a pair",
+        "no embed",
+        "pickled",
+        "no message",
+        "no task",
+        "wrong eta",
+    ],
 )
-@pytest.mark.parametrize(("pool", "slots"), [("prefork", 1), ("gevent", 5)])
+@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 1), ("gevent", 5)])
 def test_what_is_no_message_of_a_known_task_is_buried(
     lab: Lab, publish: Callable[[Lab], None], pool: str, slots: int
 ) -> None:
