@@ -108,7 +108,7 @@ def lay_open(update: Any) -> Anatomy:
     """The anatomy of any JSON value. Telegram puts one kind in an update; of several, the first known one counts."""
     kind, body = UNKNOWN, _NOTHING
     if isinstance(update, dict):
-        for name, value in update.items():
+        for name, value in list(update.items()):  # a handler may be changing it
             if name in KINDS and isinstance(value, dict):
                 return _opened(name, value)
             if kind == UNKNOWN and name != "update_id" and isinstance(name, str) and _KIND.fullmatch(name):

@@ -98,8 +98,11 @@ class DurableAppends:
         try:
             connection.send_packed_command([b"".join([packed(command) for command in commands])])
             return [_answer(connection) for _ in commands]
+        except BaseException:  # whatever is still to be read must be nobody's
+            connection.disconnect()
+            raise
         finally:
-            pool.release(connection)  # whatever was raised, it has closed it
+            pool.release(connection)
 
     def _waits(self) -> list[list[Argument]]:
         waits: list[list[Argument]] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from http.client import HTTPException
 from typing import Any, NamedTuple, TypeVar
 
 from urllib3 import make_headers
@@ -116,7 +117,7 @@ class Connections:
                 found.close()
         try:
             return self._new()
-        except (OSError, HTTPError) as error:
+        except (OSError, HTTPError, HTTPException) as error:  # the last one when a proxy talks nonsense
             raise UnreachedError(error) from None
 
     def _new(self) -> HTTPConnection:
