@@ -22,7 +22,8 @@ class Event:
 
 
 def read(file: Path) -> list[Event]:
-    lines = file.read_text().splitlines() if file.exists() else []
+    text = file.read_text() if file.exists() else ""
+    lines = text[: text.rfind("\n") + 1].splitlines()  # who looks while one is written may see a part of it
     return [Event(what, message_id, int(pid), worker) for what, message_id, pid, worker in map(str.split, lines)]
 
 
