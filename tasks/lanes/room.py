@@ -52,9 +52,9 @@ class Room:
     @property
     def is_asked_for_early(self) -> bool:
         """Now, while messages of the last turn run: for a pool that runs them on the loop's thread, in a backlog."""
-        if self.pool is None or not self.pool.runs_here or not self._reserve.is_backlog or self.can_wait():
+        if self.pool is None or not self.pool.runs_here or not self._reserve.is_backlog:
             return False
-        return self._reserve.outlasts_a_turn(self._reserved(self.slots))
+        return self._reserve.outlasts_a_turn(self._reserved(self.slots)) and not self.can_wait()
 
     @property
     def patience_s(self) -> float:
