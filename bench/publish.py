@@ -23,7 +23,7 @@ from bench.stage import ROOT
 
 #: Beside the pages that show them.
 FIGURES = Path("docs/figures")
-PAGES = (Path("README.md"), Path("docs/bench.md"), Path("docs/scaling.md"))
+PAGES = (Path("README.md"), Path("docs/bench.md"), Path("docs/scaling.md"), Path("docs/webhook.md"))
 PLACE = re.compile(r"(<!-- bench: ([^>]*?) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
 Entry = dict[str, Any]
