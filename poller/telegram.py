@@ -84,8 +84,7 @@ class Telegram:
         """The `result` of any method, a dict or list as it has it. Raises TokenRefusedError, TelegramTroubleError."""
         body = orjson.dumps(wanted or {})
         headers = {"Content-Type": "application/json", "Content-Length": len(body)}
-        within_s = answer_within_s or self._answer_within_s
-        return result_of(*self._ask(Asked("POST", self._path + method, headers, body, within_s=within_s)))
+        return result_of(*self._ask(Asked("POST", self._path + method, headers, body, within_s=answer_within_s)))
 
     def _ask(self, asked: Asked) -> tuple[int, bytes]:
         """Status and body of an answer."""

@@ -1,8 +1,8 @@
 """The pool of `-P solo`, which runs the messages of a turn when all of them have been received.
 
 Promises that each runs on the loop's thread, in the order in which it was given, and that one which was given by itself
-runs at once. Receiving them in a row costs half of what it costs after a handler each, which leaves the processor's
-caches cold.
+runs at once. After a handler of 5 ms the processor's caches are cold: to receive the next one takes up to three times
+as long then as one of several in a row.
 """
 
 from __future__ import annotations

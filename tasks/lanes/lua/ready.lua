@@ -3,7 +3,7 @@
 -- ready calls last; or before, by `enter_ready`.
 
 local entering = {} -- queue -> ids, in the order in which they became ready
-local unwritten = {} -- id -> its record as `record_of` gives it, for each of them of which it does not say so yet
+local unwritten = {} -- id -> its record (`record_of`), for each of them whose record does not say yet that it is ready
 local filled = {} -- queue -> whether there is something in its list, where that is known
 local is_anything_paused = redis.call('EXISTS', PAUSED) == 1
 
