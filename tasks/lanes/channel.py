@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kombu.transport import redis as stock
 from kombu.utils.json import dumps
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from tasks.lanes import clock, publish
 from tasks.lanes.connect import connect_like
@@ -126,6 +126,11 @@ class LaneChannelMixin(_StockChannel):
                 self._kept = self._create_client()
             client = self._kept
         yield client
+
+    def maybe_refresh_binding_expiry(self) -> None:
+        """A failover may forget kombu's script between its look whether Redis knows it and its use: it comes again."""
+        with suppress(NoScriptError):
+            super().maybe_refresh_binding_expiry()
 
     # -- queues as a whole
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kombu import Connection, Consumer
+from kombu import Connection, Consumer, Exchange, Queue
+from redis.client import Pipeline
 
 from tasks import lanes
 from tasks.lanes import registry
@@ -91,3 +92,29 @@ def test_unlimited_prefetch_is_refused(lab: Lab, connection: Connection) -> None
     ):
         connection.drain_events(timeout=1)
     assert lab.state_of("m") == "ready"
+
+
+def test_a_failover_while_bindings_are_refreshed_is_no_error(
+    lab: Lab, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Given a queue that expires with whoever consumes it, and a table of its bindings that was lost
+    answers = Queue("answers", Exchange("asked"), routing_key="a", expires=60)
+    bindings = b"_kombu.binding.asked"
+    with Consumer(connection, [answers]):
+        until(lambda: bindings in lab.client.keys())
+        lab.client.delete(bindings)
+        # When Redis forgets all scripts just after kombu has looked whether it knows them
+        load = Pipeline.load_scripts
+
+        def load_and_forget(pipeline: Any) -> None:
+            load(pipeline)
+            lab.client.script_flush()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Pipeline, "load_scripts", load_and_forget)
+            connection.default_channel.connection.cycle.maybe_refresh_binding_expiry()
+        # Then nobody is told, and the next time does it
+        assert not lab.client.exists(bindings)
+        assert caplog.text == ""
+        connection.default_channel.connection.cycle.maybe_refresh_binding_expiry()
+        assert lab.client.exists(bindings)
