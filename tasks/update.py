@@ -14,7 +14,6 @@ from celery.utils.log import get_task_logger
 
 from settings import SettingsError
 from tasks import lanes, traces
-from tasks.anatomy import chat_of
 from tasks.bot.bot import Bot, BotStartError, UpdateTimeoutError
 from tasks.bot.calls import calls_of
 from tasks.bot.context import Context
@@ -105,7 +104,7 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     )
     try:
         with (
-            about(lambda: Ids(message_id, chat_of(content), this_attempt)),
+            about(lambda: Ids(message_id, ctx.chat_id, this_attempt)),
             traces.here().running(request, ctx, delivery) as span,
         ):
             if delivery is not None and served.settings.stale == "skip" and ctx.is_stale:

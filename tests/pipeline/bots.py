@@ -169,13 +169,17 @@ def act_without_a_word(ctx: Context, action: str) -> None:
 
 
 def log(ctx: Context, what: str) -> None:
-    """By a logger of the bot's own, also beside the handler's thread, and without one."""
+    """By a logger of the bot's own, also beside the handler's thread, without one, and without its update."""
     logger = logging.getLogger("mybot")
     logger.info("handled %s", what, extra={"amount": 5})
     beside = Thread(target=copy_context().run, args=(logger.info, "beside %s", what))
     beside.start()
     beside.join()
     print(f"printed {what}")
+    update = dict(ctx.update)
+    ctx.update.clear()
+    logger.info("emptied %s", what)
+    ctx.update.update(update)
 
 
 def log_token(ctx: Context, _: str) -> None:

@@ -81,12 +81,12 @@ def test_ids_are_in_every_line_and_texts_and_tokens_in_none(
     # And the lines of a handler, and of whatever it calls, say which update they are of
     logged = f"{BOT_ID}:{happened['logged']}"
     if log_format == "text":
-        for words in ("handled it", "beside it", "printed it"):
+        for words in ("handled it", "beside it", "printed it", "emptied it"):
             [line] = [line for line in worker.log.splitlines() if words in line]
             assert f" {words} [update={logged} chat=1 attempt=1 trace_id=" in line
         return
     lines = {process.name: lines_of(process) for process in processes}
-    for words in ("handled it", "beside it", "printed it"):
+    for words in ("handled it", "beside it", "printed it", "emptied it"):
         [line] = [line for line in lines[worker.name] if line["message"] == words]
         assert {"update": logged, "bot": BOT_ID, "chat": 1, "attempt": 1, "worker": "w0@test"}.items() <= line.items()
     # And so do Celery's own, with what went wrong as a field
