@@ -127,11 +127,6 @@ class LaneChannelMixin(_StockChannel):
             client = self._kept
         yield client
 
-    def maybe_refresh_binding_expiry(self) -> None:
-        """A failover may forget kombu's script between its look whether Redis knows it and its use: it comes again."""
-        with suppress(NoScriptError):
-            super().maybe_refresh_binding_expiry()
-
     # -- queues as a whole
 
     def _purge(self, queue: str) -> int:
@@ -174,6 +169,14 @@ class LaneChannelMixin(_StockChannel):
         if cancelled := set(before) - set(after):
             self.turns.cancel(cancelled, is_last=not after)
         return result
+
+    def maybe_refresh_binding_expiry(self) -> None:
+        """A failover may forget kombu's script between its look whether Redis knows it and its use.
+
+        The refresh comes again, then.
+        """
+        with suppress(NoScriptError):
+            super().maybe_refresh_binding_expiry()
 
     def _on_connection_disconnect(self, connection: Any) -> None:
         self.turns.on_disconnect(connection)
