@@ -17,10 +17,10 @@ from functools import cache
 from random import random
 from typing import Any, Protocol
 
+import requests
 from celery import current_task
 
 from chaos import poison
-from tasks.bot.http import connections
 from tasks.routing import keys_of
 
 HISTORY, SLOWEST_S, ORDER = "CHAOS_HISTORY", "CHAOS_SLOWEST_S", "ORDER_BY"
@@ -108,17 +108,16 @@ def _fence() -> str | None:
     return None if delivery is None else delivery.fence
 
 
-def _sign(sock: Any, head: bytes, body: bytes, **limits: Any) -> Any:
+def _sign(session: requests.Session, request: requests.PreparedRequest, **how: Any) -> requests.Response:
     """As late as possible: a run that was retried inside of the client is still the one that sends."""
     run = getattr(_here, "run", None)
     if run is not None:
-        method, target, rest = head.split(b" ", 2)
-        head = b" ".join((method, target + f"?run={run.name}&fence={run.fence or ''}".encode(), rest))
-    return _exchange(sock, head, body, **limits)
+        request.prepare_url(request.url, {"run": run.name, "fence": run.fence or ""})
+    return _send(session, request, **how)
 
 
-_exchange = connections.exchange  # type: ignore[attr-defined]
-connections.exchange = _sign  # type: ignore[attr-defined]
+_send = requests.Session.send
+requests.Session.send = _sign  # type: ignore[method-assign, assignment]
 
 
 @cache

@@ -7,7 +7,6 @@ Does not know the token; an answer that repeats it is cut out of the log by task
 
 import json
 from http import HTTPStatus
-from math import isfinite
 from typing import Any
 
 import orjson
@@ -35,21 +34,23 @@ class FloodedError(TelegramTroubleError):
         self.retry_after_s = retry_after_s
 
 
-def result_of(status: int, body: bytes) -> Any:
-    """The `result` of an answer. Raises TokenRefusedError, TelegramTroubleError and its kinds.
+def result_of(method: str, status: int, body: bytes) -> Any:
+    """The `result` of an answer to this method. Raises TokenRefusedError, TelegramTroubleError and its kinds.
 
     What is final or a conflict has to come from a Bot API: the 404 of a proxy is trouble that may pass.
     """
     answer = _decoded(body)
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
-        raise TelegramTroubleError(f"{_named(status)}, not an answer of a Bot API (is BOT_API_URL right?)")
+        problem = f"{_named(status)}, not an answer of a Bot API to {method} (is BOT_API_URL right?)"
+        raise TelegramTroubleError(problem)
     if answer["ok"] and "result" in answer:
         return answer["result"]
     raise _refusal(answer, status)
 
 
 def _refusal(answer: dict[str, Any], status: int) -> Exception:
-    code, said = answer.get("error_code", status), answer.get("description", "without a description")
+    code, said = answer.get("error_code"), answer.get("description")
+    code, said = code if type(code) is int else status, said if type(said) is str else "without a description"
     match code:
         case 401 | 404:
             return TokenRefusedError(f"Telegram refused BOT_TOKEN ({code} {said}): set the one @BotFather gave you")
@@ -62,8 +63,9 @@ def _refusal(answer: dict[str, Any], status: int) -> Exception:
 
 
 def _seconds(parameters: Any) -> float | None:
+    """Whatever number it is: backoff.py makes a wait of it. NaN is none, and an int may be too large for a float."""
     wish = parameters.get("retry_after") if isinstance(parameters, dict) else None
-    return float(wish) if isinstance(wish, int | float) and isfinite(wish) else None
+    return wish if type(wish) in (int, float) and wish == wish else None
 
 
 def _decoded(body: bytes) -> Any:

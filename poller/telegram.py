@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 import orjson
 
 from poller.answer import ConflictError, TelegramTroubleError, result_of
-from tasks.bot.http import Asked, BrokenError, Connections, Incoming, UnreachedError
+from tasks.bot.http_client import Answer, HttpClient, NoAnswerError
 from tasks.logs.secrecy import without_token
 
 #: The server's own limit for one answer.
@@ -29,17 +29,16 @@ class Telegram:
     def __init__(
         self, url: str, token: str, kinds: tuple[str, ...] | None = None, *, answer_within_s: float = ANSWER_WITHIN_S
     ) -> None:
-        self._url = url
+        self._http = HttpClient(url.rstrip("/"), connect_timeout_s=CONNECT_WITHIN_S, read_timeout_s=answer_within_s)
         self._token = token
         self._path = f"/bot{quote(token, safe=':')}/"
         self._answer_within_s = answer_within_s
         # Without a list the server keeps to the last one it was given, by whichever program.
         self._kinds: dict[str, Any] = {} if kinds is None else {"allowed_updates": kinds}
-        self._connections: Connections | None = None
 
     def username(self) -> str:
         """Who the token is for. Raises TokenRefusedError, TelegramTroubleError."""
-        return str(self.call("getMe").get("username"))
+        return str(self._object("getMe").get("username"))
 
     def updates(self, offset: int | None, timeout_s: int, limit: int = BATCH) -> list[Any]:
         """The next batch, of `limit` at most, empty when none came within `timeout_s`.
@@ -69,59 +68,50 @@ class Telegram:
         self.call("getUpdates", wanted, CONFIRM_WITHIN_S)
 
     def close(self) -> None:
-        if self._connections:
-            self._connections.close()
+        self._http.close()
 
     def _holder(self) -> str:
         """After a 409: who else gets this bot's updates."""
-        webhook = self.call("getWebhookInfo").get("url")
+        webhook = self._object("getWebhookInfo").get("url")
         if webhook:
-            host = urlsplit(webhook).hostname
+            host = _host(webhook)
             return f"409, a webhook at {host} gets this bot's updates (`python -m poller webhook delete` ends it)"
         return "409, another poller gets this bot's updates (its BOT_TOKEN is in use twice)"
 
+    def _object(self, method: str) -> dict[str, Any]:
+        result = self.call(method)
+        if not isinstance(result, dict):
+            raise TelegramTroubleError(f"an answer to {method} that is not an object")
+        return result
+
     def call(self, method: str, wanted: dict[str, Any] | None = None, answer_within_s: float | None = None) -> Any:
-        """The `result` of any method, a dict or list as it has it. Raises TokenRefusedError, TelegramTroubleError."""
-        body = orjson.dumps(wanted or {})
-        headers = {"Content-Type": "application/json", "Content-Length": len(body)}
-        return result_of(*self._ask(Asked("POST", self._path + method, headers, body, within_s=answer_within_s)))
-
-    def _ask(self, asked: Asked) -> tuple[int, bytes]:
-        """Status and body of an answer."""
+        """The `result` of any method, whatever it is. Raises TokenRefusedError, TelegramTroubleError."""
         try:
-            if self._connections is None:
-                # A hundred updates are a tenth when compressed, and may come from afar.
-                self._connections = Connections(
-                    self._url,
-                    connect_timeout_s=CONNECT_WITHIN_S,
-                    read_timeout_s=self._answer_within_s,
-                    compressed=True,
-                )
-            return self._connections.ask(asked, _whole)
-        except (UnreachedError, BrokenError) as error:
-            problem = self._told(error)
-        # Outside of the except block: an error raised inside would carry the one with the URL as its context.
-        raise TelegramTroubleError(problem)
-
-    def _told(self, error: UnreachedError | BrokenError) -> str:
-        cause = _innermost(error)
-        if isinstance(error, BrokenError) and isinstance(cause, TimeoutError):
-            return "no answer in time"
-        return f"not reached ({without_token(str(cause) or type(cause).__name__, self._token)})"
-
-
-def _whole(incoming: Incoming) -> tuple[int, bytes]:
-    return incoming.status, incoming.content()
+            status, body = self._http.ask(
+                "POST",
+                self._path + method,
+                Answer.whole,
+                within_s=answer_within_s,
+                data=orjson.dumps(wanted or {}),
+                headers={"Content-Type": "application/json"},
+            )
+        except NoAnswerError as error:
+            trouble = TelegramTroubleError(without_token(str(error), self._token))
+        else:
+            return result_of(method, status, body)
+        # Outside of the except block: an error raised inside would carry the other as its context.
+        raise trouble
 
 
 def _list(updates: Any) -> list[Any]:
     if not isinstance(updates, list):
-        raise TelegramTroubleError("an answer to getUpdates that is no list")
+        raise TelegramTroubleError("an answer to getUpdates that is not a list")
     return updates
 
 
-def _innermost(error: BaseException) -> BaseException:
-    """What happened: the outer ones tell of pools, retries, URLs and memory addresses."""
-    while inner := error.__cause__ or error.__context__:
-        error = inner
-    return error
+def _host(url: Any) -> str:
+    """Not the whole: the path of a webhook may be secret."""
+    try:
+        return urlsplit(url).hostname or "an unknown address"
+    except (ValueError, AttributeError):  # a malformed address; not a text
+        return "an unknown address"

@@ -120,7 +120,7 @@ class Settings(BaseSettings):
         0.1,
         3600.0,
         "The longest wait between two tries while Telegram is in trouble; the first is 1 s at most, each next twice "
-        "as long. A `retry_after` of Telegram's own is obeyed, whatever it is.",
+        "as long. A `retry_after` of Telegram's own is obeyed, up to an hour; then Telegram is asked again.",
     )
     poll_give_up_after: float | None = number(
         None,

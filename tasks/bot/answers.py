@@ -23,12 +23,12 @@ def read(method: str, chat: Chat, status: int, body: bytes, hide: Callable[[str]
         raise _of_no_bot_api(method, chat, status)
     if answer["ok"]:
         return answer.get("result")
-    code, parameters = answer.get("error_code"), answer.get("parameters")
+    code, parameters, description = (answer.get(name) for name in ("error_code", "parameters", "description"))
     raise refusal(
         method,
         chat,
         code if type(code) is int else status,
-        hide(str(answer.get("description", "no description")))[:DESCRIPTION_LIMIT],
+        hide(description if isinstance(description, str) else "no description")[:DESCRIPTION_LIMIT],
         parameters if isinstance(parameters, dict) else {},
     )
 

@@ -8,19 +8,17 @@ first call. Tries again only where that is safe (repeats.py): a call whose answe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
-from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
-
 from tasks.bot import answers, downloads
 from tasks.bot.counting import messages_of
 from tasks.bot.encoding import Request, encode
 from tasks.bot.errors import Chat, NetworkError
-from tasks.bot.http import Asked, BrokenError, Connections, Incoming, UnreachedError
+from tasks.bot.http_client import OF_FILES, Answer, HttpClient, NoAnswerError
 from tasks.bot.repeats import is_read_only, repeated
 from tasks.logs.secrecy import keep_tokens_out_of_logs, without_token
 
@@ -70,7 +68,7 @@ class BotApi:
         self._in_path = quote(token, safe=":")
         self._connect_timeout_s, self._read_timeout_s = connect_timeout_s, read_timeout_s
         self._names_updates = urlsplit(url).hostname != TELEGRAM
-        self._process: tuple[int, Connections] | None = None
+        self._process: tuple[int, HttpClient] | None = None
         keep_tokens_out_of_logs()
 
     @property
@@ -108,12 +106,12 @@ class BotApi:
         Raises BotApiError.
         """
         method, chat, request, _ = call
-        body, kind = request.body()
-        headers = {"Content-Type": kind, "Content-Length": len(body)}
+        headers = {}
         if update and self._names_updates:
-            headers |= {UPDATE_HEADER: update, PLACE_HEADER: place or "-"}
-        asked = Asked("POST", f"/bot{self._in_path}/{method}", headers, body, look)
-        status, answer = self._ask(method, chat, asked, _whole)
+            headers = {UPDATE_HEADER: update, PLACE_HEADER: place or "-"}
+        content = {"headers": headers | request.headers, "data": request.data, "files": request.files}
+        path = f"/bot{self._in_path}/{method}"
+        status, answer = self._ask(method, chat, "POST", path, Answer.whole, look=look, **content)
         return answers.read(method, chat, status, answer, self._without_token)
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:
@@ -127,13 +125,13 @@ class BotApi:
         if downloads.is_here(file_path):
             return downloads.take_local(file_path, to)
 
-        def take(incoming: Incoming) -> Any:
-            if incoming.status == HTTPStatus.OK:
-                return downloads.take(incoming.pieces(), to)
-            return answers.read(downloads.METHOD, None, incoming.status, incoming.content(), self._without_token)
+        def take(answer: Answer) -> Any:
+            if answer.status == HTTPStatus.OK:
+                return downloads.take(answer.pieces(), to)
+            return answers.read(downloads.METHOD, None, *answer.whole(), self._without_token)
 
-        asked = Asked("GET", f"/file/bot{self._in_path}/{quote(file_path)}", {})
-        content: bytes = self._ask(downloads.METHOD, None, asked, take)
+        path = f"/file/bot{self._in_path}/{quote(file_path)}"
+        content: bytes = self._ask(downloads.METHOD, None, "GET", path, take, limits=OF_FILES)
         return content
 
     def close(self) -> None:
@@ -142,51 +140,29 @@ class BotApi:
         if process and process[0] == os.getpid():
             process[1].close()
 
-    def _ask(self, method: str, chat: Chat, asked: Asked, take: Callable[[Incoming], T]) -> T:
-        """What is taken of the answer. Raises NetworkError, and what `look` and `take` raise."""
+    def _ask(self, method: str, chat: Chat, verb: str, path: str, take: Callable[[Answer], T], **options: Any) -> T:
+        """What is taken of the answer. Raises NetworkError, and what `take` raises."""
         try:
-            return self._connections().ask(asked, take)
-        except UnreachedError as error:
-            failed = NetworkError(method, chat, self._unreached(error.cause), uncertain=False)
-        except BrokenError as error:
-            failed = NetworkError(method, chat, self._without_token(str(error)))
-        # Outside of the except block: an error raised inside would carry the other, and its URL, as its context.
+            return self._client().ask(verb, path, take, **options)
+        except NoAnswerError as error:
+            failed = NetworkError(method, chat, self._without_token(str(error)), uncertain=error.is_sent)
+        # Outside of the except block: an error raised inside would carry the other as its context.
         raise failed
 
-    def _connections(self) -> Connections:
+    def _client(self) -> HttpClient:
         """This process's own. Two threads that come first together make two, and one of them is soon forgotten: a lock
         would be worse, for a child forked while it is held could never call.
         """
         pid = os.getpid()
         if self._process is None or self._process[0] != pid:
-            made = Connections(
-                self._url, connect_timeout_s=self._connect_timeout_s, read_timeout_s=self._read_timeout_s
-            )
+            made = HttpClient(self._url, connect_timeout_s=self._connect_timeout_s, read_timeout_s=self._read_timeout_s)
             self._process = (pid, made)
         return self._process[1]
-
-    def _unreached(self, error: Exception) -> str:
-        if isinstance(error, TimeoutError | ConnectTimeoutError) and not isinstance(error, NewConnectionError):
-            return f"no connection within {self._connect_timeout_s:g} s"
-        reasons = [cause.strerror or str(cause) for cause in _causes(error) if isinstance(cause, OSError)]
-        return self._without_token(f"no answer ({reasons[-1] if reasons else type(error).__name__})")
 
     def _without_token(self, text: str) -> str:
         return without_token(text, self._token)
 
 
-def _whole(incoming: Incoming) -> tuple[int, bytes]:
-    return incoming.status, incoming.content()
-
-
 def _chat(params: dict[str, Any]) -> Chat:
     chat = params.get("chat_id")
     return chat if isinstance(chat, int | str) else None
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised for, outermost first. Not its context, which may be the handler's own affair."""
-    yield error
-    for inner in (*error.args, getattr(error, "reason", None), error.__cause__):
-        if isinstance(inner, BaseException):
-            yield from _causes(inner)

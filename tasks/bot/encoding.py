@@ -8,23 +8,19 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from urllib3 import encode_multipart_formdata
-from urllib3.fields import RequestField
-
 Upload = tuple[str, bytes]
 
 
 class Request(NamedTuple):
-    """With files, `data` is the form's fields; without, the JSON text."""
+    """What `requests` is given. With files, `data` is the form's fields; without, the JSON text."""
 
     data: bytes | dict[str, str]
     files: dict[str, Upload]
 
-    def body(self) -> tuple[bytes, str]:
-        """What is sent, and what kind of content that is."""
-        if isinstance(self.data, bytes):
-            return self.data, "application/json"
-        return encode_multipart_formdata([*self.data.items(), *(_part(*each) for each in self.files.items())])
+    @property
+    def headers(self) -> dict[str, str]:
+        """`requests` itself names a form."""
+        return {} if self.files else {"Content-Type": "application/json"}
 
 
 def encode(params: dict[str, Any]) -> Request:
@@ -35,13 +31,6 @@ def encode(params: dict[str, Any]) -> Request:
     if files:
         return Request({name: _text(value) for name, value in fields.items()}, files)
     return Request(_json(fields).encode(), {})
-
-
-def _part(name: str, upload: Upload) -> RequestField:
-    file_name, content = upload
-    part = RequestField(name, content, file_name)
-    part.make_multipart()
-    return part
 
 
 def _is_file(value: Any) -> bool:

@@ -4,13 +4,14 @@ Promises the method, the chat and Telegram's own words, and that no token is in 
 error crosses from a prefork child to its parent. Does not decide what to try again: whoever runs the update does.
 """
 
-import math
 from typing import Any
 
 Chat = int | str | None
 
 #: Telegram names the wait in a 429; a proxy before it may not.
 RETRY_AFTER_UNNAMED_S = 1.0
+#: Telegram refuses methods such as setMyName for a day. What is absurd must not stop a bot for ever.
+LONGEST_RETRY_AFTER_S = 86_400.0
 
 
 class BotApiError(Exception):
@@ -128,4 +129,7 @@ def _kind(code: int, description: str) -> type[BotApiError]:
 
 
 def _wait_s(named: Any) -> float:
-    return float(named) if type(named) in (int, float) and 0 <= named < math.inf else RETRY_AFTER_UNNAMED_S
+    """An int may be too large for a float; NaN is not at least 0."""
+    if type(named) not in (int, float) or not named >= 0:
+        return RETRY_AFTER_UNNAMED_S
+    return float(min(named, LONGEST_RETRY_AFTER_S))

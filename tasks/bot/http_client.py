@@ -1,0 +1,305 @@
+"""The HTTP client of every Bot API call: a `requests` session for one server, with limits.
+
+Guarantees at most one attempt per request, and an end: an answer has a longest duration and a greatest size, also when
+decompressed. An error says whether the request may have arrived. Follows no redirect, keeps no cookie, reads no
+~/.netrc. Threads and greenlets may share a client; a forked child may not.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import cache
+from http.cookiejar import DefaultCookiePolicy
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import certifi
+import requests
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.util.ssl_ import create_urllib3_context
+
+T = TypeVar("T")
+
+#: Idle connections kept per server. It limits nothing else: more calls may be under way, and close theirs at the end.
+MOST_KEPT = 1024
+#: A large request is sent in pieces, and each may take as long as a connection may.
+PIECE_BYTES = 1 << 16
+#: A proxy set for the outside is not used for this machine, where a local Bot API server or the simulator runs.
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+LONGEST_REASON = 200
+
+# It logs a traceback, with what the server sent, for each malformed header of an answer.
+logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
+
+
+class NoAnswerError(Exception):
+    """No answer, or not a whole one. `is_sent`: the request may have arrived. No URL is in it."""
+
+    def __init__(self, reason: str, *, is_sent: bool) -> None:
+        super().__init__(reason)
+        self.is_sent = is_sent
+
+
+class Limits(NamedTuple):
+    """How long an answer may take from the first wait on, above the longest pause in it; and its size."""
+
+    whole_s: float
+    most_bytes: int
+
+
+#: Telegram sends 4 MiB at most.
+OF_ANSWERS = Limits(60.0, 32 << 20)
+#: A local Bot API server gives files up to 4 GB.
+OF_FILES = Limits(3600.0, 4 << 30)
+
+
+class Answer:
+    """Its head has arrived. Reading on raises NoAnswerError."""
+
+    def __init__(self, response: requests.Response, most_bytes: int) -> None:
+        self.status = response.status_code
+        self._response, self._most_bytes = response, most_bytes
+
+    def whole(self) -> tuple[int, bytes]:
+        """Status and content."""
+        return self.status, b"".join(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        """Decompressed."""
+        left = self._most_bytes
+        try:
+            for piece in self._response.iter_content(PIECE_BYTES):
+                if (left := left - len(piece)) < 0:
+                    raise _too_large(self._most_bytes)
+                yield piece
+            return
+        except (OSError, ValueError, HTTPError, http.client.HTTPException) as error:
+            failed = _no_answer(error, is_sent=True)
+        # Outside of the except block: an error raised inside would carry the other, and its URL, as its context.
+        raise failed
+
+
+class HttpClient:
+    """Reads the environment once, when it is made: the proxy and the certificates that `requests` would use."""
+
+    def __init__(self, url: str, *, connect_timeout_s: float, read_timeout_s: float) -> None:
+        """`connect_timeout_s` also limits each pause while sending, `read_timeout_s` each pause of an answer."""
+        self._url, self._connect_timeout_s, self._read_timeout_s = url, connect_timeout_s, read_timeout_s
+        self._session: requests.Session | None = None
+
+    def ask(
+        self,
+        verb: str,
+        path: str,
+        take: Callable[[Answer], T],
+        *,
+        look: Callable[[], object] | None = None,
+        within_s: float | None = None,
+        limits: Limits = OF_ANSWERS,
+        **content: Any,
+    ) -> T:
+        """What `take` makes of the answer. `look` is called right before the request leaves: what it raises goes up,
+        and nothing is sent. `within_s` replaces the read timeout; `content` is for requests.Session.request.
+
+        Raises NoAnswerError, and what `take` raises.
+        """
+        request = _Request(look, within_s or self._read_timeout_s, limits)
+        with self._send(request, verb, path, content) as response:
+            return take(Answer(response, limits.most_bytes))
+
+    def close(self) -> None:
+        if self._session:
+            self._session.close()
+
+    def _send(self, request: _Request, verb: str, path: str, content: dict[str, Any]) -> requests.Response:
+        token = _current.set(request)
+        try:
+            if self._session is None:
+                self._session = _session(self._url)
+            return self._session.request(
+                verb,
+                self._url + path,
+                timeout=(self._connect_timeout_s, request.pause_s),
+                allow_redirects=False,
+                stream=True,
+                **content,
+            )
+        except (OSError, ValueError, HTTPError) as error:
+            failed = _no_answer(error, is_sent=request.is_sent)
+        finally:
+            _current.reset(token)
+        raise failed
+
+
+class _Request:
+    """One request on its way through `requests`, for the connection that sends it."""
+
+    def __init__(self, look: Callable[[], object] | None, pause_s: float, limits: Limits) -> None:
+        self.look, self.pause_s, self.limits = look, pause_s, limits
+        self.is_sent = False
+
+
+_current: ContextVar[_Request] = ContextVar("request")
+
+
+class _Connection:
+    """Mixed into urllib3's connections, the mother of all: plain, TLS, through a proxy of any kind."""
+
+    def request(self: Any, *arguments: Any, **options: Any) -> None:
+        """The connection stands from here on: what follows is sent at once."""
+        request = _current.get()
+        if self.is_closed:
+            self.connect()
+        if request.look:
+            request.look()
+        request.is_sent = True
+        super().request(*arguments, **options)  # type: ignore[misc]
+
+    def send(self, data: Any) -> None:
+        for at in range(0, len(data), PIECE_BYTES):
+            super().send(memoryview(data)[at : at + PIECE_BYTES])  # type: ignore[misc]
+
+    def response_class(self, sock: Any, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
+        """Also for the answer of a proxy that is asked for a tunnel."""
+        return _Response(sock, *arguments, **options)
+
+
+class _Response(http.client.HTTPResponse):
+    """Its limits hold for all of it: interim answers, head, body, trailers."""
+
+    def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp = io.BufferedReader(_Limited(self.fp.detach(), sock, _current.get()))
+
+    def begin(self) -> None:
+        super().begin()
+        length = self.headers.get("Content-Length")
+        if length is not None and not (length.isdecimal() and len(length) < 20):
+            raise http.client.HTTPException("malformed Content-Length")
+        if self.chunked and length is not None:
+            self.will_close = True  # two ends are named: what follows is nobody's answer
+
+
+class _Limited(io.RawIOBase):
+    """What arrives on a socket, for as long and as much as an answer may."""
+
+    def __init__(self, raw: Any, sock: Any, request: _Request) -> None:
+        self._raw, self._sock, self._pause_s = raw, sock, request.pause_s
+        self._until_s = time.monotonic() + request.pause_s + request.limits.whole_s
+        self._most_bytes = self._left = request.limits.most_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._sock.settimeout(min(self._pause_s, left_s))
+        count: int | None = self._raw.readinto(buffer)
+        self._left -= count or 0
+        if self._left < 0:
+            raise _too_large(self._most_bytes)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Adapter(HTTPAdapter):
+    """One TLS context for all connections: to read a bundle takes 20 ms, and urllib3 would do it for each."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._pool: Any = None
+        self._tls: dict[str, Any] = {"ssl_context": tls} if tls else {}
+        super().__init__(pool_connections=1, pool_maxsize=MOST_KEPT)
+
+    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:
+        super().init_poolmanager(connections, maxsize, block, **options, **self._tls)
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        if proxy.startswith("https:"):
+            options["proxy_ssl_context"] = self._tls.get("ssl_context")
+        return super().proxy_manager_for(proxy, **options, **self._tls)
+
+    def cert_verify(self, *arguments: Any) -> None:
+        """The context does."""
+
+    def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*arguments, **options)
+        pool.ConnectionCls = _limited(pool.ConnectionCls)
+        self._pool = pool  # of the only server
+        return pool
+
+    def close(self) -> None:
+        """At once: urllib3 would leave the connections to the garbage collection of their pool."""
+        if self._pool:
+            self._pool.close()
+        super().close()
+
+
+@cache
+def _limited(kind: type) -> type:
+    return kind if issubclass(kind, _Connection) else type(kind.__name__, (_Connection, kind), {})
+
+
+def _session(url: str) -> requests.Session:
+    """Raises OSError, ValueError."""
+    session = requests.Session()
+    session.trust_env = False  # it would be read for each request, and ~/.netrc with it
+    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    session.headers["Accept-Encoding"] = "gzip"
+    place = urlsplit(url)
+    if place.hostname not in LOOPBACK:
+        session.proxies = get_environ_proxies(url)
+    needs_tls = place.scheme == "https" or any(proxy.startswith("https:") for proxy in session.proxies.values())
+    session.mount(f"{place.scheme}://", _Adapter(_tls() if needs_tls else None))
+    return session
+
+
+def _tls() -> ssl.SSLContext:
+    context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+    name = next((name for name in BUNDLES if os.environ.get(name)), "")
+    bundle = Path(os.environ[name] if name else certifi.where())
+    if not bundle.exists():
+        raise OSError(None, f"{name}={bundle} names no file")
+    if bundle.is_dir():
+        context.load_verify_locations(capath=bundle)
+    else:
+        context.load_verify_locations(cafile=bundle)
+    return context
+
+
+def _too_large(most_bytes: int) -> http.client.HTTPException:
+    return http.client.HTTPException(f"the answer is larger than {most_bytes >> 20:,} MiB")
+
+
+def _no_answer(error: Exception, *, is_sent: bool) -> NoAnswerError:
+    """What happened, in words without a URL: the outer errors name pools, retries and addresses."""
+    causes = list(_causes(error))
+    if any(isinstance(cause, TimeoutError | ReadTimeoutError | requests.Timeout) for cause in causes):
+        return NoAnswerError("no answer in time" if is_sent else "no connection in time", is_sent=is_sent)
+    inner = causes[-1]
+    reason = (inner.strerror if isinstance(inner, OSError) else None) or str(inner) or type(inner).__name__
+    shown = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in reason[:LONGEST_REASON])
+    return NoAnswerError(f"no answer ({shown})", is_sent=is_sent)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised for, outermost first. Not its context, which may be the caller's own affair."""
+    yield error
+    for inner in (*error.args, getattr(error, "reason", None), error.__cause__):
+        if isinstance(inner, BaseException):
+            yield from _causes(inner)
