@@ -21,7 +21,7 @@ from poller.loop import Poller, Sink, Source
 from poller.pacing import Pace
 from poller.patience import Patience
 from poller.room import Boundless, Room
-from poller.stop import Stop
+from poller.stop import Stop, Stopping
 from poller.tally import Tally
 from poller.telegram import Telegram
 from poller.telegram_source import TelegramSource
@@ -34,6 +34,8 @@ log = logging.getLogger("poller")
 
 #: Redis is ours and near: waiting longer spares nothing, and updates are waiting.
 LONGEST_WAIT_FOR_REDIS_S = 5.0
+#: For the last line of the log: until so long after it was asked to stop.
+BACKLOG_GRACE_S = 1.7
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,7 @@ def poller_of(settings: Settings, stop: Stop, given: Given = Given()) -> Poller:
         # Of the pollers of a bot one leads; who that is, the lanes know. Who reads another source has it alone.
         lead = _lead(settings, stop, with_redis, held) if telegram and intake else Alone()
         room = Room(intake, settings.max_pending, with_redis, stop) if intake else Boundless()
-        filtering, tally = Filter(settings), Tally()
-        held.callback(tally.tell)
+        filtering, tally = Filter(settings), Tally(of_telegram=telegram is not None)
         source: Source
         if telegram:
             pace = Pace(settings.poll_balance, settings.poll_max_delay)
@@ -81,7 +82,16 @@ def poller_of(settings: Settings, stop: Stop, given: Given = Given()) -> Poller:
             sink = LanesSink(intake, filtering, lead, room, tally, with_redis)
         elif given.sink is not None:
             sink = held.enter_context(closing(GivenSink(given.sink, filtering, tally, stop, given.loop)))
+        held.callback(lambda: tally.tell(_backlog(sink, stop)))
         return Poller(source, sink, lead, tally, stop, held.pop_all())
+
+
+def _backlog(sink: Sink, stop: Stop) -> int | None:
+    """How much is to be done now; None when that cannot be had at once."""
+    try:
+        return stop.run(sink.size, BACKLOG_GRACE_S)
+    except (Exception, Stopping):
+        return None
 
 
 def patience_with_telegram(settings: Settings, stop: Stop) -> Patience:

@@ -41,7 +41,7 @@ class GivenSink:
         if wanted:
             self._stop.see_through(lambda: self._apart.call(lambda: self._append(wanted)), APPEND_GRACE_S)
         appended = Appended(added=len(wanted), seen=0, buried=0, pending=self.size())
-        self._tally.count(len(updates), len(updates) - len(wanted), appended)
+        self._tally.count(updates, len(updates) - len(wanted), appended)
 
     def size(self) -> int:
         return len(self._sink) if isinstance(self._sink, Sized) else 0

@@ -37,8 +37,7 @@ class LanesSink:
         appended = self._durably(wanted) if wanted else None
         if appended:
             self.room.pending = appended.pending
-        self.tally.pending = self.room.pending
-        self.tally.count(len(updates), len(updates) - len(wanted), appended)
+        self.tally.count(updates, len(updates) - len(wanted), appended)
 
     def size(self) -> int:
         """Asks Redis. Raises RedisError."""

@@ -38,7 +38,7 @@ class Telegram:
 
     def username(self) -> str:
         """Who the token is for. Raises TokenRefusedError, TelegramTroubleError."""
-        return str(self._object("getMe").get("username"))
+        return str(self.object("getMe").get("username"))
 
     def updates(self, offset: int | None, timeout_s: int, limit: int = BATCH) -> list[Any]:
         """The next batch, of `limit` at most, empty when none came within `timeout_s`.
@@ -72,13 +72,14 @@ class Telegram:
 
     def _holder(self) -> str:
         """After a 409: who else gets this bot's updates."""
-        webhook = self._object("getWebhookInfo").get("url")
+        webhook = self.object("getWebhookInfo").get("url")
         if webhook:
             host = _host(webhook)
             return f"409, a webhook at {host} gets this bot's updates (`python -m poller webhook delete` ends it)"
         return "409, another poller gets this bot's updates (its BOT_TOKEN is in use twice)"
 
-    def _object(self, method: str) -> dict[str, Any]:
+    def object(self, method: str) -> dict[str, Any]:
+        """The `result` of a method that has an object. Raises as `call`."""
         result = self.call(method)
         if not isinstance(result, dict):
             raise TelegramTroubleError(f"an answer to {method} that is not an object")

@@ -93,7 +93,7 @@ def _serve(settings: Settings, stop: Stop, listening: socket.socket) -> int:
     app, hooks = receiver_of(settings)
     serve(app, listening, list(settings.webhook_trusted_proxies), stop)
     for hook in hooks:
-        hook.intake.tally.tell()
+        hook.intake.tally.tell(None)
     log.info("stopped")
     return 0
 
@@ -143,15 +143,20 @@ def _tell_of(bot: Settings, stop: Stop, method: str, wanted: Callable[[Settings]
     """Raises Stopping."""
     prefix = f"{bot.bot_name}: " if bot.bot_name else ""
     telegram = Telegram(bot.bot_api_url, bot.token)
+    is_done = False
     try:
+        our_url = url_of(bot) if bot.webhook_url else None
         if method:
             said = wanted(bot)
             stop.run(lambda: telegram.call(method, said))
-        info = stop.run(lambda: telegram.call("getWebhookInfo"))
-        our_url = url_of(bot) if bot.webhook_url else None
+            is_done = True
+        info = stop.run(lambda: telegram.object("getWebhookInfo"))
     except SettingsError as error:
         return _fail(f"{prefix}{error}", 2)
     except (TelegramTroubleError, TokenRefusedError) as error:
+        if is_done:  # the token is right: a server without getWebhookInfo
+            _say(f"{prefix}the server took {method}; its getWebhookInfo does not work: {error}")
+            return 0
         return _fail(f"{prefix}{error}" if isinstance(error, TokenRefusedError) else f"{prefix}Telegram: {error}", 1)
     finally:
         telegram.close()

@@ -75,7 +75,7 @@ class HookIntake:
         if not wanted:  # an append knows the backlog of what it has appended
             appended = replace(appended, pending=self._intake.pending())
         if updates:
-            self.tally.count(len(updates), len(dropped), appended)
+            self.tally.count(updates, len(dropped), appended)
         return appended
 
     def _appended(self, appended: Appended) -> None:

@@ -24,13 +24,17 @@ def _rows(info: dict[str, Any], our_url: str | None) -> list[tuple[str, str]]:
         rows.append(("but WEBHOOK_URL is", f"{our_url} (`python -m poller webhook set` tells Telegram)"))
     rows.append(("updates that wait at Telegram", waiting))
     rows.append(("requests at a time", str(info.get("max_connections", 40))))
-    rows.append(("kinds of update", ", ".join(info.get("allowed_updates") or ()) or "Telegram's default"))
+    kinds = info.get("allowed_updates")
+    rows.append(
+        ("kinds of update", ", ".join(map(str, kinds)) if kinds and type(kinds) is list else "Telegram's default")
+    )
     if info.get("last_error_message"):
         rows.append(("last failure", f"{info['last_error_message']}, {_when(info.get('last_error_date'))}"))
     return rows
 
 
 def _when(seconds: Any) -> str:
-    if not isinstance(seconds, int):
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (TypeError, ValueError, OverflowError, OSError):
         return "at an unknown time"
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

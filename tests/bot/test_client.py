@@ -149,11 +149,26 @@ def test_each_meaning_has_its_class(server, api, code, kind):
 
 @pytest.mark.parametrize(
     ("parameters", "wait"),
-    [({"retry_after": 17}, 17.0), ({"retry_after": 1.5}, 1.5), ({"retry_after": "x"}, 1.0), ({}, 1.0), (None, 1.0)],
+    [
+        ({"retry_after": 17}, 17.0),
+        ({"retry_after": 1.5}, 1.5),
+        ({"retry_after": "x"}, 1.0),
+        ({}, 1.0),
+        (None, 1.0),
+        ({"retry_after": 10**18}, 86_400.0),
+        ({"retry_after": 1e300}, 86_400.0),
+        ({"retry_after": -1}, 1.0),
+    ],
 )
 def test_a_flood_names_the_wait_in_seconds(server, api, parameters, wait):
     server.answer = Answer({"ok": False, "error_code": 429, "description": "x", "parameters": parameters}, 429)
     assert refused(api).retry_after == wait
+
+
+@pytest.mark.parametrize("wish", ["9" * 401, "1e999"])
+def test_a_flood_without_end_is_one_of_a_day(server, api, wish):
+    server.answer = Answer(b'{"ok":false,"error_code":429,"parameters":{"retry_after":%s}}' % wish.encode(), 429)
+    assert refused(api).retry_after == 86_400.0
 
 
 def test_a_group_that_became_a_supergroup_is_named(server, api):

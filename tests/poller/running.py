@@ -45,11 +45,12 @@ class RunningPoller:
 
     def tells(self, text: str, times: int = 1) -> str:
         """Waits for the log to hold this text, in so many lines; gives the last of them."""
-        found = until(lambda: (lines := self.told(text))[times - 1 :] or (self._ended() and ["(ended)", *lines]))
+        found = until(lambda: (lines := self.told(text))[times - 1 :] or (self.has_ended and ["(ended)", *lines]))
         assert found[0] != "(ended)", f"the poller ended without telling {text!r}: {self.lines}"
         return found[-1]
 
-    def _ended(self) -> bool:
+    @property
+    def has_ended(self) -> bool:
         return self._process.poll() is not None and not self._reading.is_alive()
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> float:

@@ -1,16 +1,18 @@
 """Any status with any body is a result or one of the typed errors."""
 
+import math
+
 import pytest
 
 from poller.answer import ConflictError, FloodedError, TelegramTroubleError, TokenRefusedError, result_of
 
 
 def test_a_result_is_given_as_it_is() -> None:
-    assert result_of(200, b'{"ok": true, "result": [{"update_id": 1}]}') == [{"update_id": 1}]
+    assert result_of("getMe", 200, b'{"ok": true, "result": [{"update_id": 1}]}') == [{"update_id": 1}]
 
 
 def test_half_a_surrogate_pair_does_not_hold_up_its_batch() -> None:
-    assert result_of(200, rb'{"ok": true, "result": ["\ud83d"]}') == ["\ud83d"]
+    assert result_of("getMe", 200, rb'{"ok": true, "result": ["\ud83d"]}') == ["\ud83d"]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +23,12 @@ def test_half_a_surrogate_pair_does_not_hold_up_its_batch() -> None:
         (409, b'{"ok":false,"error_code":409,"description":"Conflict: x"}', ConflictError, "409 Conflict: x"),
         (500, b'{"ok":false,"error_code":500,"description":"restart"}', TelegramTroubleError, "500 restart"),
         (502, b"<html>Bad Gateway</html>", TelegramTroubleError, "502 Bad Gateway, not an answer of a Bot API"),
-        (404, b"<html>", TelegramTroubleError, "404 Not Found, not an answer of a Bot API (is BOT_API_URL right?)"),
+        (
+            404,
+            b"<html>",
+            TelegramTroubleError,
+            "404 Not Found, not an answer of a Bot API to getMe (is BOT_API_URL right?)",
+        ),
         (401, b"", TelegramTroubleError, "401 Unauthorized, not an answer of a Bot API"),
         (799, b"", TelegramTroubleError, "799, not an answer"),
         (200, b"", TelegramTroubleError, "200 OK, not an answer of a Bot API"),
@@ -30,11 +37,13 @@ def test_half_a_surrogate_pair_does_not_hold_up_its_batch() -> None:
         (200, b"[" * 100_000, TelegramTroubleError, "not an answer of a Bot API"),
         (200, b'{"ok":1,"result":[]}', TelegramTroubleError, "not an answer of a Bot API"),
         (200, b'{"ok":true}', TelegramTroubleError, "200"),
+        (200, b'{"ok":"yes","result":[]}', TelegramTroubleError, "not an answer of a Bot API to getMe"),
+        (200, b'{"ok":false,"error_code":[401],"description":{}}', TelegramTroubleError, "200 without a description"),
     ],
 )
 def test_every_other_answer_is_one_of_the_errors(status: int, body: bytes, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind) as caught:
-        result_of(status, body)
+        result_of("getMe", status, body)
     assert type(caught.value) is kind
     assert text in str(caught.value)
 
@@ -45,13 +54,17 @@ def test_every_other_answer_is_one_of_the_errors(status: int, body: bytes, kind:
         (b'{"retry_after":7}', 7.0),
         (b'{"retry_after":0.5}', 0.5),
         (b'{"retry_after":"7"}', None),
-        (b'{"retry_after":1e999}', None),
+        (b'{"retry_after":1e999}', math.inf),
+        (b'{"retry_after":1e300}', 1e300),
+        (b'{"retry_after":' + b"9" * 401 + b"}", int("9" * 401)),
+        (b'{"retry_after":NaN}', None),
+        (b'{"retry_after":true}', None),
         (b"{}", None),
         (b"null", None),
     ],
 )
 def test_a_flooded_server_says_how_long_to_wait(parameters: bytes, expected_s: float | None) -> None:
     with pytest.raises(FloodedError) as caught:
-        result_of(429, b'{"ok":false,"error_code":429,"parameters":' + parameters + b"}")
+        result_of("getMe", 429, b'{"ok":false,"error_code":429,"parameters":' + parameters + b"}")
     assert caught.value.retry_after_s == expected_s
     assert str(caught.value) == "429, too many requests"
