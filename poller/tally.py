@@ -30,7 +30,7 @@ SAME_AGAIN = (
 STARTED_ANEW = (
     "the last %d updates (up to update_id %s) were dropped: updates with these ids were appended within 48 h. "
     "If the Bot API server started its ids anew, new updates are LOST this way: use another Redis database, "
-    "or delete the keys lanes:seen:* of this bot, or wait 48 h"
+    "or delete the keys lanes:seen:<bot id>:*, or wait 48 h"
 )
 
 
