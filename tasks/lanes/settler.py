@@ -131,8 +131,9 @@ class Settler:
         self.ledger.bury(tag, problem)
         self.outbox_signal.set()
 
-    def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any]) -> bool:
-        """Take a message from the handler that runs it: retry it after `delay_ms`, bury it without one.
+    def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any] | None) -> bool:
+        """Take a message from the handler that runs it: retry it after `delay_ms`, bury it without one; without a
+        problem, release it uncounted.
 
         The handler is refused from now on, whatever Redis knows; its slot stays taken until it ends.
         """
