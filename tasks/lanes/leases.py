@@ -2,11 +2,12 @@
 
 Promises that a lease is renewed for as long as its message is held, whatever the main loop does, and that what could
 not be told to Redis is told again until it can. Does not promise so while C code holds the GIL for longer than a lease:
-with such handlers use prefork.
+with such handlers use prefork. Ends a worker whose files a task has closed.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from kombu.log import get_logger
@@ -90,6 +91,9 @@ class LeaseKeeper:
             self._settler.outbox_signal.wait(_IDLE_TICK_S)
 
     def _tick(self) -> None:
+        if not self._settler.handoff.is_intact():
+            logger.critical("lanes: a task has closed this worker's files, and it cannot go on: it ends")
+            os._exit(1)
         now_s = clock.now_s()
         if not self._settler.consumers:
             self._settler.read_handoff()

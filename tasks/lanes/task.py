@@ -67,7 +67,7 @@ class LaneTask(Task):
             return self.run(*args, **kwargs)
         except RedisAway as away:
             delivery.give_back()
-            raise Reject(f"{delivery.id} goes back uncounted: {away}", requeue=True) from away
+            raise Reject(f"{delivery.id} goes back uncounted: {away}", requeue=True) from None
         except BaseException as error:
             check_is_exception(error)
             if isinstance(error, GreenletExit):
