@@ -48,10 +48,7 @@ class ForcedExit:
 
     def start(self) -> None:
         """Open the line for the last words, and watch the worker from the moment when it is told to stop."""
-        native.start_thread(self._open_line)
         signals.worker_shutting_down.connect(self._watch, weak=False)
-
-    def _open_line(self) -> None:
         with suppress(RedisError, OSError):
             self._line = Wire(self._connect(), [script(name) for name in ("bury", "release", "retry", "turn")])
 
