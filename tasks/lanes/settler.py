@@ -166,12 +166,16 @@ class Settler:
 
     def give_back_forgotten(self) -> int:
         """Release, uncounted, what did not start within a lease."""
-        self.read_handoff()  # it may have, and the loop that reads of it is busy
-        if self.holding():
-            self._notify()  # what was read may have been meant for the loop
+        self.hear_of_ends()
         released = self.ledger.release_forgotten()
         self.outbox_signal.set()
         return released
+
+    def hear_of_ends(self) -> None:
+        """As read_handoff, for the lease keeper: the loop that should read may be busy."""
+        self.read_handoff()
+        if self.holding():
+            self._notify()  # what was read may have been meant for the loop
 
     def give_back_dropped(self, ids: set[str]) -> None:
         """Release, uncounted, what the pool was given and will not run."""

@@ -87,6 +87,12 @@ def leave(ctx: Context, attempt: str) -> None:
         sys.exit(f"attempt {ctx.attempt}")
 
 
+def interrupt(ctx: Context, attempt: str) -> None:
+    """As Ctrl-C would, but nobody has pressed it."""
+    if ctx.attempt <= int(attempt):
+        raise KeyboardInterrupt(f"attempt {ctx.attempt}")
+
+
 class OddError(Exception):
     """Cannot be told, shown, pickled or made again from its arguments."""
 
@@ -229,6 +235,7 @@ ORDERS = {
     "gate": wait_at,
     "fails": fail_until,
     "exits": leave,
+    "interrupts": interrupt,
     "oddly": fail_oddly,
     "refuses": refuse,
     "sleeps": sleep,
