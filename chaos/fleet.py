@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +86,20 @@ class Fleet:
         """SIGTERM; `tend` sees to it."""
         self._processes[name].terminate()
         self._stop_by_s[name] = time.monotonic() + STOP_WITHIN_S
+
+    def stop_together(self, within_s: Mapping[str, float], others_within_s: float) -> None:
+        """SIGTERM for every part, while nothing else strikes: each has its time, and is killed after it."""
+        began_s = time.monotonic()
+        for name in self._processes:
+            self.thaw(name)
+            self._processes[name].terminate()
+        for name, process in self._processes.items():
+            for_s = within_s.get(name, others_within_s)
+            try:
+                process.wait(max(began_s + for_s - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                self.hung.append(f"{name} did not stop within {for_s:.0f} s while Redis was frozen")
+                self.kill_all(name)
 
     def stop_everything(self) -> None:
         for process in self._processes.values():

@@ -10,7 +10,7 @@ from chaos.systems import System
 
 OF_WORKERS = ("kill_all", "kill_main", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
 OF_POLLERS = ("kill_all", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
-OF_REDIS = ("kill", "freeze", "cut", "forget_scripts")
+OF_REDIS = ("kill", "freeze", "cut", "forget_scripts", "outage", "stop_frozen")
 OF_TELEGRAM = ("flood", "trouble", "lost_answers")
 
 

@@ -113,7 +113,7 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
         environments = {part: _environment(system, folder, telegram.token, links, part) for part in system.parts}
         fleet = Fleet(system.parts, environments, folder)
         ends.callback(fleet.end)
-        striker = Striker(fleet, network, links, folder / "redis", redis, telegram, LEASE_S)
+        striker = Striker(fleet, network, links, folder / "redis", redis, telegram, LEASE_S, tuple(system.pollers))
         ends.callback(lambda: striker.redis.stop())  # by then it may be another one
         ledger = Ledger(folder / "redis", folder / LEDGER)
         samples = Samples(telegram, redis.port, system.pending)

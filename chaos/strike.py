@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,11 @@ from sandbox.simulator import Simulator
 LONGEST_LEASES = 2.0
 #: Redis frozen: long enough for every lease to run out, and for clients to give up.
 LONGEST_LEASES_OF_REDIS = 1.5
+#: An outage: longer than the clients' timeout of 5 s, twice, and a lease, so that handlers in flight give up on it.
+OUTAGE_S = 14.0
+#: SIGTERM for all parts while Redis is frozen: what is promised to end within 10 s and 2 s, on a machine that is busy.
+#: What a handler may need to notice is in it, too.
+WORKER_STOPS_WITHIN_S, POLLER_STOPS_WITHIN_S = 20.0, 5.0
 #: So many calls of a bot fail at a time: one less than MAX_ATTEMPTS, for no innocent must be buried.
 FAULTS = 4
 #: Some waits are shorter than FLOOD_WAIT, and waited for in place; after the others the update is handed out again.
@@ -45,6 +50,7 @@ class Striker:
     redis: Server
     telegram: Simulator
     lease_s: float
+    pollers: Collection[str] = ()
     blows: list[Blow] = field(default_factory=list)
     _ends: list[threading.Timer] = field(default_factory=list)
 
@@ -103,11 +109,28 @@ class Striker:
                     frozen = self.redis.pid
                     os.kill(frozen, signal.SIGSTOP)
                     return self._lasting(planned, LONGEST_LEASES_OF_REDIS, lambda: _thaw(frozen))
+                case "outage":
+                    frozen = self.redis.pid
+                    os.kill(frozen, signal.SIGSTOP)
+                    return self._lasting_for(OUTAGE_S, lambda: _thaw(frozen))
+                case "stop_frozen":
+                    return self._stop_while_redis_is_frozen()
                 case "cut":
                     client.client_kill_filter(_type="normal", skipme=True)
                 case "forget_scripts":
                     client.script_flush()
         return 0.0
+
+    def _stop_while_redis_is_frozen(self) -> float:
+        """Every part at once, and nothing else until they have ended."""
+        began_s = time.monotonic()
+        os.kill(self.redis.pid, signal.SIGSTOP)
+        try:
+            within_s = dict.fromkeys(self.pollers, POLLER_STOPS_WITHIN_S)
+            self.fleet.stop_together(within_s, WORKER_STOPS_WITHIN_S)
+        finally:
+            _thaw(self.redis.pid)
+        return time.monotonic() - began_s
 
     def _on_telegram(self, planned: Planned) -> None:
         match planned.what:
@@ -120,7 +143,9 @@ class Striker:
                 self.telegram.fault(method="sendMessage", times=FAULTS, takes_effect=True, reset=True)
 
     def _lasting(self, planned: Planned, longest_leases: float, end: Callable[[], None]) -> float:
-        for_s = planned.amount * longest_leases * self.lease_s
+        return self._lasting_for(planned.amount * longest_leases * self.lease_s, end)
+
+    def _lasting_for(self, for_s: float, end: Callable[[], None]) -> float:
         timer = threading.Timer(for_s, end)
         timer.start()
         self._ends.append(timer)

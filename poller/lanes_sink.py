@@ -16,7 +16,7 @@ from tasks.intake import Intake
 from tasks.lanes.answers import Appended
 
 #: How long after it was asked to stop the poller still waits for Redis to take the batch in hand.
-APPEND_GRACE_S = 1.2
+APPEND_GRACE_S = 0.9
 
 
 @dataclass

@@ -52,7 +52,7 @@ ANSWER_WITHIN_S = 2.0
 #: After a clean stop nobody leads for as long as this; a question that changes nothing costs Redis no write.
 ASK_EVERY_S = 0.5
 #: How long after it was asked to stop the poller still waits for Redis to hear that it resigns: the last thing it says.
-RESIGN_GRACE_S = 1.8
+RESIGN_GRACE_S = 1.2
 
 
 class Lead:

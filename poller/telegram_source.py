@@ -28,7 +28,7 @@ log = logging.getLogger("poller")
 SAME_OFFSET_EVERY_S = 0.6
 
 #: How long after it was asked to stop the poller still waits for the answer to its last word.
-CONFIRM_GRACE_S = 1.6
+CONFIRM_GRACE_S = 1.1
 
 
 @dataclass

@@ -40,7 +40,10 @@ def evict(run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.
 def take_back(
     served: Served, delivery: lanes.Delivery, error: Exception, problem: dict[str, Any]
 ) -> RetryIn | Bury | None:
-    """Evict it, to be retried or buried; None when it had ended."""
+    """Evict it, to be retried or buried; None when it had ended, or goes back uncounted."""
+    if delivery.is_cut_off:  # an outage took its time, and is not its failure
+        delivery.evict(delay_s=None, problem=None)
+        return None
     decision = verdict(served, delivery, error)
     delay_s = None if isinstance(decision, Bury) else decision.seconds
     return decision if delivery.evict(delay_s=delay_s, problem=problem) else None

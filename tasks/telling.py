@@ -1,5 +1,7 @@
 """What Redis and Celery are told of an update that has ended: done, failed, put off.
 
+Raises RedisAway when Redis cannot be told because it is away: the update goes back uncounted (lanes.LaneTask).
+
 Promises that Redis hears of it first, and that what it could not be told is run again. To Celery a task that raised is
 done, unless it raised Retry, Ignore or Reject: so each of these functions ends with one of them, or with the error.
 """
@@ -20,6 +22,8 @@ def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: b
     """Raises Reject when Redis cannot be told, and Ignore when somebody else has it by now."""
     try:
         outcome = delivery.commit(writes, skipped=skipped)
+    except lanes.RedisAway:
+        raise
     except Exception as trouble:
         # It may have happened: then the update is gone, and giving it back changes nothing.
         raise Reject(f"could not tell Redis that {delivery.id} is done: {trouble}", requeue=True) from trouble
@@ -40,6 +44,8 @@ def fail(served: Served, delivery: lanes.Delivery, error: Exception) -> NoReturn
             outcome = delivery.bury(problem)
         else:
             outcome = delivery.retry(delay_s=decision.seconds, problem=problem)
+    except lanes.RedisAway:
+        raise
     except Exception as trouble:
         # Nobody knows of the failure, and to Celery an update that raised is done: it would be lost, whatever this
         # trouble is. It is given back as if this process had died.
@@ -55,6 +61,8 @@ def put_off(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoRetur
     """Park it, which counts no attempt, and tell Celery why. Raises in any case."""
     try:
         outcome = delivery.park(delay_s=delay_s, kind=type(why).__name__, reason=str(why))
+    except lanes.RedisAway:
+        raise
     except Exception as trouble:
         raise Reject(f"could not tell Redis that {delivery.id} waits: {trouble}", requeue=True) from why
     if outcome is Outcome.LOST:

@@ -98,7 +98,7 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
         attempt=this_attempt,
         deadline_s=deadline_s,
         appended_s=None if delivery is None else monotonic() - delivery.age_s,
-        stored=None if delivery is None else Stored(delivery),
+        stored=None if delivery is None else Stored(delivery, parking),
         session_plan=served.session_plan,
         fence=None if delivery is None else int(delivery.fence),
     )
@@ -113,6 +113,8 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
                 return
             attempt(request, served, ctx, delivery, parking)
     except SoftTimeLimitExceeded as late:
+        if delivery is not None and delivery.is_cut_off:
+            raise lanes.RedisAway("Redis was away until UPDATE_TIMEOUT") from late
         # Celery's signal came between two steps of ours; to Celery an update that raised is done.
         raise Reject("interrupted while its outcome was being told", requeue=True) from late
 
@@ -139,6 +141,8 @@ def attempt(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery
         raise Ignore(f"the lease of {delivery.id} was over when it ended") from error
     if delivery is not None and isinstance(error, BotStartError):
         put_off(delivery, START_AGAIN_AFTER_S, error)
+    if delivery is not None and (outage := outage_of(delivery, parking, error)):
+        raise outage
     if not run.is_told and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
         tell(served.bot.on_timeout, beside(ctx, "timeout", delivery))
     if delivery is not None and parking.is_wanted:
@@ -150,6 +154,17 @@ def attempt(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery
     if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
         raise error
     fail(served, delivery, error)
+
+
+def outage_of(delivery: lanes.Delivery, parking: Parking, error: Exception | None) -> lanes.RedisAway | None:
+    """What kept the handler from its end, if that was Redis: an error of ours, whatever the bot made of it. What a
+    Redis client of the bot's own raises is a failure like any other.
+    """
+    if isinstance(error, lanes.RedisAway):
+        return error
+    if isinstance(error, UpdateTimeoutError) and delivery.is_cut_off:
+        return lanes.RedisAway("Redis was away until UPDATE_TIMEOUT")
+    return parking.outage
 
 
 def limited_run(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> Run:

@@ -91,7 +91,7 @@ def _look_at_redis(settings: Settings) -> None:
 
 def _serve(settings: Settings, stop: Stop, listening: socket.socket) -> int:
     app, hooks = receiver_of(settings)
-    serve(app, listening, list(settings.webhook_trusted_proxies), stop)
+    serve(app, listening, list(settings.webhook_trusted_proxies), stop, [hook.intake.give_up for hook in hooks])
     for hook in hooks:
         hook.intake.tally.tell(None)
     log.info("stopped")

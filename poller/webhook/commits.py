@@ -57,6 +57,7 @@ class Commits:
     name: str = "appends"
 
     _waiting: list[Waiting] = field(default_factory=list, init=False)
+    _committing: list[Waiting] = field(default_factory=list, init=False)
     _working: asyncio.Task[None] | None = field(default=None, init=False)
     _due: asyncio.TimerHandle | None = field(default=None, init=False)
     _calls: "SimpleQueue[Call]" = field(default_factory=SimpleQueue, init=False)
@@ -79,6 +80,12 @@ class Commits:
         except TimeoutError:
             raise NotDurableError(f"Redis did not take it within {ANSWER_WITHIN_S:g} s") from None
 
+    def give_up(self) -> None:
+        """Wait for Redis no more: the receiver ends."""
+        for each in (*self._committing, *self._waiting):
+            if not each.told.done():
+                each.told.set_exception(NotDurableError("the receiver stops"))
+
     def look(self) -> None:
         """See to an append, with or without anything to append: it brings along what time has brought about."""
         if self._working is None:
@@ -96,8 +103,8 @@ class Commits:
     def _next_batch(self) -> list[Waiting]:
         """The oldest that somebody still waits for."""
         waiting = [each for each in self._waiting if not each.told.done()]
-        batch, self._waiting = waiting[:MOST_IN_ONE], waiting[MOST_IN_ONE:]
-        return batch
+        self._committing, self._waiting = waiting[:MOST_IN_ONE], waiting[MOST_IN_ONE:]
+        return self._committing
 
     async def _commit(self, batch: list[Waiting]) -> None:
         updates = [each.update for each in batch]

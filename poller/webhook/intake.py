@@ -47,6 +47,10 @@ class HookIntake:
         """Returns when Redis holds the update durably. Raises NotDurableError."""
         await self._commits.add(update)
 
+    def give_up(self) -> None:
+        """Whoever waits in `add` is told that nobody knows."""
+        self._commits.give_up()
+
     def has_room(self) -> bool:
         """Whether one more may wait. Looks at the backlog anew when the last look is old."""
         if self._pending <= self._settings.max_pending:

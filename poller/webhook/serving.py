@@ -6,6 +6,7 @@ request's head slowly. Does not log requests: a path or a header may be secret.
 
 import asyncio
 import socket
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import uvicorn
@@ -21,7 +22,9 @@ HEAD_WITHIN_S = 10.0
 KEEP_ALIVE_S = 75
 #: Telegram has at most 100 connections, and a proxy a few more. Beyond these a request is answered with 503.
 MOST_CONNECTIONS = 1_000
-#: After the stop: longer than an update waits for its answer.
+#: After the stop an update waits so long for Redis. Then it is answered with 503: all is to be over within 2 s.
+ANSWER_WITHIN_S = 1.0
+#: Longer than the answers take.
 STOP_WITHIN_S = 6
 BACKLOG = 1_024
 
@@ -51,8 +54,17 @@ def listener(host: str, port: int) -> socket.socket:
     return listening
 
 
-def serve(app: ASGIApp, listening: socket.socket, trusted: list[str], stop: Stop) -> None:
-    """Until asked to stop. X-Forwarded-For is believed when it comes from one of the `trusted`, and else ignored."""
+def serve(
+    app: ASGIApp,
+    listening: socket.socket,
+    trusted: list[str],
+    stop: Stop,
+    give_up: Sequence[Callable[[], None]] = (),
+) -> None:
+    """Until asked to stop. X-Forwarded-For is believed when it comes from one of the `trusted`, and else ignored.
+
+    `give_up` ends what requests wait for.
+    """
     config = uvicorn.Config(
         app,
         http=PatientProtocol,
@@ -68,18 +80,24 @@ def serve(app: ASGIApp, listening: socket.socket, trusted: list[str], stop: Stop
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_WITHIN_S,
     )
-    asyncio.run(StoppableServer(config, stop).serve([listening]))
+    asyncio.run(StoppableServer(config, stop, give_up).serve([listening]))
 
 
 class StoppableServer(uvicorn.Server):
     """Signals are `stop`'s: uvicorn would end the process with the signal itself, and not with 0."""
 
-    def __init__(self, config: uvicorn.Config, stop: Stop) -> None:
+    def __init__(self, config: uvicorn.Config, stop: Stop, give_up: Sequence[Callable[[], None]]) -> None:
         super().__init__(config)
         self._stop = stop
+        self._give_up = give_up
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._serve(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for give_up in self._give_up:
+            asyncio.get_running_loop().call_later(ANSWER_WITHIN_S, give_up)
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) or self._stop.is_asked

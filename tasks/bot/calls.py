@@ -22,6 +22,7 @@ from tasks.bot.flood import OpenGate, OpenPassage, Passage, RunGate
 from tasks.bot.flood.answers import Answer
 from tasks.bot.journal import Call, CallJournal, Uncertain
 from tasks.bot.repeats import is_read_only, repeated
+from tasks.lanes.errors import RedisAway
 from tasks.lanes.wires import Asked
 
 
@@ -38,26 +39,32 @@ class Calls:
         """The result of a method, made now or by an earlier run; None for a call that is skipped because nobody knows
         whether an earlier run has made it (`uncertain`; UNCERTAIN_CALL when not given).
 
-        Raises BotApiError, LeaseLost, and ParkUpdate when it has to wait for longer than FLOOD_WAIT.
+        Raises BotApiError, LeaseLost, and ParkUpdate when it has to wait for longer than FLOOD_WAIT, or Redis is away.
         """
         call = prepare(method, params)
         with traces.here().calling(method, call.chat, self.api.url) as span:
             if self.journal is None:
                 return repeated(lambda: self.api.send(call), reads=is_read_only(method))
-            passage = self.gate.passage(call, self.journal.ask)
-            if is_read_only(method):
-                return self._read(call, passage)
-            begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=passage.questions())
-            span.set(call=begun.position, replayed=not begun.is_due)
-            if begun.is_due:
-                return self._make(call, begun, passage)
+            try:
+                passage = self.gate.passage(call, self.journal.ask)
+                if is_read_only(method):
+                    return self._read(call, passage)
+                begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=passage.questions())
+                span.set(call=begun.position, replayed=not begun.is_due)
+                if begun.is_due:
+                    return self._make(call, begun, passage)
+            except RedisAway as outage:
+                self.gate.cut_off(outage)
             passage.replayed()
             return _answer_of(begun)
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:
-        """As BotApi.download. Raises LeaseLost besides."""
+        """As BotApi.download. Raises LeaseLost and ParkUpdate besides."""
         with traces.here().calling(downloads.METHOD, None, self.api.url):
-            self._ensure(downloads.METHOD)
+            try:
+                self._ensure(downloads.METHOD)
+            except RedisAway as outage:
+                self.gate.cut_off(outage)
             return self.api.download(file_path, to)
 
     def beside(self, series: str) -> Calls:

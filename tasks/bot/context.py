@@ -122,7 +122,8 @@ class Context(Shorthands):
     def session(self) -> dict[str, Any]:
         """What the bot remembers of this chat: JSON, saved once when the handler has succeeded, deleted when empty.
 
-        Raises tasks.bot.SessionError where this update can have none, and RedisError when Redis stays away.
+        Raises tasks.bot.SessionError where this update can have none, and ParkUpdate when Redis stays away: the update
+        goes back then, and runs again.
         """
         return self._session.get()
 

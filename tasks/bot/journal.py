@@ -66,7 +66,7 @@ class CallJournal:
     ) -> Call:
         """The next call. `fingerprint` says what is sent, without blanks; `along` is asked in the same round trip.
 
-        Raises LeaseLost: send nothing; ValueError for an `uncertain` that is none, and RedisError.
+        Raises LeaseLost: send nothing; ValueError for an `uncertain` that is none, and RedisAway.
         """
         policy = uncertain or self._uncertain
         if policy not in _POLICIES:
@@ -86,7 +86,7 @@ class CallJournal:
         return call
 
     def ask(self, *asked: Asked) -> list[Any]:
-        """Something else of Redis; it is waited for as begin does. Raises RedisError."""
+        """Something else of Redis; it is waited for as begin does. Raises RedisAway."""
         return self._journal.ask(*asked)
 
     def ensure(self, method: str) -> None:

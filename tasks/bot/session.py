@@ -51,7 +51,7 @@ class Session:
         return self._data is not None
 
     def get(self) -> dict[str, Any]:
-        """Raises SessionError, tasks.lanes.LeaseLost, RedisError."""
+        """Raises SessionError, tasks.lanes.LeaseLost, and ParkUpdate when Redis stays away."""
         if self._data is None:
             self._data = self._load()
         return self._data

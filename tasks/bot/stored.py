@@ -8,8 +8,10 @@ is JSON, an adapter of a framework may keep what it likes.
 from __future__ import annotations
 
 from tasks.bot import keys
+from tasks.bot.parking import Parking
 from tasks.lanes.commands import Delete, Move, Set, Write
 from tasks.lanes.delivery import Delivery
+from tasks.lanes.errors import RedisAway
 from tasks.routing import WHOLE_BOT
 
 
@@ -24,8 +26,9 @@ class Stored:
     ORDER_BY=bot, where each waits for all, any key is safe.
     """
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery, parking: Parking) -> None:
         self._delivery = delivery
+        self._parking = parking
         self._order: frozenset[str] | None = None
         self._found: dict[str, bytes | None] = {}
         self._moves: dict[str, Move] = {}
@@ -43,7 +46,7 @@ class Stored:
     def load(self, key: str) -> bytes | None:
         """What was kept under a key, or is staged for it. One round trip, the first time.
 
-        Raises UnsafeKeyError, tasks.lanes.LeaseLost, and RedisError when Redis stays away for as long as a lease.
+        Raises UnsafeKeyError, tasks.lanes.LeaseLost, and ParkUpdate when Redis stays away for as long as a lease.
         """
         if key in self._staged:
             staged = self._staged[key]
@@ -69,7 +72,7 @@ class Stored:
         self._found[new], self._found[old] = self._found[old], None
 
     def is_safe(self, key: str) -> bool:
-        """Whether this update may keep something under a key. Raises LeaseLost and RedisError."""
+        """Whether this update may keep something under a key. Raises LeaseLost and ParkUpdate."""
         if self._order is None:
             self._read()
         order = self._order or frozenset()
@@ -81,7 +84,10 @@ class Stored:
         return [*self._moves.values(), *self._staged.values()]
 
     def _read(self, *wanted: str) -> None:
-        answer = self._delivery.read([self._name(key) for key in wanted])
+        try:
+            answer = self._delivery.read([self._name(key) for key in wanted])
+        except RedisAway as outage:
+            self._parking.cut_off(outage)
         # The lanes that it stands in, not what ORDER_BY says: that may have changed since it was appended.
         self._order = frozenset(key.removeprefix(f"{self._bot_id}/") for key in answer.lanes)
         self._found.update(zip(wanted, answer.values, strict=True))

@@ -14,7 +14,7 @@ from tasks.lanes.answers import Begun, Kind, Noted, Outcome
 from tasks.lanes.channel import FIRST_QUEUE_ARGUMENTS, QUEUE_ARGUMENTS
 from tasks.lanes.commands import Delete, Move, Set
 from tasks.lanes.delivery import Delivery
-from tasks.lanes.errors import LanesError, LeaseLost, Misconfigured, PublishRefused, ServerUnfit
+from tasks.lanes.errors import LanesError, LeaseLost, Misconfigured, PublishRefused, RedisAway, ServerUnfit
 from tasks.lanes.install import Lanes, install
 from tasks.lanes.journal import Journal
 from tasks.lanes.publish import headers
@@ -37,6 +37,7 @@ __all__ = [
     "Noted",
     "Outcome",
     "PublishRefused",
+    "RedisAway",
     "ServerUnfit",
     "Set",
     "headers",

@@ -21,6 +21,7 @@ from billiard.pool import ACK, EX_FAILURE, EX_OK, READY
 from celery.concurrency.asynpool import Worker
 
 from tasks.lanes.handoff import Handoff
+from tasks.lanes.pipes import End
 
 #: As much as a pipe holds.
 _CHUNK = 1 << 16
@@ -96,11 +97,17 @@ class Child(Worker):
         return super()._ensure_messages_consumed(completed=completed)
 
 
+def _leave_unless_intact(end: End) -> None:
+    """Its parent notices, and starts another. What was said in memory is heard."""
+    if not end.is_intact():
+        os._exit(EX_FAILURE)
+
+
 class Jobs:
     """billiard's `wait_for_job`. Raises SystemExit when there will be no more."""
 
     def __init__(self, fileno: int, should_stop: Callable[[], bool] | None, handoff: Handoff) -> None:
-        self._fileno = fileno
+        self._fileno, self._end = fileno, End(fileno)
         self._should_stop = should_stop
         self._handoff = handoff
         self._frames = Frames()
@@ -126,6 +133,7 @@ class Jobs:
     def _next(self) -> bytes:
         while not self._waiting:
             self.results.flush()
+            _leave_unless_intact(self._end)
             try:
                 chunk = os.read(self._fileno, _CHUNK)
             except OSError:
@@ -147,6 +155,7 @@ class Results:
         self._handoff = handoff
         self._has_more = has_more
         self._fileno = queue._writer.fileno()
+        self._end = End(self._fileno)
         self._unwritten = b""
         self._write_by_s = 0.0
 
@@ -163,8 +172,11 @@ class Results:
                 self.flush()
         else:  # an error may hold what only billiard can pickle
             self.flush()
+            _leave_unless_intact(self._end)
             self._queue.put(message)
 
     def flush(self) -> None:
+        if self._unwritten:
+            _leave_unless_intact(self._end)
         while self._unwritten:
             self._unwritten = self._unwritten[os.write(self._fileno, self._unwritten) :]

@@ -7,24 +7,21 @@ can have it, and the clock is the machine's (clock.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tasks.lanes import clock, envelope
 from tasks.lanes.answers import Outcome, Read, read_answer
 from tasks.lanes.commands import Write, commit_command, read_commands
 from tasks.lanes.errors import LeaseLost
-from tasks.lanes.handoff import DELAYED, DONE, GONE
-from tasks.lanes.insist import insist
+from tasks.lanes.handoff import DELAYED, DONE, GONE, RETURNED
 from tasks.lanes.journal import Journal
 from tasks.lanes.scripts import script
 from tasks.lanes.wires import Asked
 
 if TYPE_CHECKING:
     from tasks.lanes.install import Lanes
-
-T = TypeVar("T")
 
 #: Where a request keeps its delivery.
 KEPT = "lanes_delivery"
@@ -94,14 +91,25 @@ class Delivery:
         settler = self.lanes.settler
         return settler.is_here and not settler.holds(self.tag)
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether this run waits for a Redis that is away, or was interrupted while it did."""
+        return self._journal is not None and self._journal.is_cut_off
+
     def done(self) -> None:
         """Settle it, sooner than Celery's acknowledgement arrives."""
         self.lanes.settler.report(DONE, self.tag)
 
     def retry(self, *, delay_s: float, problem: dict[str, Any]) -> Outcome:
-        """Give it back after a failure: first in its lanes, ready after `delay_s`. Its lanes wait."""
+        """Give it back after a failure: first in its lanes, ready after `delay_s`. Its lanes wait.
+
+        As `park` while Redis is away.
+        """
         self.journal.confirm()
-        outcome = self.lanes.store.retry(self.id, self.fence, delay_ms=round(delay_s * 1000), problem=problem)
+        delay_ms = round(delay_s * 1000)
+        outcome = self.journal.insist(
+            lambda: self.lanes.store.retry(self.id, self.fence, delay_ms=delay_ms, problem=problem)
+        )
         self._gone(delayed=True)
         return outcome
 
@@ -110,11 +118,12 @@ class Delivery:
 
         `kind` is a word that it is counted by, `reason` what `lanes status` and `lanes chat` say.
 
-        Asks again for as long as a lease while Redis is away. A park that happened and whose answer was lost is LOST.
+        Asks again for as long as a lease while Redis is away, and raises RedisAway then. A park that happened and whose
+        answer was lost is LOST.
         """
         self.journal.confirm()
         delay_ms = round(delay_s * 1000)
-        outcome = self._insist(
+        outcome = self.journal.insist(
             lambda: self.lanes.store.park(self.id, self.fence, delay_ms=delay_ms, kind=kind, reason=reason)
         )
         self._gone(delayed=True)
@@ -123,43 +132,50 @@ class Delivery:
     def commit(self, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
         """Settle it, together with these writes to other keys: all or nothing. A crash after it runs nothing again.
 
-        Asks again for as long as a lease while Redis is away. A commit that happened and whose answer was lost is LOST.
+        As `park` while Redis is away.
         """
         command = commit_command(self.id, self.fence, writes, skipped=skipped)
-        [code] = self._insist(lambda: self.lanes.wires.run(Asked(script("commit"), command)))
+        [code] = self.journal.insist(lambda: self.lanes.wires.run(Asked(script("commit"), command)))
         outcome = Outcome(code)
         self._gone()
         return outcome
 
     def read(self, names: Sequence[str]) -> Read:
-        """The message's lane keys, and what these keys hold. Asks again for as long as a lease while Redis is away.
+        """The message's lane keys, and what these keys hold. As `park` while Redis is away.
 
         Raises LeaseLost.
         """
         asked = [Asked(None, command) for command in read_commands(self.id, names)]
-        found = read_answer(self._insist(lambda: self.lanes.wires.run(*asked)), self.fence)
+        found = read_answer(self.journal.insist(lambda: self.lanes.wires.run(*asked)), self.fence)
         if found is None:
             raise self._lost()
         return found
 
     def bury(self, problem: dict[str, Any]) -> Outcome:
-        """Move it to the dead letters; its lanes go on."""
+        """Move it to the dead letters; its lanes go on. As `park` while Redis is away."""
         self.journal.confirm()
-        outcome = self.lanes.store.bury(self.id, self.fence, problem)
+        outcome = self.journal.insist(lambda: self.lanes.store.bury(self.id, self.fence, problem))
         self._gone()
         return outcome
 
-    def evict(self, *, delay_s: float | None, problem: dict[str, Any]) -> bool:
-        """Take it from a handler here that does not end: retry it after `delay_s`, bury it without one.
+    def give_back(self) -> None:
+        """Release it, uncounted, though it has started. Redis is told by the worker's main process, when it can be.
+
+        Raise Reject(requeue=True) afterwards: it says the same, counted, in case that this gets lost.
+        """
+        if self._journal is not None:
+            self._journal.lose()
+        self.lanes.settler.report(RETURNED, self.tag)
+
+    def evict(self, *, delay_s: float | None, problem: dict[str, Any] | None) -> bool:
+        """Take it from a handler here that does not end: retry it after `delay_s`, bury it without one; without a
+        problem, give it back uncounted.
 
         From now on the handler is refused, and its slot is taken until it ends. Redis is told by the lease keeper, for
         as long as it takes. False: it was not held any more, and nothing has changed.
         """
         delay_ms = None if delay_s is None else round(delay_s * 1000)
         return self.lanes.settler.evict(self.tag, delay_ms, problem)
-
-    def _insist(self, step: Callable[[], T]) -> T:
-        return insist(step, self.lanes.settler.lease_s)
 
     def _lost(self) -> LeaseLost:
         return LeaseLost(f"the lease of {self.id} is over; somebody else may run it")

@@ -7,6 +7,8 @@ Promises too that a task which was cut short because its process was told to end
 
 from __future__ import annotations
 
+import signal
+
 from billiard.common import terminate_handler_fired
 from celery.exceptions import WorkerShutdown, WorkerTerminate
 from greenlet import GreenletExit  # type: ignore[import-untyped]
@@ -23,6 +25,8 @@ class HandlerEndedError(Exception):
 
 def ends_the_worker(error: BaseException) -> bool:
     """Whether it is no failure of the task that it was raised in. Signals are heard on the main thread only."""
+    if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return False  # a worker and its children handle Ctrl-C otherwise: the task has raised it
     return isinstance(error, _WORDS) and native.is_main_thread()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redis.exceptions import AuthenticationError
+from redis.exceptions import AuthenticationError, RedisError
 
 
 class LanesError(Exception):
@@ -11,6 +11,12 @@ class LanesError(Exception):
 
 class LeaseLost(LanesError):  # noqa: N818 - a state of affairs, and the word of the documentation
     """Somebody else may have this message, or the lead, by now: the one who asks must stop and change nothing."""
+
+
+class RedisAway(LanesError, RedisError):  # noqa: N818 - see above
+    """Redis did not answer our own client for as long as that asks. It is not a failure of the task that needed it: a
+    message whose task ends with this goes back uncounted.
+    """
 
 
 class ServerUnfit(LanesError):  # noqa: N818 - see above

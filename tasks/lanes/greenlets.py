@@ -12,12 +12,15 @@ from typing import Any
 
 from celery.concurrency.base import apply_target
 from celery.concurrency.gevent import apply_timeout
-from gevent import Greenlet, joinall  # type: ignore[import-untyped]
+from gevent import Greenlet, Timeout, get_hub, getcurrent, joinall  # type: ignore[import-untyped]
 from gevent.lock import Semaphore  # type: ignore[import-untyped]
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 
 #: What the tracer gives for a task that succeeded; the message was given back (LaneTask).
 _ENDED = (False, None, None)
+
+#: How long a greenlet that was told to end may take to tidy up.
+CUT_SHORT_WITHIN_S = 5.0
 
 
 class Slots:
@@ -40,9 +43,10 @@ class Slots:
         del self.running[id(job)]
         self._semaphore.release()
 
-    def join(self) -> None:
-        while self.running:
-            joinall(list(self.running.values()))
+    def join(self, within_s: float | None = None) -> None:
+        with Timeout(within_s, exception=False):
+            while self.running:
+                joinall(list(self.running.values()))
 
 
 class Job(Greenlet):
@@ -77,6 +81,15 @@ def use_lean_greenlets(pool: Any) -> None:
         pool._pool = Slots(pool.limit)
         pool._pool_map = pool._pool.running
 
+    def on_stop() -> None:
+        # Called by a cold shutdown from its signal's handler, on gevent's loop, which cannot wait. `on_terminate` comes
+        # when that has told the greenlets to end.
+        if pool._pool is not None and getcurrent() is not get_hub():
+            pool._pool.join()
+
+    def on_terminate() -> None:
+        pool._pool.join(CUT_SHORT_WITHIN_S)
+
     def on_apply(
         target: Any,
         args: Any = None,
@@ -97,4 +110,4 @@ def use_lean_greenlets(pool: Any) -> None:
 
     # What Celery's apply_async does besides is for pools that have processes.
     pool.on_apply = pool.apply_async = on_apply
-    pool.on_start = on_start
+    pool.on_start, pool.on_stop, pool.on_terminate = on_start, on_stop, on_terminate

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from tasks.lanes import clock
+from tasks.lanes.pipes import End
 from tasks.lanes.ring import Ring
 
 #: A write up to this size is atomic, so that reports of several processes never mix (pipe(7)).
@@ -52,6 +53,7 @@ class Handoff:
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
+        self._ends = End(self.reader), End(self._writer)
         os.set_blocking(self.reader, False)
         os.set_blocking(self._writer, False)
         self._rest = b""
@@ -112,6 +114,10 @@ class Handoff:
             return True
         _write_for_certain(self._ring, _line(RETURNED, tag))
         return False
+
+    def is_intact(self) -> bool:
+        """False: a task has closed the pipe, and all others of this process with it, most likely."""
+        return all(end.is_intact() for end in self._ends)
 
     def wake(self) -> None:
         """Make the reading end readable, so that a loop that polls it goes round once more."""

@@ -22,6 +22,7 @@ from tasks.lanes.connect import connect_like
 from tasks.lanes.discreet import show_no_bodies
 from tasks.lanes.errors import Misconfigured
 from tasks.lanes.events import GatherEvents, say_when_they_are_told
+from tasks.lanes.forced_exit import ANSWER_WITHIN_S, ForcedExit
 from tasks.lanes.garbage import leave_alone
 from tasks.lanes.last_words import LastWords, let_them_end
 from tasks.lanes.pools import make_lean
@@ -31,7 +32,7 @@ from tasks.lanes.registry import settler_of
 from tasks.lanes.scripts import script
 from tasks.lanes.server import check_server
 from tasks.lanes.settler import Settler
-from tasks.lanes.stopping import is_stopping
+from tasks.lanes.stopping import is_stopping, share_with_children
 from tasks.lanes.store import Store
 from tasks.lanes.strategy import ReceivePlain
 from tasks.lanes.task import LaneTask
@@ -158,6 +159,7 @@ class LanesStep(bootsteps.StartStopStep):
             together=getattr(pool, "together", Pool.together),
         )
         leave_alone(settler.room.pool)
+        share_with_children()
         return None
 
     def start(self, worker: Any) -> None:
@@ -167,6 +169,8 @@ class LanesStep(bootsteps.StartStopStep):
         keep_written_jobs(worker.pool, worker.app.lanes.settler.give_back_dropped)
         replace_the_dead_at_once(worker.pool)
         let_them_end(worker.pool)
+        broker = worker.app.connection_for_write()
+        ForcedExit(worker.app.lanes.settler, partial(connect_like, broker, ANSWER_WITHIN_S)).start()
 
     @staticmethod
     def _check_tasks(app: Celery) -> None:

@@ -7,11 +7,11 @@ Does not promise that an outcome is noted when this process dies before Redis ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -19,12 +19,14 @@ from tasks.lanes import clock
 from tasks.lanes.answers import Begun, Kind, Noted, begin_answer
 from tasks.lanes.commands import begin_command, end_command
 from tasks.lanes.errors import LeaseLost
-from tasks.lanes.insist import insist
+from tasks.lanes.insist import Waits
 from tasks.lanes.scripts import script
 from tasks.lanes.wires import Asked, Fate, Told, Wires
 
 if TYPE_CHECKING:
     from tasks.lanes.install import Lanes
+
+T = TypeVar("T")
 
 
 class Journal:
@@ -43,6 +45,7 @@ class Journal:
         self._sure_until_s = sure_until_s  # clock.now_s
         self._numbers: dict[str, count[int]] = {}
         self._ends: list[Told] = []  # those that Redis has perhaps not got
+        self._waits = Waits(lanes.settler.lease_s, self._redis_answers)
 
     def position(self, series: str = "") -> str:
         """Of the next call. Calls that run beside each other get theirs in the order in which they ask."""
@@ -54,7 +57,7 @@ class Journal:
         along.
 
         The same call may be begun again as long as it was not made. A Redis that is away is waited for as long as a
-        lease. Raises LeaseLost and RedisError.
+        lease. Raises LeaseLost and RedisAway.
         """
         self._refuse_if_lost(what)
         asked_s = clock.now_s()
@@ -64,15 +67,16 @@ class Journal:
         answer, *answers = self._ask_after_the_ends(begin, *along)
         begun = begin_answer(answer)
         if begun.noted is Noted.LOST:
-            self._is_lost = True
-            self._refuse_if_lost(what)
+            self.lose()
+        elif self.is_lost:  # given back meanwhile, because Redis was away: the call is not made
+            self._wires.tell(self._end_of(position, what, Kind.UNDONE))
+        self._refuse_if_lost(what)
         self._sure_from(asked_s)
         return begun, answers
 
     def end(self, position: str, what: str, kind: Kind, outcome: bytes = b"") -> None:
         """Note what became of a call. Waits for nothing, but to undo."""
-        command = end_command(*self._lease, position=position, what=what, kind=kind, outcome=outcome)
-        asked = Asked(script("end"), command)
+        asked = self._end_of(position, what, kind, outcome)
         if kind is Kind.UNDONE:  # what comes next may begin it again, and must not be overtaken
             self._note(Told(asked, Fate.UNKNOWN))
             with suppress(RedisError):
@@ -81,8 +85,12 @@ class Journal:
             self._note(self._wires.tell(asked))
 
     def confirm(self) -> None:
-        """Wait until Redis has every outcome: before the message is given back. Raises RedisError."""
+        """Wait until Redis has every outcome: before the message is given back. Raises RedisAway."""
         self._ask_after_the_ends(also_under_way=True)
+
+    def lose(self) -> None:
+        """The run is over: it makes no call any more, whatever goes on of it."""
+        self._is_lost = True
 
     @property
     def is_lost(self) -> bool:
@@ -97,20 +105,44 @@ class Journal:
         return not self.is_lost and clock.now_s() < self._sure_until_s
 
     def ensure(self, what: str) -> None:
-        """Ask Redis when that is not sure, which extends the lease. Raises LeaseLost: `what` is not to be done."""
+        """Ask Redis when that is not sure, which extends the lease.
+
+        Raises LeaseLost: `what` is not to be done; and RedisAway.
+        """
         self._refuse_if_lost(what)
         if self.is_sure():
             return
         asked_s = clock.now_s()
-        self._is_lost = bool(self._lanes.store.renew([self._lease], self._lease_ms))
+        self._is_lost = bool(self.insist(lambda: self._lanes.store.renew([self._lease], self._lease_ms)))
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
 
     def ask(self, *asked: Asked) -> list[Any]:
-        """The answers. A Redis that is away is waited for as long as a lease. Raises RedisError."""
-        return insist(lambda: self._wires.ask(*asked), self._lanes.settler.lease_s)
+        """The answers. A Redis that is away is waited for as long as a lease. Raises RedisAway."""
+        return self.insist(lambda: self._wires.ask(*asked))
+
+    def insist(self, step: Callable[[], T]) -> T:
+        """The result of a step that may happen twice. A Redis that is away is waited for as long as a lease. Raises
+        RedisAway.
+        """
+        return self._waits.insist(step)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether this run waits for a Redis that is away, or was interrupted while it did."""
+        return self._waits.is_cut_off
 
     # -- inside
+
+    def _end_of(self, position: str, what: str, kind: Kind, outcome: bytes = b"") -> Asked:
+        return Asked(script("end"), end_command(*self._lease, position=position, what=what, kind=kind, outcome=outcome))
+
+    def _redis_answers(self) -> bool:
+        try:
+            self._wires.run(Asked(None, ["PING"]))
+        except RedisError:
+            return False
+        return True
 
     @property
     def _wires(self) -> Wires:
@@ -153,7 +185,7 @@ class Journal:
                     raise answer
             return answers
 
-        answers = insist(step, self._lanes.settler.lease_s)
+        answers = self.insist(step)
         for told in again:
             told.fate = Fate.DONE
         return answers[len(again) :]

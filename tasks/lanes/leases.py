@@ -2,11 +2,12 @@
 
 Promises that a lease is renewed for as long as its message is held, whatever the main loop does, and that what could
 not be told to Redis is told again until it can. Does not promise so while C code holds the GIL for longer than a lease:
-with such handlers use prefork.
+with such handlers use prefork. Ends a worker whose files a task has closed.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from kombu.log import get_logger
@@ -33,6 +34,8 @@ REPAIR_EVERY_S = 5.0
 _BUSY_TICK_OF_PATIENCE = 0.5
 #: The settler wakes it when there is more than slots. An idle worker looks no more often than it sweeps.
 _IDLE_TICK_S = SWEEP_EVERY_S
+#: A run says that it has ended when Redis has answered it.
+_ENDS_HEARD_WITHIN_S = 0.2
 #: How long the last words may take when the worker stops and Redis does not answer.
 _LAST_WORDS_S = 3.0
 
@@ -90,6 +93,9 @@ class LeaseKeeper:
             self._settler.outbox_signal.wait(_IDLE_TICK_S)
 
     def _tick(self) -> None:
+        if not self._settler.handoff.is_intact():
+            logger.critical("lanes: a task has closed this worker's files, and it cannot go on: it ends")
+            os._exit(1)
         now_s = clock.now_s()
         if not self._settler.consumers:
             self._settler.read_handoff()
@@ -183,6 +189,10 @@ class LeaseKeeper:
             return
         asked_s = clock.now_s()
         lost = self._store.renew(leases, self._settler.lease_ms)
+        if lost:
+            # A run that is just retried, parked, buried or committed has an old fence, too, before it can say so.
+            native.Signal().wait(_ENDS_HEARD_WITHIN_S)
+            self._settler.hear_of_ends()
         running = self._settler.ledger.renewed(leases, lost, asked_s)
         if running:
             logger.warning(

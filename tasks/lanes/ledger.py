@@ -40,6 +40,11 @@ class Ledger:
         with self._lock:
             return self._books.tags()
 
+    def is_running(self, *, also_lost: bool = False) -> bool:
+        """Whether something that is held has started and not ended; `also_lost`: or goes on without a lease."""
+        with self._lock:
+            return any(held.is_started and (also_lost or not held.is_lost) for held in self._books.held.values())
+
     # -- a turn
 
     def to_turn(self) -> list[Lease]:
@@ -158,14 +163,16 @@ class Ledger:
             if held is not None:
                 self._outbox.untold.burials.append((held.id, held.fence, problem))
 
-    def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any]) -> bool:
+    def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any] | None) -> bool:
         with self._lock:
             held = self._books.valid(tag)
             if held is None:
                 return False
             self._outbox.untold.times.ended(held, clock.now_s())
             self._books.lose(held)
-            if delay_ms is None:
+            if problem is None:
+                self._outbox.untold.releases.append((held.id, held.fence, False))
+            elif delay_ms is None:
                 self._outbox.untold.burials.append((held.id, held.fence, problem))
             else:
                 self._outbox.untold.retries.append((held.id, held.fence, delay_ms, problem))
@@ -206,6 +213,11 @@ class Ledger:
         """All that Redis has not been told. It stays known until `told` or `put_back`."""
         with self._lock:
             return self._outbox.to_keeper()
+
+    def everything_untold(self) -> Untold:
+        """As to_keeper, with what is on its way to Redis: for a last word that nobody answers."""
+        with self._lock:
+            return self._outbox.everything()
 
     def told(self) -> None:
         with self._lock:

@@ -64,6 +64,16 @@ class Outbox:
         """The ids of what is neither held nor done any more, and of which Redis may not know."""
         return [*self.untold.given_up(), *self._telling.given_up()]
 
+    def everything(self) -> Untold:
+        """All of which Redis may not know, whoever is about to tell it. Telling it twice is harmless."""
+        telling, untold = self._telling, self.untold
+        return Untold(
+            settles=deque(self.done()),
+            releases=telling.releases + untold.releases,
+            burials=telling.burials + untold.burials,
+            retries=telling.retries + untold.retries,
+        )
+
     # -- a turn takes the settles along
 
     def to_turn(self) -> list[Lease]:

@@ -131,8 +131,9 @@ class Settler:
         self.ledger.bury(tag, problem)
         self.outbox_signal.set()
 
-    def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any]) -> bool:
-        """Take a message from the handler that runs it: retry it after `delay_ms`, bury it without one.
+    def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any] | None) -> bool:
+        """Take a message from the handler that runs it: retry it after `delay_ms`, bury it without one; without a
+        problem, release it uncounted.
 
         The handler is refused from now on, whatever Redis knows; its slot stays taken until it ends.
         """
@@ -165,12 +166,16 @@ class Settler:
 
     def give_back_forgotten(self) -> int:
         """Release, uncounted, what did not start within a lease."""
-        self.read_handoff()  # it may have, and the loop that reads of it is busy
-        if self.holding():
-            self._notify()  # what was read may have been meant for the loop
+        self.hear_of_ends()
         released = self.ledger.release_forgotten()
         self.outbox_signal.set()
         return released
+
+    def hear_of_ends(self) -> None:
+        """As read_handoff, for the lease keeper: the loop that should read may be busy."""
+        self.read_handoff()
+        if self.holding():
+            self._notify()  # what was read may have been meant for the loop
 
     def give_back_dropped(self, ids: set[str]) -> None:
         """Release, uncounted, what the pool was given and will not run."""

@@ -1,12 +1,35 @@
-"""Whether this worker was told to stop. A forked child is never told, and does not know."""
+"""Whether this worker was told to stop. Its forked children know it, too: they share the memory that says so."""
 
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+from celery import signals
 from celery.worker import state
+
+_shared: mmap.mmap | None = None
+
+
+def share_with_children() -> None:
+    """In the worker's main process, before its pool forks."""
+    global _shared
+    _shared = mmap.mmap(-1, 1)
+    signals.worker_shutting_down.connect(_tell)
 
 
 def is_stopping() -> bool:
-    return _is_asked(state.should_stop) or _is_asked(state.should_terminate)
+    return (_shared is not None and _shared[0] != 0) or exit_code() is not None
 
 
-def _is_asked(exit_code: int | bool | None) -> bool:
-    """Celery asks for it with an exit code, which may be 0."""
-    return exit_code is not None and exit_code is not False
+def exit_code() -> int | None:
+    """What Celery was asked to end with, which may be 0. None: nobody has asked."""
+    for asked in (state.should_terminate, state.should_stop):
+        if asked is not None and asked is not False:
+            return int(asked)
+    return None
+
+
+def _tell(**_: Any) -> None:
+    if _shared is not None:
+        _shared[0] = 1

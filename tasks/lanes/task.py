@@ -18,7 +18,7 @@ from tasks.lanes.answers import Outcome
 from tasks.lanes.delivery import Delivery, delivery_of
 from tasks.lanes.endings import check_is_exception
 from tasks.lanes.errands import Loop
-from tasks.lanes.errors import LeaseLost
+from tasks.lanes.errors import LeaseLost, RedisAway
 from tasks.lanes.tracer import Trace, Tracer
 
 logger = get_task_logger(__name__)
@@ -55,7 +55,7 @@ class LaneTask(Task):
         return self.run_leased(delivery, args, kwargs)
 
     def run_leased(self, delivery: Delivery, args: Any, kwargs: Any) -> Any:
-        """Run what came through a lane, if its lease still holds."""
+        """Run what came through a lane, if its lease still holds. An outage of Redis is not a failure of it."""
         try:
             delivery.start()
         except LeaseLost as lost:
@@ -65,6 +65,9 @@ class LaneTask(Task):
             raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
         try:
             return self.run(*args, **kwargs)
+        except RedisAway as away:
+            delivery.give_back()
+            raise Reject(f"{delivery.id} goes back uncounted: {away}", requeue=True) from None
         except BaseException as error:
             check_is_exception(error)
             if isinstance(error, GreenletExit):

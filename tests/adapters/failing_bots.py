@@ -1,14 +1,19 @@
-"""Bots whose first attempt fails behind its calls; an update `slow` takes longer than it may in its first attempt.
+"""Bots whose first attempt fails behind its calls, and bots that swallow every error (`swallowing_…`).
 
 Promises that a worker imports only the framework of the bot that it is asked for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import io
+import os
+from contextlib import suppress
+from pathlib import Path
 
 from tasks.bot import current
 from tests.adapters.script import TOKEN
+from tests.pipeline import bots
 
 NOTES = (b"one", b"two")
 
@@ -91,4 +96,83 @@ def _ptb():
     return application
 
 
-MADE = {"telebot": _telebot, "async_telebot": _async_telebot, "aiogram": _aiogram, "ptb": _ptb}
+async def waited():
+    """Until the test opens the gate."""
+    bots.record("start", current())
+    while not Path(os.environ[bots.GATES], "gate").exists():
+        await asyncio.sleep(0.01)
+
+
+def _swallowing_telebot():
+    from telebot import ExceptionHandler, TeleBot
+
+    class Handled(ExceptionHandler):
+        def handle(self, exception):
+            return True
+
+    bot = TeleBot(TOKEN, exception_handler=Handled())
+
+    @bot.message_handler()
+    def answer(message):
+        asyncio.run(waited())
+        bot.send_message(message.chat.id, "#1")
+
+    return bot
+
+
+def _swallowing_async_telebot():
+    from telebot.async_telebot import AsyncTeleBot, ExceptionHandler
+
+    class Handled(ExceptionHandler):
+        async def handle(self, exception):
+            return True
+
+    bot = AsyncTeleBot(TOKEN, exception_handler=Handled())
+
+    @bot.message_handler()
+    async def answer(message):
+        await waited()
+        await bot.send_message(message.chat.id, "#1")
+
+    return bot
+
+
+def _swallowing_aiogram():
+    from aiogram import Dispatcher
+
+    async def answer(message):
+        await waited()
+        await message.answer("#1")
+
+    async def handled(event):
+        return True
+
+    dispatcher = Dispatcher()
+    dispatcher.message.register(answer)
+    dispatcher.errors.register(handled)
+    return dispatcher
+
+
+def _swallowing_ptb():
+    from telegram.ext import Application, MessageHandler, filters
+
+    async def answer(update, context):
+        await waited()
+        with suppress(Exception):
+            await update.message.reply_text("#1")
+
+    application = Application.builder().token(TOKEN).build()
+    application.add_handler(MessageHandler(filters.TEXT, answer))
+    return application
+
+
+MADE = {
+    "telebot": _telebot,
+    "async_telebot": _async_telebot,
+    "aiogram": _aiogram,
+    "ptb": _ptb,
+    "swallowing_telebot": _swallowing_telebot,
+    "swallowing_async_telebot": _swallowing_async_telebot,
+    "swallowing_aiogram": _swallowing_aiogram,
+    "swallowing_ptb": _swallowing_ptb,
+}

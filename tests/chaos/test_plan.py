@@ -19,6 +19,7 @@ def test_every_kind_of_blow_is_dealt_to_every_part() -> None:
     for system in (LANES, RECIPE):
         dealt = {(blow.what, blow.whom) for blow in islice(blows(1, system, 2.0), 2_000)}
         assert {whom for _, whom in dealt} == {*system.parts, "redis", "telegram"}
+        assert {what for what, whom in dealt if whom == "redis"} >= {"kill", "outage", "stop_frozen"}
         assert {what for what, whom in dealt if whom in system.workers} >= {"kill_all", "hole_redis", "cut_telegram"}
 
 

@@ -199,7 +199,20 @@ def forget(self: Any) -> None:
     record("end", self.request.id)
 
 
-TASKS = (run, compute, plain, die, leave, give_up, fail, fail_plainly, reject, forget)
+def close_everything(self: Any) -> None:
+    """In its first run it closes every file of its process, as a daemon's helper does, and opens others in their
+    place.
+    """
+    record("start", self.request.id)
+    if self.delivery.died == 0:
+        os.closerange(3, 4096)
+        _kept.extend(os.pipe() for _ in range(50))
+    record("end", self.request.id)
+
+
+_kept: list[tuple[int, int]] = []
+
+TASKS = (run, compute, plain, die, close_everything, leave, give_up, fail, fail_plainly, reject, forget)
 
 
 @cache

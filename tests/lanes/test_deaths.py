@@ -101,6 +101,34 @@ def test_a_dead_child_gives_its_message_back_at_once_and_counted(make_lab: LabMa
     check_order([event for event in lab.history if event.id == "beside"], lab.lanes)
 
 
+def test_a_child_whose_files_were_closed_is_replaced(make_lab: LabMaker) -> None:
+    # Given a prefork worker with one child, whose task closes what the child talks to its worker through
+    lab = make_lab(options=ENDLESS)
+    lab.publish("closes", ["lane"], task="close_everything")
+    lab.publish_many(numbered(20, lambda n: ["lane"]))
+    # When it runs
+    lab.worker("prefork", 1)
+    # Then what follows runs in another child, at once and in order
+    lab.drained()
+    first, *others = [event for event in lab.history if event.what == "start" and event.id != "closes"]
+    assert [event.id for event in (first, *others)] == [f"m{n}" for n in range(20)]
+    assert first.pid not in {event.pid for event in lab.history if event.id == "closes"}
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("threads", 8), ("gevent", 50)])
+def test_a_worker_whose_files_were_closed_ends(make_lab: LabMaker, pool: str, slots: int) -> None:
+    # Given a worker that runs its tasks in its own process, one of which closes all that it needs
+    lab = make_lab(options=SHORT)
+    lab.publish("closes", ["lane"], task="close_everything")
+    lab.publish("behind", ["lane"])
+    broken = lab.worker(pool, slots, is_awaited=False)
+    # Then it ends, and another goes on with what it had
+    assert broken.exit_code() != 0
+    lab.worker("threads", 2)
+    lab.drained()
+    assert "behind" in ids(lab.history, "end")
+
+
 def test_what_a_child_had_ended_or_not_begun_when_it_died_runs_once(make_lab: LabMaker) -> None:
     # Given a child that is given many quick messages ahead, and writes their results together
     lab = make_lab(options=ENDLESS)

@@ -66,7 +66,10 @@ def test_a_cold_shutdown_gives_back_what_it_cuts_short(make_lab: LabMaker, pool:
     # When it is told to leave at once
     worker.process.send_signal(signal.SIGQUIT)
     worker.exit_code()
-    # Then what it ran is neither settled nor failed, and nobody's death was counted
+    # Then it says nothing of an error
+    assert "CRITICAL" not in worker.log
+    assert "Traceback" not in worker.log
+    # And what it ran is neither settled nor failed, and nobody's death was counted
     assert (lab.leases(), lab.count("settled"), lab.count("released"), lab.count("retried")) == ([], 0, 2, 0)
     assert [lab.client.hget(f"lanes:message:{name}", "died") for name in ("a", "b")] == [None, None]
     # And the next one runs it

@@ -11,12 +11,15 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 from threading import Lock, Thread, active_count
+
+from redis import Redis
 
 from tasks.bot import Bot
 from tasks.bot.context import Context
@@ -82,6 +85,12 @@ def fail_until(ctx: Context, attempt: str) -> None:
 def leave(ctx: Context, attempt: str) -> None:
     if ctx.attempt <= int(attempt):
         sys.exit(f"attempt {ctx.attempt}")
+
+
+def interrupt(ctx: Context, attempt: str) -> None:
+    """As Ctrl-C would, but nobody has pressed it."""
+    if ctx.attempt <= int(attempt):
+        raise KeyboardInterrupt(f"attempt {ctx.attempt}")
 
 
 class OddError(Exception):
@@ -202,7 +211,15 @@ def spill(ctx: Context, attempt: str) -> None:
         raise OSError(f"https://example.org/bot{os.environ['BOT_TOKEN']}/getMe")
 
 
+def reach_own_redis(_: Context, trouble: str) -> None:
+    """The bot's own Redis: one that nobody runs, or one that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1] if trouble == "timeout" else 1
+        Redis(port=port, socket_timeout=0.1, retry=None).ping()
+
+
 ORDERS = {
+    "away": reach_own_redis,
     "spills": spill,
     "threads": note_threads,
     "spans": span,
@@ -218,6 +235,7 @@ ORDERS = {
     "gate": wait_at,
     "fails": fail_until,
     "exits": leave,
+    "interrupts": interrupt,
     "oddly": fail_oddly,
     "refuses": refuse,
     "sleeps": sleep,

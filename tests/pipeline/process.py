@@ -44,6 +44,10 @@ class Process:
             )
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         return self._log_file.read_text(errors="replace")
 

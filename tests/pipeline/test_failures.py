@@ -35,6 +35,7 @@ def test_a_failed_update_is_tried_again_in_its_place(make_pipeline: MakePipeline
 FAILURES = {
     "fails:9": ("RuntimeError", "attempt {attempt} of {update}"),
     "exits:9": ("HandlerEndedError", "the handler ended with SystemExit: attempt {attempt}"),
+    "interrupts:9": ("HandlerEndedError", "the handler ended with KeyboardInterrupt: attempt {attempt}"),
     "oddly:9": ("OddError", "(no message: its __str__ raised LookupError)"),
 }
 

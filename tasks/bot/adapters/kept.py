@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from redis.exceptions import RedisError
-
 from tasks.bot.adapters import kept_json
 from tasks.bot.context import Context
 from tasks.bot.current import current
@@ -41,10 +39,10 @@ def fetch(wanted: Iterable[tuple[Place, str]]) -> None:
 
 
 def read_ahead(wanted: Iterable[tuple[Place, str]]) -> None:
-    """A guess of what will be fetched: from the handler's own thread it takes nobody else's. Raises nothing: what could
-    not be read is told where it is used.
+    """A guess of what will be fetched: from the handler's own thread it takes nobody else's. What could not be read is
+    told where it is used. Raises ParkUpdate when Redis stays away.
     """
-    with suppress(NoLaneError, LeaseLost, RedisError):
+    with suppress(NoLaneError, LeaseLost):
         fetch(wanted)
 
 
@@ -57,7 +55,7 @@ def is_wanting(wanted: Iterable[tuple[Place, str]]) -> bool:
 def load(place: Place, name: str) -> Any:
     """What is kept there; None: nothing.
 
-    Raises UnsafeKeyError, LeaseLost, NoLaneError, RedisError, and LookupError for a class that is not there any more.
+    Raises UnsafeKeyError, LeaseLost, NoLaneError, ParkUpdate, and LookupError for a class that is not there any more.
     """
     ctx = current()
     stored, (key, *moves_from) = _stored(ctx), _keys(ctx, place, name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from redis.exceptions import RedisError
 from telegram import Bot
 from telegram.error import NetworkError as PtbNetworkError
 from telegram.request import BaseRequest, RequestData
@@ -42,7 +41,7 @@ class BridgedRequest(BaseRequest):
         try:
             return await super()._request_wrapper(*arguments, **named)
         except PtbNetworkError as error:
-            if isinstance(error.__cause__, LanesError | RedisError):
+            if isinstance(error.__cause__, LanesError):
                 raise error.__cause__ from None
             raise
 

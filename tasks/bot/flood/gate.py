@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from tasks.bot.client import Prepared
 from tasks.bot.errors import TooManyRequests
@@ -16,6 +16,7 @@ from tasks.bot.flood.answers import Answer
 from tasks.bot.flood.passage import Ask, Passage
 from tasks.bot.flood.rates import Rates
 from tasks.bot.flood.waiting import Waiting
+from tasks.lanes.errors import RedisAway
 from tasks.lanes.wires import Asked
 
 
@@ -33,6 +34,9 @@ class OpenGate:
 
     def passage(self, call: Prepared, ask: Ask) -> OpenPassage:
         return OpenPassage()
+
+    def cut_off(self, outage: RedisAway) -> NoReturn:
+        raise outage
 
     def beside(self) -> OpenGate:
         return self
@@ -70,6 +74,10 @@ class RunGate:
         """`ask` gives Redis' answers to what the passage asks. Raises ParkUpdate when the run is to end."""
         self.waiting.check()
         return Passage(self, call, ask)
+
+    def cut_off(self, outage: RedisAway) -> NoReturn:
+        """A call could not be made because Redis is away. Raises ParkUpdate, or the outage for a hook."""
+        self.waiting.cut_off(outage)
 
     def beside(self) -> RunGate:
         """For a hook, which is not run again: it waits in place, or is refused as Telegram would."""

@@ -19,6 +19,7 @@ from tasks.bot.errors import TooManyRequests
 from tasks.bot.flood.answers import Answer, How, What, how, read
 from tasks.bot.flood.keys import asked_of, keys_of, refused_of, scope_of
 from tasks.bot.flood.rates import BURST
+from tasks.lanes.errors import RedisAway
 from tasks.lanes.scripts import script
 from tasks.lanes.wires import Asked
 
@@ -72,7 +73,7 @@ class Passage:
         """None: the call may be sent now. Else it has to `wait` and ask again."""
         [answer] = answers
         if isinstance(answer, Exception):
-            raise answer
+            raise RedisAway(f"Redis refuses to say whether {self._call.method} may be sent: {answer}") from answer
         found = read(answer)
         self._some_refused = found.some_refused
         if not found.goes:
@@ -109,7 +110,7 @@ class Passage:
         command = REFUSED.command(refused_of(self._keys), scope=self._scope, wait_ms=math.ceil(wait_s * 1000))
         [is_bot] = self._ask(Asked(REFUSED, command))
         if isinstance(is_bot, Exception):
-            raise is_bot
+            raise RedisAway(f"Redis refuses to note a 429: {is_bot}") from is_bot
         what = What.BOT if is_bot else What.PAUSE
         traces.here().event("refused with 429", retry_after_s=error.retry_after)
         self._run.waiting.tell(f"{error}; every worker heeds it: {self._who(what)} waits {wait_s:g} s")

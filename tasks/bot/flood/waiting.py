@@ -1,7 +1,7 @@
 """How an update waits for the gate: in place, for a moment, or parked, without a slot.
 
-Promises that a wait in place ends early when the lease is lost or the worker stops, as far as this process can know: a
-forked child knows neither, and waits to the end, which is at most FLOOD_WAIT. Waits in place count towards
+Promises that a wait in place ends early when the worker stops, or when the lease is lost as far as this process can
+know: a forked child does not, and waits to the end, which is at most FLOOD_WAIT. Waits in place count towards
 UPDATE_TIMEOUT, because nothing could stop that clock; one that would reach beyond it is parked instead.
 """
 
@@ -14,7 +14,7 @@ import time
 from typing import NoReturn, Protocol
 
 from tasks.bot.parking import Parking
-from tasks.lanes.errors import LeaseLost
+from tasks.lanes.errors import LeaseLost, RedisAway
 from tasks.lanes.stopping import is_stopping
 
 logger = logging.getLogger(__name__)
@@ -54,6 +54,12 @@ class Waiting:
         """Raises ParkUpdate when that was decided already."""
         if self._parking is not None:
             self._parking.check()
+
+    def cut_off(self, outage: RedisAway) -> NoReturn:
+        """Raises ParkUpdate, or the outage for a hook."""
+        if self._parking is None:
+            raise outage
+        self._parking.cut_off(outage)
 
     def left_s(self) -> float:
         """Until UPDATE_TIMEOUT."""

@@ -1,0 +1,75 @@
+"""A renewal beside a run that ends: what the run itself has given back is not a lost lease."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tasks.lanes import clock
+from tasks.lanes.books import Pool
+from tasks.lanes.commands import NewMessage
+from tasks.lanes.connect import connect
+from tasks.lanes.handoff import DELAYED, GONE
+from tasks.lanes.leases import LeaseKeeper
+from tasks.lanes.settler import Settler
+from tasks.lanes.store import Store
+
+
+class Beside(Store):
+    """Between the question for a renewal and the answer, the run ends as it likes."""
+
+    def __init__(self, client: Redis, ends: Any) -> None:
+        super().__init__(client)
+        self._ends = ends
+
+    def renew(self, leases: Iterable[tuple[str, str]], lease_ms: int) -> list[str]:
+        self._ends()
+        return super().renew(leases, lease_ms)
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[Redis]:
+    with connect(redis_url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def settler() -> Iterator[Settler]:
+    made = Settler(lease_s=15)
+    made.room.pool = Pool(slots=lambda: 4, forks=True, spare=0)
+    yield made
+    made.handoff.close()
+
+
+@pytest.mark.parametrize("how", ["retried", "buried", "lost"])
+def test_what_a_run_gave_back_itself_is_not_called_lost(
+    client: Redis, settler: Settler, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    # Given a message that runs in a child
+    store, problem = Store(client), {"type": "failed", "message": ""}
+    store.append([NewMessage("m", "orders.0", "{}", ["lane"])])
+    leased = store.turn(["orders.0"], holder=settler.holder, lease_ms=15_000, room=1).leased
+    [held] = settler.turn_ended(leased, clock.now_s(), suspects_wait=False)
+    settler.claim(held.tag, starts=True)
+
+    def end() -> None:
+        if how == "retried":
+            store.retry(held.id, held.fence, delay_ms=0, problem=problem)
+            settler.handoff.report(DELAYED, held.tag)
+        elif how == "buried":
+            store.bury(held.id, held.fence, problem)
+            settler.handoff.report(GONE, held.tag)
+        else:
+            store.release([(held.id, held.fence)])
+
+    keeper = LeaseKeeper(settler, lambda: client)
+    keeper._store = Beside(client, end)
+    # When it ends while its lease is renewed
+    with caplog.at_level(logging.WARNING):
+        keeper._renew()
+    # Then it is lost only if somebody else took it
+    assert ("lost the lease of m" in caplog.text) == (how == "lost")
