@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
 from kombu.exceptions import OperationalError
+from redis import Redis
 from redis.exceptions import RedisError
 
 from settings import Settings
@@ -32,6 +33,8 @@ CLOCKS_DIFFER_S = 5.0
 ANSWER_WITHIN_S = 2.0
 #: Of its memory.
 FULL = 0.9
+#: Of each group of queues, the oldest messages.
+LOOKED_AT = 10_000
 
 
 class Finding(NamedTuple):
@@ -86,8 +89,12 @@ def of_workers(lanes: Lanes) -> Iterator[Finding]:
         return
     if not replies:
         yield Finding(False, "workers", "none answers: start one (a solo worker answers between two updates)")
-    yield from workers_told(answers_by_worker(replies), digest(), [queue for _, queue in lanes.queues])
+    answers, declared = answers_by_worker(replies), [queue for _, queue in lanes.queues]
+    yield from workers_told(answers, digest(), declared)
     yield from namesakes(replies)
+    if replies:
+        read = {queue for answer in answers.values() for queue in answer.get("queues", ())}
+        yield from of_unread_queues(lanes.client, read.union(declared))
 
 
 def answers_by_worker(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -122,6 +129,23 @@ def workers_told(answers: Mapping[str, Any], ours: str, queues: Iterable[str]) -
     unread = [queue for queue in queues if queue not in read]
     if answers and unread:
         yield Finding(False, "queues", f"no worker reads {', '.join(unread)}: start one for them, or one without -Q")
+
+
+def of_unread_queues(client: Redis, known: Collection[str]) -> Iterator[Finding]:
+    """Updates in queues outside `known`: those above QUEUES, or of a bot that BOTS no longer names. Raises RedisError."""
+    unread: Counter[str] = Counter()
+    is_partial = False
+    for group in looking.groups(client):
+        ids = looking.pending(client, group, LOOKED_AT)
+        is_partial = is_partial or len(ids) == LOOKED_AT
+        unread.update(record.queue for record in looking.records(client, ids) if record.queue not in known)
+    if unread:
+        number = f"{'at least ' if is_partial else ''}{unread.total()}"
+        sentence = (
+            f"{number} updates wait in {', '.join(sorted(unread))}, which no worker reads: set QUEUES (or BOTS) as it "
+            "was until they are through"
+        )
+        yield Finding(False, "queues", sentence)
 
 
 def of_intake(lanes: Lanes, bot: Settings) -> Finding:
