@@ -20,7 +20,7 @@ from tasks.bot.client import BotApi
 from tasks.bot.errors import BotApiError
 from tasks.cli.command import Lanes
 from tasks.cli.words import age, moment
-from tasks.lanes import looking
+from tasks.lanes import history, looking
 from tasks.lanes.errors import ServerUnfit, complaint
 from tasks.lanes.scripts import digest
 from tasks.lanes.server import advice, check_server, durability
@@ -190,6 +190,8 @@ def findings(lanes: Lanes, bots: Iterable[Settings], replicas: int) -> Iterator[
     except RedisError as error:
         yield Finding(False, "redis", f"{lanes.place} does not answer: {complaint(error)}")
         return
+    for loss in looking.losses(lanes.client):
+        yield Finding(False, "loss", f"Redis lost what it held: {history.sentence(loss)}")
     for what, since_ms in sorted(looking.paused(lanes.client).items()):
         yield Finding(None, "paused", f"{what.replace(':', ' ', 1)}, since {moment(since_ms)}")
     yield from of_workers(lanes)
