@@ -26,9 +26,9 @@ from poller.tally import Tally
 from poller.telegram import Telegram
 from poller.telegram_source import TelegramSource
 from settings import Settings
-from tasks.lanes.history import witness_of
 from tasks.connection import connect_to
 from tasks.intake import Intake
+from tasks.lanes.history import witness_of
 from tasks.routing import check_order_by
 
 log = logging.getLogger("poller")

@@ -132,7 +132,7 @@ def workers_told(answers: Mapping[str, Any], ours: str, queues: Iterable[str]) -
 
 
 def of_unread_queues(client: Redis, known: Collection[str]) -> Iterator[Finding]:
-    """Updates in queues outside `known`: those above QUEUES, or of a bot that BOTS no longer names. Raises RedisError."""
+    """Updates in queues outside `known`: above QUEUES, or of a bot that BOTS no longer names. Raises RedisError."""
     unread: Counter[str] = Counter()
     is_partial = False
     for group in looking.groups(client):
@@ -191,7 +191,7 @@ def findings(lanes: Lanes, bots: Iterable[Settings], replicas: int) -> Iterator[
         yield Finding(False, "redis", f"{lanes.place} does not answer: {complaint(error)}")
         return
     for loss in looking.losses(lanes.client):
-        yield Finding(False, "loss", f"Redis lost what it held: {history.sentence(loss)}")
+        yield Finding(False, "loss", history.sentence(loss))
     for what, since_ms in sorted(looking.paused(lanes.client).items()):
         yield Finding(None, "paused", f"{what.replace(':', ' ', 1)}, since {moment(since_ms)}")
     yield from of_workers(lanes)

@@ -30,8 +30,8 @@ class History(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Messages `first` to `last`, as they were appended, are gone; `pending` ones waited at the last look. `again`: this
-    many that were settled wait again. `last` below `first`: no message is gone.
+    """Of all messages ever appended, `first` to `last` are gone; none when `last` is below `first`. `pending` ones waited
+    at the last look, and `again` ones that were settled wait again.
     """
 
     at_ms: int
@@ -159,8 +159,8 @@ def history_answer(answer: list[Any]) -> History:
 
 
 def loss_answer(record: bytes) -> Loss:
-    at_ms, first, last, pending, again, acknowledged = map(int, record.split())
-    return Loss(at_ms, first, last, pending, again, bool(acknowledged))
+    at_ms, first, last, ended, again, acknowledged = map(int, record.split())
+    return Loss(at_ms, first, last, max(last - ended, 0), again, bool(acknowledged))
 
 
 def turn_answer(answer: list[Any]) -> Turned:

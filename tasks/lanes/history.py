@@ -1,7 +1,7 @@
 """Notices that Redis lost what it held: an emptied or exchanged database, or one that went back to an older state.
 
-Promises one CRITICAL line of each process that had seen more than is there, and one record in Redis for each loss, which
-stays until a person acknowledges it. Needs no round trip: appends and sweeps return what is compared.
+Promises one CRITICAL line of each process that had seen more than is there, and one record in Redis for each loss,
+which stays until a person acknowledges it. Needs no round trip: appends and sweeps return what is compared.
 Does not notice a loss while no process runs, because only processes remember what they saw; nor an older state whose
 totals had grown past what a process had seen before that process looked again.
 """
@@ -72,7 +72,7 @@ class Witness:
         self._known = found._replace(identity=identity)
         self._noticed_s = clock.now_s()
         level = logging.WARNING if loss.is_acknowledged else logging.CRITICAL
-        log.log(level, "Redis LOST what it held: %s", sentence(loss))
+        log.log(level, "%s", sentence(loss))
 
     def _advance(self, appended: Appended) -> None:
         with self._lock:
@@ -93,15 +93,16 @@ def witness_of(url: str) -> Witness:
 
 def sentence(loss: Loss) -> str:
     """What is known of it, and what to do."""
+    what = "an older state of it" if loss.first > 1 or loss.again else "an empty or another database"
     if loss.last < loss.first:
-        gone = "no update is missing"
+        gone = "no update is known to be gone"
     else:
-        gone = f"updates {loss.first:,} to {loss.last:,}, as they were appended, are gone from it"
+        gone = f"updates {loss.first:,} to {loss.last:,} of all that were appended are gone"
     again = f"; at least {loss.again:,} that were finished wait again, and run again" if loss.again else ""
-    pending = f"{loss.pending:,} updates were pending at the last look" if loss.pending else "none was pending then"
+    pending = f"{loss.pending or 'none'} of all were pending at the last look"
     when = datetime.fromtimestamp(loss.at_ms / 1000).astimezone().isoformat(" ", "seconds")
     return (
-        f"{gone}; {pending}{again} (noticed {when}). Telegram does not send them again. Acknowledge it with "
+        f"Redis LOST what it held, {what} answers: {gone}; {pending}{again} (noticed {when}). Telegram does not send them again. Acknowledge it with "
         "`celery -A tasks lanes acknowledge-loss`"
     )
 
@@ -117,6 +118,4 @@ def _furthest(known: History | None, found: History) -> History:
     if known is None or known.identity != found.identity:
         return found
     pending = known.pending if found.appended + found.settled < known.appended + known.settled else found.pending
-    return History(
-        known.identity, max(known.appended, found.appended), max(known.settled, found.settled), pending
-    )
+    return History(known.identity, max(known.appended, found.appended), max(known.settled, found.settled), pending)

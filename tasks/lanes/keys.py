@@ -54,8 +54,8 @@ SWEPT = "lanes:swept"
 #: string: when the database got it, µs: by the first process that used it, or by one that found an older state than it
 #: had seen. So an emptied database has another one (history.py)
 IDENTITY = "lanes:identity"
-#: hash: identity -> what was lost when the database got it: at (ms), first, last, pending, again, and whether that was
-#: acknowledged (0 or 1), by blanks
+#: hash: identity -> what was lost when the database got it: at (ms), first, last, how many of these had ended, how many
+#: that had ended wait again, and whether it was acknowledged (0 or 1), by blanks
 LOSSES = "lanes:losses"
 # Besides: one list for each lane queue, under the queue's own name as kombu and Flower expect: ids of ready messages.
 

@@ -175,13 +175,16 @@ class Store:
         return history_answer(self._run("look"))
 
     def lose(self, known: History, found: History) -> tuple[str, Loss]:
-        """Record that `found` is another database than `known`, or an older state; returns its identity and the loss."""
+        """Record that `found` is another database than `known`, or an older state of it.
+
+        Returns the identity that it has now, and the loss.
+        """
         identity, record = self._run(
             "lose",
             known=known.identity,
             appended=known.appended,
             settled=known.settled,
-            pending=known.pending,
+            ended=known.appended - known.pending,
             found=found.identity,
             found_appended=found.appended,
             found_settled=found.settled,

@@ -1,11 +1,11 @@
 -- lose: record that this database is another one than a process has used, or an older state of it.
 -- KEYS  none
--- ARGV  known appended settled pending found found_appended found_settled
---       what the process knew: identity, totals, pending messages; and what it found: identity, totals
+-- ARGV  known appended settled ended found found_appended found_settled
+--       what the process knew: identity, totals, settled or buried messages; and what it found: identity, totals
 -- An older state gets a new identity, so that every other process notices too. Several processes report one loss: it is
 -- recorded once, with the most that any of them knew.
 -- Returns {identity, the record (keys.LOSSES)}
-local known, appended, settled, pending = unpack(ARGV, 1, 4)
+local known, appended, settled, ended = unpack(ARGV, 1, 4)
 local found, found_appended, found_settled = unpack(ARGV, 5, 7)
 appended, found_appended = tonumber(appended), tonumber(found_appended)
 
@@ -29,8 +29,8 @@ local recorded = redis.call('HGET', LOSSES, identity)
 if recorded then
   local its = { fields_of(recorded) }
   at_ms, first, last = its[1], its[2], math.max(last, its[3])
-  pending, again, acknowledged = math.max(pending, its[4]), math.max(again, its[5]), its[6]
+  ended, again, acknowledged = math.max(ended, its[4]), math.max(again, its[5]), its[6]
 end
-local record = string.format('%.0f %.0f %.0f %.0f %.0f %.0f', at_ms, first, last, pending, again, acknowledged)
+local record = string.format('%.0f %.0f %.0f %.0f %.0f %.0f', at_ms, first, last, ended, again, acknowledged)
 redis.call('HSET', LOSSES, identity, record)
 return { identity, record }
