@@ -16,6 +16,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from settings import Settings
+from tasks import deployments
 from tasks.bot.client import BotApi
 from tasks.bot.errors import BotApiError
 from tasks.cli.command import Lanes
@@ -79,6 +80,12 @@ def of_clock(lanes: Lanes) -> Finding:
     if off_s > CLOCKS_DIFFER_S:
         return Finding(False, "clock", f"this machine and Redis differ by {age(off_s)}: let NTP set both")
     return Finding(True, "clock", f"this machine and Redis differ by less than {max(off_s, 0.001) * 1.1:.3f} s")
+
+
+def of_deployments(lanes: Lanes) -> Iterator[Finding]:
+    """Of other bots, whose updates this one's workers would be handed. Only processes that run have announced it."""
+    for sentence in deployments.foreign(deployments.processes(lanes.client)):
+        yield Finding(False, "deployments", sentence)
 
 
 def of_workers(lanes: Lanes) -> Iterator[Finding]:
@@ -194,6 +201,7 @@ def findings(lanes: Lanes, bots: Iterable[Settings], replicas: int) -> Iterator[
         yield Finding(False, "loss", history.sentence(loss))
     for what, since_ms in sorted(looking.paused(lanes.client).items()):
         yield Finding(None, "paused", f"{what.replace(':', ' ', 1)}, since {moment(since_ms)}")
+    yield from of_deployments(lanes)
     yield from of_workers(lanes)
     for bot in bots:
         yield of_intake(lanes, bot)

@@ -5,8 +5,7 @@
 -- An older state gets a new identity, so that every other process notices too. Several processes report one loss: it is
 -- recorded once, with the most that any of them knew.
 -- Returns {identity, the record (keys.LOSSES)}
-local known, appended, settled, ended = unpack(ARGV, 1, 4)
-local found, found_appended, found_settled = unpack(ARGV, 5, 7)
+local known, appended, settled, ended, found, found_appended, found_settled = unpack(ARGV, 1, 7)
 appended, found_appended = tonumber(appended), tonumber(found_appended)
 
 even_when_full()
