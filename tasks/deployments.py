@@ -48,7 +48,7 @@ class ForeignDeployment(ServerUnfit):
 
 @dataclass(frozen=True)
 class Announcement:
-    """`fills`: the groups of queues that its bots' updates travel through; `reads`: those that it takes updates from."""
+    """`fills`: the groups of queues that its bots' updates go into; `reads`: those that it takes updates from."""
 
     what: str
     bots: list[int]
@@ -80,12 +80,16 @@ class Presence:
     def enter(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Raises ForeignDeployment. One that was killed is waited out: only what is announced again is alive."""
         with suppress(RedisError, OSError):
-            first_seen_us: dict[str, int] = {}
+            first_seen_us = dict[str, int]()
+            is_said = False
             while foreign := self._announce():
                 for name, other in foreign.items():
                     if other.seen_us > first_seen_us.setdefault(name, other.seen_us):
                         self._client.hdel(PROCESSES, self._name)
                         raise ForeignDeployment(sentence(name, other))
+                if not is_said:
+                    log.warning("another deployment has used this database: waiting until it counts as gone")
+                is_said = True
                 sleep(LOOK_EVERY_S)
 
     def stay(self) -> None:
@@ -112,7 +116,7 @@ class Presence:
                     log.error("%s", sentence(*next(iter(foreign.items()))))
 
     def _announce(self) -> dict[str, Announcement]:
-        """The foreign processes that were there before. Of two that start together each sees the other: one is older."""
+        """The foreign processes that were there before. Of two that start together, each sees the other."""
         now_us = looking.now_us(self._client)
         self._since_us = self._since_us or now_us
         own = Announcement(self._what, self._bots, self._fills, self._reads, self._since_us, now_us)
@@ -161,11 +165,13 @@ def foreign(alive: dict[str, Announcement]) -> Iterator[str]:
 
 def sentence(name: str, other: Announcement) -> str:
     """What is wrong, and the remedies."""
+    queues = ", ".join(f"{group}.*" for group in other.fills)
+    where = name.rpartition(":")[0]
     return (
-        f"this database is in use by another deployment, of bot {_ids(other)} ({other.what} {name.rpartition(':')[0]}), "
-        f"with the same queues ({', '.join(f'{group}.*' for group in other.fills)}): each would be handed the other's "
-        "updates and put them off. Give this one a database of its own (REDIS_URL, such as …/1), serve both bots from "
-        "one deployment (BOTS, docs/many_bots.md), or stop the other one"
+        f"this database is in use by another deployment, of bot {_ids(other)} ({other.what} {where}), "
+        f"with the same queues ({queues}): each would be handed the other's updates and put them off. Give this one a "
+        "database of its own (REDIS_URL, such as …/1), serve both bots from one deployment (BOTS, docs/many_bots.md), "
+        "or stop the other one"
     )
 
 

@@ -30,8 +30,8 @@ class History(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Of all messages ever appended, `first` to `last` are gone; none when `last` is below `first`. `pending` ones waited
-    at the last look, and `again` ones that were settled wait again.
+    """Of all messages ever appended, `first` to `last` are gone; none when `last` is below `first`. `pending` ones
+    waited at the last look, and `again` ones that were settled wait again.
     """
 
     at_ms: int

@@ -102,8 +102,8 @@ def sentence(loss: Loss) -> str:
     pending = f"{loss.pending or 'none'} of all were pending at the last look"
     when = datetime.fromtimestamp(loss.at_ms / 1000).astimezone().isoformat(" ", "seconds")
     return (
-        f"Redis LOST what it held, {what} answers: {gone}; {pending}{again} (noticed {when}). Telegram does not send them again. Acknowledge it with "
-        "`celery -A tasks lanes acknowledge-loss`"
+        f"Redis LOST what it held, {what} answers: {gone}; {pending}{again} (noticed {when}). Telegram does not send "
+        "them again. Acknowledge it with `celery -A tasks lanes acknowledge-loss`"
     )
 
 
