@@ -52,6 +52,7 @@ def _judged(system: System, folder: Path, arguments: argparse.Namespace) -> tupl
     found, evidence = findings.load(folder), findings.evidence(folder)
     verdict = check(evidence)
     verdict.offences["did not stop"] = [Offence(text, ()) for text in found.hung]
+    verdict.offences["drills failed"] = [Offence(text, ()) for text in found.drills]
     picture = _named_after(system, arguments) or folder / "picture.svg"
     picture.write_text(draw(evidence, found.backlog, f"{system.name}, seed {found.seed}"))
     if picture.parent != folder or arguments.keep:

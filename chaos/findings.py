@@ -6,7 +6,7 @@ Promises that a kept folder can be judged again, by a better judge, without runn
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Findings:
     hung: list[str]
     parts: dict[int, str]
     backlog: list[tuple[float, int]]
+    drills: list[str] = field(default_factory=list)
 
     def save(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(asdict(self)))

@@ -76,6 +76,15 @@ class Fleet:
             os.kill(pid, signal.SIGKILL)
         return (pid,)
 
+    def pid(self, name: str) -> int:
+        """Of its main process."""
+        return self._processes[name].pid
+
+    @property
+    def is_whole(self) -> bool:
+        """Every part runs, and none was told to stop."""
+        return not self._stop_by_s and all(process.poll() is None for process in self._processes.values())
+
     def freeze(self, name: str) -> None:
         self._signal_all(name, signal.SIGSTOP)
 

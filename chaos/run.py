@@ -9,12 +9,12 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from redis import Redis
 
-from chaos import bot
+from chaos import bot, drills
 from chaos.feed import Feed
 from chaos.findings import HISTORY, LEDGER, Findings
 from chaos.fleet import Fleet
@@ -47,6 +47,9 @@ class Chaos:
     striker: Striker
     ledger: Ledger
     samples: Samples
+    buried: list[int] | None = None
+    sessions: dict[str, int] | None = None
+    drills: list[str] = field(default_factory=list)
 
     def run(self, seconds: float, seed: int, rate: float, every_s: float) -> None:
         """Until nothing is left to do, or for as long as that may take."""
@@ -63,25 +66,39 @@ class Chaos:
         feed.end()
         self.striker.end()
         self._wait_until_calm()
+        with Redis(port=self.striker.redis.port) as client:
+            self._look_at_the_end(client)
+            if self.system.has_drills:
+                self._drill(client)
         self.fleet.stop_everything()
         self.samples.end()
 
     def save(self, seed: int) -> None:
         """All that is left behind, in the folder. After `run`."""
         self.ledger.end()
-        with Redis(port=self.striker.redis.port) as client:
-            Findings(
-                seed=seed,
-                sent=self.telegram.stats()["added"],
-                blows=[asdict(blow) for blow in self.striker.blows],
-                calls=self.samples.calls,
-                buried=sorted(self.system.buried(client)) if self.system.buried else None,
-                sessions=self.system.sessions(client) if self.system.sessions else None,
-                lease_s=self.system.lease_s,
-                hung=self.fleet.hung,
-                parts=self.fleet.started,
-                backlog=self.samples.backlog,
-            ).save(self.folder)
+        Findings(
+            seed=seed,
+            sent=self.telegram.stats()["added"],
+            blows=[asdict(blow) for blow in self.striker.blows],
+            calls=self.samples.calls,
+            buried=self.buried,
+            sessions=self.sessions,
+            lease_s=self.system.lease_s,
+            hung=self.fleet.hung,
+            parts=self.fleet.started,
+            backlog=self.samples.backlog,
+            drills=self.drills,
+        ).save(self.folder)
+
+    def _look_at_the_end(self, client: Redis) -> None:
+        """Before a drill empties it."""
+        self.buried = sorted(self.system.buried(client)) if self.system.buried else None
+        self.sessions = self.system.sessions(client) if self.system.sessions else None
+
+    def _drill(self, client: Redis) -> None:
+        self.drills += drills.two_deployments(self.system, self.fleet, self.folder)
+        self.drills += drills.empty_replica(self.system, self.fleet, self.folder, client)
+        print(f"       drills: {'; '.join(self.drills) or 'as expected'}", flush=True)  # noqa: T201
 
     def _tend_for(self, seconds: float, at_most_until_s: float) -> bool:
         """False when the time is over."""

@@ -25,6 +25,7 @@ class System:
 
     `buried`, `sessions` None: it has none. `lease_s` None: what was taken from a holder is read from Redis.
     `patience_s`: what has not shrunk for so long at the end will not become less.
+    `has_drills`: drills.py is for it.
     """
 
     name: str
@@ -37,6 +38,7 @@ class System:
     sessions: Callable[[Redis], dict[str, int]] | None
     lease_s: float | None
     patience_s: float
+    has_drills: bool = False
 
     @property
     def parts(self) -> dict[str, list[str]]:
@@ -81,6 +83,7 @@ LANES = System(
     sessions=_sessions,
     lease_s=None,
     patience_s=120.0,
+    has_drills=True,
 )
 
 #: By chat alone: a queue can keep one order only. It is never calm again once an update has killed its worker.

@@ -18,6 +18,7 @@ from poller.stop import Stop, Stopping
 from poller.webhook import command as webhook
 from settings import Settings, SettingsError, load
 from tasks import traces
+from tasks.deployments import present
 from tasks.imports import ImportPathError
 from tasks.lanes.errors import ServerUnfit
 from tasks.logs.process import say, start_logging
@@ -102,11 +103,12 @@ def _poll(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
     """One bot on this thread, many on one each; those that cannot be polled end this only when they are all."""
     for bot in settings.served:
         check(bot)
-    if settings.bots is None:
-        poller_of(settings, stop).run()
-    elif not poll_all(settings.served, lambda bot: poller_of(bot, stop).run(), stop):
-        log.error("no bot is left that could be polled")
-        return 1
+    with present("poller", settings, stop.sleep):
+        if settings.bots is None:
+            poller_of(settings, stop).run()
+        elif not poll_all(settings.served, lambda bot: poller_of(bot, stop).run(), stop):
+            log.error("no bot is left that could be polled")
+            return 1
     log.info("stopped")
     return 0
 

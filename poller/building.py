@@ -28,6 +28,7 @@ from poller.telegram_source import TelegramSource
 from settings import Settings
 from tasks.connection import connect_to
 from tasks.intake import Intake
+from tasks.lanes.history import witness_of
 from tasks.routing import check_order_by
 
 log = logging.getLogger("poller")
@@ -122,7 +123,7 @@ def _telegram(settings: Settings, with_telegram: Patience, held: ExitStack) -> T
 
 def _lead(settings: Settings, stop: Stop, with_redis: Patience, held: ExitStack) -> Lead:
     client = held.enter_context(closing(connect_to(settings, ANSWER_WITHIN_S)))
-    return Lead(client, settings.bot_id, with_redis, stop)
+    return Lead(client, settings.bot_id, with_redis, stop, witness_of(settings.redis_url))
 
 
 def _introduce(settings: Settings, username: str) -> None:

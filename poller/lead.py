@@ -33,7 +33,9 @@ from poller.stop import Stop, Stopping
 from tasks.lanes import clock
 from tasks.lanes.commands import Guard
 from tasks.lanes.errors import LeaseLost
+from tasks.lanes.history import Witness
 from tasks.lanes.scripts import Argument, script
+from tasks.lanes.store import Store
 
 log = logging.getLogger("poller")
 
@@ -51,6 +53,8 @@ RENEW_EVERY_S = 2.0
 ANSWER_WITHIN_S = 2.0
 #: After a clean stop nobody leads for as long as this; a question that changes nothing costs Redis no write.
 ASK_EVERY_S = 0.5
+#: While no updates come in, nothing else notices that Redis lost what it held.
+LOOK_EVERY_S = 10.0
 #: How long after it was asked to stop the poller still waits for Redis to hear that it resigns: the last thing it says.
 RESIGN_GRACE_S = 1.2
 
@@ -58,8 +62,12 @@ RESIGN_GRACE_S = 1.2
 class Lead:
     """This process' claim to the lead of one bot. The client gives up on a slow Redis after ANSWER_WITHIN_S."""
 
-    def __init__(self, client: Redis, bot_id: int, with_redis: Patience, stop: Stop) -> None:
+    def __init__(
+        self, client: Redis, bot_id: int, with_redis: Patience, stop: Stop, witness: Witness | None = None
+    ) -> None:
         self._client = client
+        self._witness = witness or Witness()
+        self._look_at_s = float("-inf")
         self._key = LEADER % bot_id
         self._with_redis = with_redis
         self._stop = stop
@@ -132,6 +140,7 @@ class Lead:
         while not self._is_over.wait(RENEW_EVERY_S):
             with suppress(RedisError):  # the poller's own calls tell of it, and without Redis it appends nothing
                 self._renew(self._fence)
+                self._look()
 
     def _renew(self, fence: str) -> None:
         """Only ever extends: the lead of a batch in hand must not become another one unseen."""
@@ -141,6 +150,11 @@ class Lead:
         is_ours = self._run("renew", fence=fence, lease_ms=LEASE_MS)
         if fence == self._fence:  # else the question was about an earlier lead
             self._until_s = asked_s + LEASE_S if is_ours else float("-inf")
+
+    def _look(self) -> None:
+        if clock.now_s() >= self._look_at_s:
+            self._look_at_s = clock.now_s() + LOOK_EVERY_S
+            self._witness.look(Store(self._client))
 
     def _run(self, verb: str, **arguments: Argument) -> Any:
         lua = script(verb, "poller")

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from settings import Settings, SettingsError, load
 from tasks import flower, lanes, traces
 from tasks.connection import ssl_options
+from tasks.deployments import ForeignDeployment, Presence
 from tasks.limits import HARD_LIMIT_AFTER_S
 from tasks.logs.process import give_up
 from tasks.queues import left_behind, unknown
@@ -144,6 +145,30 @@ def find_bot(**_: Any) -> None:
     from tasks.update import bots
 
     bots()
+
+
+@signals.worker_init.connect(weak=False)
+def enter_database(**_: Any) -> None:
+    """Behind `find_bot`: it needs the tokens. A worker that another deployment's updates would come to stops here."""
+    try:
+        presence().enter()
+    except ForeignDeployment as error:
+        give_up(settings(), str(error))
+
+
+@cache
+def presence() -> Presence:
+    return Presence("worker", settings())
+
+
+@signals.worker_ready.connect(weak=False)
+def stay_in_database(**_: Any) -> None:
+    presence().stay()
+
+
+@signals.worker_shutdown.connect(weak=False)
+def leave_database(**_: Any) -> None:
+    presence().leave()
 
 
 @signals.celeryd_after_setup.connect(weak=False)

@@ -22,6 +22,7 @@ from tasks.lanes.answers import Appended
 from tasks.lanes.commands import Guard, NewMessage, only_seen
 from tasks.lanes.durable import DurableAppends
 from tasks.lanes.envelope import pack_task
+from tasks.lanes.history import witness_of
 from tasks.lanes.server import Durability, advice
 from tasks.lanes.store import Store
 from tasks.queues import left_behind
@@ -54,6 +55,7 @@ class Intake:
         check_order_by(settings.order_by)
         self._appends = DurableAppends(client, settings.durable_replicas)
         self._store = Store(client)
+        self._witness = witness_of(settings.redis_url)
         #: A sentence for each thing that should be otherwise, besides its durability.
         self.advice: list[str] = [*advice(client, settings.durable_replicas), *left_behind(client, settings)]
         #: One Redis may serve several bots; the same update or chat id is another one for each.
@@ -87,7 +89,9 @@ class Intake:
             rows += [only_seen(self._bot, update["update_id"]) for update in unwanted]
             if hold_ms:
                 rows.sort(key=lambda row: row.once[1] if row.once else -1)
+            known = self._witness.known
             appended = self._appends.append(rows, guard, hold_ms)
+            self._witness.appended(self._store, known, appended)
             batch.appended(appended)
         return appended
 

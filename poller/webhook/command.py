@@ -22,6 +22,7 @@ from poller.webhook.serving import CannotListenError, describe, listener, serve
 from poller.webhook.told import told_info
 from poller.webhook.workers import Workers, inherited, worker_command
 from settings import Settings, SettingsError
+from tasks.deployments import present
 
 log = logging.getLogger("poller")
 
@@ -71,7 +72,10 @@ def _begin(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
     for bot in settings.served:
         check(bot)
     paths = [path_of(bot) for bot in settings.served]
-    with listener(settings.webhook_host, settings.webhook_port) as listening:
+    with (
+        listener(settings.webhook_host, settings.webhook_port) as listening,
+        present("receiver", settings, stop.sleep),
+    ):
         _look_at_redis(settings.served[0])
         log.info("receiving on %s at %s", describe(listening), ", ".join(paths))
         if given.workers == 1:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-SUB_COMMANDS = ("chat", "check", "dead", "metrics", "pausing", "status")
+SUB_COMMANDS = ("chat", "check", "dead", "losses", "metrics", "pausing", "status")
 
 
 class _Later(click.Group):

@@ -150,6 +150,11 @@ def _sizes(lanes: Lanes) -> Iterator[Metric]:
     ):
         yield GaugeMetricFamily(f"lanes_{name}", means, value=int(lanes.client.zcard(key)))
     yield GaugeMetricFamily(
+        "lanes_losses",
+        "Times that Redis lost what it held, and nobody has acknowledged it.",
+        value=len(looking.losses(lanes.client)),
+    )
+    yield GaugeMetricFamily(
         "lanes_paused", "Lanes, queues and bots that are paused.", value=lanes.client.hlen(keys.PAUSED)
     )
 

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
 from kombu.exceptions import OperationalError
+from redis import Redis
 from redis.exceptions import RedisError
 
 from settings import Settings
+from tasks import deployments
 from tasks.bot.client import BotApi
 from tasks.bot.errors import BotApiError
 from tasks.cli.command import Lanes
 from tasks.cli.words import age, moment
-from tasks.lanes import looking
+from tasks.lanes import history, looking
 from tasks.lanes.errors import ServerUnfit, complaint
 from tasks.lanes.scripts import digest
 from tasks.lanes.server import advice, check_server, durability
@@ -32,6 +34,8 @@ CLOCKS_DIFFER_S = 5.0
 ANSWER_WITHIN_S = 2.0
 #: Of its memory.
 FULL = 0.9
+#: Of each group of queues, the oldest messages.
+LOOKED_AT = 10_000
 
 
 class Finding(NamedTuple):
@@ -78,6 +82,12 @@ def of_clock(lanes: Lanes) -> Finding:
     return Finding(True, "clock", f"this machine and Redis differ by less than {max(off_s, 0.001) * 1.1:.3f} s")
 
 
+def of_deployments(lanes: Lanes) -> Iterator[Finding]:
+    """Of other bots, whose updates this one's workers would be handed. Only processes that run have announced it."""
+    for sentence in deployments.foreign(deployments.processes(lanes.client)):
+        yield Finding(False, "deployments", sentence)
+
+
 def of_workers(lanes: Lanes) -> Iterator[Finding]:
     try:
         replies = lanes.app.control.broadcast("lanes", reply=True, timeout=ANSWER_WITHIN_S) or []
@@ -86,8 +96,12 @@ def of_workers(lanes: Lanes) -> Iterator[Finding]:
         return
     if not replies:
         yield Finding(False, "workers", "none answers: start one (a solo worker answers between two updates)")
-    yield from workers_told(answers_by_worker(replies), digest(), [queue for _, queue in lanes.queues])
+    answers, declared = answers_by_worker(replies), [queue for _, queue in lanes.queues]
+    yield from workers_told(answers, digest(), declared)
     yield from namesakes(replies)
+    if replies:
+        read = {queue for answer in answers.values() for queue in answer.get("queues", ())}
+        yield from of_unread_queues(lanes.client, read.union(declared))
 
 
 def answers_by_worker(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -122,6 +136,23 @@ def workers_told(answers: Mapping[str, Any], ours: str, queues: Iterable[str]) -
     unread = [queue for queue in queues if queue not in read]
     if answers and unread:
         yield Finding(False, "queues", f"no worker reads {', '.join(unread)}: start one for them, or one without -Q")
+
+
+def of_unread_queues(client: Redis, known: Collection[str]) -> Iterator[Finding]:
+    """Updates in queues outside `known`: above QUEUES, or of a bot that BOTS no longer names. Raises RedisError."""
+    unread: Counter[str] = Counter()
+    is_partial = False
+    for group in looking.groups(client):
+        ids = looking.pending(client, group, LOOKED_AT)
+        is_partial = is_partial or len(ids) == LOOKED_AT
+        unread.update(record.queue for record in looking.records(client, ids) if record.queue not in known)
+    if unread:
+        number = f"{'at least ' if is_partial else ''}{unread.total()}"
+        sentence = (
+            f"{number} updates wait in {', '.join(sorted(unread))}, which no worker reads: set QUEUES (or BOTS) as it "
+            "was until they are through"
+        )
+        yield Finding(False, "queues", sentence)
 
 
 def of_intake(lanes: Lanes, bot: Settings) -> Finding:
@@ -166,8 +197,11 @@ def findings(lanes: Lanes, bots: Iterable[Settings], replicas: int) -> Iterator[
     except RedisError as error:
         yield Finding(False, "redis", f"{lanes.place} does not answer: {complaint(error)}")
         return
+    for loss in looking.losses(lanes.client):
+        yield Finding(False, "loss", history.sentence(loss))
     for what, since_ms in sorted(looking.paused(lanes.client).items()):
         yield Finding(None, "paused", f"{what.replace(':', ' ', 1)}, since {moment(since_ms)}")
+    yield from of_deployments(lanes)
     yield from of_workers(lanes)
     for bot in bots:
         yield of_intake(lanes, bot)

@@ -6,7 +6,7 @@ can go on. Reads the answers that come without their caller waiting for them, or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -18,6 +18,28 @@ class Outcome(Enum):
 
     DONE = 1
     LOST = 0  # somebody else holds a newer fence; nothing was changed
+
+
+class History(NamedTuple):
+    """Which database it was, and how far it had come: messages ever appended and settled, and pending ones."""
+
+    identity: str
+    appended: int
+    settled: int
+    pending: int
+
+
+class Loss(NamedTuple):
+    """Of all messages ever appended, `first` to `last` are gone; none when `last` is below `first`. `pending` ones
+    waited at the last look, and `again` ones that were settled wait again.
+    """
+
+    at_ms: int
+    first: int
+    last: int
+    pending: int
+    again: int
+    is_acknowledged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +57,8 @@ class Appended:
     held: int = 0
     late: int = 0
     due_ms: int | None = None
+    #: Before it; None: it was appended elsewhere.
+    before: History | None = field(default=None, compare=False)
 
 
 class Leased(NamedTuple):
@@ -87,6 +111,7 @@ class Swept:
     expired: int
     due: int
     next_ms: int | None
+    history: History | None = field(default=None, compare=False)
 
 
 class Noted(Enum):
@@ -120,11 +145,22 @@ _BEGUN = Begun(Noted.BEGUN)
 _NO_PAST = (0, 0, 0, -1, -1)
 
 
-def append_answer(answer: list[int] | None) -> Appended:
+def append_answer(answer: list[Any] | None) -> Appended:
     if answer is None:
         raise LeaseLost("somebody else appends by now; nothing was appended")
-    added, seen, buried, pending, held, late, due_ms = answer
-    return Appended(added, seen, buried, pending, held, late, None if due_ms < 0 else due_ms)
+    added, seen, buried, pending, held, late, due_ms, before = answer
+    due = None if due_ms < 0 else due_ms
+    return Appended(added, seen, buried, pending, held, late, due, history_answer(before))
+
+
+def history_answer(answer: list[Any]) -> History:
+    identity, appended, settled, pending = answer
+    return History(identity.decode(), appended, settled, pending)
+
+
+def loss_answer(record: bytes) -> Loss:
+    at_ms, first, last, ended, again, acknowledged = map(int, record.split())
+    return Loss(at_ms, first, last, max(last - ended, 0), again, bool(acknowledged))
 
 
 def turn_answer(answer: list[Any]) -> Turned:

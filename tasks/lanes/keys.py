@@ -51,6 +51,12 @@ WORKERS = "lanes:workers"
 PAUSED = "lanes:paused"
 #: string: when the last sweep ran, ms
 SWEPT = "lanes:swept"
+#: string: when the database got it, µs: by the first process that used it, or by one that found an older state than it
+#: had seen. So an emptied database has another one (history.py)
+IDENTITY = "lanes:identity"
+#: hash: identity -> what was lost when the database got it: at (ms), first, last, how many of these had ended, how many
+#: that had ended wait again, and whether it was acknowledged (0 or 1), by blanks
+LOSSES = "lanes:losses"
 # Besides: one list for each lane queue, under the queue's own name as kombu and Flower expect: ids of ready messages.
 
 #: Update ids are remembered for as long as Telegram keeps an update at most, twice: 24 h (getUpdates documentation).

@@ -15,6 +15,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tasks.lanes import clock, native
+from tasks.lanes.history import Witness
 from tasks.lanes.outbox import Untold
 from tasks.lanes.settler import Settler
 from tasks.lanes.store import Store
@@ -46,6 +47,7 @@ class LeaseKeeper:
     def __init__(self, settler: Settler, connect: Callable[[], Redis]) -> None:
         self._settler = settler
         self._store = Store(connect())
+        self._witness = Witness()
         self._stopping = False
         self._ended = native.lock()
         self._next_renewal_s = 0.0
@@ -195,13 +197,18 @@ class LeaseKeeper:
             self._settler.hear_of_ends()
         running = self._settler.ledger.renewed(leases, lost, asked_s)
         if running:
+            self._witness.look(self._store)
+            is_gone = self._witness.noticed_within(2 * self._settler.lease_s)
+            why = "Redis has lost it" if is_gone else "it runs again elsewhere"
             logger.warning(
-                "lanes: lost the lease of %s: it runs again elsewhere, and what still runs here can change nothing",
-                ", ".join(running),
+                "lanes: lost the lease of %s: %s, and what still runs here can change nothing", ", ".join(running), why
             )
 
     def _sweep(self) -> None:
+        known = self._witness.known
         swept = self._store.sweep(self._settler.lease_ms, self._settler.holder, self._settler.room.slots)
+        if swept.history is not None:
+            self._witness.compare(self._store, known, swept.history)
         if swept.expired:
             logger.warning("lanes: %d leases ran out; their messages are handed out again", swept.expired)
         next_s = min(SWEEP_EVERY_S, self._settler.lease_s * SWEEP_EVERY_OF_LEASE)

@@ -16,6 +16,7 @@ import orjson
 from redis import Redis
 
 from tasks.lanes import keys
+from tasks.lanes.answers import Loss, loss_answer
 from tasks.lanes.histogram import Histogram, read_times
 from tasks.lanes.times import LOST, RUNS, field
 
@@ -167,6 +168,12 @@ def paused(client: Redis) -> dict[str, int]:
     """`lane:<key>`, `queue:<name>` or `group:<name>` -> since when nothing of it is handed out, ms."""
     found: Any = client.hgetall(keys.PAUSED)
     return {what.decode(): int(at_ms) for what, at_ms in found.items()}
+
+
+def losses(client: Redis) -> list[Loss]:
+    """Those that nobody has acknowledged, the first one first."""
+    found: Any = client.hvals(keys.LOSSES)
+    return sorted(loss for record in found if not (loss := loss_answer(record)).is_acknowledged)
 
 
 def workers(client: Redis) -> dict[str, int]:

@@ -15,13 +15,17 @@ from tasks.lanes import keys
 from tasks.lanes.answers import (
     Appended,
     Begun,
+    History,
     Kind,
+    Loss,
     Outcome,
     Read,
     Swept,
     Turned,
     append_answer,
     begin_answer,
+    history_answer,
+    loss_answer,
     read_answer,
     texts,
     turn_answer,
@@ -161,8 +165,35 @@ class Store:
 
         `holder` is a worker that is alive, with so many slots: for people to look at.
         """
-        expired, due, next_ms = self._run("sweep", lease_ms=lease_ms, limit=SWEEP_LIMIT, holder=holder, slots=slots)
-        return Swept(expired, due, None if next_ms < 0 else next_ms)
+        expired, due, next_ms, history = self._run(
+            "sweep", lease_ms=lease_ms, limit=SWEEP_LIMIT, holder=holder, slots=slots
+        )
+        return Swept(expired, due, None if next_ms < 0 else next_ms, history_answer(history))
+
+    def look(self) -> History:
+        """Which database this is, and how far it has come."""
+        return history_answer(self._run("look"))
+
+    def lose(self, known: History, found: History) -> tuple[str, Loss]:
+        """Record that `found` is another database than `known`, or an older state of it.
+
+        Returns the identity that it has now, and the loss.
+        """
+        identity, record = self._run(
+            "lose",
+            known=known.identity,
+            appended=known.appended,
+            settled=known.settled,
+            ended=known.appended - known.pending,
+            found=found.identity,
+            found_appended=found.appended,
+            found_settled=found.settled,
+        )
+        return identity.decode(), loss_answer(record)
+
+    def acknowledge_losses(self) -> list[Loss]:
+        """Mark every loss as seen by a person; returns those that were not."""
+        return [loss_answer(record) for record in self._run("acknowledge")]
 
     def repair(self, cursor: str, lease_ms: int) -> tuple[str, int]:
         """Mend a few messages' keys; returns the next cursor ("0" after a whole round) and how many were mended."""

@@ -122,6 +122,10 @@ class _Reading:
     def swept(self, _: str, at_ms: bytes) -> None:
         self.state.swept = -self.minutes_until(float(at_ms))
 
+    def identity(self, _: str, at_us: bytes) -> None:
+        """Every database has one once it was used."""
+        assert self.now_us - int(at_us) < RECENT_US
+
     def kept(self, name: str, value: bytes) -> None:
         self.state.kept[name] = text(value)
 
@@ -208,6 +212,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.PARKED: (_fields, _Reading.parked),
     keys.TIMES: (_fields, _Reading.times),
     keys.SWEPT: (_string, _Reading.swept),
+    keys.IDENTITY: (_string, _Reading.identity),
     KEPT: (_string, _Reading.kept),
     "": (_elements, _Reading.queue),
 }

@@ -11,7 +11,7 @@ import pytest
 
 import tasks.lanes
 from tasks.lanes import keys
-from tasks.lanes.answers import Kind
+from tasks.lanes.answers import History, Kind
 from tasks.lanes.commands import Delete, Guard, Move, NewMessage, Set
 from tasks.lanes.scripts import Argument, Script, rooms, script
 from tasks.lanes.store import Store
@@ -139,7 +139,7 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     (
         "append",
         lambda s: s.append([NewMessage("1", "q", "x", ["a"]), NewMessage("2", "q", "x", [])], Guard("g", "5")),
-        [2, 0, 0, 2, 0, 0, -1],
+        [2, 0, 0, 2, 0, 0, -1, [b"5", 0, 0, 0]],
         1,
         2,
     ),
@@ -157,7 +157,10 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     ("resume", lambda s: s.resume("group", "q", ["q.0", "q.1"]), 1, 2, 0),
     ("drop", lambda s: s.drop("1"), 1, 0, 0),
     ("purge", lambda s: s.purge("q"), 0, 1, 0),
-    ("sweep", lambda s: s.sweep(1), [0, 0, -1], 0, 0),
+    ("sweep", lambda s: s.sweep(1), [0, 0, -1, [b"5", 0, 0, 0]], 0, 0),
+    ("look", lambda s: s.look(), [b"5", 0, 0, 0], 0, 0),
+    ("lose", lambda s: s.lose(History("5", 2, 1, 1), History("6", 0, 0, 0)), [b"6", b"9 1 2 1 0 0"], 0, 0),
+    ("acknowledge", lambda s: s.acknowledge_losses(), [b"9 1 2 1 0 0"], 0, 0),
     ("repair", lambda s: s.repair("0", 1), [b"0", 0], 0, 0),
     ("reconcile", lambda s: s.reconcile("h", ["1", "2"]), 0, 0, 2),
 ]

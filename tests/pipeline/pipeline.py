@@ -87,11 +87,12 @@ class Pipeline:
             worker.tells(READY)
         return worker
 
-    def receiver(self, port: int, *arguments: str, **settings: object) -> Process:
+    def receiver(self, port: int, *arguments: str, is_awaited: bool = True, **settings: object) -> Process:
         """Listens at /hook when this returns."""
         ours = {"WEBHOOK_URL": "https://bot.example.org/hook", "WEBHOOK_PORT": port, **settings}
         receiver = self._start("receiver", [sys.executable, "-m", "poller", "webhook", *arguments], ours)
-        receiver.tells("receiving on")
+        if is_awaited:
+            receiver.tells("receiving on")
         return receiver
 
     def flower(self, port: int, **settings: object) -> Process:

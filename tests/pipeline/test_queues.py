@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tasks.routing import keys_of, queue_of
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import Pipeline, conversations
+from tests.pipeline.pipeline import Pipeline, conversations, message
+from tests.pipeline.test_command import said
 from tests.poller.waiting import until
 
 
@@ -55,3 +56,28 @@ def test_the_number_of_queues_is_changed_between_two_updates_of_a_chat(pipeline:
     pipeline.worker("threads", 4, QUEUES=16)
     pipeline.drained()
     pipeline.check_once_each()
+
+
+def test_check_reports_updates_in_queues_that_no_worker_reads(make_pipeline: MakePipeline) -> None:
+    # Given updates that were appended into sixteen queues
+    pipeline = make_pipeline(QUEUES=16)
+    ids = pipeline.push(*conversations(chats=40, each=1))
+    poller = pipeline.poller()
+    until(lambda: pipeline.count("appended") == len(ids))
+    poller.stop()
+    # When everything runs with three, and has done what it reads
+    pipeline.settings["QUEUES"] = 3
+    pipeline.poller()
+    pipeline.worker("threads", 4)
+    left = {queue_of(keys_of(message(1, chat)), 0, 16) for chat in range(1, 41)} - {f"updates.{n}" for n in range(3)}
+    stuck = sum(queue_of(keys_of(message(1, chat)), 0, 16) in left for chat in range(1, 41))
+    until(lambda: pipeline.pending() == stuck)
+    # Then the check names what nobody reads, and how much waits there
+    [line] = [line for line in said(pipeline, "check", code=1).splitlines() if not line.startswith("ok ")]
+    assert line.startswith(f"WRONG queues: {stuck} updates wait in updates.10")
+    assert all(queue in line for queue in left)
+    # And is content when they are read again
+    pipeline.worker("threads", 4, QUEUES=16)
+    pipeline.drained()
+    pipeline.settings["QUEUES"] = 16
+    assert "WRONG queues" not in said(pipeline, "check")

@@ -1,5 +1,5 @@
 -- append: put a whole batch at the end of its lanes, all or nothing; what was seen before is dropped.
--- With  gaps back ahead
+-- With  gaps back ahead history
 -- KEYS  1 guard  hash, may be left out: nothing is appended unless its field `fence` is ARGV's
 -- ARGV  seen_ttl_s seen_block fence hold_ms
 --       then id queue stored scope number problem lanes, once for each message: `scope` and `number` (may be empty)
@@ -8,12 +8,13 @@
 -- Where hold_ms is not 0, messages line up in the order of their numbers: one whose predecessor has not been seen is
 -- held for so long at most. Where it is 0, what is held and has a lower number goes before.
 -- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due
--- (-1: none)}, or nil when the guard has another fence
+-- (-1: none), history before this append}, or nil when the guard has another fence
 local seen_ttl_s, seen_block, fence, hold_ms = unpack(ARGV, 1, 4)
 hold_ms = tonumber(hold_ms)
 
 if KEYS[1] and redis.call('HGET', KEYS[1], 'fence') ~= fence then return false end
 
+local before = history()
 local added, seen, buried, held, pending = 0, 0, 0, 0, 0
 local groups, bodies = {}, {}
 
@@ -79,4 +80,4 @@ count('held', held)
 count('late', late)
 for group in pairs(groups) do pending = pending + redis.call('ZCARD', PENDING .. group) end
 ring_bells()
-return { added, seen, buried, pending, held, late, due_ms }
+return { added, seen, buried, pending, held, late, due_ms, before }

@@ -1,10 +1,10 @@
 -- sweep: a bounded batch of what time brings about: expired leases and due retries become ready, and what is held
 -- lines up when those who hold it for a moment are gone.
--- With  back gaps
+-- With  back gaps history
 -- KEYS  none
 -- ARGV  lease_ms limit holder slots
 --       `holder` (may be empty) is known to be alive for a lease, with so many slots
--- Returns {expired, due, ms until the next one is due (-1: none is leased or delayed)}
+-- Returns {expired, due, ms until the next one is due (-1: none is leased or delayed), history}
 local lease_ms, limit, holder, slots = unpack(ARGV, 1, 4)
 lease_ms, limit = tonumber(lease_ms), tonumber(limit)
 
@@ -56,4 +56,4 @@ for _, zset in ipairs({ LEASES, DELAYED }) do
   local first = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2]
   if first and (next_ms < 0 or first - now_ms < next_ms) then next_ms = math.max(first - now_ms, 0) end
 end
-return { expired, due, next_ms }
+return { expired, due, next_ms, history() }

@@ -1,0 +1,15 @@
+-- history: which database this is, and how far it has come.
+
+-- A database without an identity gets one: the time. What is pending is computed from the totals, which costs less than
+-- to count each group of queues.
+local function history()
+  local identity = redis.call('GET', IDENTITY)
+  if not identity then
+    identity = string.format('%.0f', now_us)
+    redis.call('SET', IDENTITY, identity)
+  end
+  local totals = redis.call('HMGET', COUNTS, 'appended', 'settled', 'buried', 'replayed')
+  local appended, settled = tonumber(totals[1]) or 0, tonumber(totals[2]) or 0
+  local pending = appended - settled - (tonumber(totals[3]) or 0) + (tonumber(totals[4]) or 0)
+  return { identity, appended, settled, math.max(pending, 0) }
+end

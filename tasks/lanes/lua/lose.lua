@@ -1,0 +1,35 @@
+-- lose: record that this database is another one than a process has used, or an older state of it.
+-- KEYS  none
+-- ARGV  known appended settled ended found found_appended found_settled
+--       what the process knew: identity, totals, settled or buried messages; and what it found: identity, totals
+-- An older state gets a new identity, so that every other process notices too. Several processes report one loss: it is
+-- recorded once, with the most that any of them knew.
+-- Returns {identity, the record (keys.LOSSES)}
+local known, appended, settled, ended, found, found_appended, found_settled = unpack(ARGV, 1, 7)
+appended, found_appended = tonumber(appended), tonumber(found_appended)
+
+even_when_full()
+local identity = redis.call('GET', IDENTITY)
+if not identity or identity == known then identity = string.format('%.0f', now_us) end
+redis.call('SET', IDENTITY, identity)
+
+local function fields_of(record)
+  local fields = {}
+  for field in string.gmatch(record, '%S+') do fields[#fields + 1] = tonumber(field) end
+  return unpack(fields)
+end
+
+local is_older = found == known
+local first, again = is_older and found_appended + 1 or 1, 0
+-- Of the settlements that are missing, some may be of messages that are missing too.
+if is_older then again = math.max(settled - found_settled - math.max(appended - found_appended, 0), 0) end
+local at_ms, last, acknowledged = now_ms, appended, 0
+local recorded = redis.call('HGET', LOSSES, identity)
+if recorded then
+  local its = { fields_of(recorded) }
+  at_ms, first, last = its[1], its[2], math.max(last, its[3])
+  ended, again, acknowledged = math.max(ended, its[4]), math.max(again, its[5]), its[6]
+end
+local record = string.format('%.0f %.0f %.0f %.0f %.0f %.0f', at_ms, first, last, ended, again, acknowledged)
+redis.call('HSET', LOSSES, identity, record)
+return { identity, record }

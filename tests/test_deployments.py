@@ -1,0 +1,88 @@
+"""Which deployments may share a database, and what is said of those that may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from settings import Settings, load
+from tasks import deployments
+from tasks.deployments import Announcement, ForeignDeployment, Presence
+from tasks.lanes.connect import connect
+
+TOKEN, OTHER_TOKEN = "123456:SECRET-part_of-the_TOKEN", "7890:SECRET-part_of-the_OTHER"
+
+
+def announced(*bots: int, fills: str, reads: str = "") -> Announcement:
+    return Announcement("worker", list(bots), fills.split(), (reads or fills).split(), 1, 1)
+
+
+ALONE = announced(1, fills="updates")
+MANY = "updates.one updates.two updates"
+
+
+@pytest.mark.parametrize(
+    ("other", "is_foreign"),
+    [
+        (announced(1, fills="updates"), False),
+        (announced(2, fills="updates"), True),
+        (announced(1, 2, fills="updates.one updates.two", reads=MANY), False),
+        (announced(2, 3, fills="updates.one updates.two", reads=MANY), True),
+        (announced(2, fills="other"), False),
+    ],
+)
+def test_who_may_run_beside_a_bot_that_is_alone(other: Announcement, is_foreign: bool) -> None:
+    assert ALONE.is_foreign_to(other) is other.is_foreign_to(ALONE) is is_foreign
+
+
+def test_named_bots_of_two_deployments_are_not_foreign() -> None:
+    one = announced(1, fills="updates.one", reads="updates.one updates")
+    assert not one.is_foreign_to(announced(2, fills="updates.two", reads="updates.two updates"))
+    # The name of a bot is that of its queues
+    assert one.is_foreign_to(announced(2, fills="updates.one", reads="updates.one updates"))
+
+
+@pytest.fixture
+def bots(redis_url: str) -> tuple[Settings, Settings]:
+    first, second = ({"BOT_TOKEN": token, "REDIS_URL": redis_url} for token in (TOKEN, OTHER_TOKEN))
+    return load(first, env_file=None), load(second, env_file=None)
+
+
+def test_a_conflict_that_nobody_could_refuse_is_found(bots: tuple[Settings, Settings], redis_url: str) -> None:
+    # Given two deployments that started while Redis was away
+    first, second = (Presence("worker", settings) for settings in bots)
+    assert first._announce() == {}
+    [other] = second._announce().values()
+    assert other.bots == [123456]
+    # Then the later one is in the wrong, and the earlier one is not
+    assert first._announce() == {}
+    with connect(redis_url) as client:
+        [sentence] = deployments.foreign(deployments.processes(client))
+        assert sentence.startswith("of bot 7890: this database is in use by another deployment, of bot 123456 (worker ")
+        assert "SECRET" not in sentence
+        # And when it has left, nothing is wrong
+        second.leave()
+        assert not list(deployments.foreign(deployments.processes(client)))
+
+
+def test_one_that_is_alive_is_refused_and_one_that_is_not_is_waited_out(
+    bots: tuple[Settings, Settings], monkeypatch: pytest.MonkeyPatch, redis_url: str
+) -> None:
+    first, second = (Presence("worker", settings) for settings in bots)
+    # One that goes on announcing itself is alive
+    first.enter()
+    with pytest.raises(ForeignDeployment, match="of bot 123456"):
+        second.enter(lambda _: first._announce() and None)
+    # One that does not counts as gone after a while
+    monkeypatch.setattr(deployments, "ALIVE_S", 0.2)
+    second.enter()
+    with connect(redis_url) as client:
+        assert [each.bots for each in deployments.processes(client).values()] == [[7890]]
+
+
+def test_without_redis_it_starts(tmp_path: Path) -> None:
+    away = load({"BOT_TOKEN": TOKEN, "REDIS_URL": "redis://127.0.0.1:1/0"}, env_file=None)
+    presence = Presence("worker", away)
+    presence.enter()
+    presence.leave()
