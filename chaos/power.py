@@ -75,7 +75,10 @@ def power_failure(folder: Path, appendfsync: str, rate: float = 100.0, at_least:
 
 
 def unsynced(trace: str) -> dict[str, int]:
-    """Append-only file (its increment) -> bytes written that no finished fsync covers: one covers what was written when it began."""
+    """Append-only file (its increment) -> bytes written that no finished fsync covers.
+
+    An fsync covers what was written when it began.
+    """
     written: dict[str, int] = {}
     covered: dict[str, int] = {}
     under_way: dict[str, tuple[str, int]] = {}  # thread -> file, and what of it was written when the call began

@@ -52,6 +52,7 @@ PAUSED = "lanes:paused"
 #: string: when the last sweep ran, ms
 SWEPT = "lanes:swept"
 # Besides: one list for each lane queue, under the queue's own name as kombu and Flower expect: ids of ready messages.
+# And the key of waitaof.py, which is about the server.
 
 #: Update ids are remembered for as long as Telegram keeps an update at most, twice: 24 h (getUpdates documentation).
 SEEN_TTL_S = 48 * 3600

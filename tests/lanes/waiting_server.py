@@ -1,5 +1,5 @@
-"""A server whose WAITAOF waits for the next fsync of `everysec`: the embedded one, which does not wait, behind a proxy that
-holds each WAITAOF back until a second has passed since the last.
+"""A server whose WAITAOF waits for the next fsync of `everysec`: the embedded one, which does not wait, behind a proxy
+that holds each WAITAOF back until a second has passed since the last.
 """
 
 from __future__ import annotations
