@@ -34,9 +34,12 @@ class LanesSink:
         Raises LeaseLost when another poller leads by now; nothing was appended.
         """
         wanted = self.filtering.admitted(updates)
-        appended = self._durably(wanted) if wanted else None
-        if appended:
+        appended = None
+        if wanted:
+            appended = self._durably(wanted)
             self.room.pending = appended.pending
+        else:
+            self.with_redis.until_it_works(self.intake.recheck)
         self.tally.count(updates, len(updates) - len(wanted), appended)
 
     def size(self) -> int:

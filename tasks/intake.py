@@ -71,8 +71,12 @@ class Intake:
 
     @property
     def durability(self) -> Durability:
-        """Of the server as it was last seen: at the last connection, or after the last trouble."""
+        """Of the server as it was last seen."""
         return self._appends.durability
+
+    def recheck(self) -> None:
+        """Look at the server's settings again when the last look is old. Raises RedisError, ServerUnfit."""
+        self._appends.recheck()
 
     def append(
         self, updates: Sequence[Any], guard: Guard | None = None, *, hold_ms: int = 0, unwanted: Sequence[Any] = ()

@@ -1,7 +1,7 @@
 """What Prometheus is told: each metric with its name, its labels and its meaning (docs/metrics.md lists them).
 
-Promises to read a few keys for each, however much waits, and to change nothing. What is counted is there with 0
-before it first happens, so that its first increase is seen.
+Promises to read a few keys for each, however much waits, and to change nothing of the lanes. What is counted is there
+with 0 before it first happens, so that its first increase is seen.
 """
 
 from __future__ import annotations

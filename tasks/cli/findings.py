@@ -1,6 +1,7 @@
 """What `lanes check` looks at: Redis, how durable it is, its clock, the workers, and who brings updates in.
 
-Promises a finding for each thing, whatever is wrong with the others. Changes nothing.
+Promises a finding for each thing, whatever is wrong with the others. Changes nothing; on a server with `everysec` it
+writes a key of its own to try WAITAOF (tasks/lanes/waitaof.py).
 """
 
 from __future__ import annotations

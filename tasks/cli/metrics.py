@@ -1,7 +1,8 @@
 """`lanes metrics`: serves what Redis counts to Prometheus.
 
-Promises that each scrape reads a few keys, however much waits, and that none changes anything: any number of these may
-run, and none has to. Counters are kept by the scripts and live in Redis; that Redis is away is a gauge too.
+Promises that each scrape reads a few keys, however much waits, and that none changes anything of the lanes: any number
+of these may run, and none has to. Counters are kept by the scripts and live in Redis; that Redis is away is a gauge
+too.
 """
 
 from __future__ import annotations

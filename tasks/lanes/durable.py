@@ -1,13 +1,15 @@
 """Appends that count only when they are durable: on disk, and with as many replicas as asked for.
 
 Promises that what returned is as durable as `durability` says of the very connection that carried it: a server that
-was met anew (a restart, a failover) is looked at before anything that it holds counts.
+was met anew (a restart, a failover) is looked at before anything that it holds counts. Settings that change on a
+running server are noticed by the first append or recheck LOOK_EVERY_S later.
 Does not promise that what raised was not appended; append it again, and what was seen is dropped.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,8 +30,12 @@ log = logging.getLogger(__name__)
 WAITAOF_MS = 5_000
 #: How long the replicas may take.
 WAIT_MS = 5_000
+#: How old the last look at the server's settings may be. With the longest long poll (50 s) an idle poller notices a
+#: change within a minute.
+LOOK_EVERY_S = 10.0
 #: So many servers may be met within one append; more is trouble, and told as such.
 _MEETINGS = 3
+_UNSTABLE = "the connection is made anew all the time"
 
 
 class DurableAppends:
@@ -41,36 +47,52 @@ class DurableAppends:
         self._replicas = replicas
         self._is_met = False  # a connection was made, to a server that nobody has looked at
         client.connection_pool.connection_kwargs["redis_connect_func"] = self._meet
-        check_server(client)
-        self.durability: Durability = durability(client)
-        self._is_met = False
+        self.durability: Durability = self._inspect()
 
     def append(self, messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> Appended:
         """One step, all or nothing. Raises RedisError, ServerUnfit, and LeaseLost for a guard with another fence."""
         command = append_command(messages, guard, hold_ms)
         for _ in range(_MEETINGS):
-            if self._is_met:
-                self._look_again()
+            self.recheck()
             answer = self._send(command)
             # A server met while this was sent may keep less than the one before: looked at, it gets the batch again.
             if not self._is_met and not isinstance(answer, NoScriptError):
                 return append_answer(answer)
             if isinstance(answer, NoScriptError):
                 self._client.script_load(script("append").source)
-        raise RedisConnectionError("the connection is made anew all the time")
+        raise RedisConnectionError(_UNSTABLE)
+
+    def recheck(self) -> None:
+        """Look at the server again when it was met anew or the last look is old, and log what changed.
+
+        Raises ServerUnfit, RedisError.
+        """
+        if not self._is_met and time.monotonic() - self._looked_at_s < LOOK_EVERY_S:
+            return
+        now = self._inspect()
+        if now != self.durability:
+            log.log(logging.INFO if now.safe else logging.WARNING, "the server is another one or changed: %s", now)
+        self.durability = now
 
     def _meet(self, connection: Any) -> None:
         """redis-py calls it for each new connection, instead of `on_connect`."""
         self._is_met = True
         connection.on_connect()
 
-    def _look_again(self) -> None:
-        check_server(self._client)
-        now = durability(self._client)
-        self._is_met = False
-        if now != self.durability:
-            log.log(logging.INFO if now.safe else logging.WARNING, "the server is another one or changed: %s", now)
-        self.durability = now
+    def _inspect(self) -> Durability:
+        """All of one connection: a look during which the connection was made anew may be of two servers."""
+        for _ in range(_MEETINGS):
+            self._is_met = False
+            try:
+                check_server(self._client)
+                found = durability(self._client)
+            except BaseException:
+                self._is_met = True
+                raise
+            if not self._is_met:
+                self._looked_at_s = time.monotonic()
+                return found
+        raise RedisConnectionError(_UNSTABLE)
 
     def _send(self, command: list[Argument]) -> Any:
         """WAITAOF and WAIT count their own connection's writes: they go with the append, which writes also when all

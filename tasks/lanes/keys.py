@@ -58,6 +58,7 @@ IDENTITY = "lanes:identity"
 #: that had ended wait again, and whether it was acknowledged (0 or 1), by blanks
 LOSSES = "lanes:losses"
 # Besides: one list for each lane queue, under the queue's own name as kombu and Flower expect: ids of ready messages.
+# And the key of waitaof.py, which is about the server.
 
 #: Update ids are remembered for as long as Telegram keeps an update at most, twice: 24 h (getUpdates documentation).
 SEEN_TTL_S = 48 * 3600

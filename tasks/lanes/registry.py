@@ -43,11 +43,11 @@ def settler_of(connection: Connection) -> Settler:
 def keeper_of(settler: Settler, connection: Connection) -> LeaseKeeper:
     """The lease keeper of a settler, running. Raises ServerUnfit, before anything is taken from such a server."""
     if settler not in _keepers:
-        # Its steps must fail soon enough to be tried again within the lease.
-        timeout_s = min(5.0, settler.lease_s / 3)
-        with connect_like(connection, timeout_s) as client:
+        with connect_like(connection) as client:
             check_server(client)
             _advise(client)
+        # Its steps must fail soon enough to be tried again within the lease.
+        timeout_s = min(5.0, settler.lease_s / 3)
         _keepers[settler] = LeaseKeeper(settler, lambda: connect_like(connection, timeout_s))
     keeper = _keepers[settler]
     keeper.start()

@@ -15,6 +15,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from tasks.lanes.errors import ServerUnfit
+from tasks.lanes.waitaof import doubt
 
 #: LPOS and ZRANGE … are older; COPY, GETDEL and the replication of script effects alone came with 6.2.
 OLDEST = (6, 2)
@@ -28,7 +29,7 @@ class Durable(Enum):
     """How a write becomes durable before it is confirmed to anyone."""
 
     ALWAYS = "always"  # each write is fsynced before its answer
-    WAITAOF = "waitaof"  # we wait for the fsync
+    WAITAOF = "waitaof"  # we wait for the fsync, on a server that was tried
     NOT = "not"  # nothing waits: a crash loses the last writes
 
 
@@ -97,7 +98,10 @@ def _eviction(policy: str, maxmemory: int) -> str:
 
 
 def durability(client: Redis) -> Durability:
-    """How this server keeps what it was told."""
+    """How this server keeps what it was told. Takes 4 s for the first who asks a server whose WAITAOF waits.
+
+    Raises RedisError.
+    """
     info: dict[str, Any] = client.info()
     if not info.get("aof_enabled"):
         return Durability(
@@ -107,23 +111,34 @@ def durability(client: Redis) -> Durability:
         )
     fsync = _config(client, "appendfsync")
     if fsync == "always":
-        return Durability(Durable.ALWAYS, "Redis is durable: every write is on disk before it answers (fsync always)")
+        return _always(client)
     if fsync == "no":  # nobody asks the disk, so that WAITAOF would wait for nothing
         return Durability(
             Durable.NOT,
             "Redis leaves it to the operating system when to write to disk (appendfsync no): if the machine dies, the "
             "last updates are LOST. Set `appendfsync always`",
         )
-    if _version(info) >= HAS_WAITAOF:
+    why = doubt(client) if _version(info) >= HAS_WAITAOF else "it is too old for WAITAOF"
+    if why:
         return Durability(
-            Durable.WAITAOF,
-            f"Redis is durable: each batch waits until it is on disk (WAITAOF; appendfsync {fsync or _HIDDEN})",
+            Durable.NOT,
+            f"Redis may LOSE the last two seconds of updates if its machine dies (appendfsync {fsync or _HIDDEN}, and "
+            f"{why}). Set `appendfsync always`",
         )
     return Durability(
-        Durable.NOT,
-        f"Redis may LOSE the last second of updates if it dies (appendfsync {fsync or _HIDDEN}, and it is too old "
-        "for WAITAOF): set `appendfsync always`",
+        Durable.WAITAOF,
+        f"Redis is durable: each batch waits until it is on disk (WAITAOF, tried; appendfsync {fsync or _HIDDEN})",
     )
+
+
+def _always(client: Redis) -> Durability:
+    if _config(client, "no-appendfsync-on-rewrite") == "yes":
+        return Durability(
+            Durable.NOT,
+            "Redis does not fsync while it rewrites its files (no-appendfsync-on-rewrite yes): if the machine dies "
+            "then, the updates of that time are LOST. Set `no-appendfsync-on-rewrite no`",
+        )
+    return Durability(Durable.ALWAYS, "Redis is durable: every write is on disk before it answers (fsync always)")
 
 
 def _version(info: dict[str, Any]) -> tuple[int, ...]:

@@ -72,6 +72,16 @@ def test_a_redis_that_keeps_nothing_is_wrong(cli: Cli, tmp_path: Path) -> None:
     assert lines[2].startswith("WRONG redis: Redis throws updates away")
 
 
+def test_a_redis_that_answers_waitaof_before_the_disk_is_wrong(cli: Cli, tmp_path: Path) -> None:
+    with start_server(tmp_path, appendfsync="everysec") as server:
+        cli.app.conf.broker_url = server.url
+        lines = cli.said("check")
+        cli.client.close()
+    assert lines[1].startswith("WRONG durability: Redis may LOSE the last two seconds of updates if its machine dies")
+    assert "its WAITAOF answers too soon" in lines[1]
+    assert cli.code == 1
+
+
 def test_a_redis_that_is_full_is_told_and_workers_cannot_be_asked(cli: Cli, tmp_path: Path) -> None:
     with start_server(tmp_path) as server:
         cli.app.conf.broker_url = server.url

@@ -19,6 +19,7 @@ from tasks.lanes.connect import connect
 from tasks.lanes.durable import DurableAppends
 from tasks.lanes.errors import ServerUnfit
 from tasks.lanes.server import Durable
+from tests.lanes.waiting_server import believe
 from tests.poller.waiting import until
 
 
@@ -56,7 +57,9 @@ def test_a_server_that_comes_back_weaker_is_looked_at_before_it_counts(
                 appends.append(batch(2))
         # When another one is in its place, by the next append or between two of them
         for how, fsync, told in ((Durable.WAITAOF, "everysec", "INFO"), (Durable.NOT, "no", "WARNING")):
-            with start_server(tmp_path / fsync, port=master.port, appendfsync=fsync):
+            with start_server(tmp_path / fsync, port=master.port, appendfsync=fsync) as other:
+                if how is Durable.WAITAOF:
+                    believe(other)
                 assert appends.append(batch(2)).added == 1
                 # Then it counts as what it is, which is told
                 assert appends.durability.how is how
@@ -64,6 +67,22 @@ def test_a_server_that_comes_back_weaker_is_looked_at_before_it_counts(
                     told,
                     caplog.records[-1].message.removeprefix("the server is another one or changed: "),
                 )
+
+
+def test_a_server_that_changes_under_way_is_noticed_by_the_next_append(
+    master: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(durable, "LOOK_EVERY_S", 0.0)
+    with connect(master.url) as client, connect(master.url) as admin:
+        appends = DurableAppends(client)
+        appends.append(batch(1))
+        admin.config_set("appendfsync", "no")
+        assert appends.append(batch(2)).added == 1
+        assert appends.durability.how is Durable.NOT
+        assert "the server is another one or changed: Redis leaves it to the operating system" in caplog.text
+        admin.config_set("appendfsync", "always")
+        appends.recheck()
+        assert appends.durability.how is Durable.ALWAYS
 
 
 def test_a_server_that_cannot_carry_lanes_takes_no_appends_over(

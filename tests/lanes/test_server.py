@@ -55,8 +55,15 @@ def test_where_config_is_forbidden_it_says_what_it_could_not_see(tmp_path: Path)
         with connect(server.url.replace("://", "://tenant:pw@")) as client:
             kept = durability(client)
             assert advice(client) == []  # the policy stands in INFO too
-    assert kept.how is Durable.WAITAOF
+    assert kept.how is Durable.NOT
     assert "appendfsync unknown, because CONFIG is forbidden" in str(kept)
+
+
+def test_a_server_that_does_not_fsync_while_it_rewrites_is_not_called_durable(tmp_path: Path) -> None:
+    with start_server(tmp_path, extra=["--no-appendfsync-on-rewrite", "yes"]) as server, connect(server.url) as client:
+        kept = durability(client)
+    assert not kept.safe
+    assert "Set `no-appendfsync-on-rewrite no`" in str(kept)
 
 
 def test_a_server_that_hides_everything_is_not_guessed_about() -> None:

@@ -172,6 +172,22 @@ def test_what_should_be_otherwise_with_redis_is_told_at_start(start_poller: Star
         assert " WARNING " in poller.tells("Redis has 0 replicas, and DURABLE_REPLICAS asks for 1")
 
 
+def test_a_redis_that_syncs_no_more_is_noticed_within_a_minute(start_poller: StartPoller, own_redis: Server) -> None:
+    # Given a poller that polls, and gets nothing
+    poller = start_poller(REDIS_URL=own_redis.url, POLL_TIMEOUT=1)
+    poller.tells("leading")
+    # When its server is set to leave the fsync to the operating system
+    with connect(own_redis.url) as client:
+        client.config_set("appendfsync", "no")
+    # Then it says so, once
+    assert " WARNING " in poller.tells("the server is another one or changed: Redis leaves it to the operating system")
+    # And also when that is over
+    with connect(own_redis.url) as client:
+        client.config_set("appendfsync", "always")
+    assert " INFO " in poller.tells("the server is another one or changed: Redis is durable")
+    assert len(poller.told("the server is another one")) == 2
+
+
 def test_redis_away_at_start_is_waited_for(simulator: Simulator, start_poller: StartPoller, tmp_path: Path) -> None:
     # Given no Redis
     port = free_port()

@@ -1,0 +1,39 @@
+"""What a power failure loses, and that the poller does not call a server durable that loses confirmed updates."""
+
+from pathlib import Path
+
+import pytest
+
+from chaos.power import can_trace, power_failure, unsynced
+
+needs_strace = pytest.mark.skipif(not can_trace(), reason="strace is not installed, or may not trace here")
+
+
+@needs_strace
+@pytest.mark.parametrize("appendfsync", ["always", "everysec"])
+def test_a_power_failure_loses_nothing_confirmed_where_the_poller_says_durable(
+    tmp_path: Path, appendfsync: str
+) -> None:
+    outcome = power_failure(tmp_path, appendfsync)
+    assert outcome.confirmed >= 300
+    assert outcome.is_kept, outcome
+    # With fsync always it is durable, and says so
+    assert ("Redis is durable" in outcome.said) == (appendfsync == "always"), outcome
+
+
+def test_an_fsync_covers_what_was_written_when_it_began() -> None:
+    trace = """\
+7 write(4</srv/redis/a.1.incr.aof>, ""..., 100) = 100
+7 write(9<socket:[5]>, ""..., 5) = 5
+8 fdatasync(4</srv/redis/a.1.incr.aof> <unfinished ...>
+7 write(4</srv/redis/a.1.incr.aof>, ""..., 20 <unfinished ...>
+8 <... fdatasync resumed>) = 0
+7 <... write resumed>) = 20
+7 write(4</srv/redis/a.1.incr.aof>, ""..., 3) = 3
+8 fdatasync(4</srv/redis/a.1.incr.aof> <unfinished ...>
+7 write(5</srv/redis/b.1.incr.aof>, ""..., 6) = 6
+8 fdatasync(5</srv/redis/b.1.incr.aof>) = 0
+8 fdatasync(4</srv/redis/a.1.incr.aof>) = -1 EIO (Input/output error)
+7 +++ killed by SIGKILL +++
+"""
+    assert unsynced(trace) == {"/srv/redis/a.1.incr.aof": 23, "/srv/redis/b.1.incr.aof": 0}

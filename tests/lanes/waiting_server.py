@@ -1,0 +1,69 @@
+"""A server whose WAITAOF waits for the next fsync of `everysec`: the embedded one, which does not wait, behind a proxy
+that holds each WAITAOF back until a second has passed since the last.
+"""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock, Thread
+
+from sandbox.ports import HOST
+from sandbox.server import Server
+from tasks.lanes.connect import connect
+from tasks.lanes.waitaof import KEY
+
+
+class _Proxy(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, port: int) -> None:
+        super().__init__((HOST, 0), _Client)
+        self.port = port
+        self.last_fsync_s = float("-inf")
+        self.fsyncing = Lock()
+
+
+class _Client(socketserver.BaseRequestHandler):
+    server: _Proxy
+
+    def handle(self) -> None:
+        with socket.create_connection((HOST, self.server.port)) as redis, suppress(OSError):
+            Thread(target=self._answers, args=(redis,), daemon=True).start()
+            while data := self.request.recv(1 << 16):
+                if b"WAITAOF" in data:
+                    self._fsync()
+                redis.sendall(data)
+
+    def _answers(self, redis: socket.socket) -> None:
+        with suppress(OSError):
+            while data := redis.recv(1 << 16):
+                self.request.sendall(data)
+
+    def _fsync(self) -> None:
+        with self.server.fsyncing:
+            time.sleep(max(self.server.last_fsync_s + 1 - time.monotonic(), 0))
+            self.server.last_fsync_s = time.monotonic()
+
+
+@contextmanager
+def waiting(server: Server) -> Iterator[str]:
+    """The URL of the proxy."""
+    with _Proxy(server.port) as proxy:
+        thread = Thread(target=proxy.serve_forever)
+        thread.start()
+        try:
+            yield f"redis://{HOST}:{proxy.server_address[1]}/0"
+        finally:
+            proxy.shutdown()
+            thread.join()
+
+
+def believe(server: Server) -> None:
+    """As if it had been tried and found to wait."""
+    with connect(server.url) as client:
+        client.set(KEY, client.info("server")["run_id"])
