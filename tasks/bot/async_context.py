@@ -1,8 +1,9 @@
 """What an `async def` handler gets: the same context, whose calls can be awaited.
 
 Promises that a call begins when it is written, in its place among the others, and has ended before its update is
-settled, also when nobody awaits it: then its error is the handler's. The first reading of a session takes a moment of
-the loop; from then on sessions are read before the handler begins (ReadAhead).
+settled, also when nobody awaits it: then its error is the handler's. A call that a task makes when the handler has
+ended is made outside of the update (late.py). The first reading of a session takes a moment of the loop; from then on
+sessions are read before the handler begins (ReadAhead).
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from redis.exceptions import RedisError
+
 from tasks.bot.calls import Calls
 from tasks.bot.context import Context
-from tasks.bot.current import under_way
+from tasks.bot.life import Life, Phase
 from tasks.bot.session_json import SessionError
 from tasks.bot.shorthands import Shorthands
+from tasks.lanes.errors import LeaseLost
 from tasks.lanes.hands import hands
 
 #: All that calls the Bot API.
@@ -39,14 +43,16 @@ class Begun:
 class AsyncContext(Context):
     """A view of a context: all that it knows is the context's own."""
 
-    __slots__ = ("_begun",)
+    __slots__ = ("_begun", "life")
     _begun: list[Begun]
+    life: Life
 
     @classmethod
     def of(cls, ctx: Context) -> AsyncContext:
         view = cls.__new__(cls)
         object.__setattr__(view, "__dict__", ctx.__dict__)
         object.__setattr__(view, "_begun", [])
+        object.__setattr__(view, "life", ctx.api.life if isinstance(ctx.api, Calls) else Life())
         return view
 
     def __getattribute__(self, name: str) -> Any:
@@ -56,17 +62,18 @@ class AsyncContext(Context):
         method = {"call": arguments[0] if arguments else "", "download": "getFile"}.get(name, name)
         api = self.api.reserved(method) if isinstance(self.api, Calls) else self.api
         call = partial(getattr(Context(self.update, api), name), *arguments, **params)
-        self._begun.append(begun := Begun(hands().call(call)))
+        begun = Begun(hands().call(call))
+        if self.life.is_open:
+            self.life.add(begun.future)
+            self._begun.append(begun)
         return begun
 
     async def ended(self) -> None:
-        """Wait for every call. Raises the error of one that nobody awaited."""
-        if not self._begun:
-            return
-        outcomes = await asyncio.gather(*(each.future for each in self._begun), return_exceptions=True)
-        for begun, outcome in zip(self._begun, outcomes, strict=True):
-            if isinstance(outcome, BaseException) and not begun.is_awaited:
-                raise outcome
+        """Wait for every call of the run. Raises the error of one that nobody awaited."""
+        await self.life.ended()
+        for begun in self._begun:
+            if not begun.is_awaited:
+                begun.future.result()
 
 
 class ReadAhead:
@@ -88,13 +95,30 @@ class ReadAhead:
 async def awaited(function: Callable[..., Coroutine[Any, Any, Any]], ctx: Context, *arguments: Any) -> Any:
     """What the function returns for this context, when its calls have ended too."""
     view = AsyncContext.of(ctx)
+    life = view.life
     try:
-        result = await function(view, *arguments)
+        try:
+            result = await function(view, *arguments)
+        finally:
+            await asyncio.sleep(0)  # the first step of a task that the handler started last: its call is the run's
+        life.phase = Phase.ENDING
+        await view.ended()
+        life.phase = Phase.OVER if await _is_ours(ctx.api) else Phase.FAILED
     except BaseException:
-        await asyncio.gather(*(each.future for each in view._begun), return_exceptions=True)
+        life.phase = Phase.FAILED
+        await life.ended()
         raise
-    finally:
-        if calls := under_way():
-            await asyncio.gather(*calls, return_exceptions=True)
-    await view.ended()
     return result
+
+
+async def _is_ours(api: object) -> bool:
+    """Whether the run ends with its lease. What it leaves behind may call the Bot API only then."""
+    if not isinstance(api, Calls) or api.is_sure():
+        return True
+    try:
+        await hands().call(partial(api.ensure, "its end"))
+    except LeaseLost:
+        return False
+    except RedisError:  # while it is away, nobody else is given the update
+        return True
+    return True

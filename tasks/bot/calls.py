@@ -21,6 +21,8 @@ from tasks.bot.errors import BotApiError, NetworkError, TooManyRequests
 from tasks.bot.flood import OpenGate, OpenPassage, Passage, RunGate
 from tasks.bot.flood.answers import Answer
 from tasks.bot.journal import Call, CallJournal, Uncertain
+from tasks.bot.late import LateCalls
+from tasks.bot.life import Life
 from tasks.bot.repeats import is_read_only, repeated
 from tasks.lanes.errors import RedisAway
 from tasks.lanes.wires import Asked
@@ -32,8 +34,14 @@ class Calls:
     journal: CallJournal | None
     gate: RunGate | OpenGate
 
-    def __init__(self, api: BotApi, journal: CallJournal | None = None, gate: RunGate | OpenGate | None = None) -> None:
-        self.api, self.journal, self.gate = api, journal, gate or OpenGate()
+    def __init__(
+        self,
+        api: BotApi,
+        journal: CallJournal | None = None,
+        gate: RunGate | OpenGate | None = None,
+        life: Life | None = None,
+    ) -> None:
+        self.api, self.journal, self.gate, self.life = api, journal, gate or OpenGate(), life or Life()
 
     def call(self, method: str, /, *, uncertain: Uncertain | None = None, **params: Any) -> Any:
         """The result of a method, made now or by an earlier run; None for a call that is skipped because nobody knows
@@ -62,22 +70,33 @@ class Calls:
         """As BotApi.download. Raises LeaseLost and ParkUpdate besides."""
         with traces.here().calling(downloads.METHOD, None, self.api.url):
             try:
-                self._ensure(downloads.METHOD)
+                self.ensure(downloads.METHOD)
             except RedisAway as outage:
                 self.gate.cut_off(outage)
             return self.api.download(file_path, to)
 
-    def beside(self, series: str) -> Calls:
-        """For a hook, whose calls are not to be taken for the handler's."""
-        return Calls(self.api, self.journal and self.journal.beside(series), self.gate.beside())
+    def beside(self, series: str, life: Life | None = None) -> Calls:
+        """For a hook, whose calls are not to be taken for the handler's. One inside of the run shares its life."""
+        return Calls(self.api, self.journal and self.journal.beside(series), self.gate.beside(), life)
 
-    def reserved(self, method: str) -> Calls:
+    def reserved(self, method: str) -> Calls | LateCalls:
         """For a single call that is made later, on another thread: it has its place among the others from now on. One
         that only reads needs none.
         """
+        if not self.life.is_open:
+            return LateCalls(self.api, self.life, self.journal)
         if self.journal is None or is_read_only(method):
             return self
-        return Calls(self.api, self.journal.reserved(), self.gate)
+        return Calls(self.api, self.journal.reserved(), self.gate, self.life)
+
+    def is_sure(self) -> bool:
+        """Whether nobody else can run the update now. Asks nobody."""
+        return self.journal is None or self.journal.is_sure()
+
+    def ensure(self, method: str) -> None:
+        """Ask Redis where that is not sure. Raises LeaseLost: somebody else may run the update."""
+        if self.journal is not None:
+            self.journal.ensure(method)
 
     def _make(self, call: Prepared, begun: Call, passage: Passage | OpenPassage) -> Any:
         while True:
@@ -131,15 +150,11 @@ class Calls:
         return self.journal.ask(*questions) if self.journal and questions else []
 
     def _send_if_ours(self, call: Prepared) -> Any:
-        return self.api.send(call, self._update, look=lambda: self._ensure(call.method))
+        return self.api.send(call, self._update, look=lambda: self.ensure(call.method))
 
     @property
     def _update(self) -> str | None:
         return None if self.journal is None else self.journal.id
-
-    def _ensure(self, method: str) -> None:
-        if self.journal is not None:
-            self.journal.ensure(method)
 
 
 class RunCalls(Calls):
@@ -152,6 +167,7 @@ class RunCalls(Calls):
         self, api: BotApi, delivery: lanes.Delivery, uncertain: Uncertain, gate: Callable[[], RunGate | OpenGate]
     ) -> None:
         self.api, self._delivery, self._uncertain, self._make_gate = api, delivery, uncertain, gate
+        self.life = Life()
 
     @cached_property
     def journal(self) -> CallJournal:  # type: ignore[override]

@@ -7,10 +7,9 @@ Does not follow into threads that a handler starts by hand.
 
 from __future__ import annotations
 
-from asyncio import Future
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tasks.bot.context import Context
@@ -19,9 +18,17 @@ if TYPE_CHECKING:
 class _Handled:
     """Shared by all tasks of a handler: each has a copy of the variable, not of this."""
 
-    def __init__(self, ctx: Context | None) -> None:
-        self.ctx = ctx
-        self.calls = set() if ctx is None else under_way()
+    def __init__(self, ctx: Context | None, around: _Handled | None) -> None:
+        self._ctx, self._around = ctx, around
+
+    @property
+    def ctx(self) -> Context | None:
+        """What is inside of another one ends with that."""
+        return None if self._around is not None and self._around.ctx is None else self._ctx
+
+    def end(self) -> None:
+        if self._around is None:
+            self._ctx = None
 
 
 _CURRENT: ContextVar[_Handled | None] = ContextVar("current update", default=None)
@@ -35,12 +42,6 @@ def current() -> Context:
     return handled.ctx
 
 
-def under_way() -> set[Future[Any]]:
-    """Calls of the handler's that others make for it on other threads: its update is not settled before they end."""
-    handled = _CURRENT.get()
-    return set() if handled is None or handled.ctx is None else handled.calls
-
-
 class handling:  # noqa: N801 - read as one does `with suppress(…)`
     """Around a handler; with None, around what happens beside it and is no part of it."""
 
@@ -48,12 +49,13 @@ class handling:  # noqa: N801 - read as one does `with suppress(…)`
     _token: Token[_Handled | None]
 
     def __init__(self, ctx: Context | None) -> None:
-        self._handled = _Handled(ctx)
+        around = None if ctx is None else _CURRENT.get()
+        self._handled = _Handled(ctx, None if around is None or around.ctx is None else around)
 
     def __enter__(self) -> None:
         self._token = _CURRENT.set(self._handled)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is None:
-            self._handled.ctx = None
+            self._handled.end()
         _CURRENT.reset(self._token)

@@ -89,6 +89,10 @@ class CallJournal:
         """Something else of Redis; it is waited for as begin does. Raises RedisAway."""
         return self._journal.ask(*asked)
 
+    def is_sure(self) -> bool:
+        """Whether nobody else can run the update now. Asks nobody."""
+        return self._journal.is_sure()
+
     def ensure(self, method: str) -> None:
         """For what is not noted, because it only reads. Raises LeaseLost when somebody else may run the update."""
         self._journal.ensure(method)

@@ -6,12 +6,13 @@ Promises a Bot, or one sentence that says what to do. Does not call it.
 import inspect
 import time
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any
 
 from tasks.bot.adapters import adapted, background, importing
-from tasks.bot.adapters.ahead import Ahead
-from tasks.bot.adapters.factory import made_by
+from tasks.bot.adapters.ahead import Ahead, is_async
+from tasks.bot.adapters.async_main import AsyncMain
+from tasks.bot.adapters.factory import made_by, takes_nothing
 from tasks.bot.async_context import ReadAhead, awaited
 from tasks.bot.bot import Bot, UpdateTimeoutError, check_takes
 from tasks.bot.client import BotApi
@@ -46,6 +47,8 @@ def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
     said = f"{setting}={path}"
     if isinstance(found, Bot):
         return found
+    if takes_nothing(found) and inspect.iscoroutinefunction(found):
+        return AsyncMain(found, api, said, partial(_bot, setting, path, api=api)).bot()
     bot = adapted(found, api, said)
     if bot is None:
         check_callable(setting, path, found, BotImportError)
@@ -66,13 +69,15 @@ def _waited_for(said: str, function: Callable[..., Any], *, is_limited: bool = F
 
     is_limited: it is cancelled when UPDATE_TIMEOUT is over, on every pool.
     """
-    if not _is_async(function):
+    if not is_async(function):
         return function
     if native.in_greenlets():
         raise BotImportError(
             f"{said} is an `async def`, and greenlets cannot take turns with an event loop; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
+    if isinstance(function, Ahead):
+        function = function.started(said)
     return _Coroutine(function, is_limited=is_limited)
 
 
@@ -101,7 +106,3 @@ class _Coroutine:
 def waits_in_coroutines(bot: Bot) -> bool:
     """Whether all that a bot of `load_bot` does is done by coroutines: it needs no thread for each update."""
     return all(isinstance(each, _Coroutine) for each in (bot.handle, bot.on_error, bot.on_timeout) if each is not None)
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -71,7 +71,6 @@ def test_a_bot_may_be_written_in_c():
             "handle",
             r"handle\(\) gave nothing: let it return the bot, or write a handler",
         ),
-        ("bot_bare_async", "async def main(): pass", "main", "let it be a plain function that returns it, as "),
         ("bot_maker", "def main(): 1 / 0", "main", r"main\(\) failed with ZeroDivisionError"),
         ("bot_made", "def main(): return 7", "main", "names a value of type int"),
         (

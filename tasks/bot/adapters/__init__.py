@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from tasks.bot.adapters import polling, telebot_address
+from tasks.bot.adapters import address, polling, sqlite_at_import, telebot_address
 from tasks.bot.bot import Bot
 from tasks.bot.client import BotApi
 
@@ -28,7 +28,7 @@ ADAPTERS = {
 def importing(api: BotApi, said: str) -> Iterator[None]:
     """Around the import of a bot's module. Raises BotImportError when it starts polling."""
     telebot_address.use(api)
-    with polling.refused(said):
+    with address.used(api), sqlite_at_import.usable_in_coroutines(), polling.refused(said):
         yield
 
 

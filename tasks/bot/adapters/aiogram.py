@@ -24,7 +24,7 @@ from tasks.bot.adapters.aiogram_calls import BridgedSession
 from tasks.bot.adapters.aiogram_objects import bot_here, keep_objects
 from tasks.bot.adapters.aiogram_state import UpdateStorage
 from tasks.bot.adapters.errors import UnreadableUpdateError, check_token
-from tasks.bot.adapters.lifetime import AsyncLifetime
+from tasks.bot.adapters.lifetime import Steps
 from tasks.bot.bot import Bot
 from tasks.bot.client import BotApi
 from tasks.bot.context import Context
@@ -52,18 +52,16 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
         await dispatcher.emit_shutdown(bot=bot, **known)
         await bot.session.close()
 
-    lifetime = AsyncLifetime(said, lambda: dispatcher.emit_startup(bot=bot, **known), stop, _PASSING)
-
     async def handle(ctx: Context) -> None:
-        await lifetime.begun(ctx)
         bot_here.set(bot)
         answer = await dispatcher.feed_update(bot, _update(ctx, bot))
         if isinstance(answer, TelegramMethod):
             await bot(answer)
 
+    steps = Steps(lambda: dispatcher.emit_startup(bot=bot, **known), stop, _PASSING)
     storage = dispatcher.fsm.storage
-    own = Ahead(handle, storage.read_ahead) if isinstance(storage, UpdateStorage) else handle
-    return Bot(own, session=_whose_session(dispatcher))
+    before = storage.read_ahead if isinstance(storage, UpdateStorage) else None
+    return Bot(Ahead(handle, before, steps), session=_whose_session(dispatcher))
 
 
 def _update(ctx: Context, bot: AiogramBot) -> Update:

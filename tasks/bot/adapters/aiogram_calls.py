@@ -37,12 +37,12 @@ class BridgedSession(BaseSession):
 
     async def make_request(self, bot: Bot, method: TelegramMethod[Any], timeout: int | None = None) -> Any:
         """The timeout is ours."""
-        caller = bridge.reserve(self._bot_api, method.__api_method__)
-        params = await self._params(bot, method)
-        try:
-            answered = await bridge.call_soon(caller, method.__api_method__, params)
-        except NetworkError as error:
-            raise TelegramNetworkError(method=method, message=str(error)) from error
+        with bridge.reserved(self._bot_api, method.__api_method__) as caller:
+            params = await self._params(bot, method)
+            try:
+                answered = await bridge.call_soon(caller, method.__api_method__, params)
+            except NetworkError as error:
+                raise TelegramNetworkError(method=method, message=str(error)) from error
         _keep_type(method)
         told: Any = answered.told
         return self.check_response(bot=bot, method=method, status_code=answered.status, content=told).result

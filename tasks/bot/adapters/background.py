@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 #: What ours start whenever there is work: threads by their names, coroutines by theirs.
 _OUR_THREADS = ("alarm", "asyncio_", "bot", "event loop", "ThreadPoolExecutor")
-_OUR_TASKS = ("Awaited.", "AsyncLifetime.")
+_OUR_TASKS = ("Awaited.", "AsyncLifetime.", "AsyncMain.")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import io
 import logging
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ import orjson
 from tasks.bot.calls import Calls
 from tasks.bot.client import BotApi
 from tasks.bot.context import Api
-from tasks.bot.current import current, handling, under_way
+from tasks.bot.current import current, handling
 from tasks.bot.errors import BotApiError, ChatMigrated, NetworkError, TooManyRequests
 from tasks.lanes.hands import hands
 
@@ -52,10 +52,17 @@ def call(api: BotApi, method: str, params: dict[str, Any]) -> Answered:
     return _answered(_caller(api), method, params)
 
 
-def reserve(api: BotApi, method: str) -> Api:
-    """For one call of this method that is made later: it has its place among the update's calls from now on."""
+@contextmanager
+def reserved(api: BotApi, method: str) -> Iterator[Api]:
+    """Around one call of this method. From now on it has its place among the update's calls, and the update waits for
+    it. A call that begins when its update has ended is made as one outside of any.
+    """
     caller = _caller(api)
-    return caller.reserved(method) if isinstance(caller, Calls) else caller
+    if not isinstance(caller, Calls):
+        yield caller
+        return
+    with caller.life.under_way():
+        yield caller.reserved(method)
 
 
 async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answered:
@@ -64,13 +71,12 @@ async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answere
     One who is cancelled waits for its end all the same: else the update could run again beside it, and make it twice.
     """
     made = hands().call(partial(_answered, caller, method, params))
-    waited_for = under_way()
-    waited_for.add(made)
-    made.add_done_callback(waited_for.discard)
     try:
         return await asyncio.shield(made)
     except asyncio.CancelledError:
-        await asyncio.gather(made, return_exceptions=True)
+        while not made.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([made])
         raise
 
 
@@ -100,7 +106,8 @@ def beside(series: str) -> Iterator[None]:
     except LookupError:
         yield
         return
-    with handling(replace(ctx, api=ctx.api.beside(series)) if isinstance(ctx.api, Calls) else ctx):
+    api = ctx.api
+    with handling(replace(ctx, api=api.beside(series, api.life)) if isinstance(api, Calls) else ctx):
         yield
 
 

@@ -17,6 +17,10 @@ class UnreadableUpdateError(Exception):
     """It is not as the framework expects an update to be."""
 
 
+class HopelessError(Exception):
+    """No other attempt would mend it: its update is buried at once."""
+
+
 def check_token(token: str, api: BotApi, said: str) -> None:
     """Raises BotImportError for a bot that would answer in another one's name. Without a token of ours any will do."""
     if not (api.has_token("") or api.has_token(token)):

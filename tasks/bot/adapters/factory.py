@@ -1,7 +1,7 @@
 """BOT names a function that makes the bot: `create_dispatcher`, or a `main` that ends in its polling.
 
 Promises that it is called once, as a part of the import, and that nothing polls: what it gives, or was about to poll
-with, is the bot.
+with, is the bot. One that is an `async def` is not called here (async_main.py).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from tasks.bot.adapters.polling import PollingRefused
 from tasks.imports import BotImportError
 
 
+def takes_nothing(found: Any) -> bool:
+    """Whether it is a function without parameters."""
+    return inspect.isfunction(found) and not inspect.signature(found).parameters
+
+
 def made_by(found: Any, said: str) -> Any:
-    """What a function without parameters gives; anything else is given back as it is. Raises BotImportError."""
-    if not inspect.isfunction(found) or inspect.signature(found).parameters:
+    """What a plain function without parameters gives; anything else is given back as it is. Raises BotImportError."""
+    if not takes_nothing(found) or inspect.iscoroutinefunction(found):
         return found
-    if inspect.iscoroutinefunction(found):
-        raise BotImportError(
-            f"{said} is an `async def` without an argument. If it makes the bot, let it be a plain function that "
-            "returns it, as (dp, bot); a handler is written as `async def handle(ctx)`."
-        )
     try:
         made = found()
     except PollingRefused as started:

@@ -15,7 +15,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery import signals
 
@@ -36,14 +36,20 @@ LONGEST_WAIT_S = 5.0
 Step = Callable[[], Coroutine[Any, Any, object]]
 
 
+class Steps(NamedTuple):
+    """`passing` are errors of `start` that may pass by themselves."""
+
+    start: Step
+    stop: Step
+    passing: tuple[type[Exception], ...]
+
+
 class AsyncLifetime:
-    """Of one bot, on this process's event loop. Made in the worker's main process, before it forks.
+    """Of one bot, on this process's event loop. Made in the worker's main process, before it forks."""
 
-    `passing` are errors of a start that may pass by themselves.
-    """
-
-    def __init__(self, said: str, start: Step, stop: Step, passing: tuple[type[Exception], ...]) -> None:
-        self._said, self._start, self._stop, self._passing = said, start, stop, passing
+    def __init__(self, said: str, steps: Steps) -> None:
+        self._said = said
+        self._start, self._stop, self._passing = steps
         self._worker = os.getpid()
         self._pid = 0
         self._starting: asyncio.Task[None] | None = None

@@ -16,7 +16,7 @@ from telegram.ext import Application
 
 from tasks.bot.adapters.ahead import Ahead
 from tasks.bot.adapters.errors import check_token
-from tasks.bot.adapters.lifetime import AsyncLifetime
+from tasks.bot.adapters.lifetime import Steps
 from tasks.bot.adapters.ptb_buttons import Buttons
 from tasks.bot.adapters.ptb_calls import BridgedRequest
 from tasks.bot.adapters.ptb_conversations import AnyApplication, wait_for_handlers
@@ -40,25 +40,24 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
     keep_objects()
     replace_persistence(found)
     switch_off(found, api)
-    served = Served(found, said)
-    return Bot(Ahead(served.handle, served.read_ahead), never_retry=(NoJobsError,))
+    served = Served(found)
+    return Bot(Ahead(served.handle, served.read_ahead, served.steps), never_retry=(NoJobsError,))
 
 
 class Served:
     """An application as this process runs it."""
 
-    def __init__(self, application: AnyApplication, said: str) -> None:
+    def __init__(self, application: AnyApplication) -> None:
         self._application = application
         self._buttons = Buttons(application.bot)
         self._keeper: DataKeeper | None = None
-        self._lifetime = AsyncLifetime(said, self._start, self._stop, passing=(NetworkError, RetryAfter))
+        self.steps = Steps(self._start, self._stop, passing=(NetworkError, RetryAfter))
 
     def read_ahead(self, ctx: Context) -> None:
         if self._keeper:  # it has started
             self._keeper.read_ahead(ctx)
 
     async def handle(self, ctx: Context) -> None:
-        await self._lifetime.begun(ctx)
         bot_here.set(self._application.bot)
         update = Update.de_json(ctx.update, self._application.bot)
         assert self._keeper  # noqa: S101  begun

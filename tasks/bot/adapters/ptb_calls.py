@@ -59,8 +59,8 @@ class BridgedRequest(BaseRequest):
         return await self._own.do_request(url, method, request_data, *timeouts, **named)
 
     async def _call(self, name: str, request_data: RequestData | None) -> tuple[int, bytes]:
-        caller = bridge.reserve(self._api, name)
-        answered = await bridge.call_soon(caller, name, _params(request_data))
+        with bridge.reserved(self._api, name) as caller:
+            answered = await bridge.call_soon(caller, name, _params(request_data))
         return answered.status, answered.body
 
 

@@ -6,7 +6,7 @@ import logging
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from tasks.bot.adapters.errors import tell_of_address
+from tasks.bot.adapters.errors import HopelessError, tell_of_address
 from tasks.bot.adapters.ptb_conversations import AnyApplication
 from tasks.bot.client import BotApi
 
@@ -18,7 +18,7 @@ _OFF = (
 )
 
 
-class NoJobsError(RuntimeError):
+class NoJobsError(HopelessError, RuntimeError):
     """A handler relied on a job that would never run."""
 
 

@@ -40,7 +40,7 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
         return _of_sync(found, api)
     from tasks.bot.adapters import telebot_async  # aiohttp, which it imports, takes its time
 
-    return telebot_async.bot_of(found, api, said)
+    return telebot_async.bot_of(found, api)
 
 
 def _of_sync(found: TeleBot, api: BotApi) -> Bot:

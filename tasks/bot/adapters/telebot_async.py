@@ -18,7 +18,8 @@ from telebot.asyncio_storage import StateMemoryStorage, StatePickleStorage
 from telebot.types import Update
 
 from tasks.bot.adapters import telebot_async_calls
-from tasks.bot.adapters.lifetime import AsyncLifetime
+from tasks.bot.adapters.ahead import Ahead
+from tasks.bot.adapters.lifetime import Steps
 from tasks.bot.adapters.telebot_async_state import AsyncStates
 from tasks.bot.adapters.telebot_errors import AsyncWitness, Witness, raised_again
 from tasks.bot.bot import Bot
@@ -33,7 +34,7 @@ _begun: ContextVar[list[asyncio.Task[Any]]] = ContextVar("begun")
 _PASSING = (RequestTimeout, ApiException)
 
 
-def bot_of(found: AsyncTeleBot, api: BotApi, said: str) -> Bot:
+def bot_of(found: AsyncTeleBot, api: BotApi) -> Bot:
     telebot_async_calls.take_over(found.token, api)
     own = found.exception_handler
     is_async = inspect.iscoroutinefunction(getattr(own, "handle", None))
@@ -41,10 +42,8 @@ def bot_of(found: AsyncTeleBot, api: BotApi, said: str) -> Bot:
     found._loop_create_task = _begin
     if isinstance(found.current_states, StateMemoryStorage | StatePickleStorage):
         found.current_states = AsyncStates()
-    lifetime = AsyncLifetime(said, lambda: _start(found), _stop, _PASSING)
 
     async def handle(ctx: Context) -> None:
-        await lifetime.begun(ctx)
         begun: list[asyncio.Task[Any]] = []
         _begun.set(begun)
         with raised_again():
@@ -56,7 +55,7 @@ def bot_of(found: AsyncTeleBot, api: BotApi, said: str) -> Bot:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    return Bot(handle)
+    return Bot(Ahead(handle, steps=Steps(lambda: _start(found), _stop, _PASSING)))
 
 
 def _begin(listener: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -35,7 +35,8 @@ async def _process_request(
     if api is None:
         return await _own_request(token, url, method=method, params=params, files=files, **how)
     try:
-        answered = await bridge.call_soon(bridge.reserve(api, url), url, params_of(params, files))
+        with bridge.reserved(api, url) as caller:
+            answered = await bridge.call_soon(caller, url, params_of(params, files))
     except NetworkError as error:
         raise asyncio_helper.RequestTimeout(str(error)) from error
     if not answered.told["ok"]:
