@@ -35,7 +35,7 @@ async def bot_api(request: Request) -> Response:
     token = request.path_params["token"]
     if not _TOKEN.fullmatch(token):
         return refusal(404)
-    if not hmac.compare_digest(token, bot.token):
+    if not hmac.compare_digest(token.encode(), bot.token.encode()):
         return refusal(401)
     try:
         params = await _parameters(request, bot.files)

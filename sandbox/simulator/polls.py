@@ -30,6 +30,9 @@ WEBHOOK_ACTIVE = "can't use getUpdates method while webhook is active; use delet
 OTHER_POLLER = "terminated by other getUpdates request; make sure that only one bot instance is running"
 WEBHOOK_SET = "terminated by setWebhook request"
 
+#: Numbers have 64 bits: in Telegram, in JSON as it is written here, and in SQLite.
+LARGEST_NUMBER = 2**63 - 1
+
 #: Ends when the sender of a request has hung up.
 Gone = Callable[[], Coroutine[Any, Any, None]]
 
@@ -124,8 +127,9 @@ class Polls:
 
 
 def whole(params: dict[str, Any], name: str, default: int) -> int:
-    """A number as Telegram reads it: what is none counts as the default."""
+    """A number as Telegram reads it: what is none, or needs more than 64 bits, counts as the default."""
     try:
-        return int(params.get(name, default))
-    except (TypeError, ValueError):
+        number = int(params.get(name, default))
+    except (TypeError, ValueError, OverflowError):
         return default
+    return number if abs(number) <= LARGEST_NUMBER else default

@@ -167,3 +167,15 @@ def test_every_file_id_has_a_file(simulator: Simulator, bot: Caller) -> None:
     assert found["file_size"] == len(response.content)
     wrong = requests.get(f"{simulator.url}/file/bot1:no/{found['file_path']}", timeout=PATIENCE_S)
     assert wrong.status_code == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}],
+)
+@pytest.mark.parametrize("path", ["/control/stats", "/bot1:TEST/getMe", "/file/bot1:TEST/files/x"])
+def test_without_its_page_too_it_answers_no_foreign_page(
+    simulator: Simulator, path: str, headers: dict[str, str]
+) -> None:
+    assert requests.get(simulator.url + path, headers=headers, timeout=PATIENCE_S).status_code == 403
+    assert requests.get(simulator.url + path, timeout=PATIENCE_S).status_code == 200
