@@ -15,9 +15,9 @@ from starlette.routing import Route
 
 from sandbox.page.acts import ACTS
 from sandbox.page.page import Page
-from sandbox.page.pictures import kind_of
+from sandbox.simulator.content.pictures import kind_of
 from sandbox.simulator.control import welcome
-from sandbox.simulator.polls import LARGEST_NUMBER
+from sandbox.simulator.params import LARGEST_NUMBER
 from sandbox.simulator.replies import json_reply
 
 STATIC = Path(__file__).with_name("static")

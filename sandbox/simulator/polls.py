@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from sandbox.simulator.params import whole
 from sandbox.simulator.updates import Updates
 
 MAX_TIMEOUT_S = 50
@@ -29,9 +30,6 @@ CONFLICT_HOLD_S = 3.0
 WEBHOOK_ACTIVE = "can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"
 OTHER_POLLER = "terminated by other getUpdates request; make sure that only one bot instance is running"
 WEBHOOK_SET = "terminated by setWebhook request"
-
-#: Numbers have 64 bits: in Telegram, in JSON as it is written here, and in SQLite.
-LARGEST_NUMBER = 2**63 - 1
 
 #: Ends when the sender of a request has hung up.
 Gone = Callable[[], Coroutine[Any, Any, None]]
@@ -124,12 +122,3 @@ class Polls:
         """The waiting poll is told that it lost the token."""
         if self._waiting and not self._waiting.done():
             self._waiting.set_exception(ConflictError(f"Conflict: {reason}"))
-
-
-def whole(params: dict[str, Any], name: str, default: int) -> int:
-    """A number as Telegram reads it: what is none, or needs more than 64 bits, counts as the default."""
-    try:
-        number = int(params.get(name, default))
-    except (TypeError, ValueError, OverflowError):
-        return default
-    return number if abs(number) <= LARGEST_NUMBER else default

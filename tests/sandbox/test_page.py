@@ -148,7 +148,8 @@ def test_a_photo_both_ways(page: PageClient, bot: Caller, running: Simulator) ->
         ("sendSticker", {"sticker": "CAAC"}, "sticker", ""),
         ("sendVoice", {"voice": "AwAC", "caption": "listen"}, "voice", "listen"),
         ("forwardMessage", {"from_chat_id": 101, "message_id": 1}, "text", "to be forwarded"),
-        ("sendInvoice", {"title": "Hat"}, "text", "(sendInvoice)"),
+        ("sendInvoice", {"title": "Hat"}, "invoice", "Hat"),
+        ("sendRichMessage", {"rich_message": {"markdown": "# Hat"}}, "rich_message", "# Hat"),
     ],
 )
 def test_whatever_is_sent_is_a_bubble(
