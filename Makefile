@@ -62,3 +62,8 @@ bench-all: install
 # The pictures of the sandbox's page in the documentation, taken of the real thing.
 screenshots: install
 	$(BIN)/python -m docs.screenshots
+
+# docker-compose.yml in real containers, with podman: as root, with the Debian packages that docs/operations.md names.
+# Not in CI; ten minutes the first time.
+containers: install
+	$(BIN)/python -m containers
