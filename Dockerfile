@@ -2,14 +2,17 @@
 FROM python:3.13-slim AS build
 WORKDIR /src
 RUN python -m venv /venv
-COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY pyproject.toml requirements.lock requirements-run.lock README.md LICENSE ./
 COPY settings settings
 COPY tasks tasks
 COPY poller poller
 COPY examples examples
-# The lock holds the versions; only what the parts need at run time is installed. PACKAGES: what your bot imports.
+# What the parts need at run time, each file by its hash. PACKAGES: what your bot imports; what the lock knows of it has
+# the lock's version.
 ARG PACKAGES=""
-RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --constraint requirements.lock . $PACKAGES
+RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements-run.lock \
+ && sed -n 's/ .*//; /==/p' requirements.lock > versions \
+ && /venv/bin/pip install --no-cache-dir --disable-pip-version-check --constraint versions . $PACKAGES
 
 FROM python:3.13-slim
 RUN useradd --create-home --uid 10001 bot

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install run test check chaos bench bench-all screenshots
+.PHONY: install lock run test check chaos bench bench-all screenshots containers
 
 # pip's own output is five lines for each of a hundred packages, or none for minutes.
 SHELL := /bin/bash
@@ -12,16 +12,27 @@ EACH_PACKAGE := awk '/^Collecting/ {print "  " $$2; fflush()} /^Installing/ {pri
 
 install: $(VENV)/installed
 
-# The lock pins every version and names no host; pip uses whatever registry this machine is set up for.
+# The lock pins every version, with the hashes of all its files, and names no host: pip uses whatever registry this
+# machine is set up for, and refuses a file that is not in the lock.
 $(VENV)/installed: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "chatlanes needs Python 3.11 or newer: make PYTHON=python3.12 …")'
 	@echo "chatlanes: making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "chatlanes: fetching the $$(grep -c == requirements.lock) packages of requirements.lock into $(VENV); once, for a minute or two"
-	@$(BIN)/pip install --disable-pip-version-check --progress-bar off -r requirements.lock | $(EACH_PACKAGE)
+	@$(BIN)/pip install --disable-pip-version-check --progress-bar off --require-hashes -r requirements.lock | $(EACH_PACKAGE)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 	@echo "chatlanes: installed. To have its commands in this shell:  . $(VENV)/bin/activate"
+
+# Both locks again after a change of pyproject.toml, with as few other changes as possible; ARGS="--upgrade" for the
+# newest of everything. requirements-run.lock is what the parts need at run time, without tools and frameworks.
+LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml
+lock:
+	@$(PYTHON) -m venv $(VENV)-lock
+	@$(VENV)-lock/bin/pip install --quiet --disable-pip-version-check uv
+	$(VENV)-lock/bin/uv $(LOCK) $(ARGS) --extra dev --output-file requirements.lock
+	$(VENV)-lock/bin/uv $(LOCK) $(ARGS) --constraint requirements.lock --output-file requirements-run.lock
+	@rm -r $(VENV)-lock
 
 run: install
 	$(BIN)/python -m sandbox
@@ -51,3 +62,8 @@ bench-all: install
 # The pictures of the sandbox's page in the documentation, taken of the real thing.
 screenshots: install
 	$(BIN)/python -m docs.screenshots
+
+# docker-compose.yml in real containers, with podman: as root, with the Debian packages that docs/operations.md names.
+# Not in CI; ten minutes the first time.
+containers: install
+	$(BIN)/python -m containers

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 from bench.updates import Update, make_update, stamp
 from sandbox.simulator.bot import SimulatedBot
-from sandbox.simulator.chats import Params
 from sandbox.simulator.client import READY, Simulator
+from sandbox.simulator.params import Params
 from sandbox.simulator.polls import Gone
 from sandbox.simulator.posting import Address, Answer
 from sandbox.simulator.serve import serve

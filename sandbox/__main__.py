@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from sandbox.lock import DirectoryTakenError
 from sandbox.page_line import PageLine
-from sandbox.parts import PYTHON, environment_of, parts_of
+from sandbox.parts import PYTHON, environment_of, flower_login_of, parts_of
 from sandbox.plan import Plan, PlanError, plan_from, with_a_bot
 from sandbox.ports import HOST
 from sandbox.rehearsal import Rehearsal
@@ -89,6 +89,7 @@ def run(plan: Plan) -> str | None:
     else:
         plan = with_a_bot(plan, is_named="bot" in settings.model_fields_set)
         settings = load(environment_of(os.environ, bot=plan.bot))
+    login = flower_login_of(os.environ)
     with ExitStack() as started:
         redis = start_redis(plan, settings, started)
         foundations = Foundations(redis, start_simulator(plan, settings, redis, started))
@@ -97,8 +98,9 @@ def run(plan: Plan) -> str | None:
             bot=plan.bot,
             redis_url=redis.url if redis else None,
             simulator=(foundations.simulator.token, foundations.simulator.url) if foundations.simulator else None,
+            flower_login=login,
         )
-        say(places(plan, settings, foundations))
+        say(places(plan, settings, foundations, login))
         return supervise(plan, settings, environment, foundations)
 
 
@@ -145,13 +147,13 @@ def start_simulator(plan: Plan, settings: Settings, redis: Server | None, starte
     return simulator
 
 
-def places(plan: Plan, settings: Settings, foundations: Foundations) -> str:
-    """What to open."""
+def places(plan: Plan, settings: Settings, foundations: Foundations, login: str | None) -> str:
+    """What to open. A browser that opens Flower's address is logged in by it."""
     redis, simulator = foundations.redis, foundations.simulator
     no_page = "none: it stands in for Telegram, and your bot is a real one"
     return f"""
   Page     {simulator.url if simulator else no_page}
-  Flower   http://{HOST}:{plan.flower_port}
+  Flower   http://{f"{login}@" if login else ""}{HOST}:{plan.flower_port}
   Bot API  {f"{simulator.url} (simulated, because BOT_TOKEN is not set)" if simulator else settings.bot_api_url}
   Redis    {f"{redis.url} (embedded, its data in {plan.redis_data})" if redis else "the one of REDIS_URL"}
   Bot      {", ".join(bot.bot for bot in settings.served)}

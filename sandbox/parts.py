@@ -1,16 +1,18 @@
 """The processes that work on top of Redis and the Bot API."""
 
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandbox.plan import Plan
-from sandbox.ports import HOST
+from sandbox.ports import HOST, NAMES
 
 PYTHON = (sys.executable, "-m")
 #: So that one goes on when another is killed.
 SIMULATED_WORKERS = 2
+FLOWER_USER = "admin"
 CELERY = (*PYTHON, "celery", "--quiet", "-A", "tasks")
 
 
@@ -63,15 +65,29 @@ def environment_of(
     bot: str | None = None,
     redis_url: str | None = None,
     simulator: tuple[str, str] | None = None,
+    flower_login: str | None = None,
 ) -> dict[str, str]:
-    """The environment of every part; what is None stays as the settings have it. `simulator` is (token, url)."""
+    """The environment of every part; what is None stays as the settings have it. `simulator` is (token, url),
+    `flower_login` is user:password.
+    """
     environment = dict(surroundings)
     environment["PYTHONUNBUFFERED"] = "1"  # else their lines come in lumps
-    environment["FLOWER_UNAUTHENTICATED_API"] = "true"  # it listens on this machine only
     if bot is not None:
         environment["BOT"] = bot
     if redis_url is not None:
         environment["REDIS_URL"] = redis_url
     if simulator is not None:
         environment["BOT_TOKEN"], environment["BOT_API_URL"] = simulator
+    environment["FLOWER_HOSTS"] = ",".join(sorted(NAMES))
+    if flower_login is not None:
+        environment["FLOWER_BASIC_AUTH"] = flower_login
     return environment
+
+
+def flower_login_of(surroundings: Mapping[str, str]) -> str | None:
+    """A login of this run, without which any page that a browser on this machine shows could use Flower's API. None:
+    the surroundings name one.
+    """
+    if surroundings.get("FLOWER_BASIC_AUTH") or surroundings.get("FLOWER_AUTH"):
+        return None
+    return f"{FLOWER_USER}:{secrets.token_urlsafe(12)}"

@@ -7,6 +7,8 @@ lives. Does not keep anybody else from taking it.
 import socket
 
 HOST = "127.0.0.1"
+#: Under which a browser on this machine may reach what listens there. Any other name was made to point here.
+NAMES = frozenset({HOST, "localhost", "[::1]"})
 #: As long as this process lives. Sandboxes never use UDP: whoever holds a number there may use it for TCP.
 _claims: list[socket.socket] = []
 

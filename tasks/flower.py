@@ -3,6 +3,8 @@
 Promises that `celery -A tasks flower` as it is lets in only who has seen its start: it shows chats and tracebacks,
 can end workers, and listens on every address. Told otherwise by --basic-auth, --auth, their FLOWER_… variables, or
 FLOWER_UNAUTHENTICATED_API=true, which is Flower's own word for "no password at all". Its other options are left alone.
+With FLOWER_HOSTS it answers only under these names, so that a foreign name that resolves to this machine (DNS
+rebinding) reaches nothing.
 """
 
 import logging
@@ -20,6 +22,8 @@ USER = "admin"
 #: Flower 2.2's own choice for its list of tasks (flower.options).
 USUAL_COLUMNS = "name,uuid,state,received,runtime,worker"
 OPEN = "FLOWER_UNAUTHENTICATED_API"
+#: Names without ports, separated by commas; none: any.
+HOSTS = "FLOWER_HOSTS"
 
 
 def starts_here() -> bool:
@@ -39,6 +43,8 @@ def set_up(settings: Settings) -> None:
     check_port(options)
     show_arguments(options)
     ask_for_a_password(options, settings)
+    if os.environ.get(HOSTS):
+        answer_only_under(frozenset(os.environ[HOSTS].split(",")))
 
 
 def check_port(options: Any) -> None:
@@ -71,3 +77,24 @@ def ask_for_a_password(options: Any, settings: Settings) -> None:
         f"Flower asks for user {USER} and password {password}, until it is started again. "
         f"Choose your own: FLOWER_BASIC_AUTH=name:password; none: {OPEN}=true.",
     )
+
+
+def answer_only_under(names: frozenset[str]) -> None:
+    """All other Host headers get 403, whatever they ask for."""
+    from flower.app import Flower
+    from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
+    from tornado.web import RequestHandler
+
+    class ForeignHost(RequestHandler):
+        def prepare(self) -> None:
+            self.set_status(403)
+            self.finish(f"Flower answers only under {', '.join(sorted(names))}")
+
+    find_handler = Flower.find_handler
+
+    def checked(self: Flower, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate:
+        if request.host_name in names:
+            return find_handler(self, request, **kwargs)
+        return self.get_handler_delegate(request, ForeignHost)
+
+    Flower.find_handler = checked

@@ -18,8 +18,8 @@ from sandbox.page import people
 from sandbox.page.book import Chat
 from sandbox.page.page import Page
 from sandbox.page.people import NotDoneError
-from sandbox.page.pictures import kind_of
 from sandbox.page.shown import chat_shown, message_shown
+from sandbox.simulator.content.pictures import kind_of
 from sandbox.simulator.replies import json_reply
 
 LONGEST_NAME = 64

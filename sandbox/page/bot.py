@@ -22,7 +22,7 @@ from sandbox.page.records import Records
 from sandbox.page.scene import Scene
 from sandbox.page.shown import chat_shown, message_shown
 from sandbox.simulator.bot import SimulatedBot
-from sandbox.simulator.chats import Params, RefusedError
+from sandbox.simulator.params import Params, RefusedError
 from sandbox.simulator.polls import Gone
 from sandbox.simulator.stream import Update
 from sandbox.simulator.updates import kind_of

@@ -12,11 +12,11 @@ from typing import Any
 from sandbox.page.book import Chat
 from sandbox.page.changing import delete, delete_all, edit, react
 from sandbox.page.people import chat_of, person
-from sandbox.page.scene import Scene, is_true
+from sandbox.page.scene import Scene
 from sandbox.page.sending import copy, copy_all, forward, forward_all, send, send_album
-from sandbox.simulator.chats import Chats, Params, RefusedError, refuse_what_telegram_refuses
+from sandbox.simulator.chats import FULL_CHAT, Chats, refuse_what_telegram_refuses
 from sandbox.simulator.methods import edits_message, gives_message
-from sandbox.simulator.polls import whole
+from sandbox.simulator.params import Params, RefusedError, is_true, whole
 
 #: Of a bot's User object, what messages show.
 USER = ("id", "is_bot", "first_name", "username")
@@ -59,7 +59,7 @@ def _show_answer(scene: Scene, params: Params) -> None:
 
 
 def _about(scene: Scene, chat: Chat, params: Params) -> dict[str, Any]:
-    return {**chat_of(chat, scene.book), "accent_color_id": 0, "max_reaction_count": 11}
+    return {**chat_of(chat, scene.book), **FULL_CHAT}
 
 
 def _member(scene: Scene, chat: Chat, params: Params) -> dict[str, Any]:

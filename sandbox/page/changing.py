@@ -9,11 +9,9 @@ import time
 from typing import Any
 
 from sandbox.page.book import Chat
-from sandbox.page.content import content_of
-from sandbox.page.markup import marked
-from sandbox.page.scene import Scene, decoded, ids_in, without
-from sandbox.page.sending import HEAD, medium
-from sandbox.simulator.chats import Params, RefusedError, listed
+from sandbox.page.scene import Scene, ids_in
+from sandbox.simulator.content import changed
+from sandbox.simulator.params import Params, RefusedError, listed
 
 NOT_MODIFIED = (
     "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as a "
@@ -27,29 +25,14 @@ def edit(scene: Scene, chat: Chat, method: str, params: Params) -> dict[str, Any
         raise RefusedError("Bad Request: message to edit not found")
     if not said.user["is_bot"]:
         raise RefusedError("Bad Request: message can't be edited")
-    changed = without(_changed(scene, said.raw, method, params), "reply_markup")
-    markup = decoded(params.get("reply_markup"))
-    if markup.get("inline_keyboard"):
-        changed["reply_markup"] = {"inline_keyboard": markup["inline_keyboard"]}
-    if changed == said.raw:
+    if method == "editMessageText" and "text" not in said.raw:
+        raise RefusedError("Bad Request: there is no text in the message to edit")
+    edited = changed(said.raw, method, params, scene.files)
+    if edited == said.raw:
         raise RefusedError(NOT_MODIFIED)
     said.edited = said.edited or method != "editMessageReplyMarkup"
-    said.raw = {**changed, "edit_date": int(time.time())}
+    said.raw = {**edited, "edit_date": int(time.time())}
     return scene.book.put(said).raw
-
-
-def _changed(scene: Scene, raw: dict[str, Any], method: str, params: Params) -> dict[str, Any]:
-    match method:
-        case "editMessageText" if "text" not in raw:
-            raise RefusedError("Bad Request: there is no text in the message to edit")
-        case "editMessageText":
-            return {**without(raw, "entities"), **content_of("sendMessage", params, scene.files)}
-        case "editMessageCaption":
-            return {**without(raw, "caption", "caption_entities"), **marked(params, "caption")}
-        case "editMessageMedia":
-            kept = {name: value for name, value in raw.items() if name in HEAD}
-            return {**kept, **medium(scene, decoded(params.get("media")), params)}
-    return raw
 
 
 def delete(scene: Scene, chat: Chat, params: Params) -> bool:

@@ -11,9 +11,9 @@ import time
 from typing import Any
 
 from sandbox.page.book import Book, Chat, Said
-from sandbox.page.markup import marked
-from sandbox.page.pictures import size_of
 from sandbox.page.scene import without
+from sandbox.simulator.content.markup import marked
+from sandbox.simulator.content.pictures import photo_size
 
 LONGEST_TEXT = 4096
 LONGEST_CAPTION = 1024
@@ -80,12 +80,6 @@ def chat_of(chat: Chat, book: Book) -> dict[str, Any]:
     if chat.type == "private":
         return {"type": "private", **book.users[chat.id]}
     return {"id": chat.id, "type": chat.type, "title": chat.title}
-
-
-def photo_size(file_id: str, content: bytes) -> dict[str, Any]:
-    width, height = size_of(content)
-    size = {"width": width, "height": height, "file_size": len(content)}
-    return {"file_id": file_id, "file_unique_id": file_id[-16:], **size}
 
 
 def replied_to(said: Said) -> dict[str, Any]:

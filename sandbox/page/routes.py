@@ -5,6 +5,7 @@ Promises that a browser runs nothing but the page's own script, whatever is said
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,8 +15,9 @@ from starlette.routing import Route
 
 from sandbox.page.acts import ACTS
 from sandbox.page.page import Page
-from sandbox.page.pictures import kind_of
+from sandbox.simulator.content.pictures import kind_of
 from sandbox.simulator.control import welcome
+from sandbox.simulator.params import LARGEST_NUMBER
 from sandbox.simulator.replies import json_reply
 
 STATIC = Path(__file__).with_name("static")
@@ -37,10 +39,9 @@ async def static(request: Request) -> Response:
 
 
 def _static(name: str) -> Response:
-    file = STATIC / name
-    if not file.resolve().is_relative_to(STATIC.resolve()) or not file.is_file():
+    if name not in os.listdir(STATIC):
         return json_reply({"error": f"there is no {name}"}, 404)
-    return FileResponse(file, headers=HEADERS)
+    return FileResponse(STATIC / name, headers=HEADERS)
 
 
 async def file(request: Request) -> Response:
@@ -64,7 +65,8 @@ async def events(request: Request) -> Response:
 
 async def update(request: Request) -> Response:
     page: Page = request.app.state.page
-    found = page.update(request.path_params["update_id"])
+    number = request.path_params["update_id"]
+    found = page.update(number) if number <= LARGEST_NUMBER else None
     return json_reply({"error": "nothing is known of it any more"}, 404) if found is None else json_reply(found)
 
 

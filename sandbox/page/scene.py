@@ -6,12 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from sandbox.page.book import Book, Said
-from sandbox.simulator.chats import Params, listed
 from sandbox.simulator.files import Files
-from sandbox.simulator.polls import whole
+from sandbox.simulator.params import Params, listed, whole
 
 
 @dataclass
@@ -31,24 +28,9 @@ class Scene:
         return self.book.message(chat_id, whole(params, "message_id", 0))
 
 
-def decoded(value: Any) -> dict[str, Any]:
-    """A parameter that is an object, given as such or as its JSON; empty when it is none."""
-    if isinstance(value, str):
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return {}
-    return value if isinstance(value, dict) else {}
-
-
 def ids_in(params: Params) -> list[int]:
     """Those of `message_ids`."""
     return [whole({"id": each}, "id", 0) for each in listed(params, "message_ids")]
-
-
-def is_true(value: Any) -> bool:
-    """As Telegram reads it."""
-    return str(value).lower() in ("true", "1")
 
 
 def without(raw: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -10,15 +10,10 @@ import time
 from typing import Any
 
 from sandbox.page.book import Chat, Said
-from sandbox.page.content import content_of, file_shown
-from sandbox.page.markup import marked
 from sandbox.page.people import chat_of, replied_to
-from sandbox.page.scene import Scene, decoded, ids_in, is_true, without
-from sandbox.simulator.chats import Params, RefusedError, listed
-from sandbox.simulator.polls import whole
-
-#: What of a message is not its content.
-HEAD = ("message_id", "from", "chat", "date", "edit_date", "reply_to_message", "reply_markup")
+from sandbox.page.scene import Scene, ids_in, without
+from sandbox.simulator.content import HEAD, content_of, manner_of, marked, medium
+from sandbox.simulator.params import Params, RefusedError, decoded, is_true, listed, whole
 
 
 def send(scene: Scene, chat: Chat, method: str, params: Params) -> dict[str, Any]:
@@ -30,14 +25,9 @@ def send_album(scene: Scene, chat: Chat, params: Params) -> list[dict[str, Any]]
     media = [item for item in listed(params, "media") if isinstance(item, dict)]
     if not media:
         raise RefusedError("Bad Request: there is no media in the request")
-    shown = [medium(scene, item, params) for item in media]
+    shown = [medium(item, params, scene.files) for item in media]
     group = {"media_group_id": str(time.time_ns())}
     return [_say(scene, chat, {**content, **group}, params) for content in shown]
-
-
-def medium(scene: Scene, item: dict[str, Any], params: Params) -> dict[str, Any]:
-    """The content that an InputMedia describes."""
-    return {**file_shown(str(item.get("type")), item.get("media"), params, scene.files), **marked(item, "caption")}
 
 
 def copy(scene: Scene, chat: Chat, params: Params) -> dict[str, int]:
@@ -79,9 +69,8 @@ def _say(scene: Scene, chat: Chat, content: dict[str, Any], params: Params) -> d
         "date": int(time.time()),
         **({"reply_to_message": replied_to(replied)} if replied else {}),
         **content,
+        **manner_of(params),
     }
-    if "inline_keyboard" in markup:
-        raw["reply_markup"] = {"inline_keyboard": markup["inline_keyboard"]}
     me = {name: scene.bot[name] for name in ("id", "first_name", "is_bot")}
     said = Said(chat.id, raw["message_id"], me, raw, answers=scene.answers, keyboard=_keyboard(markup))
     return scene.book.put(said).raw

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from sandbox.page.bot import PageBot
-from sandbox.page.guard import Guard
 from sandbox.page.kept import Kept, KeptElsewhereError
 from sandbox.page.page import Page
 from sandbox.page.routes import ROUTES
@@ -26,4 +25,4 @@ def serve_page(token: str, file: Path, port: int, *, first_update_id: int, quirk
     page = Page(bot, settings)
     app = application(bot, ROUTES)
     app.state.page = page
-    serve(bot, port, Guard(app), started=page.start)
+    serve(bot, port, app, started=page.start)

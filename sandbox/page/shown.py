@@ -11,10 +11,10 @@ from sandbox.page.lives import Life
 #: What a message may hold, the first that is there; an animation is a document, too.
 KINDS = (
     *("text", "photo", "animation", "document", "audio", "voice", "video", "video_note", "sticker", "dice", "poll"),
-    *("venue", "location", "contact", "game", "invoice", "paid_media", "checklist"),
+    *("venue", "location", "contact", "game", "invoice", "paid_media", "checklist", "live_photo", "rich_message"),
 )
 #: Kinds that are one file.
-FILES = ("animation", "document", "audio", "voice", "video", "video_note", "sticker")
+FILES = ("animation", "document", "audio", "voice", "video", "video_note", "sticker", "live_photo")
 
 
 def chat_shown(chat: Chat, users: Mapping[int, User]) -> dict[str, Any]:
@@ -71,9 +71,18 @@ def text_of(raw: Mapping[str, Any], kind: str) -> str:
             return f"{latitude}, {longitude}"
         case "contact", {"first_name": name, "phone_number": number}:
             return f"{name}, {number}"
+        case (("invoice" | "game" | "checklist" | "rich_message"), _):
+            return _structured(content)
         case "service", _:
             return _service(raw)
     return str(raw.get("caption", ""))
+
+
+def _structured(content: Any) -> str:
+    """The title and the items of what has them."""
+    items = [*content.get("tasks", ()), *content.get("blocks", ())]
+    lines = [content.get("title"), *(item.get("text", "") for item in items)]
+    return "\n".join(str(line) for line in lines if line)
 
 
 def _service(raw: Mapping[str, Any]) -> str:

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandbox.simulator.bot import SimulatedBot
-from sandbox.simulator.chats import Params, RefusedError
 from sandbox.simulator.faults import Fault, slowed
 from sandbox.simulator.files import Files
 from sandbox.simulator.methods import METHODS
+from sandbox.simulator.params import Params, RefusedError
 from sandbox.simulator.polls import ConflictError
 from sandbox.simulator.replies import refusal, result, result_of_updates
 
@@ -35,7 +35,7 @@ async def bot_api(request: Request) -> Response:
     token = request.path_params["token"]
     if not _TOKEN.fullmatch(token):
         return refusal(404)
-    if not hmac.compare_digest(token, bot.token):
+    if not hmac.compare_digest(token.encode(), bot.token.encode()):
         return refusal(401)
     try:
         params = await _parameters(request, bot.files)
@@ -71,6 +71,8 @@ async def _carry_out(request: Request, bot: SimulatedBot, call: dict[str, Any]) 
         return refusal(409, str(conflict))
     except RefusedError as refused:
         return refusal(400, str(refused))
+    except orjson.JSONEncodeError:  # what is repeated was nested too deep
+        return refusal(400, "Bad Request: can't parse the parameters")
     call["ok"] = True
     return done
 

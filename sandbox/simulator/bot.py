@@ -6,10 +6,11 @@ from collections import Counter, deque
 from typing import Any
 
 from sandbox.simulator.answers import Answers
-from sandbox.simulator.chats import Chats, Params
+from sandbox.simulator.chats import Chats
 from sandbox.simulator.faults import Faults
 from sandbox.simulator.files import Files
-from sandbox.simulator.polls import WEBHOOK_ACTIVE, WEBHOOK_SET, ConflictError, Gone, Polls, whole
+from sandbox.simulator.params import Params, whole
+from sandbox.simulator.polls import WEBHOOK_ACTIVE, WEBHOOK_SET, ConflictError, Gone, Polls
 from sandbox.simulator.stream import StreamPlan, Update, run_stream
 from sandbox.simulator.updates import Updates
 from sandbox.simulator.webhook import USUAL_CONNECTIONS, Disorder, Webhook, webhook_from

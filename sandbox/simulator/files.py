@@ -42,6 +42,6 @@ class Files:
 
 async def file(request: Request) -> Response:
     bot: SimulatedBot = request.app.state.bot
-    known = hmac.compare_digest(request.path_params["token"], bot.token)
+    known = hmac.compare_digest(request.path_params["token"].encode(), bot.token.encode())
     content = bot.files.at(request.path_params["path"]) if known else None
     return refusal(404) if content is None else Response(content, media_type="application/octet-stream")

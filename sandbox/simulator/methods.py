@@ -1,4 +1,4 @@
-"""The names of the Bot API's methods (10.0).
+"""The names of the Bot API's methods (10.3).
 
 Promises that a misspelt method is not found, as at Telegram; upper and lower case are the same there.
 """
@@ -7,6 +7,9 @@ _NAMES = """
 getMe logOut close getUpdates setWebhook deleteWebhook getWebhookInfo getFile
 sendMessage sendAnimation sendAudio sendDice sendDocument sendLivePhoto sendPhoto sendSticker sendVideo sendVideoNote
 sendVoice sendPaidMedia sendGame sendInvoice sendLocation sendVenue sendContact sendPoll sendChecklist sendMediaGroup
+sendRichMessage sendRichMessageDraft sendChatJoinRequestWebApp answerChatJoinRequestQuery
+editEphemeralMessageText editEphemeralMessageCaption editEphemeralMessageMedia editEphemeralMessageReplyMarkup
+deleteEphemeralMessage
 sendChatAction sendMessageDraft sendGift giftPremiumSubscription stopPoll
 copyMessage copyMessages forwardMessage forwardMessages setMessageReaction deleteMessageReaction
 deleteAllMessageReactions deleteMessage deleteMessages
@@ -46,7 +49,10 @@ setPassportDataErrors
 METHODS = {name.lower(): name for name in _NAMES.split()}
 
 #: Sends that answer with something else than the message they sent.
-_NO_MESSAGE = frozenset({"sendChatAction", "sendMessageDraft", "sendGift", "sendMediaGroup"})
+_NO_MESSAGE = frozenset(
+    {"sendChatAction", "sendMessageDraft", "sendRichMessageDraft", "sendChatJoinRequestWebApp", "sendGift"}
+    | {"sendMediaGroup"}
+)
 
 
 def gives_message(method: str) -> bool:

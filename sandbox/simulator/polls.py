@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from sandbox.simulator.params import whole
 from sandbox.simulator.updates import Updates
 
 MAX_TIMEOUT_S = 50
@@ -121,11 +122,3 @@ class Polls:
         """The waiting poll is told that it lost the token."""
         if self._waiting and not self._waiting.done():
             self._waiting.set_exception(ConflictError(f"Conflict: {reason}"))
-
-
-def whole(params: dict[str, Any], name: str, default: int) -> int:
-    """A number as Telegram reads it: what is none counts as the default."""
-    try:
-        return int(params.get(name, default))
-    except (TypeError, ValueError):
-        return default

@@ -18,12 +18,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sandbox.ports import HOST
+from sandbox.ports import HOST, NAMES
 from sandbox.simulator.api import bot_api
 from sandbox.simulator.bot import SimulatedBot
 from sandbox.simulator.client import READY
 from sandbox.simulator.control import ROUTES
 from sandbox.simulator.files import file
+from sandbox.simulator.guard import Guard
 from sandbox.simulator.replies import refusal
 
 #: An idle connection is kept this long, as clients keep theirs in a pool between two calls.
@@ -34,14 +35,23 @@ class PortInUseError(OSError):
     """Someone else listens there."""
 
 
-def serve(bot: SimulatedBot, port: int, app: ASGIApp | None = None, started: Callable[[], None] = lambda: None) -> None:
+def serve(
+    bot: SimulatedBot,
+    port: int,
+    app: ASGIApp | None = None,
+    started: Callable[[], None] = lambda: None,
+    *,
+    host: str = HOST,
+    names: frozenset[str] = NAMES,
+) -> None:
     """Serve until SIGTERM or SIGINT; `app` in place of the bot's own application. `started` is called on the loop.
+    Requests that name another host than those in `names`, or come from a foreign page, are refused.
 
     Raises PortInUseError.
     """
-    listener = _listener(port)
+    listener = _listener(host, port)
     config = uvicorn.Config(
-        app or application(bot),
+        Guard(app or application(bot), names),
         http=_Protocol,
         lifespan="off",
         log_level="warning",
@@ -70,16 +80,16 @@ async def _not_found(request: Request, error: Exception) -> Response:
     return refusal(error.status_code if isinstance(error, HTTPException) else 404)
 
 
-def _listener(port: int) -> socket.socket:
+def _listener(host: str, port: int) -> socket.socket:
     # With the protocol named, asyncio switches Nagle's algorithm off: else every second answer is 40 ms late.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((HOST, port))
+        listener.bind((host, port))
         listener.listen()
     except OSError as error:
         listener.close()
-        raise PortInUseError(f"the simulator cannot listen on {HOST}:{port}: {error.strerror}") from error
+        raise PortInUseError(f"the simulator cannot listen on {host}:{port}: {error.strerror}") from error
     return listener
 
 

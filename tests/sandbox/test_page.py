@@ -148,7 +148,8 @@ def test_a_photo_both_ways(page: PageClient, bot: Caller, running: Simulator) ->
         ("sendSticker", {"sticker": "CAAC"}, "sticker", ""),
         ("sendVoice", {"voice": "AwAC", "caption": "listen"}, "voice", "listen"),
         ("forwardMessage", {"from_chat_id": 101, "message_id": 1}, "text", "to be forwarded"),
-        ("sendInvoice", {"title": "Hat"}, "text", "(sendInvoice)"),
+        ("sendInvoice", {"title": "Hat"}, "invoice", "Hat"),
+        ("sendRichMessage", {"rich_message": {"markdown": "# Hat"}}, "rich_message", "# Hat"),
     ],
 )
 def test_whatever_is_sent_is_a_bubble(
@@ -259,3 +260,18 @@ def test_the_ledger_tells_what_was_overtaken_repeated_and_lost() -> None:
     ledger.called(9, "sendMessage", {})  # nobody gave it out
     counts = (ledger.answered, ledger.out_of_order, ledger.repeated, ledger.lost)
     assert counts == (3, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/page/%00", 404),
+        ("/page/..%2fbook.py", 404),
+        (f"/page/{'x' * 300}", 404),
+        ("/page/files/%00", 404),
+        (f"/page/updates/{'9' * 30}", 404),
+        ("/page/main.js", 200),
+    ],
+)
+def test_odd_paths_are_not_found(running: Simulator, path: str, status: int) -> None:
+    assert requests.get(running.url + path, timeout=PATIENCE_S).status_code == status

@@ -19,13 +19,15 @@ from sandbox.simulator import start
 def test_without_a_token_it_answers_simulated_chats_in_order(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
     running = sandbox("--rate", "100", "--chats", "8")
     # Given a sandbox that says where to look
-    running.wait_for(rf"Flower +{running.url('flower')}\n")
+    login = running.wait_for(rf"Flower +http://(admin):(\S+)@127.0.0.1:{running.ports['flower']}\n").groups()
     running.wait_for(rf"Bot API +{running.url('simulator')} \(simulated")
     # When it has run for a while
     answers = running.wait_for(r"report .* handled [1-9].* ([\d,]+) answers in 8 chats: each in order · duplicates 0")
     assert int(answers[1].replace(",", "")) > 0
     # Then Flower knows its worker and its tasks
-    wait_until(lambda: requests.get(f"{running.url('flower')}/api/tasks", timeout=10).json())
+    tasks = f"{running.url('flower')}/api/tasks"
+    assert requests.get(tasks, timeout=10).status_code == 401
+    wait_until(lambda: requests.get(tasks, auth=login, timeout=10).json())
     # And Ctrl-C ends it in order, nothing left behind
     running.ctrl_c()
     assert running.end() == 0

@@ -7,6 +7,7 @@ from calling import PATIENCE_S, Caller, text_update, wait_until
 from sandbox.simulator import Simulator
 
 LONG = "x" * 4097
+ALBUM = [{"type": "photo", "media": "a"}, {"type": "video", "media": "b"}]
 
 
 def test_get_me_is_the_bot_of_the_token(bot: Caller) -> None:
@@ -45,6 +46,13 @@ def test_a_message_gets_an_id_that_grows_per_chat(bot: Caller) -> None:
         ("sendMessage", {"text": "hi"}, "chat_id is empty"),
         ("sendMessage", {"chat_id": "", "text": "hi"}, "chat_id is empty"),
         ("sendPhoto", {"photo": "id"}, "chat_id is empty"),
+        ("sendPhoto", {"chat_id": 5}, "there is no photo in the request"),
+        (
+            "sendMessage",
+            {"chat_id": 5, "text": "x", "parse_mode": "no"},
+            "can't parse entities: unsupported parse_mode",
+        ),
+        ("sendDice", {"chat_id": 5, "emoji": "x"}, "DICE_EMOJI_INVALID"),
         ("sendChatAction", {"action": "typing"}, "chat_id is empty"),
         ("sendMessage", {"chat_id": 5}, "message text is empty"),
         ("sendMessage", {"chat_id": 5, "text": " \n"}, "message text is empty"),
@@ -89,7 +97,7 @@ def test_other_methods_have_a_plausible_result(
 def test_edits_albums_and_chats_answer_with_their_objects(bot: Caller) -> None:
     edited = bot.result("editMessageText", chat_id=5, message_id=3, text="new")
     assert (edited["message_id"], edited["text"], edited["chat"]["id"]) == (3, "new", 5)
-    assert [m["message_id"] for m in bot.result("sendMediaGroup", chat_id=5, media=[{}, {}])] == [1, 2]
+    assert [m["message_id"] for m in bot.result("sendMediaGroup", chat_id=5, media=ALBUM)] == [1, 2]
     assert bot.result("getChat", chat_id="@news")["username"] == "news"
 
 
@@ -100,14 +108,14 @@ def test_upper_and_lower_case_are_the_same(bot: Caller, simulator: Simulator) ->
 
 def test_parameters_come_as_query_form_json_or_multipart(simulator: Simulator, bot: Caller) -> None:
     url, params = f"{simulator.url}/bot1:TEST/sendPhoto", {"chat_id": "5"}
-    requests.get(url, params=params, timeout=10).raise_for_status()
-    requests.post(url, data=params, timeout=10).raise_for_status()
-    requests.post(url, json={"chat_id": 5}, timeout=10).raise_for_status()
+    requests.get(url, params={**params, "photo": "id"}, timeout=10).raise_for_status()
+    requests.post(url, data={**params, "photo": "id"}, timeout=10).raise_for_status()
+    requests.post(url, json={"chat_id": 5, "photo": "id"}, timeout=10).raise_for_status()
     requests.post(url, data=params, files={"photo": ("a.jpg", b"123")}, timeout=10).raise_for_status()
     assert [call["params"] for call in simulator.calls("sendPhoto")] == [
-        {"chat_id": "5"},
-        {"chat_id": "5"},
-        {"chat_id": 5},
+        {"chat_id": "5", "photo": "id"},
+        {"chat_id": "5", "photo": "id"},
+        {"chat_id": 5, "photo": "id"},
         {"chat_id": "5", "photo": {"file": "a.jpg", "bytes": 3}},
     ]
 
@@ -167,3 +175,31 @@ def test_every_file_id_has_a_file(simulator: Simulator, bot: Caller) -> None:
     assert found["file_size"] == len(response.content)
     wrong = requests.get(f"{simulator.url}/file/bot1:no/{found['file_path']}", timeout=PATIENCE_S)
     assert wrong.status_code == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}],
+)
+@pytest.mark.parametrize("path", ["/control/stats", "/bot1:TEST/getMe", "/file/bot1:TEST/files/x"])
+def test_without_its_page_too_it_answers_no_foreign_page(
+    simulator: Simulator, path: str, headers: dict[str, str]
+) -> None:
+    assert requests.get(simulator.url + path, headers=headers, timeout=PATIENCE_S).status_code == 403
+    assert requests.get(simulator.url + path, timeout=PATIENCE_S).status_code == 200
+
+
+NUL, NO_TEXT, HUGE = "%00", "%ff%fe", "9" * 30
+
+
+@pytest.mark.parametrize("path", [f"/file/bot{NO_TEXT}/files/x", f"/file/bot{NUL}/files/x", "/bot1:%C3%A9/getMe"])
+def test_odd_bytes_in_an_address_are_not_found(simulator: Simulator, path: str) -> None:
+    assert requests.get(simulator.url + path, timeout=PATIENCE_S).status_code in (401, 404)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"chat_id": 1e300}, {"chat_id": 5, "reply_markup": {"inline_keyboard": [[{"url": "[" * 500 + "]" * 500}]]}}],
+)
+def test_odd_values_get_an_answer_of_the_bot_api(bot: Caller, params: dict[str, object]) -> None:
+    assert "ok" in bot("sendMessage", text="hi", **params).json()

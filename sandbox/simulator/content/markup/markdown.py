@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.page.markup.writer import Marked, cannot, link
+from sandbox.simulator.content.markup.writer import Marked, cannot, link
 
 _KINDS = {"*": "bold", "_": "italic", "`": "code", "```": "pre"}
 

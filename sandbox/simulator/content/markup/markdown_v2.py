@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox.page.markup.writer import Marked, cannot, link
+from sandbox.simulator.content.markup.writer import Marked, cannot, link
 
 _MARKS = {"*": "bold", "__": "underline", "_": "italic", "~": "strikethrough", "||": "spoiler"}
 _RESERVED = frozenset("_*[]()~`>#+-=|{}.!")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.simulator.chats import RefusedError
+from sandbox.simulator.params import RefusedError
 
 Entity = dict[str, Any]
 

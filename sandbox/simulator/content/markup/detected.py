@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox.page.markup.writer import Entity, utf16_length
+from sandbox.simulator.content.markup.writer import Entity, utf16_length
 
 #: A command may name its bot; of an address the dot at its end is no part.
 _FOUND = re.compile(

@@ -7,6 +7,7 @@ script in it.
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 #: First bytes -> what a browser is told.
 KINDS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
@@ -36,6 +37,13 @@ def size_of(content: bytes) -> tuple[int, int]:
     except struct.error:
         return UNKNOWN_SIZE
     return width, height
+
+
+def photo_size(file_id: str, content: bytes) -> dict[str, Any]:
+    """Of a photo that was sent."""
+    width, height = size_of(content)
+    size = {"width": width, "height": height, "file_size": len(content)}
+    return {"file_id": file_id, "file_unique_id": file_id[-16:], **size}
 
 
 def _jpeg(content: bytes) -> tuple[int, int]:

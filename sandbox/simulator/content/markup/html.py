@@ -6,7 +6,7 @@ import html
 import re
 from dataclasses import dataclass
 
-from sandbox.page.markup.writer import Marked, cannot, link
+from sandbox.simulator.content.markup.writer import Marked, cannot, link
 
 _KINDS = {
     "b": "bold",

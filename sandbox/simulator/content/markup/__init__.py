@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sandbox.page.markup.detected import detected, free_of
-from sandbox.page.markup.html import read_html
-from sandbox.page.markup.markdown import read_markdown
-from sandbox.page.markup.markdown_v2 import read_markdown_v2
-from sandbox.page.markup.writer import Entity, Marked, cannot
-from sandbox.simulator.chats import Params, listed
+from sandbox.simulator.content.markup.detected import detected, free_of
+from sandbox.simulator.content.markup.html import read_html
+from sandbox.simulator.content.markup.markdown import read_markdown
+from sandbox.simulator.content.markup.markdown_v2 import read_markdown_v2
+from sandbox.simulator.content.markup.writer import Entity, Marked, cannot
+from sandbox.simulator.params import Params, listed
 
 _READERS: dict[str, Callable[[str], Marked]] = {
     "": Marked,

@@ -9,31 +9,31 @@ from __future__ import annotations
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sandbox.ports import NAMES
 from sandbox.simulator.replies import json_reply
 
-NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 #: What is not fetched by another site's page: our own page, and somebody who typed the address.
 OURS = frozenset({"same-origin", "none"})
 
 
 class Guard:
-    """Around the whole application."""
+    """Around the whole application. `names` are the hosts that it answers under."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, names: frozenset[str] = NAMES) -> None:
+        self._app, self._names = app, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (refused := refusal(Headers(scope=scope), scope["path"])):
+        if scope["type"] == "http" and (refused := refusal(Headers(scope=scope), scope["path"], self._names)):
             await json_reply({"error": refused}, 403)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
-def refusal(headers: Headers, path: str) -> str | None:
+def refusal(headers: Headers, path: str, names: frozenset[str]) -> str | None:
     """A sentence, or None: it may pass."""
     host = headers.get("host", "")
-    if host.rpartition(":")[0] not in NAMES and host not in NAMES:
-        return "this page answers only under http://127.0.0.1 and http://localhost"
+    if host.rpartition(":")[0] not in names and host not in names:
+        return f"this server answers only under {', '.join(sorted(names))}"
     origin = headers.get("origin")
     if origin is not None and origin != f"http://{host}":
         return "only this simulator's own page may ask for that"

