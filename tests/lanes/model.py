@@ -111,7 +111,7 @@ class Model:
         return True
 
     def _note_arrival(self, number: int) -> None:
-        """It ends the gap right below the next number, and leaves what is left of that gap, or a new one, below itself."""
+        """It ends the gap right below the next number, and leaves its rest, or a new one, below itself."""
         above = min((each for each in self.missing if each > number), default=None)
         minutes = 2 * HOLD_MINUTES if above is None else self.missing[above]
         if above == number + 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import requests
 
@@ -99,8 +100,8 @@ def left_ms(receiver: Receiver, number: int) -> float:
     """For how long an update is held."""
     with connect(receiver.redis_url) as client:
         seconds, micros = client.time()
-        until_ms = client.zscore(keys.HELD, f"{BOT_ID}:{number}") or 0.0
-        return float(until_ms) - seconds * 1000 - micros / 1000
+        until_ms: Any = client.zscore(keys.HELD, f"{BOT_ID}:{number}")
+        return float(until_ms or 0) - float(seconds) * 1000 - micros / 1000
 
 
 def test_an_update_that_joins_a_gap_late_has_its_full_time(start_receiver: StartReceiver) -> None:
