@@ -1,12 +1,11 @@
 """The receiver as an ASGI app: a function of its hooks, one for each bot.
 
 Promises 200 only for what Redis holds durably, 503 with Retry-After for what it could not be brought to hold, and no
-other status above 499. Whoever has no secret gets an answer before anything of a body is read.
+other status above 499. Whoever has no secret gets an answer before anything of a body is read, and the connection
+closes after an answer that was given before the end of a body.
 """
 
 import asyncio
-import logging
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,23 +14,21 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from poller.webhook.commits import NotDurableError
-from poller.webhook.door import MOST_BYTES, Door, Refused, length_of, update_of
+from poller.webhook.counted import CountedWarnings
+from poller.webhook.door import MOST_BYTES, Door, Refused, has_body, update_of
 from poller.webhook.intake import HookIntake
-
-log = logging.getLogger("poller")
+from poller.webhook.peers import PEER
 
 #: For the whole of a body. Telegram is on a fast line, and so is a proxy.
 BODY_WITHIN_S = 10.0
 #: Telegram doubles its own pauses, up to a minute or two; it obeys this instead.
 RETRY_AFTER_S = 2
-#: Refusals are told at once, and then added up for so long.
-TELL_EVERY_S = 30.0
 
 
-def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> Starlette:
+def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> ASGIApp:
     """`is_ready` may block for a moment: it is asked on a thread."""
 
     async def healthz(request: Request) -> Response:
@@ -45,7 +42,34 @@ def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> Starle
     health = [Route("/healthz", healthz), Route("/readyz", readyz)]
     app = Starlette(routes=[*(Route(hook.path, hook, methods=["POST"]) for hook in hooks), *health])
     app.router.redirect_slashes = False  # Telegram follows no redirect
-    return app
+    return Closing(app)
+
+
+@dataclass
+class Closing:
+    """Closes a connection after an answer that was given before the end of a body, and answers no malformed request:
+    whoever sends it has been answered with 400.
+    """
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["state"][PEER].is_malformed:
+            return
+        has_more = has_body(dict(scope["headers"]))
+
+        async def receive_some() -> Message:
+            nonlocal has_more
+            message = await receive()
+            has_more = has_more and message.get("more_body", False)
+            return message
+
+        async def send_some(message: Message) -> None:
+            if message["type"] == "http.response.start" and has_more:
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        await self.app(scope, receive_some, send_some)
 
 
 @dataclass
@@ -56,17 +80,18 @@ class Hook:
     path: str
     door: Door
     intake: HookIntake
-    _refusals: "Refusals" = field(init=False)
+    _refusals: CountedWarnings = field(init=False)
 
     def __post_init__(self) -> None:
-        self._refusals = Refusals(f"{self.name}: " if self.name else "")
+        self._refusals = CountedWarnings(f"{self.name}: " if self.name else "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         client = scope["client"][0] if scope["client"] else None
         refused = self.door.refusal(client, headers)
         if refused:
-            return await self._refuse(refused, send, length_of(headers))
+            return await self._refuse(refused, send)
+        scope["state"][PEER].showed_secret()
         if not self.intake.has_room():
             return await _not_now(send)
         update = await _update_from(receive)
@@ -81,12 +106,9 @@ class Hook:
         # Dying here, Telegram sends it again, and it is dropped as seen.
         return await _answer(send, 200)
 
-    async def _refuse(self, refused: Refused, send: Send, length: int = 0) -> None:
-        self._refusals.count(refused)
-        # What is left of a long body, or of one without an announced end, is not worth reading.
-        is_left = refused in (Refused.TOO_LONG, Refused.TOO_SLOW) or length > MOST_BYTES
-        headers = [(b"connection", b"close")] if is_left else []
-        await _answer(send, refused.status, refused.words, headers)
+    async def _refuse(self, refused: Refused, send: Send) -> None:
+        self._refusals.count(f"refused with {refused.status}: {refused.words}")
+        await _answer(send, refused.status, refused.words)
 
 
 async def _update_from(receive: Receive) -> Any | Refused | None:
@@ -124,22 +146,3 @@ async def _answer(send: Send, status: int, words: str = "", headers: Iterable[tu
         about.append((b"content-type", b"text/plain; charset=utf-8"))
     await send({"type": "http.response.start", "status": status, "headers": about})
     await send({"type": "http.response.body", "body": body})
-
-
-class Refusals:
-    """One log line for the first refusal of its kind, then one every so often with how many there were."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._untold: Counter[Refused] = Counter()
-        self._told_at_s: dict[Refused, float] = {}
-
-    def count(self, refused: Refused) -> None:
-        now_s = asyncio.get_running_loop().time()
-        self._untold[refused] += 1
-        if now_s - self._told_at_s.get(refused, float("-inf")) < TELL_EVERY_S:
-            return
-        times = self._untold.pop(refused)
-        self._told_at_s[refused] = now_s
-        told = f"{self._prefix}refused with {refused.status}: {refused.words}"
-        log.warning("%s (%d since last told)", told, times)

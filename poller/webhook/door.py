@@ -83,6 +83,11 @@ def length_of(headers: dict[bytes, bytes]) -> int:
     return int(announced) if announced.isdigit() and len(announced) < 20 else 0
 
 
+def has_body(headers: dict[bytes, bytes]) -> bool:
+    """Whether a body follows the head."""
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0") != b""
+
+
 def update_of(body: bytes) -> Any | Refused:
     """The update. One with an unusable id is one too: it is buried where it can be seen, and Telegram is rid of it."""
     update = _decoded(body)

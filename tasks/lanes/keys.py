@@ -28,10 +28,12 @@ DELAYED = "lanes:delayed"
 DEAD = "lanes:dead"
 #: zset, named by a group of queues: message id -> seq, of all messages that are not buried, the first one is the oldest
 PENDING = "lanes:pending:"
-#: zset: <scope>:<number> -> until when it is held, ms
+#: zset: <scope>:<number> -> until when it is held, ms; without those that only wait for a lower number that is held
 HELD = "lanes:held"
-#: zset, named <scope>: message id -> number, of those that are held; #:<number> where there is no message
+#: zset, named <scope>: message id -> number, of those that are held
 GAP = "lanes:gap:"
+#: zset, named <scope>: <number>:<until when it is waited for, ms> -> number, right above numbers that are missing
+MISSING = "lanes:missing:"
 #: hash: scope -> the highest number that has lined up
 LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,

@@ -46,8 +46,10 @@ class Item:
 class Model:
     items: dict[str, Item] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
-    #: number -> for how many minutes it waits for those before it
-    gaps: dict[int, int] = field(default_factory=dict)
+    #: number that is held -> for how many minutes; None: for no longer than a lower one that is held
+    gaps: dict[int, int | None] = field(default_factory=dict)
+    #: number right above a gap -> for how many minutes anything may wait for it
+    missing: dict[int, int] = field(default_factory=dict)
     #: the highest number that has lined up in order
     last: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
@@ -88,42 +90,64 @@ class Model:
         if number in self.seen:
             self.counts["seen"] += 1
             return False
-        waits = holds and number > 0 and (number - 1 not in self.seen or number - 1 in self.gaps)
-        self.seen.add(number)
         self.counts["appended"] += 1
-        if not holds:
-            self._let_go([each for each in self.gaps if each <= number])
+        if holds:
+            self._note_arrival(number)
+        elif self.gaps:
+            self._let_go([each for each in self.gaps if each < number])
+            self.missing = {above: minutes for above, minutes in self.missing.items() if above > number + 1}
+        self.seen.add(number)
         item = Item(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), self._next_place())
         self.items[item.id] = item
-        if waits:
-            self.gaps[number] = HOLD_MINUTES
         if problem:
             self.bury(item, problem)
-        elif waits and item.lanes:
+        elif holds and item.lanes and self._must_wait(number):
+            self.gaps[number] = HOLD_MINUTES
             item.state = "held"
             self.counts["held"] += 1
         elif holds and item.lanes:
             self._note(number)
-        if not waits:
-            self._let_go([number + 1] if number + 1 in self.gaps else [])
+        self._advance()
         return True
 
+    def _note_arrival(self, number: int) -> None:
+        """It ends the gap right below the next number, and leaves its rest, or a new one, below itself."""
+        above = min((each for each in self.missing if each > number), default=None)
+        minutes = 2 * HOLD_MINUTES if above is None else self.missing[above]
+        if above == number + 1:
+            del self.missing[above]
+        if number > 0 and number - 1 not in self.seen:
+            self.missing[number] = minutes
+
+    def _has_gap(self, number: int, until: int) -> bool:
+        below = max((each for each in self.missing if each <= number), default=None)
+        return below is not None and self.missing[below] >= until
+
+    def _must_wait(self, number: int) -> bool:
+        return self._has_gap(number, HOLD_MINUTES) or any(each < number for each in self.gaps)
+
     def give_up_gaps(self) -> None:
-        due = [number for number, minutes in self.gaps.items() if minutes <= 0]
-        self._let_go([number for number in self.gaps if number <= max(due, default=-1)])
+        if self.gaps and any(minutes is not None and minutes <= 0 for minutes in self.gaps.values()):
+            self.gaps = {
+                number: None if minutes is not None and minutes <= 0 else minutes
+                for number, minutes in self.gaps.items()
+            }
+            self._advance()
+
+    def _advance(self) -> None:
+        """From the lowest on, those go that wait for nothing more."""
+        for number in sorted(self.gaps):
+            until = self.gaps[number]
+            if until is not None and until > 0 and self._has_gap(number, until):
+                return
+            self._let_go([number])
 
     def _let_go(self, numbers: list[int]) -> None:
-        """In their order, and those that follow the last one without a gap."""
-        going = sorted(numbers)
-        while going:
-            number = going.pop(0)
+        for number in sorted(numbers):
             del self.gaps[number]
-            item = self.items.get(f"1:{number}")
-            if item and item.state == "held":
-                item.state, item.place = "standing", self._next_place()
-                self._note(number)
-            if not going and number + 1 in self.gaps:
-                going = [number + 1]
+            item = self.items[f"1:{number}"]
+            item.state, item.place = "standing", self._next_place()
+            self._note(number)
 
     def _note(self, number: int) -> None:
         if self.last is not None and number < self.last:
@@ -274,7 +298,6 @@ class Model:
             paused={f"lane:{lane}" for lane in self.paused},
             last={} if self.last is None else {"1": self.last},
         )
-        # Also of those that were not held themselves.
-        state.held = {f"1:{number}": minutes for number, minutes in self.gaps.items()}
-        state.gaps = {"1": [f"1:{number}" for number in sorted(self.gaps)]} if self.gaps else {}
+        state.held = {f"1:{number}": minutes for number, minutes in self.gaps.items() if minutes is not None}
+        state.missing = {"1": self.missing} if self.missing else {}
         return state

@@ -75,6 +75,11 @@ class _Reading:
         self.state.gaps[scope] = [text(member) for member, _ in members]
         assert [number for _, number in members] == [number_of(text(member)) for member, _ in members]
 
+    def missing(self, scope: str, members: list[tuple[bytes, float]]) -> None:
+        gaps = [text(member).split(":") for member, _ in members]
+        assert [int(number) for number, _ in gaps] == [number for _, number in members]
+        self.state.missing[scope] = {int(number): self.minutes_until(float(until_ms)) for number, until_ms in gaps}
+
     def last(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.last = {text(scope): int(number) for scope, number in fields.items()}
 
@@ -199,6 +204,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.DELAYED: (_members, _Reading.delayed),
     keys.HELD: (_members, _Reading.held),
     keys.GAP: (_members, _Reading.gap),
+    keys.MISSING: (_members, _Reading.missing),
     keys.LAST: (_fields, _Reading.last),
     keys.DEAD: (_members, _Reading.dead),
     keys.BODY: (_string, _Reading.body),

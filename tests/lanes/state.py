@@ -73,6 +73,7 @@ class State:
     counts: dict[str, int] = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=dict)  # <scope>:<number> -> minutes
     gaps: dict[str, list[str]] = field(default_factory=dict)
+    missing: dict[str, dict[int, int]] = field(default_factory=dict)  # scope -> number above a gap -> minutes
     last: dict[str, int] = field(default_factory=dict)
     swept: int | None = None  # minutes ago
     paused: set[str] = field(default_factory=set)
@@ -120,6 +121,7 @@ def standing(
     swept: int | None = None,
     kept: Mapping[str, str] | None = None,
     last: Mapping[str, int] | None = None,
+    missing: Mapping[int, int] | None = None,
     paused: Iterable[str] = (),
 ) -> State:
     """The state in which all keys agree with these messages, which stand in their lanes in this order.
@@ -136,6 +138,7 @@ def standing(
     state.journals = {message_id: dict(calls) for message_id, calls in (journals or {}).items()}
     state.seen = {block: set(offsets) for block, offsets in (seen or {}).items()}
     state.last = dict(last or {})
+    state.missing = {"1": dict(missing)} if missing else {}
     state.paused = set(paused)
     state.counts = {name: n for name, n in (counts or {}).items() if n}
     return state
@@ -183,6 +186,9 @@ def seed(client: Redis, state: State) -> None:
         _zset(pipe, keys.HELD, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.held.items()})
         for scope, ids in state.gaps.items():
             _zset(pipe, keys.GAP + scope, {each: number_of(each) for each in ids})
+        for scope, above in state.missing.items():
+            ends = {number: now_ms + minutes * MINUTE_MS for number, minutes in above.items()}
+            _zset(pipe, keys.MISSING + scope, {f"{number}:{end_ms}": number for number, end_ms in ends.items()})
         _hash(pipe, keys.LAST, state.last)
         _hash(pipe, keys.PAUSED, dict.fromkeys(state.paused, now_ms))
         _zset(pipe, keys.DEAD, {each: now_ms - MINUTE_MS + place for place, each in enumerate(state.dead)})

@@ -28,6 +28,8 @@ from tests.lanes.state import (
 BLOCK = keys.SEEN_BLOCK
 #: So long that no test is slow enough to see a minute of it pass.
 HOLD_MS = 10 * MINUTE_MS
+#: For how many minutes anything may wait for a gap that has just been missed.
+OPEN = 20
 
 
 def update(number: int, *lanes: str, **more: Any) -> NewMessage:
@@ -68,14 +70,18 @@ def test_behind_a_gap_it_is_held_and_so_is_all_that_follows(client: Redis, store
     assert appended.held == 1
     assert 0 < (appended.due_ms or 0) <= HOLD_MS
     assert read(client) == standing(
-        held("1:11", "a"), held("1:12", "b"), seen={"1:0": {9, 11, 12}}, counts={"appended": 2, "held": 2}
+        held("1:11", "a"),
+        held("1:12", "b"),
+        seen={"1:0": {9, 11, 12}},
+        counts={"appended": 2, "held": 2},
+        missing={11: OPEN},
     )
 
 
 def test_what_fills_the_gap_lets_all_go_that_follow_it_without_another(client: Redis, store: Store) -> None:
     # Given two gaps, at 10 and at 13
     given = [held(f"1:{number}", "a") for number in (11, 12, 14)]
-    seed(client, standing(*given, seen={"1:0": {9, 11, 12, 14}}))
+    seed(client, standing(*given, seen={"1:0": {9, 11, 12, 14}}, missing={11: OPEN, 14: OPEN}))
     # When the first is filled
     appended = append(store, update(10, "a"))
     # Then those between the two stand behind it, and what is behind the second is held still
@@ -87,28 +93,43 @@ def test_what_fills_the_gap_lets_all_go_that_follow_it_without_another(client: R
         waiting("1:12", "a"),
         seen={"1:0": {9, 10, 11, 12, 14}},
         counts={"appended": 1},
+        missing={14: OPEN},
         last={"1": 12},
     )
 
 
-def test_when_its_time_is_over_it_goes_and_what_is_missing_is_waited_for_no_more(client: Redis, store: Store) -> None:
-    # Given what is held behind gaps at 10, 12 and 15; 13 was held first, and its time is over
-    given = [held(f"1:{number}", "a") for number in (11, 13, 14, 16)]
-    seed(client, standing(*given, seen={"1:0": {11, 13, 14, 16}}))
-    time_is_over(client, 13)
+def test_when_its_time_is_over_it_goes_and_those_behind_it_keep_their_own(client: Redis, store: Store) -> None:
+    # Given what is held behind gaps at 10 and 13; 11 was held first, and its time is over
+    given = [held(f"1:{number}", "a") for number in (11, 12, 14)]
+    seed(client, standing(*given, seen={"1:0": {11, 12, 14}}, missing={11: OPEN, 14: OPEN}))
+    time_is_over(client, 11)
     # When anybody looks
     appended = append(store)
-    # Then 13 goes with all that are lower and all that follow it, in their order
+    # Then it goes, and the others are held still
     assert 0 < (appended.due_ms or 0) <= HOLD_MS
-    state = read(client)
-    assert state == standing(
-        held("1:16", "a"),
+    assert read(client) == standing(
+        held("1:12", "a"),
+        held("1:14", "a"),
         ready("1:11", "a"),
-        waiting("1:13", "a"),
-        waiting("1:14", "a"),
-        seen={"1:0": {11, 13, 14, 16}},
-        last={"1": 14},
+        seen={"1:0": {11, 12, 14}},
+        missing={11: OPEN, 14: OPEN},
+        last={"1": 11},
     )
+
+
+def test_when_its_time_is_over_it_stays_behind_a_lower_one_that_is_held(client: Redis, store: Store) -> None:
+    # Given 14 was held first, and 11 after it
+    given = [held(f"1:{number}", "a") for number in (11, 14)]
+    seed(client, standing(*given, seen={"1:0": {9, 11, 14}}, missing={11: OPEN, 14: OPEN}))
+    time_is_over(client, 14)
+    # When anybody looks
+    append(store)
+    # Then it is held, and nothing looks for it again before the time of the lower one
+    assert read(client).held == {"1:11": 10}
+    assert read(client).gaps == {"1": ["1:11", "1:14"]}
+    # And with that one it goes
+    append(store, update(10, "a"))
+    assert read(client).lanes == {"a": ["1:10", "1:11", "1:14"]}
 
 
 def test_what_was_given_up_lines_up_late_and_is_counted(client: Redis, store: Store) -> None:
@@ -132,15 +153,16 @@ def test_numbers_that_begin_anew_are_not_late(client: Redis, store: Store) -> No
     # Given a week without any
     seed(client, State(last={"1": 900_000_000}))
     # When Telegram goes on at a random number
-    append(store, update(50, "a"))
-    time_is_over(client, 50)
-    append(store, update(51, "a"))
-    # Then only the first of them is held, for it might not be the first
+    append(store, update(50, "a"), update(51, "a"))
+    time_is_over(client, 50, 51)
+    append(store)
+    # Then they are held, for they might not be the first
     assert read(client) == standing(
         ready("1:50", "a"),
         waiting("1:51", "a"),
         seen={"1:0": {50, 51}},
         counts={"appended": 2, "held": 2},
+        missing={50: OPEN},
         last={"1": 51},
     )
 
@@ -158,14 +180,14 @@ def test_what_has_no_lane_or_is_buried_waits_for_nobody_but_others_wait_behind_i
     # When behind it come one without a lane, a malformed one, one that is not wanted, and an ordinary one
     append(store, update(11), update(12, problem={"type": "E"}), only_seen("1", 13), update(14, "a"))
     # Then only the last is held; 10 may be of its lane
-    behind = [
+    assert read(client) == standing(
         ready("1:11"),
         buried("1:12", fence=CLOCK),
         held("1:14", "a"),
-    ]
-    state = read(client)
-    assert state.messages == standing(*behind).messages
-    assert state.gaps == {"1": ["1:11", "1:12", "#:13", "1:14"]}
+        seen={"1:0": {9, 11, 12, 13, 14}},
+        counts={"appended": 3, "held": 1, "buried": 1},
+        missing={11: OPEN},
+    )
     # And with the gap filled nothing of it is left
     append(store, update(10, "a"))
     assert read(client) == standing(
@@ -191,7 +213,7 @@ def test_what_is_not_wanted_leaves_no_gap(client: Redis, store: Store) -> None:
 def test_who_does_not_wait_for_gaps_goes_behind_what_others_hold(client: Redis, store: Store) -> None:
     # Given a receiver that died with 11 and 13 in hand, and a poller after it
     given = [held("1:11", "a"), held("1:13", "a"), held("1:20", "a")]
-    seed(client, standing(*given, seen={"1:0": {11, 13, 20}}))
+    seed(client, standing(*given, seen={"1:0": {11, 13, 20}}, missing={11: OPEN, 13: OPEN, 20: OPEN}))
     # When the poller appends
     appended = store.append([update(10, "a"), update(12, "a"), update(14, "a")])
     # Then each is in its place, and what is behind a gap of the poller's own is held still
@@ -202,7 +224,7 @@ def test_who_does_not_wait_for_gaps_goes_behind_what_others_hold(client: Redis, 
 
 def test_the_sweep_lets_go_what_nobody_came_back_for(client: Redis, store: Store) -> None:
     # Given every receiver died with two in hand
-    seed(client, standing(held("1:11", "a"), held("1:12", "a"), seen={"1:0": {11, 12}}))
+    seed(client, standing(held("1:11", "a"), held("1:12", "a"), seen={"1:0": {11, 12}}, missing={11: OPEN}))
     store.sweep(LEASE_MS)
     assert read(client).held == {"1:11": 10, "1:12": 10}
     # When their time is over, and a worker sweeps
@@ -210,12 +232,17 @@ def test_the_sweep_lets_go_what_nobody_came_back_for(client: Redis, store: Store
     store.sweep(LEASE_MS)
     # Then they are in their lane, and a worker is rung
     assert read(client) == standing(
-        ready("1:11", "a"), waiting("1:12", "a"), seen={"1:0": {11, 12}}, last={"1": 12}, swept=0
+        ready("1:11", "a"),
+        waiting("1:12", "a"),
+        seen={"1:0": {11, 12}},
+        missing={11: OPEN},
+        last={"1": 12},
+        swept=0,
     )
 
 
 def test_scopes_wait_each_for_its_own(client: Redis, store: Store) -> None:
-    seed(client, standing(held("1:11", "a"), seen={"1:0": {9, 11}}))
+    seed(client, standing(held("1:11", "a"), seen={"1:0": {9, 11}}, missing={11: OPEN}))
     other = NewMessage("2:10", "q", "body of 2:10", ["b"], once=("2", 10))
     assert append(store, other, update(10, "a")).held == 1
     assert read(client).gaps == {"2": ["2:10"]}
@@ -231,10 +258,10 @@ def test_numbers_at_the_edges(client: Redis, store: Store, numbers: list[int]) -
     assert read(client).lanes == {"a": [f"1:{first}", f"1:{second}"]}
 
 
-@pytest.mark.parametrize("lost", [keys.HELD, keys.GAP + "1"])
+@pytest.mark.parametrize("lost", [keys.HELD, keys.GAP + "1", keys.MISSING + "1"])
 def test_what_is_held_survives_the_loss_of_a_key(client: Redis, store: Store, lost: str) -> None:
     # Given two that are held
-    seed(client, standing(held("1:11", "a"), held("1:12", "a"), seen={"1:0": {11, 12}}))
+    seed(client, standing(held("1:11", "a"), held("1:12", "a"), seen={"1:0": {11, 12}}, missing={11: OPEN}))
     # When the key is lost that says so, and a repair comes round
     client.delete(lost)
     cursor = "0"
@@ -247,3 +274,51 @@ def test_what_is_held_survives_the_loss_of_a_key(client: Redis, store: Store, lo
     store.sweep(LEASE_MS)
     assert read(client).lanes == {"a": ["1:11", "1:12"]}
     assert read(client).gaps == {}
+
+
+def test_an_update_that_joins_a_gap_late_has_its_full_time(client: Redis, store: Store) -> None:
+    # Given 3 waits for 2, and 4 joins it
+    append(store, update(0, "a"), update(1, "a"), update(3, "b"))
+    append(store, update(4, "a"))
+    # When the time of 3 is over, and then 2 arrives
+    time_is_over(client, 3)
+    append(store)
+    assert read(client).lanes == {"a": ["1:0", "1:1"], "b": ["1:3"]}
+    append(store, update(2, "a"))
+    # Then 4 is behind it
+    assert read(client).lanes == {"a": ["1:0", "1:1", "1:2", "1:4"], "b": ["1:3"]}
+    assert read(client).counts["late"] == 1  # behind 3, which is of another lane
+
+
+def test_what_a_gap_still_keeps_waits_also_behind_one_that_was_filled(client: Redis, store: Store) -> None:
+    # Given 14 is held behind gaps at 10 and at 12 and 13
+    given = [held("1:11", "a"), held("1:14", "a")]
+    seed(client, standing(*given, seen={"1:0": {9, 11, 14}}, missing={11: OPEN, 14: OPEN}))
+    # When the upper gap is filled from above, and then the lower one
+    append(store, update(13, "a"))
+    assert read(client).missing == {"1": {11: OPEN, 13: OPEN}}
+    append(store, update(10, "a"))
+    # Then 12 alone is still waited for
+    assert read(client).lanes == {"a": ["1:10", "1:11"]}
+    assert read(client).missing == {"1": {13: OPEN}}
+    append(store, update(12, "a"))
+    assert read(client).lanes == {"a": [f"1:{number}" for number in range(10, 15)]}
+    assert read(client).missing == {}
+
+
+def test_what_arrives_after_a_gap_was_given_up_does_not_wait_for_it(client: Redis, store: Store) -> None:
+    # Given 3 missed 2 longer ago than anything is held
+    given = [waiting("1:3", "b")]
+    seed(client, standing(ready("1:1", "b"), *given, seen={"1:0": {1, 3}}, missing={3: 9}, last={"1": 3}))
+    # When 4 and then 2 arrive
+    append(store, update(4, "a"))
+    append(store, update(2, "a"))
+    # Then 2 is late
+    assert read(client).lanes == {"a": ["1:4", "1:2"], "b": ["1:1", "1:3"]}
+    assert read(client).counts["late"] == 1
+
+
+def test_gaps_that_nothing_waits_for_are_forgotten(client: Redis, store: Store) -> None:
+    seed(client, State(seen={"1:0": {1, 3, 6}}, missing={"1": {3: -2, 6: -1, 9: 5}}))
+    append(store, update(12, "a"))
+    assert read(client).missing == {"1": {9: 5, 12: OPEN}}

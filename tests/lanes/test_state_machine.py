@@ -34,7 +34,7 @@ MAX_DEATHS = 3
 QUEUES = ["q", "r"]
 HOLDERS = ["me", "you"]
 KEYS = [keys.LEASES, keys.DELAYED, keys.DEAD, *map(keys.pending, "qr"), *map(keys.lane, "abcd")]
-LEFT_WHEN_SETTLED = (keys.COUNTS, keys.SETTLED, keys.PARKED, keys.SEEN, keys.LAST, keys.SWEPT, KEPT)
+LEFT_WHEN_SETTLED = (keys.COUNTS, keys.SETTLED, keys.PARKED, keys.SEEN, keys.LAST, keys.MISSING, keys.SWEPT, KEPT)
 
 a_batch = st.lists(
     st.tuples(
@@ -342,8 +342,24 @@ class Lanes(RuleBasedStateMachine):
         self.waited_long_enough(data.draw(st.sampled_from(sorted(self.model.gaps))))
 
     def waited_long_enough(self, number: int) -> None:
-        self.client.zincrby(keys.HELD, -(self.model.gaps[number] + 1) * MINUTE_MS, f"1:{number}")
-        self.model.gaps[number] = -1
+        minutes = self.model.gaps[number]
+        if minutes is not None:
+            self.client.zincrby(keys.HELD, -(minutes + 1) * MINUTE_MS, f"1:{number}")
+            self.model.gaps[number] = -1
+            self.compare()
+
+    @precondition(lambda self: self.model.missing)
+    @rule(data=st.data())
+    def gaps_are_given_up(self, data: st.DataObject) -> None:
+        """The lower ones, which are older: nothing that is held or arrives waits for them."""
+        highest = data.draw(st.sampled_from(sorted(self.model.missing)))
+        key = keys.MISSING + "1"
+        for member in self.client.zrangebyscore(key, "-inf", highest):
+            number, _, until_ms = member.decode().partition(":")
+            minutes = self.model.missing[int(number)]
+            self.client.zrem(key, member)
+            self.client.zadd(key, {f"{number}:{int(until_ms) - (minutes - 5) * MINUTE_MS}": int(number)})
+            self.model.missing[int(number)] = 5
         self.compare()
 
     def overdue(self, zset: str, item: Item) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import requests
 
@@ -91,6 +92,42 @@ def test_what_was_waited_for_in_vain_runs_late_and_is_counted(start_receiver: St
     until(lambda: lane(receiver.redis_url) == [0, 2])
     assert receiver.send(update(1)).status_code == 200
     until(lambda: lane(receiver.redis_url) == [0, 2, 1])
+    receiver.stop()
+    assert receiver.told("1 came late")
+
+
+def left_ms(receiver: Receiver, number: int) -> float:
+    """For how long an update is held."""
+    with connect(receiver.redis_url) as client:
+        seconds, micros = client.time()
+        until_ms: Any = client.zscore(keys.HELD, f"{BOT_ID}:{number}")
+        return float(until_ms or 0) - float(seconds) * 1000 - micros / 1000
+
+
+def test_an_update_that_joins_a_gap_late_has_its_full_time(start_receiver: StartReceiver) -> None:
+    # Given 3, of another chat, has missed 2 for most of its time
+    receiver = start_receiver(WEBHOOK_REORDER=5_000)
+    for number, chat in ((0, 7), (1, 7), (3, 8)):
+        assert receiver.send(update(number, chat)).status_code == 200
+    until(lambda: left_ms(receiver, 3) < 1_000)
+    # When 4 joins it, and 2 arrives when 3 has gone
+    assert receiver.send(update(4)).status_code == 200
+    until(lambda: lane(receiver.redis_url, 8) == [3])
+    assert receiver.send(update(2)).status_code == 200
+    # Then 2 is before 4
+    assert lane(receiver.redis_url) == [0, 1, 2, 4]
+
+
+def test_an_update_that_arrives_after_the_gap_was_given_up_does_not_wait_for_it(start_receiver: StartReceiver) -> None:
+    receiver = start_receiver()
+    for number, chat in ((0, 7), (1, 7), (3, 8)):
+        assert receiver.send(update(number, chat)).status_code == 200
+    until(lambda: lane(receiver.redis_url, 8) == [3])
+    assert receiver.send(update(4)).status_code == 200
+    # Then it lines up at once, and 2 is late
+    assert lane(receiver.redis_url) == [0, 1, 4]
+    assert receiver.send(update(2)).status_code == 200
+    assert lane(receiver.redis_url) == [0, 1, 4, 2]
     receiver.stop()
     assert receiver.told("1 came late")
 

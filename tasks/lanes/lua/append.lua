@@ -5,8 +5,8 @@
 --       then id queue stored scope number problem lanes, once for each message: `scope` and `number` (may be empty)
 --       are what it is remembered by, a `problem` buries it at once, `lanes` are keys joined by \n; without a
 --       `queue` there is no message, and only the number is remembered
--- Where hold_ms is not 0, messages line up in the order of their numbers: one whose predecessor has not been seen is
--- held for so long at most. Where it is 0, what is held and has a lower number goes before.
+-- Where hold_ms is not 0, messages line up in the order of their numbers: one below which a number is missing is held
+-- for that long (gaps.lua). Where it is 0, what is held and has a lower number goes before.
 -- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due
 -- (-1: none), history before this append}, or nil when the guard has another fence
 local seen_ttl_s, seen_block, fence, hold_ms = unpack(ARGV, 1, 4)
@@ -52,21 +52,21 @@ for i = 5, #ARGV, 7 do
   if was_seen(id, scope, number) then
     seen = seen + 1
   else
-    local keys, waits = distinct(lanes), hold_ms > 0 and has_gap(scope, number, seen_block)
-    if hold_ms == 0 and has_held(scope) then let_go(scope, '-inf', number) end
-    if waits then hold_place(queue ~= '' and id or place_of('#', number), scope, number, now_ms + hold_ms) end
+    local keys, until_ms = distinct(lanes), now_ms + hold_ms
+    if hold_ms == 0 then close_gaps(scope, number) else note_arrival(scope, number, seen_block, hold_ms) end
     if queue ~= '' then
       added = added + 1
       existing[id] = true
-      if waits and problem == '' and keys[1] then
+      local is_ordered = hold_ms > 0 and problem == '' and keys[1] ~= nil
+      if is_ordered and must_wait(scope, number, until_ms) then
         held = held + 1
-        hold(id, queue, stored, place_of(scope, number), keys)
+        hold(id, queue, stored, scope, number, until_ms, keys)
       else
         add(id, queue, stored, problem, keys)
-        if hold_ms > 0 and scope ~= '' and keys[1] and problem == '' then note_number(scope, number) end
+        if is_ordered and scope ~= '' then note_number(scope, number) end
       end
     end
-    if not waits and has_held(scope) then let_go(scope, number + 1, number + 1) end
+    advance(scope)
   end
 end
 local due_ms = give_up_gaps(500)

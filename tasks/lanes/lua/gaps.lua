@@ -1,38 +1,31 @@
--- gaps: messages of a scope that line up in the order of their numbers, though they come in another one. One whose
--- predecessor is missing is held for a moment; what is missing then is waited for no longer.
--- With  places seen
+-- gaps: messages of a scope line up in the order of their numbers although they arrive in another order. A message is
+-- held while a lower number is missing, until hold_ms after its own arrival, and behind every lower one that is held.
+-- No message is held for longer than twice hold_ms.
+-- With  places missing
 
-local held_scopes = {} -- scope -> whether any of it are held
+local held_scopes = {} -- scope -> whether any of it are held, where that is known
 local highest = {} -- scope -> number, of those that lined up in this step
-local late = 0 -- so many lined up behind higher numbers
+local late = 0 -- how many lined up behind higher numbers
 
-local function place_of(scope, number) return scope .. ':' .. string.format('%.0f', number) end
-
--- Whether any of a scope are held: mostly none, and asked once.
 local function has_held(scope)
   if held_scopes[scope] == nil then held_scopes[scope] = scope ~= '' and redis.call('EXISTS', GAP .. scope) == 1 end
   return held_scopes[scope]
 end
 
--- Its predecessor has not been seen, or waits itself.
-local function has_gap(scope, number, block)
-  if scope == '' or number == 0 then return false end
-  if not is_remembered(scope, number - 1, block) then return true end
-  return has_held(scope) and redis.call('ZCOUNT', GAP .. scope, number - 1, number - 1) > 0
+local function must_wait(scope, number, until_ms)
+  if scope == '' then return false end
+  if has_gaps(scope) and has_gap(scope, number, until_ms) then return true end
+  return has_held(scope) and redis.call('ZCOUNT', GAP .. scope, '-inf', '(' .. digits(number)) > 0
 end
 
--- Whoever comes next waits too, also behind what need not wait itself: it has no lanes.
-local function hold_place(id, scope, number, until_ms)
-  redis.call('ZADD', GAP .. scope, number, id)
-  redis.call('ZADD', HELD, until_ms, place_of(scope, number))
-  held_scopes[scope] = true
-end
-
-local function hold(id, queue, stored, held_as, lanes)
-  local seq, keys = next_place(), table.concat(lanes, '\n')
-  redis.call('HSET', MESSAGE .. id, 'state', 'held', 'queue', queue, 'lanes', keys, 'seq', seq, 'held', held_as)
+local function hold(id, queue, stored, scope, number, until_ms, lanes)
+  local seq, keys, place = next_place(), table.concat(lanes, '\n'), place_of(scope, number)
+  redis.call('HSET', MESSAGE .. id, 'state', 'held', 'queue', queue, 'lanes', keys, 'seq', seq, 'held', place)
   redis.call('SET', BODY .. id, stored)
   redis.call('ZADD', PENDING .. group_of(queue), seq, id)
+  redis.call('ZADD', GAP .. scope, number, id)
+  redis.call('ZADD', HELD, until_ms, place)
+  held_scopes[scope] = true
 end
 
 -- It is late when a higher number of its scope stands in its lanes already. One that is lower by far is not: its scope
@@ -46,40 +39,51 @@ local function note_number(scope, number)
   end
 end
 
--- Those of a scope that are held and have these numbers, and those that follow without a gap, line up in their order.
--- Where only a number stands in the place of a message, its message was not held, or is none.
-local function let_go(scope, from, to)
-  local found = redis.call('ZRANGEBYSCORE', GAP .. scope, from, to, 'WITHSCORES')
-  while found[1] do
-    for i = 1, #found, 2 do
-      local id, number = found[i], found[i + 1]
-      redis.call('ZREM', GAP .. scope, id)
-      redis.call('ZREM', HELD, scope .. ':' .. number)
-      local message = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes')
-      if message[1] == 'held' then
-        local seq = next_place()
-        redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'seq', seq)
-        redis.call('HDEL', MESSAGE .. id, 'held')
-        line_up(id, message[2], split(message[3]), seq)
-        note_number(scope, tonumber(number))
-      end
-      to = tonumber(number)
-    end
-    found = redis.call('ZRANGEBYSCORE', GAP .. scope, to + 1, to + 1, 'WITHSCORES')
-  end
+local function let_go(scope, id, number)
+  redis.call('ZREM', GAP .. scope, id)
+  redis.call('ZREM', HELD, scope .. ':' .. number)
+  local message = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes')
+  if message[1] ~= 'held' then return end
+  local seq = next_place()
+  redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'seq', seq)
+  redis.call('HDEL', MESSAGE .. id, 'held')
+  line_up(id, message[2], split(message[3]), seq)
+  note_number(scope, tonumber(number))
 end
 
--- What was held for long enough goes, and all with lower numbers before it: nobody waits for what is missing any more.
+-- Those of a scope that wait for nothing more line up, in their order, up to the first one that does. One without an
+-- entry in HELD has waited for long enough, and is left behind a lower one.
+local function advance(scope)
+  if not has_held(scope) then return end
+  local found = redis.call('ZRANGE', GAP .. scope, 0, 0, 'WITHSCORES')
+  while found[1] do
+    local id, number = found[1], found[2]
+    local until_ms = tonumber(redis.call('ZSCORE', HELD, scope .. ':' .. number) or 0)
+    if until_ms > now_ms and has_gap(scope, number, until_ms) then return end
+    let_go(scope, id, number)
+    found = redis.call('ZRANGE', GAP .. scope, 0, 0, 'WITHSCORES')
+  end
+  held_scopes[scope] = false
+end
+
+-- Who does not hold knows that nothing lower is missing: what is held below its number goes before it.
+local function close_gaps(scope, number)
+  if not has_held(scope) then return end
+  local found = redis.call('ZRANGEBYSCORE', GAP .. scope, '-inf', '(' .. digits(number), 'WITHSCORES')
+  for i = 1, #found, 2 do let_go(scope, found[i], found[i + 1]) end
+  redis.call('ZREMRANGEBYSCORE', MISSING .. scope, '-inf', number + 1)
+end
+
+-- What was held for long enough goes, unless a lower one is still held.
 -- The last thing that is done with numbers in a step, which is why it writes down the highest.
 -- Returns ms until the next one is due, -1 when none is held.
 local function give_up_gaps(limit)
-  local upto = {}
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', HELD, '-inf', now_ms, 'LIMIT', 0, limit)) do
-    local scope, number = string.match(member, '^(.*):(%d+)$')
-    upto[scope] = math.max(upto[scope] or 0, tonumber(number))
-    redis.call('ZREM', HELD, member)
+  local scopes = {}
+  for _, place in ipairs(redis.call('ZRANGEBYSCORE', HELD, '-inf', now_ms, 'LIMIT', 0, limit)) do
+    scopes[string.match(place, '^(.*):%d+$')] = true
+    redis.call('ZREM', HELD, place)
   end
-  for scope, number in pairs(upto) do let_go(scope, '-inf', number) end
+  for scope in pairs(scopes) do advance(scope) end
   for scope, number in pairs(highest) do redis.call('HSET', LAST, scope, number) end
   local first = redis.call('ZRANGE', HELD, 0, 0, 'WITHSCORES')[2]
   return first and math.max(math.ceil(first - now_ms), 0) or -1

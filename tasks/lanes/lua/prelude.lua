@@ -7,7 +7,7 @@ local LANE, BELL, SEEN = 'lanes:lane:', 'lanes:bell:', 'lanes:seen:'
 local LEASES, DELAYED, DEAD = 'lanes:leases', 'lanes:delayed', 'lanes:dead'
 local COUNTS, SWEPT, PENDING, SETTLED = 'lanes:counts', 'lanes:swept', 'lanes:pending:', 'lanes:settled'
 local HELD, GAP, LAST, PAUSED = 'lanes:held', 'lanes:gap:', 'lanes:last', 'lanes:paused'
-local PARKED, TIMES, WORKERS = 'lanes:parked', 'lanes:times', 'lanes:workers'
+local PARKED, TIMES, WORKERS, MISSING = 'lanes:parked', 'lanes:times', 'lanes:workers', 'lanes:missing:'
 local IDENTITY, LOSSES = 'lanes:identity', 'lanes:losses'
 
 local time = redis.call('TIME')
