@@ -1,4 +1,7 @@
-"""Puts the parameters of a call into a request: JSON, or a multipart form when there is something to upload.
+"""Puts the parameters of a call into a request: JSON, or a form when there is something to upload.
+
+Frameworks write lists and objects as JSON text, which the Bot API expects in a form: a JSON body would hold it as a
+string. Such a call is sent as a form, as the framework does.
 
 Promises that files may stand anywhere: as a parameter (`photo=Path("cat.png")`), or inside one (the `media` of an
 album), where the form names them `attach://…` as Telegram wants it. Reads files whole.
@@ -12,7 +15,7 @@ Upload = tuple[str, bytes]
 
 
 class Request(NamedTuple):
-    """What `requests` is given. With files, `data` is the form's fields; without, the JSON text."""
+    """What `requests` is given. `data` is the form's fields, or the JSON text. Only a form has files."""
 
     data: bytes | dict[str, str]
     files: dict[str, Upload]
@@ -20,7 +23,7 @@ class Request(NamedTuple):
     @property
     def headers(self) -> dict[str, str]:
         """`requests` itself names a form."""
-        return {} if self.files else {"Content-Type": "application/json"}
+        return {"Content-Type": "application/json"} if isinstance(self.data, bytes) else {}
 
 
 def encode(params: dict[str, Any]) -> Request:
@@ -28,7 +31,7 @@ def encode(params: dict[str, Any]) -> Request:
     given = {name: value for name, value in params.items() if value is not None}
     files = {name: _upload(name, value) for name, value in given.items() if _is_file(value)}
     fields = {name: _attached(value, files) for name, value in given.items() if name not in files}
-    if files:
+    if files or _holds_json_text(fields):
         return Request({name: _text(value) for name, value in fields.items()}, files)
     return Request(_json(fields).encode(), {})
 
@@ -59,6 +62,17 @@ def _attached(value: Any, files: dict[str, Upload]) -> Any:
     if isinstance(value, list | tuple):
         return [_attached(inner, files) for inner in value]
     return value
+
+
+def _holds_json_text(fields: dict[str, Any]) -> bool:
+    """Text that begins and ends like an object or a list. A message that does so is as well sent in a form."""
+    texts = [value for value in fields.values() if isinstance(value, str)]
+    if not any(text.startswith(("{", "[")) and text.endswith(("}", "]")) for text in texts):
+        return False
+    try:
+        return bool("".join(texts).encode())
+    except UnicodeEncodeError:  # half an emoji, which only JSON can say
+        return False
 
 
 def _text(value: Any) -> str:

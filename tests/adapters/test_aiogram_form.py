@@ -1,0 +1,42 @@
+"""What aiogram's calls look like on the wire: the fields that aiogram itself sends."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+import pytest
+from aiogram import Bot
+from aiogram.client.default import DefaultBotProperties
+from aiogram.client.session.aiohttp import AiohttpSession
+from aiogram.methods import SendMessage, SetMyCommands, TelegramMethod
+from aiogram.types import BotCommand, InlineKeyboardButton, InlineKeyboardMarkup, ReplyParameters
+
+from tasks.bot.adapters.aiogram_calls import BridgedSession
+from tasks.bot.client import BotApi, prepare
+from tasks.bot.event_loop import event_loop
+
+METHODS = [
+    SendMessage(chat_id=7, text="ä & [b]", reply_parameters=ReplyParameters(message_id=5)),
+    SendMessage(
+        chat_id=7,
+        text="a button",
+        disable_notification=True,
+        reply_markup=InlineKeyboardMarkup(inline_keyboard=[[InlineKeyboardButton(text="+", callback_data="a")]]),
+    ),
+    SetMyCommands(commands=[BotCommand(command="start", description="Begin")]),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parameters_are_the_fields_that_aiogram_sends(method: TelegramMethod[object]) -> None:
+    async def fields_and_params() -> tuple[dict[str, str], dict[str, object]]:
+        own = AiohttpSession()
+        bot = Bot("1:none", own, default=DefaultBotProperties(parse_mode="HTML", allow_sending_without_reply=True))
+        form = own.build_form_data(bot, method)
+        fields = {field["name"]: value for field, _, value in form._fields}
+        return fields, await BridgedSession(BotApi("http://127.0.0.1", "1:none"), own)._params(bot, method)
+
+    fields, params = event_loop().run(fields_and_params())
+    body, kind = prepare(method.__api_method__, params).request.body()
+    assert kind == "application/x-www-form-urlencoded"
+    assert dict(parse_qsl(body.decode())) == fields
