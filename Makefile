@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install lock run test check chaos bench bench-all screenshots containers
+.PHONY: install lock run test check chaos power-failure bench bench-all screenshots containers
 
 # pip's own output is five lines for each of a hundred packages, or none for minutes.
 SHELL := /bin/bash
@@ -50,6 +50,10 @@ check: install
 # Kills everything but you, for a minute; ARGS="--seconds 3600 --seed 7" for longer.
 chaos: install
 	$(BIN)/python -m chaos $(ARGS)
+
+# What Redis loses when its machine loses power; needs strace.
+power-failure: install
+	$(BIN)/python -m chaos.power $(ARGS)
 
 # The core rows in under ten minutes; ARGS="--only peers" for one row.
 bench: install

@@ -1,4 +1,4 @@
-"""`python -m chaos.power`: a power failure of the machine that Redis runs on, emulated, with `appendfsync always` and
+"""`make power-failure`: a power failure of the machine that Redis runs on, emulated, with `appendfsync always` and
 `everysec`.
 
 strace records what the server writes and syncs. The server is killed, and its append-only files are cut to what the

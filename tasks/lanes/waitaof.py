@@ -1,7 +1,7 @@
 """Whether WAITAOF waits for the disk. It is tried: several servers answer it before they fsync (docs/redis.md).
 
 Promises that a server is believed only after writes that each waited as long as a server must that syncs once a second.
-Such a server is remembered by its run id, in a key of its own, so the 4 s that this takes are spent once in its life.
+What was found is remembered with the server's run id in a key: the 4 s that a proof takes are spent once in its life.
 Does not promise to recognise every server that waits: with a slow network or a very slow disk it is doubted.
 """
 
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from redis import Redis
 from redis.exceptions import ResponseError
 
-#: string: the run id of a server whose WAITAOF waits. A copy of it on a replica, or after a restart, names another one.
+#: string: run id of a server, a blank, and why it is doubted; nothing follows for one whose WAITAOF waits. A copy on a
+#: replica, or after a restart, names another server.
 KEY = "server:waitaof"
 
 #: Two fsyncs of `everysec` begin a second apart, so a write that follows the end of one waits for the next.
@@ -24,8 +25,8 @@ LONG_S = 0.3
 PROOFS, FAILURES = 4, 3
 #: Longer than any wait on a disk in order, shorter than the timeouts of those who ask.
 ANSWER_WITHIN_MS = 2_500
-#: The writes of a trial leave nothing behind.
-EXPIRES_MS = 10_000
+#: A doubt lasts so long, since its reason may pass; and so does what a trial that was cut short leaves behind.
+DOUBTED_MS = 600_000
 
 
 class Trial(NamedTuple):
@@ -59,8 +60,16 @@ def doubt(client: Redis) -> str:
 def _doubt(connection: Redis) -> str:
     info: dict[str, Any] = connection.info("server")
     run_id = str(info.get("run_id", ""))
-    if run_id and connection.get(KEY) == run_id.encode():
-        return ""
+    known: Any = connection.get(KEY) or b""
+    found_of, _, found = known.decode().partition(" ")
+    if run_id and found_of == run_id:
+        return str(found)
+    why = _found_out(connection)
+    connection.set(KEY, f"{run_id} {why}", px=DOUBTED_MS if why else None)
+    return why
+
+
+def _found_out(connection: Redis) -> str:
     proofs = failures = 0
     while proofs < PROOFS:
         trial = _try(connection)
@@ -69,13 +78,12 @@ def _doubt(connection: Redis) -> str:
         proofs, failures = proofs + trial.is_proof, failures + (not trial.is_proof)
         if failures == FAILURES:
             return "its WAITAOF answers too soon to have waited for the disk"
-    connection.set(KEY, run_id, px=None if run_id else EXPIRES_MS)
     return ""
 
 
 def _try(connection: Redis) -> Trial:
     began_s = time.monotonic()
-    connection.set(KEY, "", px=EXPIRES_MS)
+    connection.set(KEY, "", px=DOUBTED_MS)
     written_s = time.monotonic()
     local, _ = connection.execute_command("WAITAOF", 1, 0, ANSWER_WITHIN_MS)
     waited_s = time.monotonic()

@@ -66,4 +66,4 @@ def waiting(server: Server) -> Iterator[str]:
 def believe(server: Server) -> None:
     """As if it had been tried and found to wait."""
     with connect(server.url) as client:
-        client.set(KEY, client.info("server")["run_id"])
+        client.set(KEY, f"{client.info('server')['run_id']} ")
