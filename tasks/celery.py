@@ -18,6 +18,7 @@ from settings import Settings, SettingsError, load
 from tasks import flower, lanes, traces
 from tasks.connection import ssl_options
 from tasks.limits import HARD_LIMIT_AFTER_S
+from tasks.logs import Secrets
 from tasks.logs.process import give_up
 from tasks.queues import left_behind, unknown
 
@@ -40,6 +41,12 @@ def settings() -> Settings:
         return load()
     except SettingsError as error:
         sys.exit(str(error))
+
+
+@cache
+def secrets() -> Secrets:
+    """What must be in nothing that this process stores or sends."""
+    return Secrets.of(settings())
 
 
 @app.add_defaults

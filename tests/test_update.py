@@ -32,6 +32,7 @@ from tasks.lanes.endings import HandlerEndedError
 from tasks.lanes.errors import LeaseLost
 from tasks.lanes.leases import LeaseKeeper
 from tasks.limits import Means, Run
+from tasks.logs import Secrets
 from tasks.outcome import LONGEST_MESSAGE, LONGEST_TRACEBACK, Bury, RetryIn, decide, problem_of
 
 LEASE_MS = 60_000
@@ -87,7 +88,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
 
 
 def test_a_problem_tells_type_message_attempt_and_traceback_with_its_cause() -> None:
-    problem = problem_of(raised(ValueError("not so"), raised(KeyError("price"))), attempt=3)
+    problem = problem_of(raised(ValueError("not so"), raised(KeyError("price"))), attempt=3, secrets=Secrets())
     assert (problem["type"], problem["message"], problem["attempt"]) == ("ValueError", "not so", 3)
     assert "KeyError: 'price'" in problem["traceback"]
     assert problem["traceback"].endswith("ValueError: not so\n")
@@ -95,9 +96,8 @@ def test_a_problem_tells_type_message_attempt_and_traceback_with_its_cause() -> 
 
 
 def test_a_problem_can_be_told_whatever_the_error_holds() -> None:
-    assert (
-        json.loads(json.dumps(problem_of(raised(ValueError("\ud800 \x00 é")), attempt=1)))["message"] == "\ud800 \x00 é"
-    )
+    problem = problem_of(raised(ValueError("\ud800 \x00 é")), attempt=1, secrets=Secrets())
+    assert json.loads(json.dumps(problem))["message"] == "\ud800 \x00 é"
 
 
 class UntellableError(Exception):
@@ -106,7 +106,7 @@ class UntellableError(Exception):
 
 
 def test_an_error_that_cannot_be_told_is_a_problem_all_the_same() -> None:
-    problem = problem_of(raised(UntellableError()), attempt=1)
+    problem = problem_of(raised(UntellableError()), attempt=1, secrets=Secrets())
     assert (problem["type"], problem["message"]) == (
         "UntellableError",
         "(no message: its __str__ raised RuntimeError)",
@@ -114,7 +114,7 @@ def test_an_error_that_cannot_be_told_is_a_problem_all_the_same() -> None:
 
 
 def test_a_problem_keeps_the_beginning_of_a_long_message_and_the_end_of_a_long_traceback() -> None:
-    problem = problem_of(raised(ValueError("begin" + "x" * 1_000_000)), attempt=1)
+    problem = problem_of(raised(ValueError("begin" + "x" * 1_000_000)), attempt=1, secrets=Secrets())
     assert problem["message"].startswith("begin")
     assert len(problem["message"]) == LONGEST_MESSAGE
     assert problem["traceback"].endswith("xx\n")
@@ -152,7 +152,7 @@ def test_on_a_thread_where_no_signal_is_heard_it_is_the_handlers_own(error: Base
 def test_an_interruption_is_a_timeout_whose_cause_tells_where() -> None:
     with pytest.raises(UpdateTimeoutError) as told:
         update.run_bot(raising(SoftTimeLimitExceeded()), Context({}, api=None))  # type: ignore[arg-type]
-    assert "in handle" in problem_of(told.value, attempt=1)["traceback"]
+    assert "in handle" in problem_of(told.value, attempt=1, secrets=Secrets())["traceback"]
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), SoftTimeLimitExceeded(), UntellableError()])
