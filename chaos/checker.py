@@ -58,8 +58,9 @@ def check(evidence: Evidence) -> Verdict:
 
 
 def _innocents_buried(evidence: Evidence) -> list[Offence]:
-    buried = evidence.buried or ()
-    return [Offence(f"{update} was buried", (update,)) for update in sorted(buried) if not poison.is_poison(update)]
+    terminated = {update for blow in evidence.blows for update in blow.updates}
+    buried = sorted((evidence.buried or frozenset()) - terminated)
+    return [Offence(f"{update} was buried", (update,)) for update in buried if not poison.is_poison(update)]
 
 
 def _sessions_wrong(evidence: Evidence, finished: Iterable[int]) -> list[Offence]:

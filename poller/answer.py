@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from tasks.logs.foreign import one_line
+
 
 class TokenRefusedError(Exception):
     """Telegram does not know this bot. Final: only another BOT_TOKEN helps."""
@@ -49,7 +51,8 @@ def result_of(status: int, body: bytes) -> Any:
 
 
 def _refusal(answer: dict[str, Any], status: int) -> Exception:
-    code, said = answer.get("error_code", status), answer.get("description", "without a description")
+    code = answer.get("error_code", status)
+    code, said = code if isinstance(code, int) else status, one_line(answer.get("description", "without a description"))
     match code:
         case 401 | 404:
             return TokenRefusedError(f"Telegram refused BOT_TOKEN ({code} {said}): set the one @BotFather gave you")

@@ -6,6 +6,8 @@ Promises a line for each thing that is not as it should be, with what to do.
 from datetime import UTC, datetime
 from typing import Any
 
+from tasks.logs.foreign import one_line
+
 
 def told_info(info: dict[str, Any], our_url: str | None) -> list[str]:
     """`info` is getWebhookInfo's result."""
@@ -26,7 +28,7 @@ def _rows(info: dict[str, Any], our_url: str | None) -> list[tuple[str, str]]:
     rows.append(("requests at a time", str(info.get("max_connections", 40))))
     rows.append(("kinds of update", ", ".join(info.get("allowed_updates") or ()) or "Telegram's default"))
     if info.get("last_error_message"):
-        rows.append(("last failure", f"{info['last_error_message']}, {_when(info.get('last_error_date'))}"))
+        rows.append(("last failure", f"{one_line(info['last_error_message'])}, {_when(info.get('last_error_date'))}"))
     return rows
 
 
