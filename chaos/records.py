@@ -92,6 +92,11 @@ class Evidence:
     parts: dict[int, str]
 
     @property
+    def terminated(self) -> frozenset[int]:
+        """What was to be ended, and is buried."""
+        return frozenset(update for blow in self.blows for update in blow.updates) & (self.buried or frozenset())
+
+    @property
     def holds(self) -> Holds | None:
         return None if self.book is None else self.book.holds
 

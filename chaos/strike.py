@@ -123,8 +123,10 @@ class Striker:
         url = f"redis://127.0.0.1:{self.redis.port}/0"
         try:
             with Redis.from_url(url, socket_timeout=1.0) as client:
-                running: list[bytes] = client.zrange(keys.LEASES, 0, -1)  # type: ignore[assignment]
+                running: list[bytes] = client.zrange(keys.LEASES, 0, -1)
             asked += [each.decode() for each in running[int(planned.amount * len(running)) :][:1]]
+            if not asked:
+                return ()
             with Celery("chaos", broker=url, set_as_current=False) as app:
                 app.conf.broker_transport_options = _IN_A_SECOND
                 app.control.revoke(asked, terminate=True)

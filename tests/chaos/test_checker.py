@@ -148,6 +148,6 @@ def test_a_session_has_seen_each_update_of_its_chat_once() -> None:
 
 def test_a_terminated_update_is_neither_lost_nor_an_innocent_that_was_buried() -> None:
     story = Story().run(1, 0, 1, end="raise", taken_back_s=1).run(2, 2, 3).buries(1)
-    assert story.offences(1, 2) == {"innocents buried": 1}
+    assert story.offences(1, 2) == {"innocents buried": 1, "lost": 1, "out of order": 1}
     story.blows.append(Blow(0.5, "terminate", "updates", updates=(1,)))
     assert story.offences(1, 2) == {}
