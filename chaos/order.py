@@ -1,8 +1,9 @@
 """Whether updates of one key ran in order, one at a time, and all of them: pure.
 
 An update is *finished* at the first end of a run that still held its lease; poison, which never ends, when it ran for
-the last time; so is one that was terminated and buried. Promises to find, for every key: an update that never finished (lost); one that started before an earlier
-one had finished, or again after a later one had started (out of order); two runs at the same time.
+the last time; so is one that was terminated and buried. Promises to find, for every key: an update that never finished
+(lost); one that started before an earlier one had finished, or again after a later one had started (out of order); two
+runs at the same time.
 """
 
 from __future__ import annotations
