@@ -35,11 +35,12 @@ class Verdict:
 
 def check(evidence: Evidence) -> Verdict:
     valid = [run for run in evidence.runs if not run.is_late]
-    finished = order.finished(valid)
+    terminated = evidence.terminated
+    finished = order.finished(valid, terminated)
     in_flight, otherwise = twice.sent_twice(evidence)
     return Verdict(
         offences={
-            "lost": order.lost(evidence.expected, finished, evidence.buried),
+            "lost": order.lost(evidence.expected, finished, evidence.buried, terminated),
             "out of order": order.out_of_order(valid, finished),
             "two at a time": order.overlaps(valid),
             "effects by stale holders": talk.stale(evidence),
@@ -58,8 +59,8 @@ def check(evidence: Evidence) -> Verdict:
 
 
 def _innocents_buried(evidence: Evidence) -> list[Offence]:
-    buried = evidence.buried or ()
-    return [Offence(f"{update} was buried", (update,)) for update in sorted(buried) if not poison.is_poison(update)]
+    buried = sorted((evidence.buried or frozenset()) - evidence.terminated)
+    return [Offence(f"{update} was buried", (update,)) for update in buried if not poison.is_poison(update)]
 
 
 def _sessions_wrong(evidence: Evidence, finished: Iterable[int]) -> list[Offence]:
@@ -69,7 +70,7 @@ def _sessions_wrong(evidence: Evidence, finished: Iterable[int]) -> list[Offence
     chat_of = {run.update: run.keys[0] for run in evidence.runs}
     updates: dict[str, list[int]] = defaultdict(list)
     for update in finished:
-        if not poison.is_poison(update):
+        if not poison.is_poison(update) and update not in evidence.terminated:
             updates[chat_of[update]].append(update)
     return [
         Offence(f"{chat}: its session has seen {seen} updates of {len(updates[chat])}", tuple(updates[chat]))

@@ -43,7 +43,9 @@ def load(folder: Path) -> Findings:
 def evidence(folder: Path) -> Evidence:
     """All that a run left behind."""
     found = load(folder)
-    blows = [Blow(**{**blow, "pids": tuple(blow["pids"])}) for blow in found.blows]
+    blows = [
+        Blow(**{**blow, "pids": tuple(blow["pids"]), "updates": tuple(blow.get("updates", ()))}) for blow in found.blows
+    ]
     book = book_in(folder / LEDGER) if found.lease_s is None else None
     with (folder / HISTORY).open() as lines:
         runs = runs_in(map(json.loads, lines), blows, book.holds if book else None, found.lease_s or 0.0)

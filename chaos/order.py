@@ -1,8 +1,9 @@
 """Whether updates of one key ran in order, one at a time, and all of them: pure.
 
 An update is *finished* at the first end of a run that still held its lease; poison, which never ends, when it ran for
-the last time. Promises to find, for every key: an update that never finished (lost); one that started before an earlier
-one had finished, or again after a later one had started (out of order); two runs at the same time.
+the last time; so is one that was terminated and buried. Promises to find, for every key: an update that never finished
+(lost); one that started before an earlier one had finished, or again after a later one had started (out of order); two
+runs at the same time.
 """
 
 from __future__ import annotations
@@ -16,20 +17,27 @@ from chaos.offence import Offence
 from chaos.records import Run
 
 
-def finished(runs: Iterable[Run]) -> dict[int, float]:
-    """When each update was done."""
+def finished(runs: Iterable[Run], terminated: frozenset[int] = frozenset()) -> dict[int, float]:
+    """When each update was done. `terminated` ones were buried on purpose."""
     ends: dict[int, float] = {}
     for run in runs:
-        if poison.is_poison(run.update):
+        if poison.is_poison(run.update) or run.update in terminated:
             ends[run.update] = max(ends.get(run.update, 0.0), run.busy_until_s)
         elif run.outcome == "end" and run.end_s <= run.valid_until_s:
             ends[run.update] = min(ends.get(run.update, FOREVER), run.end_s)
     return ends
 
 
-def lost(expected: Iterable[int], ends: dict[int, float], buried: frozenset[int] | None) -> list[Offence]:
-    """Buried poison need never have run: its worker may have died before the first line, each time."""
-    gone = {update for update in buried or () if poison.is_poison(update)}
+def lost(
+    expected: Iterable[int],
+    ends: dict[int, float],
+    buried: frozenset[int] | None,
+    terminated: frozenset[int] = frozenset(),
+) -> list[Offence]:
+    """Buried poison need never have run: its worker may have died before the first line, each time. Nor need what was
+    terminated.
+    """
+    gone = terminated | {update for update in buried or () if poison.is_poison(update)}
     return [Offence(f"{u} never finished", (u,)) for u in expected if u not in ends and u not in gone]
 
 

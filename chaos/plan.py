@@ -12,6 +12,7 @@ OF_WORKERS = ("kill_all", "kill_main", "freeze", "stop", "cut_redis", "hole_redi
 OF_POLLERS = ("kill_all", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
 OF_REDIS = ("kill", "freeze", "cut", "forget_scripts", "outage", "stop_frozen")
 OF_TELEGRAM = ("flood", "trouble", "lost_answers")
+OF_UPDATES = ("terminate",)
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ def blows(seed: int, system: System, every_s: float) -> Iterator[Planned]:
     chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
     while True:
         pause_s = chance.uniform(0.3, 1.7) * every_s
-        match chance.choices(["worker", "child", "poller", "redis", "telegram"], weights=[6, 2, 2, 2, 1])[0]:
+        weights = [6, 2, 2, 2, 1, 1 if system.buried else 0]
+        match chance.choices(["worker", "child", "poller", "redis", "telegram", "update"], weights)[0]:
             case "worker":
                 what, whom = chance.choice(OF_WORKERS), chance.choice(list(system.workers))
             case "child":
@@ -38,6 +40,8 @@ def blows(seed: int, system: System, every_s: float) -> Iterator[Planned]:
                 what, whom = chance.choice(OF_POLLERS), chance.choice(list(system.pollers))
             case "redis":
                 what, whom = chance.choice(OF_REDIS), "redis"
-            case _:
+            case "telegram":
                 what, whom = chance.choice(OF_TELEGRAM), "telegram"
+            case _:
+                what, whom = chance.choice(OF_UPDATES), "updates"
         yield Planned(pause_s, what, whom, chance.random())

@@ -64,13 +64,14 @@ class Effect:
 
 @dataclass(frozen=True)
 class Blow:
-    """`pids` are those that it killed, `for_s` how long it lasted."""
+    """`pids` are those that it killed, `for_s` how long it lasted, `updates` those that it was to end."""
 
     at_s: float
     what: str
     whom: str
     for_s: float = 0.0
     pids: tuple[int, ...] = ()
+    updates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,11 @@ class Evidence:
     book: Book | None
     sessions: dict[str, int] | None
     parts: dict[int, str]
+
+    @property
+    def terminated(self) -> frozenset[int]:
+        """What was to be ended, and is buried."""
+        return frozenset(update for blow in self.blows for update in blow.updates) & (self.buried or frozenset())
 
     @property
     def holds(self) -> Holds | None:

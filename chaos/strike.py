@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from celery import Celery
+from kombu.exceptions import OperationalError
 from redis import Redis
 from redis.exceptions import RedisError
 
@@ -23,6 +25,7 @@ from chaos.proxy import Link, Network
 from chaos.records import Blow
 from sandbox.server import Server, start_server
 from sandbox.simulator import Simulator
+from tasks.lanes import keys
 
 #: The longest freeze or hole, in leases: some are shorter than a lease, most are longer.
 LONGEST_LEASES = 2.0
@@ -37,6 +40,9 @@ WORKER_STOPS_WITHIN_S, POLLER_STOPS_WITHIN_S = 20.0, 5.0
 FAULTS = 4
 #: Some waits are shorter than FLOOD_WAIT, and waited for in place; after the others the update is handed out again.
 LONGEST_FLOOD_S = 9
+
+#: Redis may be frozen just now.
+_IN_A_SECOND = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, "max_retries": 1}
 
 
 @dataclass
@@ -56,7 +62,7 @@ class Striker:
 
     def strike(self, planned: Planned) -> Blow:
         """And remember it."""
-        at_s, for_s, pids = time.time(), 0.0, tuple[int, ...]()
+        at_s, for_s, pids, updates = time.time(), 0.0, tuple[int, ...](), tuple[int, ...]()
         if planned.what in ("kill_all", "kill_main", "kill_child"):
             pids = self._kill(planned)
             at_s = time.time()  # from here on nothing of theirs is written any more
@@ -64,6 +70,8 @@ class Striker:
             for_s = self._on_redis(planned)
         elif planned.whom == "telegram":
             self._on_telegram(planned)
+        elif planned.what == "terminate":
+            updates = self._terminate(planned)
         elif planned.what.startswith(("cut_", "hole_")):
             for_s = self._on_link(planned)
         elif planned.what == "freeze":
@@ -71,7 +79,7 @@ class Striker:
             self.fleet.freeze(planned.whom)
         else:
             self.fleet.stop(planned.whom)
-        self.blows.append(Blow(at_s, planned.what, planned.whom, for_s, pids))
+        self.blows.append(Blow(at_s, planned.what, planned.whom, for_s, pids, updates))
         return self.blows[-1]
 
     def end(self) -> None:
@@ -131,6 +139,23 @@ class Striker:
         finally:
             _thaw(self.redis.pid)
         return time.monotonic() - began_s
+
+    def _terminate(self, planned: Planned) -> tuple[int, ...]:
+        """One of the updates that run, as Flower's button does."""
+        asked: list[str] = []
+        url = f"redis://127.0.0.1:{self.redis.port}/0"
+        try:
+            with Redis.from_url(url, socket_timeout=1.0) as client:
+                running: list[bytes] = client.zrange(keys.LEASES, 0, -1)
+            asked += [each.decode() for each in running[int(planned.amount * len(running)) :][:1]]
+            if not asked:
+                return ()
+            with Celery("chaos", broker=url, set_as_current=False) as app:
+                app.conf.broker_transport_options = _IN_A_SECOND
+                app.control.revoke(asked, terminate=True)
+        except (RedisError, OperationalError):
+            pass  # the command may have arrived all the same
+        return tuple(int(each.rpartition(":")[2]) for each in asked)
 
     def _on_telegram(self, planned: Planned) -> None:
         match planned.what:

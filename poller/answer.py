@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from tasks.logs.foreign import one_line
+
 
 class TokenRefusedError(Exception):
     """Telegram does not know this bot. Final: only another BOT_TOKEN helps."""
@@ -50,7 +52,8 @@ def result_of(method: str, status: int, body: bytes) -> Any:
 
 def _refusal(answer: dict[str, Any], status: int) -> Exception:
     code, said = answer.get("error_code"), answer.get("description")
-    code, said = code if type(code) is int else status, said if type(said) is str else "without a description"
+    code = code if type(code) is int else status
+    said = one_line(said) if type(said) is str else "without a description"
     match code:
         case 401 | 404:
             return TokenRefusedError(f"Telegram refused BOT_TOKEN ({code} {said}): set the one @BotFather gave you")

@@ -19,6 +19,7 @@ from tasks import flower, lanes, traces
 from tasks.connection import ssl_options
 from tasks.deployments import ForeignDeployment, Presence
 from tasks.limits import HARD_LIMIT_AFTER_S
+from tasks.logs import Secrets
 from tasks.logs.process import give_up
 from tasks.queues import left_behind, unknown
 
@@ -41,6 +42,12 @@ def settings() -> Settings:
         return load()
     except SettingsError as error:
         sys.exit(str(error))
+
+
+@cache
+def secrets() -> Secrets:
+    """What must be in nothing that this process stores or sends."""
+    return Secrets.of(settings())
 
 
 @app.add_defaults

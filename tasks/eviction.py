@@ -13,7 +13,7 @@ from tasks.bot.bot import UpdateTimeoutError
 from tasks.bot.calls import Calls
 from tasks.bot.context import Context
 from tasks.bots import Served
-from tasks.celery import app
+from tasks.celery import app, secrets
 from tasks.hooks import tell
 from tasks.limits import Run
 from tasks.outcome import Bury, RetryIn, problem_of
@@ -27,7 +27,7 @@ def evict(run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.
     if delivery is None:
         return
     error = UpdateTimeoutError("the handler did not end at the hard limit and cannot be killed; it runs on, unheeded")
-    problem = problem_of(error, delivery.attempt)
+    problem = problem_of(error, delivery.attempt, secrets())
     problem["traceback"] = run.where() or problem["traceback"]
     decision = take_back(served, delivery, error, problem)
     if decision is None:

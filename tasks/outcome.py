@@ -1,15 +1,17 @@
 """What becomes of an update whose handler failed. Pure."""
 
-import traceback
+import pickle
 from dataclasses import dataclass
 from typing import Any
 
 from settings import Settings
+from tasks.logs import Secrets
+from tasks.logs.errors import LEFT_OUT, LONGEST_MESSAGE, message_of, traceback_of
 
 #: The longest wait between two attempts, seconds: a service that came back is noticed within a minute.
 LONGEST_BACKOFF_S = 60.0
-#: Characters kept of a message, and of the end of a traceback: a handler may put a whole answer into its error.
-LONGEST_MESSAGE, LONGEST_TRACEBACK = 2_000, 20_000
+#: Bytes and characters of an error that Celery may pickle, send and log as it is.
+LARGEST_PICKLED, LONGEST_SHOWN = 64 * 1024, 2 * LONGEST_MESSAGE
 
 
 @dataclass(frozen=True)
@@ -31,18 +33,47 @@ def decide(attempt: int, settings: Settings, *, is_final: bool = False) -> Retry
     return RetryIn(min(settings.retry_backoff * 2 ** (attempt - 1), LONGEST_BACKOFF_S))
 
 
-def problem_of(error: BaseException, attempt: int) -> dict[str, Any]:
+def problem_of(error: BaseException, attempt: int, secrets: Secrets) -> dict[str, Any]:
     """What the dead letters say about a failure. Raises nothing, whatever the error does when it is asked."""
     return {
         "type": type(error).__name__,
-        "message": _message_of(error)[:LONGEST_MESSAGE],
+        "message": message_of(error, secrets),
         "attempt": attempt,
-        "traceback": "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:],
+        "traceback": traceback_of(error, secrets),
     }
 
 
-def _message_of(error: BaseException) -> str:
+class HandlerError(Exception):
+    """Stands for an error that is too large, or holds a secret. Shown as that one, as far as that may be shown."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(kind, message)
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
+
+    def __repr__(self) -> str:
+        kind, message = self.args
+        return f"{kind}({message!r})"
+
+
+def fit_for_celery(error: Exception, secrets: Secrets) -> Exception:
+    """The error itself, or what stands for it: Celery pickles it, logs it and sends it to Flower as it is."""
+    told = traceback_of(error, secrets)
+    if LEFT_OUT not in told and told == traceback_of(error, Secrets()) and _is_small(error, secrets):
+        return error
+    stands_for_it = HandlerError(type(error).__name__, message_of(error, secrets))
+    stands_for_it.add_note(told)
+    return stands_for_it
+
+
+def _is_small(error: Exception, secrets: Secrets) -> bool:
+    if sum(len(each) for each in error.args if isinstance(each, str | bytes)) > LARGEST_PICKLED:
+        return False
     try:
-        return str(error)
-    except Exception as trouble:
-        return f"(no message: its __str__ raised {type(trouble).__name__})"
+        if len(pickle.dumps(error)) > LARGEST_PICKLED:
+            return False
+        shown = repr(error)
+    except Exception:  # Celery's own business, and it copes
+        return True
+    return len(shown) <= LONGEST_SHOWN and secrets.cut(shown) == shown

@@ -15,7 +15,8 @@ from tasks import lanes
 from tasks.bots import Served
 from tasks.lanes.answers import Outcome
 from tasks.lanes.commands import Write
-from tasks.outcome import Bury, RetryIn, decide, problem_of
+from tasks.logs import Secrets
+from tasks.outcome import Bury, RetryIn, decide, fit_for_celery, problem_of
 
 
 def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: bool = False) -> None:
@@ -35,10 +36,10 @@ def verdict(served: Served, delivery: lanes.Delivery, error: Exception) -> Retry
     return decide(delivery.attempt, served.settings, is_final=isinstance(error, served.bot.never_retry))
 
 
-def fail(served: Served, delivery: lanes.Delivery, error: Exception) -> NoReturn:
+def fail(served: Served, delivery: lanes.Delivery, error: Exception, secrets: Secrets) -> NoReturn:
     """Retry or bury, and tell Celery, which tells Flower. Raises in any case."""
     decision = verdict(served, delivery, error)
-    problem = problem_of(error, delivery.attempt)
+    problem, told = problem_of(error, delivery.attempt, secrets), fit_for_celery(error, secrets)
     try:
         if isinstance(decision, Bury):
             outcome = delivery.bury(problem)
@@ -49,12 +50,12 @@ def fail(served: Served, delivery: lanes.Delivery, error: Exception) -> NoReturn
     except Exception as trouble:
         # Nobody knows of the failure, and to Celery an update that raised is done: it would be lost, whatever this
         # trouble is. It is given back as if this process had died.
-        raise Reject(f"could not tell Redis that {delivery.id} failed: {trouble}", requeue=True) from error
+        raise Reject(f"could not tell Redis that {delivery.id} failed: {trouble}", requeue=True) from told
     if outcome is Outcome.LOST:
-        raise Ignore(f"the lease of {delivery.id} was over when it failed") from error
+        raise Ignore(f"the lease of {delivery.id} was over when it failed") from told
     if isinstance(decision, Bury):
-        raise error
-    raise Retry(exc=error, when=decision.seconds) from error
+        raise told
+    raise Retry(exc=told, when=decision.seconds) from told
 
 
 def put_off(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoReturn:

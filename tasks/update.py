@@ -22,7 +22,7 @@ from tasks.bot.flood import OpenGate, RunGate, Waiting
 from tasks.bot.parking import FloodWait, Parking, ParkUpdate
 from tasks.bot.stored import Stored
 from tasks.bots import Bots, Served
-from tasks.celery import app, settings
+from tasks.celery import app, secrets, settings
 from tasks.eviction import evict, take_back
 from tasks.hooks import beside, tell
 from tasks.imports import BotImportError
@@ -31,7 +31,7 @@ from tasks.lanes.endings import check_is_exception
 from tasks.limits import UNLIMITED, Run, means_here
 from tasks.logs import Ids, about
 from tasks.logs.process import give_up
-from tasks.outcome import problem_of
+from tasks.outcome import fit_for_celery, problem_of
 from tasks.telling import commit, fail, put_off
 
 logger = get_task_logger(__name__)
@@ -73,7 +73,7 @@ class UpdateTask(lanes.LaneTask):
     def on_hard_limit(self, delivery: lanes.Delivery) -> None:
         served = bots().of(delivery.id)
         error = UpdateTimeoutError("the handler did not end at the hard limit; its process was killed")
-        if served and take_back(served, delivery, error, problem_of(error, delivery.attempt)):
+        if served and take_back(served, delivery, error, problem_of(error, delivery.attempt, secrets())):
             with about(lambda: Ids(delivery.id, attempt=delivery.attempt + delivery.died)):
                 logger.warning("%s: %s", delivery.id, error)
 
@@ -138,9 +138,11 @@ def attempt(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery
     except Exception as raised:
         error = raised
     if delivery is not None and (run.is_evicted or delivery.is_lost()):
-        raise Ignore(f"the lease of {delivery.id} was over when it ended") from error
+        raise Ignore(f"the lease of {delivery.id} was over when it ended") from (
+            error and fit_for_celery(error, secrets())
+        )
     if delivery is not None and isinstance(error, BotStartError):
-        put_off(delivery, START_AGAIN_AFTER_S, error)
+        put_off(delivery, START_AGAIN_AFTER_S, fit_for_celery(error, secrets()))
     if delivery is not None and (outage := outage_of(delivery, parking, error)):
         raise outage
     if not run.is_told and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
@@ -152,8 +154,8 @@ def attempt(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery
         return
     tell(served.bot.on_error, beside(ctx, "error", delivery), error)
     if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
-        raise error
-    fail(served, delivery, error)
+        raise fit_for_celery(error, secrets()) from None
+    fail(served, delivery, error, secrets())
 
 
 def outage_of(delivery: lanes.Delivery, parking: Parking, error: Exception | None) -> lanes.RedisAway | None:

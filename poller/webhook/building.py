@@ -11,9 +11,10 @@ from redis.exceptions import RedisError
 from starlette.types import ASGIApp
 
 from poller.webhook.app import Hook, application
-from poller.webhook.door import Door, secret_from
+from poller.webhook.door import Door
 from poller.webhook.intake import HookIntake
 from settings import Settings, SettingsError
+from settings.webhook_secret import secret_from
 from tasks.connection import connect_to
 
 #: For /readyz: a proxy asks often, and a receiver whose Redis is slower than that is not ready.

@@ -4,7 +4,6 @@ Promises that nothing is asked of a body before its sender has proved to be Tele
 the same time whatever stands in it.
 """
 
-import hashlib
 import hmac
 import json
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any
 
 import orjson
+
+from settings.webhook_secret import secret_from as secret_from
 
 #: Telegram's updates have some KiB; the longest text is 4,096 characters, and a few of them are nested.
 MOST_BYTES = 1 << 20
@@ -106,8 +107,3 @@ def _decoded(body: bytes) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError):
         return Refused.BROKEN
-
-
-def secret_from(token: str) -> str:
-    """The secret of a bot that was given none: the same for everyone who has the token, and no way back to it."""
-    return hmac.new(token.encode(), b"chatlanes webhook", hashlib.sha256).hexdigest()

@@ -6,6 +6,8 @@ Promises a line for each thing that is not as it should be, with what to do.
 from datetime import UTC, datetime
 from typing import Any
 
+from tasks.logs.foreign import one_line
+
 
 def told_info(info: dict[str, Any], our_url: str | None) -> list[str]:
     """`info` is getWebhookInfo's result."""
@@ -29,7 +31,7 @@ def _rows(info: dict[str, Any], our_url: str | None) -> list[tuple[str, str]]:
         ("kinds of update", ", ".join(map(str, kinds)) if kinds and type(kinds) is list else "Telegram's default")
     )
     if info.get("last_error_message"):
-        rows.append(("last failure", f"{info['last_error_message']}, {_when(info.get('last_error_date'))}"))
+        rows.append(("last failure", f"{one_line(info['last_error_message'])}, {_when(info.get('last_error_date'))}"))
     return rows
 
 

@@ -11,9 +11,7 @@ from typing import Any
 import orjson
 
 from tasks.bot.errors import BotApiError, Chat, ServerError, TooManyRequests, refusal
-
-#: Enough of a description to understand it; some repeat what was sent.
-DESCRIPTION_LIMIT = 300
+from tasks.logs.foreign import one_line
 
 
 def read(method: str, chat: Chat, status: int, body: bytes, hide: Callable[[str], str] = str) -> Any:
@@ -28,7 +26,7 @@ def read(method: str, chat: Chat, status: int, body: bytes, hide: Callable[[str]
         method,
         chat,
         code if type(code) is int else status,
-        hide(description if isinstance(description, str) else "no description")[:DESCRIPTION_LIMIT],
+        one_line(hide(description if isinstance(description, str) else "no description")),
         parameters if isinstance(parameters, dict) else {},
     )
 

@@ -26,6 +26,7 @@ from tasks.lanes import history, looking
 from tasks.lanes.errors import ServerUnfit, complaint
 from tasks.lanes.scripts import digest
 from tasks.lanes.server import advice, check_server, durability
+from tasks.logs.foreign import one_line
 
 #: Hash of a bot's leading poller: fence, holder, until_ms (poller/lead.py).
 LEADER = "poller:%d:leader"
@@ -172,7 +173,7 @@ def of_intake(lanes: Lanes, bot: Settings) -> Finding:
         return Finding(False, what, f"{_led(leader)}, and gets nothing, for there is a webhook at {url}")
     if url:
         trouble = webhook.get("last_error_message")
-        told = f"; Telegram's last trouble with it: {trouble}" if trouble else ""
+        told = f"; Telegram's last trouble with it: {one_line(trouble)}" if trouble else ""
         return Finding(not trouble or not waiting, what, f"webhook at {url}, {waiting} updates wait at Telegram{told}")
     if leader:
         return Finding(True, what, f"{_led(leader)}, {waiting} updates wait at Telegram")

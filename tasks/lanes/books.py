@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 Lease = tuple[str, str]  # (message id, fence)
 
@@ -54,6 +55,7 @@ class Held:
     appended_s: float | None = None  # None: it does not run for the first time
     alive_s: float | None = None  # the last sign of life of a worker that died with it; None: none did
     is_lost: bool = False  # somebody else may have it; its slot is taken until the handler ends
+    verdict: dict[str, Any] | None = None  # terminated: buried with this where it would be given back
 
     @property
     def tag(self) -> str:

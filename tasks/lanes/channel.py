@@ -12,8 +12,10 @@ from functools import cached_property
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
+from kombu.log import get_logger
 from kombu.transport import redis as stock
-from kombu.utils.json import dumps
+from kombu.utils.encoding import bytes_to_str
+from kombu.utils.json import dumps, loads
 from redis.exceptions import NoScriptError, RedisError
 
 from tasks.lanes import clock, publish
@@ -32,6 +34,8 @@ QUEUE_ARGUMENTS = {LANES_ARGUMENT: True}
 FIRST_ARGUMENT = "x-lanes-first"
 FIRST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, FIRST_ARGUMENT: True}
 
+
+logger = get_logger(__name__)
 
 _AWAY = (RedisError, OSError)
 
@@ -169,6 +173,37 @@ class LaneChannelMixin(_StockChannel):
         if cancelled := set(before) - set(after):
             self.turns.cancel(cancelled, is_last=not after)
         return result
+
+    def _brpop_read(self, **options: Any) -> bool:
+        """As kombu's, which ends the worker when something that is no message stands in an ordinary queue."""
+        try:
+            try:
+                found = self.client.parse_response(self.client.connection, "BRPOP", **options)
+            except self.connection_errors:
+                self.client.connection.disconnect()
+                raise
+            if not found:
+                raise Empty
+            queue = bytes_to_str(found[0]).rsplit(self.sep, 1)[0]
+            self._queue_cycle.rotate(queue)
+            self._deliver_ordinary(queue, found[1])
+            return True
+        finally:
+            self._in_poll = None
+            self._flush_brpop_reauth()
+
+    def _deliver_ordinary(self, queue: str, stored: bytes) -> None:
+        """Whoever may write to the queue may write anything. Its content is not logged."""
+        tag: Any = None
+        try:
+            message = loads(bytes_to_str(stored))
+            tag = message["properties"]["delivery_tag"]
+            self.connection._deliver(message, queue)
+        except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+            kind = type(error).__name__
+            logger.error("lanes: %s of %d bytes is no message; %s goes on without it", kind, len(stored), queue)
+            if isinstance(tag, str) and tag in self.qos._delivered:
+                self.basic_reject(tag, requeue=False)
 
     def maybe_refresh_binding_expiry(self) -> None:
         """A failover may forget kombu's script between its look whether Redis knows it and its use.

@@ -102,6 +102,7 @@ def install(app: Celery) -> Lanes:
         kombu_transport.TRANSPORT_ALIASES[alias] = transport
     app.lanes = Lanes(app)
     app.task_cls = LaneTask
+    app.control_cls = "tasks.lanes.termination:NamingControl"
     app.events.dispatcher_cls = "tasks.lanes.events:Dispatcher"
     app.add_defaults(DEFAULTS)
     app.steps["worker"].add(LanesStep)

@@ -6,6 +6,7 @@ the pool or the lease keeper. Decides nothing about room and wakes nobody; the s
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, NamedTuple
 
 from tasks.lanes import clock, native
@@ -21,6 +22,14 @@ class Counts(NamedTuple):
     held: int
     lost: int
     suspects: int
+
+
+class Terminating(Enum):
+    """What became of a message that is to be terminated."""
+
+    ENDED = "it was not held any more"
+    BURIED = "nobody had started it"
+    RUNS = "it may have started: it is buried where it would be given back"
 
 
 class Ledger:
@@ -124,14 +133,15 @@ class Ledger:
         with self._lock:
             held = self._books.forget_valid(tag)
             if held is not None:
-                self._outbox.untold.releases.append((held.id, held.fence, False))
+                self._give_back(held)
 
-    def release(self, tag: str, *, died: bool) -> None:
-        """`died` counts when it had started."""
+    def release(self, tag: str, *, died: bool) -> bool:
+        """`died` counts when it had started. Whether it was terminated, and is buried."""
         with self._lock:
             held = self._books.forget_valid(tag)
             if held is not None:
-                self._outbox.untold.releases.append((held.id, held.fence, died and held.is_started))
+                self._give_back(held, died=died and held.is_started)
+            return held is not None and held.verdict is not None
 
     def release_unclaimed(self, queue: str | None, now_s: float) -> int:
         """What was said by `now_s` is known."""
@@ -162,6 +172,18 @@ class Ledger:
             held = self._books.forget_valid(tag)
             if held is not None:
                 self._outbox.untold.burials.append((held.id, held.fence, problem))
+
+    def terminate(self, tag: str, problem: dict[str, Any]) -> Terminating:
+        with self._lock:
+            held = self._books.valid(tag)
+            if held is None:
+                return Terminating.ENDED
+            held.verdict = problem
+            if held.claimed_s is not None or held.may_start(clock.now_s()):
+                return Terminating.RUNS
+            self._books.forget(tag)
+            self._give_back(held)
+            return Terminating.BURIED
 
     def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any] | None) -> bool:
         with self._lock:
@@ -257,8 +279,14 @@ class Ledger:
         """Uncounted: none of them has started."""
         for held in back:
             self._books.forget(held.tag)
-            self._outbox.untold.releases.append((held.id, held.fence, False))
+            self._give_back(held)
         return len(back)
+
+    def _give_back(self, held: Held, *, died: bool = False) -> None:
+        if held.verdict is not None:
+            self._outbox.untold.burials.append((held.id, held.fence, held.verdict))
+        else:
+            self._outbox.untold.releases.append((held.id, held.fence, died))
 
 
 def _held(new: Leased, asked_s: float, deadline_s: float, now_s: float) -> Held:

@@ -4,7 +4,8 @@ Celery's own flush forgets every job whose start it has not yet heard of, also t
 the child runs them and then waits half a minute for somebody to take the result (billiard waits 300 times 0.1 s), and
 nobody settles them. Promises instead that only jobs of which nothing was written are forgotten, and told: whatever a
 child may run is heard of, and nothing else keeps a slot.
-When a child dies, Celery looks once, often a moment too early, and again after up to 5 s. Promises a new one at once.
+When a child dies, Celery looks once, often a moment too early, and again after up to 5 s. Promises a new one at once,
+also for a child that dies while its worker starts, which Celery ends then.
 """
 
 from __future__ import annotations
@@ -45,7 +46,13 @@ def replace_the_dead_at_once(pool: Any) -> None:
         stock(hub, child)
         look_again(hub, child, _LOOKS)
 
+    def did_start_ok() -> bool:
+        # Celery ends the worker when a child has died before its loop begins.
+        children.maintain_pool()
+        return True
+
     children._event_process_exit = exited
+    pool.did_start_ok = did_start_ok
 
 
 def _flush(children: Any) -> set[str]:

@@ -8,23 +8,38 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
+import threading
+from signal import SIGKILL
 from time import monotonic
 from typing import Any
 
+from billiard.exceptions import Terminated, WorkerLostError
+from celery.exceptions import Ignore
+from celery.platforms import signals as _signals
 from celery.utils.log import get_task_logger
 from celery.worker import state
-from celery.worker.request import Request
+from celery.worker.request import TERM_SIGNAME, Request
 
-from tasks.lanes import clock, envelope
+from tasks.lanes import clock, envelope, termination
+from tasks.lanes.alarms import Alarms
 from tasks.lanes.delivery import delivery_from
 from tasks.lanes.discreet import about
+from tasks.lanes.ledger import Terminating
 
 logger = get_task_logger(__name__)
 
+#: What a terminated handler has to tidy up in.
+GRACE_S = 10.0
+#: How a run ends that was terminated. Any other end, good or bad, is its own.
+_ENDS = (Terminated, WorkerLostError, SystemExit, Ignore)
+
+_ALARMS = Alarms()
+
 
 class LaneRequest(Request):
-    """A request that refuses to run once it was given back."""
+    """A request that refuses to run once it was given back, and is buried when it is terminated."""
+
+    _ends_with: int | None = None  # the signal, once it is being terminated
 
     def revoked(self) -> bool:
         """Celery asks this right before it gives a request to the pool."""
@@ -32,7 +47,60 @@ class LaneRequest(Request):
         if told is None:
             return bool(super().revoked())
         self._forget_old_revoke(told)
+        if self.id in state.revoked and termination.is_asked_for(self.id) and not self._already_revoked:
+            logger.warning("lanes: %s is terminated before it starts", self.id, extra=about(self.id))
+            problem = termination.problem_of(self.id, self._hostname)
+            self._app.lanes.settler.bury(self._message.delivery_tag, problem)
         return bool(super().revoked()) or self._was_given_back()
+
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        """Celery's acknowledges at once, which would settle it. It is buried instead: at once if nobody has started it,
+        when its process or greenlet has ended, or, where nothing can end it, by eviction.
+        """
+        if self._request_dict.get(envelope.LANE) is None:
+            super().terminate(pool, signal)
+            return
+        settler, tag = self._app.lanes.settler, self._message.delivery_tag
+        signum = _signals.signum(signal or TERM_SIGNAME)
+        settler.hear()
+        outcome = settler.terminate(tag, termination.problem_of(self.id, self._hostname, signum))
+        if outcome is Terminating.RUNS and self.time_start is None:
+            self._terminate_on_ack = pool, signal
+        elif outcome is Terminating.RUNS:
+            self._ends_with = signum
+            self._end(pool, signum)
+
+    def _end(self, pool: Any, signum: int) -> None:
+        logger.warning("lanes: %s is terminated", self.id, extra=about(self.id))
+        if self._app.lanes.settler.forks:
+            pool.terminate_job(self.worker_pid, signum)
+            _ALARMS.on(GRACE_S, self._kill_the_deaf)
+        elif getattr(pool, "is_green", False):
+            # A greenlet, because it waits until the other has ended.
+            threading.Thread(target=pool.terminate_job, args=(self.worker_pid, signum), daemon=True).start()
+            _ALARMS.on(GRACE_S, lambda: self._evict(signum))
+        else:
+            self._evict(signum)
+
+    def _kill_the_deaf(self) -> None:
+        if self._app.lanes.settler.holds(self._message.delivery_tag):
+            _kill(self.worker_pid)
+
+    def _evict(self, signum: int) -> None:
+        """Its slot is taken until it ends."""
+        problem = termination.problem_of(self.id, self._hostname, signum)
+        if self._app.lanes.settler.evict(self._message.delivery_tag, None, problem):
+            self._already_revoked = True
+            logger.warning("lanes: %s is buried; its handler runs on", self.id, extra=about(self.id))
+            self.send_event("task-revoked", terminated=True, signum=signum, expired=False)
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
+        error = getattr(exc_info.exception, "exc", exc_info.exception)
+        if self._ends_with is None or self._already_revoked or not isinstance(error, _ENDS):
+            return super().on_failure(exc_info, send_failed_event, return_ok)
+        self._app.lanes.settler.give_back(self._message.delivery_tag)
+        self._announce_revoked("terminated", True, self._ends_with, False)
+        return None
 
     def _was_given_back(self) -> bool:
         settler, tag = self._app.lanes.settler, self._message.delivery_tag
@@ -52,8 +120,7 @@ class LaneRequest(Request):
         told = self._request_dict.get(envelope.LANE)
         if not soft and told is not None and self._app.lanes.settler.forks:
             if self.worker_pid is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.worker_pid, signal.SIGKILL)
+                _kill(self.worker_pid)
             try:
                 self.task.on_hard_limit(delivery_from(told, self._message.delivery_tag, self._app.lanes))
             except Exception:
@@ -69,3 +136,9 @@ class LaneRequest(Request):
         handed_out_s = told["deadline_s"] - self._app.lanes.settler.lease_s
         if monotonic() - revoked_at > told["replayed_s"] + clock.now_s() - handed_out_s:
             state.revoked.discard(self.id)
+            termination.forget(self.id)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, SIGKILL)

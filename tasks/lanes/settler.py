@@ -20,7 +20,7 @@ from tasks.lanes.books import Held, Lease, id_of
 from tasks.lanes.commands import MAX_DEATHS
 from tasks.lanes.early import EarlyTurn
 from tasks.lanes.handoff import DELAYED, DONE, RETURNED, STARTED, Handoff, Report
-from tasks.lanes.ledger import Ledger
+from tasks.lanes.ledger import Ledger, Terminating
 from tasks.lanes.room import Room
 from tasks.lanes.times import Times
 
@@ -120,16 +120,25 @@ class Settler:
             self._something_is_delayed()
         self._notify()
 
-    def give_back(self, tag: str, *, died: bool = False) -> None:
-        """Release it. `died`: its process ended, which counts when it had started."""
+    def give_back(self, tag: str, *, died: bool = False) -> bool:
+        """Release it. `died`: its process ended, which counts when it had started. Whether it is buried instead,
+        because it was terminated.
+        """
         if died:
             self.read_handoff()  # the last thing that its process said may be that it starts
-        self.ledger.release(tag, died=died)
+        is_buried = self.ledger.release(tag, died=died)
         self.outbox_signal.set()
+        return is_buried
 
     def bury(self, tag: str, problem: dict[str, Any]) -> None:
         self.ledger.bury(tag, problem)
         self.outbox_signal.set()
+
+    def terminate(self, tag: str, problem: dict[str, Any]) -> Terminating:
+        """Bury it now if nobody can have started it, else where it would be given back: when its process has died."""
+        outcome = self.ledger.terminate(tag, problem)
+        self.outbox_signal.set()
+        return outcome
 
     def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any] | None) -> bool:
         """Take a message from the handler that runs it: retry it after `delay_ms`, bury it without one; without a

@@ -70,9 +70,9 @@ class LaneTask(Task):
             raise Reject(f"{delivery.id} goes back uncounted: {away}", requeue=True) from None
         except BaseException as error:
             check_is_exception(error)
-            if isinstance(error, GreenletExit):
-                # A cold shutdown ends greenlets like this; Celery takes it for success: it would be settled unfinished.
-                self.app.lanes.settler.give_back(delivery.tag)
+            # A cold shutdown or a termination; Celery takes it for success: it would be settled unfinished.
+            if isinstance(error, GreenletExit) and self.app.lanes.settler.give_back(delivery.tag):
+                raise Ignore(f"{delivery.id} was terminated") from None
             raise
 
     def loop_of(self, message_id: str) -> Loop | None:

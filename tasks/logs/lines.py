@@ -9,16 +9,20 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any
 
 import orjson
 
+from tasks.logs.errors import LEFT_OUT, traceback_of
 from tasks.logs.ids import Known, bot_of_thread
 from tasks.logs.secrecy import Secrets
 
 #: What every record has, and what others leave in it that is no field of its own: Celery's `data`, tornado's colours.
 _NO_FIELDS = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "data", "color", "end_color"}
+
+
+#: Characters of a line, or of a field of a JSON line.
+LONGEST_LINE = 100_000
 
 
 class TextLines(logging.Formatter):
@@ -40,7 +44,10 @@ class TextLines(logging.Formatter):
         return f"{line} [{' '.join(ids)}]" if ids else line
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._secrets.cut(super().format(record))
+        return _line(super().format(record), self._secrets)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is logging's
+        return _exception(ei, self._secrets)
 
 
 class JsonLines(logging.Formatter):
@@ -67,6 +74,9 @@ class JsonLines(logging.Formatter):
                 fields.setdefault(name, value)
         if traceback := self._traceback(record):
             fields["traceback"] = traceback
+        for name, value in fields.items():
+            if isinstance(value, str):
+                fields[name] = _line(value, self._secrets)
         return self._secrets.cut(_json(fields))
 
     def _traceback(self, record: logging.LogRecord) -> str:
@@ -79,13 +89,24 @@ class JsonLines(logging.Formatter):
             parts.append(self.formatStack(record.stack_info))
         return "\n".join(parts)
 
-    def formatException(  # noqa: N802 - the name is logging's
-        self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
-    ) -> str:
-        try:
-            return super().formatException(ei)
-        except Exception as trouble:  # an error that cannot be told
-            return f"{getattr(ei[0], '__name__', ei[0])} (its traceback cannot be told: {type(trouble).__name__})"
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is logging's
+        return _exception(ei, self._secrets)
+
+
+def _exception(ei: Any, secrets: Secrets) -> str:
+    _, error, at = ei
+    if error is None:
+        return "NoneType: None"  # as logging's own
+    try:
+        return traceback_of(error, secrets, at).rstrip("\n")
+    except Exception as trouble:  # an error that cannot be told
+        return f"{type(error).__name__} (its traceback cannot be told: {type(trouble).__name__})"
+
+
+def _line(text: str, secrets: Secrets) -> str:
+    if len(text) <= LONGEST_LINE:
+        return secrets.cut(text)
+    return f"{secrets.head(text, LONGEST_LINE)} {LEFT_OUT}{len(text) - LONGEST_LINE:,} characters]"
 
 
 def _time(record: logging.LogRecord) -> str:

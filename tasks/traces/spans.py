@@ -49,7 +49,7 @@ def messaging(operation: str, queue: str, message_id: str) -> dict[str, Any]:
 
 def record(span: Span, error: BaseException, secrets: Secrets) -> None:
     """As the one thing that went wrong in it."""
-    told = problem_of(error, 0)
+    told = problem_of(error, 0, secrets)
     span.set_attribute("error.type", told["type"])
     span.set_status(Status(StatusCode.ERROR, secrets.cut(f"{told['type']}: {told['message']}")))
     fields = {"type": told["type"], "message": told["message"], "stacktrace": told["traceback"]}

@@ -1,5 +1,6 @@
 """The judge must find what is wrong: histories made by hand, each with one thing that must not be."""
 
+from chaos.records import Blow
 from tests.chaos.story import Story
 
 RAISES, KILLS = 250, 480
@@ -143,3 +144,10 @@ def test_a_session_has_seen_each_update_of_its_chat_once() -> None:
     for sessions, wrong in ((right, 0), ({"chat:7": 3, "chat:8": 1}, 1), ({"chat:7": 2}, 1), ({**right, "x": 1}, 1)):
         story.sessions = sessions
         assert len(story.judged(1, 2, 3, RAISES).offences["sessions wrong"]) == wrong
+
+
+def test_a_terminated_update_is_neither_lost_nor_an_innocent_that_was_buried() -> None:
+    story = Story().run(1, 0, 1, end="raise", taken_back_s=1).run(2, 2, 3).buries(1)
+    assert story.offences(1, 2) == {"innocents buried": 1, "lost": 1, "out of order": 1}
+    story.blows.append(Blow(0.5, "terminate", "updates", updates=(1,)))
+    assert story.offences(1, 2) == {}

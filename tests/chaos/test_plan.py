@@ -18,7 +18,12 @@ def test_the_same_seed_gives_the_same_blows() -> None:
 def test_every_kind_of_blow_is_dealt_to_every_part() -> None:
     for system in (LANES, RECIPE):
         dealt = {(blow.what, blow.whom) for blow in islice(blows(1, system, 2.0), 2_000)}
-        assert {whom for _, whom in dealt} == {*system.parts, "redis", "telegram"}
+        assert {whom for _, whom in dealt} == {
+            *system.parts,
+            "redis",
+            "telegram",
+            *(("updates",) if system is LANES else ()),
+        }
         assert {what for what, whom in dealt if whom == "redis"} >= {"kill", "outage", "stop_frozen"}
         assert {what for what, whom in dealt if whom in system.workers} >= {"kill_all", "hole_redis", "cut_telegram"}
 

@@ -12,6 +12,7 @@ import signal
 import ssl
 import sys
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -212,7 +213,41 @@ def close_everything(self: Any) -> None:
 
 _kept: list[tuple[int, int]] = []
 
-TASKS = (run, compute, plain, die, close_everything, leave, give_up, fail, fail_plainly, reject, forget)
+
+def tidy_up(self: Any, gate: str) -> None:
+    """Waits to be interrupted, and then takes its time."""
+    record("start", self.request.id)
+    try:
+        wait_at("never")
+    finally:
+        record("tidy", self.request.id)
+        wait_at(gate)
+        record("tidied", self.request.id)
+
+
+def be_deaf(self: Any, gate: str) -> None:
+    """As `run`, and nothing interrupts it."""
+    record("start", self.request.id)
+    while not _is_open(gate):
+        with suppress(BaseException):
+            wait_at(gate)
+
+
+TASKS = (
+    run,
+    compute,
+    plain,
+    die,
+    close_everything,
+    leave,
+    give_up,
+    fail,
+    fail_plainly,
+    reject,
+    forget,
+    tidy_up,
+    be_deaf,
+)
 
 
 @cache

@@ -121,17 +121,6 @@ def test_a_revoked_message_is_dropped_and_its_lane_goes_on(lab: Lab) -> None:
     assert lab.dead() == []
 
 
-def test_a_message_that_is_revoked_while_it_runs_is_dropped_too(lab: Lab) -> None:
-    lab.publish("unwanted", ["lane"], gate="never")
-    lab.publish("behind", ["lane"])
-    lab.worker("prefork", 2)
-    lab.started("unwanted")
-    lab.app.control.revoke("unwanted", terminate=True, signal="SIGKILL")
-    lab.drained()
-    assert ids(lab.history, "start") == ["unwanted", "behind"]
-    assert lab.dead() == []
-
-
 def test_a_message_that_has_expired_is_dropped_and_its_lane_goes_on(lab: Lab) -> None:
     lab.send("old", ["lane"], expires=-10)
     lab.publish("behind", ["lane"])

@@ -15,14 +15,16 @@ from celery.app import trace
 from celery.app.task import Context
 from celery.backends.base import Backend, DisabledBackend
 from celery.concurrency import gevent, solo, thread
+from celery.concurrency.prefork import TaskPool as PreforkPool
 from celery.events.dispatcher import EventDispatcher
 from celery.loaders.base import BaseLoader
 from celery.utils.threads import Local, _LocalStack
-from celery.worker import state, strategy
+from celery.worker import control, state, strategy
 from celery.worker.consumer import Consumer
 from celery.worker.request import Request, create_request_cls
 from kombu.message import Message
 from kombu.serialization import SerializerRegistry
+from kombu.transport import redis as stock
 from kombu.transport import virtual
 from kombu.utils import json as kombu_json
 
@@ -55,6 +57,12 @@ REPLACED = [
     (thread.TaskPool.on_apply, "plain.py: PlainRequest._run_here", "5b5ead7fb32e"),
     (gevent.TaskPool.on_apply, "plain.py: PlainRequest._run_here", "146771a68c86"),
     (Message.ack, "plain.py: PlainRequest.acknowledge", "b923c3d730af"),
+    (stock.Channel._brpop_read, "channel.py: LaneChannelMixin._brpop_read", "c42518699709"),
+    (PreforkPool.did_start_ok, "prefork.py: replace_the_dead_at_once", "eaee0d8066ba"),
+    (Request.terminate, "request.py: LaneRequest.terminate", "5ee69325b498"),
+    (Request.on_failure, "request.py: LaneRequest.on_failure", "21736ec661cd"),
+    (control.revoke, "control.py: revoke", "25c3bde7a118"),
+    (control.terminate, "control.py: terminate", "31f08532aef3"),
     (SerializerRegistry.loads, "decoding.py, strategy.py: what may be decoded", "48783ce22a7f"),
     (kombu_json.loads, "decoding.py", "40ae6ffb3239"),
     (kombu_json.object_hook, "decoding.py", "23cd7ad1d330"),

@@ -18,9 +18,11 @@ from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 from threading import Lock, Thread, active_count
+from urllib.parse import unquote
 
 from redis import Redis
 
+from poller.webhook.door import secret_from
 from tasks.bot import Bot
 from tasks.bot.context import Context
 from tasks.lanes import Delivery
@@ -218,8 +220,45 @@ def reach_own_redis(_: Context, trouble: str) -> None:
         Redis(port=port, socket_timeout=0.1, retry=None).ping()
 
 
+def blurt(_: Context, where: str) -> None:
+    """Fails with every secret that a worker knows, in its text, its arguments, a note, or the error that caused it."""
+    token, redis_url, hook_secret = os.environ["BOT_TOKEN"], os.environ["REDIS_URL"], os.environ["WEBHOOK_SECRET"]
+    told = f"{token} {redis_url} {unquote(redis_url)} {hook_secret} {secret_from(token)}"
+    error = RuntimeError("blurted" if where in ("cause", "note") else told)
+    if where == "note":
+        error.add_note(told)
+    raise error from (ValueError(told) if where == "cause" else None)
+
+
+def roar(_: Context, how: str) -> None:
+    """Fails with far too much to tell."""
+    text = "roar " * 4_000_000  # 20 MB
+    error: Exception = RuntimeError(text)
+    if how == "cause":
+        raise RuntimeError("short") from error
+    if how == "group":
+        raise ExceptionGroup("many", [ValueError(text[:1000])] * 10_000)
+    if how == "chain":
+        for _ in range(2_000):
+            error, error.__cause__ = RuntimeError(text[:10_000]), error
+    if how == "hidden":
+        error = type("Hidden", (OSError,), {"__str__": lambda _: "short"})(1, text)
+    raise error
+
+
+def recurse(ctx: Context, how: str) -> None:
+    recurse_again(ctx, how)
+
+
+def recurse_again(ctx: Context, how: str) -> None:
+    recurse(ctx, how)
+
+
 ORDERS = {
     "away": reach_own_redis,
+    "blurts": blurt,
+    "roars": roar,
+    "recurses": recurse,
     "spills": spill,
     "threads": note_threads,
     "spans": span,

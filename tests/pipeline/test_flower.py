@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import requests
 
 from sandbox.ports import free_port
@@ -45,6 +46,10 @@ class Flower:
 
     def task(self, update: int) -> dict[str, Any]:
         return dict(self.api("tasks").get(f"{BOT_ID}:{update}", {}))
+
+    def terminate(self, update: int) -> None:
+        answer = self._session.post(f"{self._url}/api/task/revoke/{BOT_ID}:{update}?terminate=true", timeout=30)
+        answer.raise_for_status()
 
     def lengths(self) -> dict[str, int]:
         return {queue["name"]: queue["messages"] for queue in self.api("queues/length").get("active_queues", [])}
@@ -132,3 +137,25 @@ def test_flower_shows_how_many_updates_are_ready_in_each_queue(make_pipeline: Ma
     pipeline.drained()
     until(lambda: sum(flower.lengths().values()) == 0)
     flower.close()
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("prefork", 1), ("threads", 2), ("gevent", 5)])
+def test_flowers_terminate_button_buries_the_update(make_pipeline: MakePipeline, pool: str, slots: int) -> None:
+    # Given an update that runs, and another of its chat
+    pipeline = make_pipeline()
+    flower = Flower(pipeline)
+    pipeline.worker(pool, slots)
+    until(lambda: flower.knows("w1@test"))
+    unwanted, behind = pipeline.push(message(1, 5, do="gate:never"), message(2, 5))
+    pipeline.poller()
+    pipeline.started(unwanted)
+    # When somebody terminates it in Flower
+    flower.terminate(unwanted)
+    # Then it is buried, with who asked, its chat goes on, and Flower shows it as revoked
+    pipeline.ended(behind)
+    until(lambda: pipeline.dead() == [f"{BOT_ID}:{unwanted}"])
+    [problem] = pipeline.problems(f"{BOT_ID}:{unwanted}")
+    assert problem["type"] == "Terminated"
+    assert "asked by flower (pid " in problem["message"]
+    until(lambda: flower.task(unwanted).get("state") == "REVOKED")
+    pipeline.open("never")

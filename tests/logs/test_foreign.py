@@ -1,0 +1,39 @@
+"""What others say becomes one short line of ours: a description of the Bot API, above all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from poller.answer import TelegramTroubleError, result_of
+from tasks.bot import answers
+from tasks.bot.errors import BotApiError
+
+HOSTILE = {
+    "line breaks": "no\r\n2026-01-01 INFO poller: all is well",
+    "colours": "no \x1b[2J\x1b[31mred",
+    "other line breaks": "no\u2028and\x85on",
+    "right to left": "no\u202etxet",
+    "3 MB": "no" + "x" * 3_000_000,
+}
+
+
+@pytest.mark.parametrize("description", HOSTILE.values(), ids=HOSTILE)
+def test_a_description_is_one_short_printable_line(description: str) -> None:
+    body = json.dumps({"ok": False, "error_code": 400, "description": description}).encode()
+    with pytest.raises(TelegramTroubleError) as polled:
+        result_of(400, body)
+    with pytest.raises(BotApiError) as called:
+        answers.read("sendMessage", 7, 400, body)
+    for error in (polled.value, called.value):
+        assert str(error).isprintable()
+        assert len(str(error)) < 400
+        assert "no" in str(error)
+
+
+@pytest.mark.parametrize("code", ["x" * 1_000_000, [1], {"a": "\n"}, None])
+def test_a_code_that_is_no_number_is_not_shown(code: object) -> None:
+    with pytest.raises(TelegramTroubleError) as polled:
+        result_of(502, json.dumps({"ok": False, "error_code": code, "description": ["a", "\n"]}).encode())
+    assert str(polled.value) == "502 (no text)"

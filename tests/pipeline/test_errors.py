@@ -1,0 +1,78 @@
+"""What is stored and sent of a handler's error: without secrets, and bounded."""
+
+from __future__ import annotations
+
+import json
+from time import monotonic
+
+import pytest
+
+from settings.webhook_secret import secret_from
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.pipeline import BOT_ID, TOKEN, message
+from tests.pipeline.test_flower import Flower
+from tests.poller.waiting import until
+
+PASSWORD, HOOK_SECRET = "r3dis-p4ssw0rd/x", "a-h00k-secret"
+HUGE = [*(f"roars:{how}" for how in ("text", "cause", "group", "chain", "hidden")), "recurses:_"]
+SECRETS = (TOKEN.partition(":")[2], PASSWORD, "r3dis-p4ssw0rd%2Fx", HOOK_SECRET, secret_from(TOKEN))
+
+
+@pytest.mark.parametrize("where", ["text", "cause", "note"])
+def test_an_error_with_secrets_is_stored_and_sent_without_them(
+    make_pipeline: MakePipeline, redis_url: str, where: str
+) -> None:
+    # Given a Redis with a password, Flower, and a worker with both of what it must not tell
+    pipeline = make_pipeline(MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01, WEBHOOK_SECRET=HOOK_SECRET)
+    pipeline.redis.config_set("requirepass", PASSWORD)
+    address = redis_url.replace("://", "://:r3dis-p4ssw0rd%2Fx@", 1)
+    try:
+        pipeline.settings["REDIS_URL"] = address
+        flower = Flower(pipeline)
+        worker = pipeline.worker("prefork", 1)
+        until(lambda: flower.knows("w1@test"))
+        # When a handler fails with all of them, twice
+        [failing] = pipeline.push(message(1, 5, do=f"blurts:{where}"))
+        pipeline.poller()
+        until(lambda: flower.task(failing).get("state") == "FAILURE")
+        until(lambda: pipeline.dead() == [f"{BOT_ID}:{failing}"])
+        # Then nobody tells them
+        told = {
+            "the task page": flower.page(f"task/{BOT_ID}:{failing}"),
+            "the API": json.dumps(flower.task(failing)),
+            "the errors in Redis": json.dumps(pipeline.problems(f"{BOT_ID}:{failing}")),
+            "the log": worker.log,
+        }
+        show = pipeline.command("lanes", "dead", "show", f"{BOT_ID}:{failing}")
+        assert show.exit_code() == 0
+        told["lanes dead show"] = show.log
+        assert "RuntimeError" in told["the API"]
+        assert "RuntimeError" in told["lanes dead show"]
+        for place, text in told.items():
+            for secret in SECRETS:
+                assert secret not in text, place
+    finally:
+        pipeline.redis.config_set("requirepass", "")
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("how", HUGE)
+def test_a_huge_error_holds_nobody_up(make_pipeline: MakePipeline, pool: str, how: str) -> None:
+    # Given a worker whose events are sent
+    pipeline = make_pipeline(MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
+    worker = pipeline.worker(pool, 2, "-E")
+    pipeline.poller()
+    pipeline.ended(*pipeline.push(message(1, 7)))
+    # When a handler fails with far too much to tell
+    [failing, *others] = pipeline.push(message(1, 5, do=how), *(message(n, 6) for n in range(2, 12)))
+    pipeline.started(failing)
+    began_s = monotonic()
+    pipeline.drained()
+    # Then all is over soon, and what is stored and logged is of a size that people read
+    assert monotonic() - began_s < 3
+    assert set(others) < set(pipeline.happened("end"))
+    problems = pipeline.problems(f"{BOT_ID}:{failing}")
+    assert len(problems) == 2
+    assert all(len(json.dumps(problem)) < 50_000 for problem in problems)
+    assert all("in handle" in problem["traceback"] or "left out" in problem["traceback"] for problem in problems)
+    assert len(worker.log) < 300_000
