@@ -218,6 +218,11 @@ class _Limited(io.RawIOBase):
         super().close()
 
 
+class _Session(requests.Session):
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """A redirect is an answer as any other. Requests reads all of its body even where it does not follow it."""
+
+
 class _Adapter(HTTPAdapter):
     """One TLS context for all connections: to read a bundle takes 20 ms, and urllib3 would do it for each."""
 
@@ -257,7 +262,7 @@ def _limited(kind: type) -> type:
 
 def _session(url: str) -> requests.Session:
     """Raises OSError, ValueError."""
-    session = requests.Session()
+    session = _Session()
     session.trust_env = False  # it would be read for each request, and ~/.netrc with it
     session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
     session.headers["Accept-Encoding"] = "gzip"

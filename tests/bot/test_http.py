@@ -204,6 +204,15 @@ def test_an_answer_has_a_greatest_size(wire: Wire, answer: bytes) -> None:
     assert caught.value.is_sent
 
 
+def test_a_redirect_is_neither_followed_nor_read(wire: Wire) -> None:
+    packed = gzip.compress(LARGE)
+    wire.answers = [b"HTTP/1.1 302 Found\r\nLocation: /b\r\n" + (GZIP % len(packed) + packed).partition(b"\r\n")[2]]
+    client = HttpClient(wire.url, connect_timeout_s=10.0, read_timeout_s=10.0)
+    status, is_read = client.ask("POST", "/a", lambda answer: (answer.status, answer._response._content_consumed))
+    client.close()
+    assert (status, is_read, len(wire.heads)) == (302, False, 1)
+
+
 @pytest.mark.parametrize(
     ("head", "again"),
     [
