@@ -432,4 +432,4 @@ def test_an_update_that_was_cut_is_buried_and_the_others_are_not(client: Redis, 
     assert record(client, f"{BOT_ID}:2")["state"] == "buried"
     error = json.loads(text(client.lindex(keys.errors(f"{BOT_ID}:2"), 0)))
     assert error["type"] == "CutUpdate"
-    assert unpack(text(client.get(keys.body(f"{BOT_ID}:2"))).encode())
+    assert b"nested too deeply" in (client.get(keys.body(f"{BOT_ID}:2")) or b"")
