@@ -20,13 +20,13 @@ from chaos.picture import draw
 from chaos.records import Evidence
 from chaos.report import complaints, table
 from chaos.run import chaos
-from chaos.systems import LANES, RECIPE, System
+from chaos.systems import LANES, RECIPE, WEBHOOK, System
 
 
 def main() -> int:
     arguments = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # nothing that was started outlives us
-    systems = [LANES, RECIPE] if arguments.both else [RECIPE if arguments.recipe else LANES]
+    systems = _systems(arguments)
     with tempfile.TemporaryDirectory(prefix="chaos-") as scratch:
         keep = arguments.judge or arguments.keep or Path(scratch)
         if not arguments.judge:
@@ -39,6 +39,12 @@ def main() -> int:
     if not verdict.is_clean:
         print(f"\nseed {seed}:\n{complaints(verdict, evidence)}")  # noqa: T201
     return 0 if verdict.is_clean else 1
+
+
+def _systems(arguments: argparse.Namespace) -> list[System]:
+    if arguments.both:
+        return [LANES, RECIPE]
+    return [RECIPE if arguments.recipe else WEBHOOK if arguments.webhook else LANES]
 
 
 def _run(system: System, folder: Path, arguments: argparse.Namespace) -> None:
@@ -73,6 +79,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=30.0, help="updates per second (default: 30)")
     parser.add_argument("--every", type=float, default=2.0, help="seconds between two blows, mean (default: 2)")
     parser.add_argument("--recipe", action="store_true", help="not lanes, but hash-routed queues on stock Celery")
+    parser.add_argument("--webhook", action="store_true", help="updates come by webhook, to two receivers")
     parser.add_argument("--both", action="store_true", help="lanes, then the recipe, side by side; lanes are judged")
     parser.add_argument("--keep", type=Path, help="a new folder for the history and the logs (default: none is kept)")
     parser.add_argument("--judge", type=Path, help="run nothing: judge what was kept in this folder once more")

@@ -28,9 +28,9 @@ class Planned:
 def blows(seed: int, system: System, every_s: float) -> Iterator[Planned]:
     """For ever, one every `every_s` seconds on the average."""
     chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    weights = [6, 2, 6 if system.receives else 2, 2, 1, 1 if system.buried else 0]
     while True:
         pause_s = chance.uniform(0.3, 1.7) * every_s
-        weights = [6, 2, 2, 2, 1, 1 if system.buried else 0]
         match chance.choices(["worker", "child", "poller", "redis", "telegram", "update"], weights)[0]:
             case "worker":
                 what, whom = chance.choice(OF_WORKERS), chance.choice(list(system.workers))

@@ -22,12 +22,13 @@ _RESET = struct.pack("ii", 1, 0)  # socket(7), SO_LINGER: close with a reset
 
 
 class Link:
-    """One listening port, forwarded to `target`. Only the network's own loop touches it."""
+    """One listening port, forwarded to `targets` in turn. Only the network's own loop touches it."""
 
-    def __init__(self, target: int, *, arrives_late: bool) -> None:
+    def __init__(self, *targets: int, arrives_late: bool) -> None:
         self.port = 0
         self._server: asyncio.Server | None = None
-        self._target = target
+        self._targets = targets
+        self._turns = 0
         self._arrives_late = arrives_late
         self._is_open = asyncio.Event()
         self._is_open.set()
@@ -62,7 +63,7 @@ class Link:
         writers = self._connections[task] = [writer]
         try:
             await self._is_open.wait()
-            far_reader, far_writer = await asyncio.open_connection(HOST, self._target)
+            far_reader, far_writer = await self._far()
             writers.append(far_writer)
             pumps = {asyncio.ensure_future(self._pump(*way)) for way in ((reader, far_writer), (far_reader, writer))}
             try:
@@ -76,6 +77,17 @@ class Link:
             del self._connections[task]
             for each in writers:
                 each.close()
+
+    async def _far(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the next target that takes one. Raises OSError."""
+        for _ in self._targets[1:]:
+            with contextlib.suppress(OSError):
+                return await asyncio.open_connection(HOST, self._next())
+        return await asyncio.open_connection(HOST, self._next())
+
+    def _next(self) -> int:
+        self._turns += 1
+        return self._targets[self._turns % len(self._targets)]
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -94,9 +106,9 @@ class Network:
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
         self._thread.start()
 
-    def link(self, target: int, *, arrives_late: bool) -> Link:
+    def link(self, *targets: int, arrives_late: bool) -> Link:
         async def made() -> Link:
-            link = Link(target, arrives_late=arrives_late)
+            link = Link(*targets, arrives_late=arrives_late)
             await link.listen()
             self._links.append(link)
             return link

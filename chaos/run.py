@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import requests
 from redis import Redis
 
 from chaos import bot, drills
@@ -24,7 +25,9 @@ from chaos.proxy import HOST, Link, Network
 from chaos.samples import Samples
 from chaos.strike import Striker
 from chaos.systems import System
+from poller.webhook.door import secret_from
 from sandbox import simulator
+from sandbox.ports import free_port
 from sandbox.server import start_server
 from sandbox.simulator import Simulator
 
@@ -126,8 +129,11 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
         telegram = ends.enter_context(simulator.start("1:CHAOS"))
         network = Network()
         ends.callback(network.end)
-        links = _links(system, network, redis.port, int(telegram.url.rpartition(":")[2]))
-        environments = {part: _environment(system, folder, telegram.token, links, part) for part in system.parts}
+        ports = {part: free_port() for part in system.pollers} if system.receives else {}
+        links = _links(system, network, redis.port, int(telegram.url.rpartition(":")[2]), ports)
+        environments = {part: _environment(system, folder, telegram, links, part, ports) for part in system.parts}
+        if system.receives:
+            _set_webhook(telegram, network, [links[part, "telegram"].port for part in ports])
         fleet = Fleet(system.parts, environments, folder)
         ends.callback(fleet.end)
         striker = Striker(fleet, network, links, folder / "redis", redis, telegram, LEASE_S, tuple(system.pollers))
@@ -139,19 +145,30 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
         yield Chaos(system, folder, telegram, network, fleet, striker, ledger, samples)
 
 
-def _links(system: System, network: Network, redis_port: int, telegram_port: int) -> Links:
-    servers = {"redis": (redis_port, True), "telegram": (telegram_port, False)}
-    return {
-        (part, server): network.link(port, arrives_late=arrives_late)
-        for part in system.parts
-        for server, (port, arrives_late) in servers.items()
+def _links(system: System, network: Network, redis_port: int, telegram_port: int, ports: Mapping[str, int]) -> Links:
+    """Between a receiver, which listens on one of the `ports`, and Telegram it is Telegram that connects."""
+    redis = {(part, "redis"): network.link(redis_port, arrives_late=True) for part in system.parts}
+    telegram = {
+        (part, "telegram"): network.link(ports.get(part, telegram_port), arrives_late=False) for part in system.parts
     }
+    return redis | telegram
 
 
-def _environment(system: System, folder: Path, token: str, links: Links, part: str) -> dict[str, str]:
+def _set_webhook(telegram: Simulator, network: Network, ports: Sequence[int]) -> None:
+    """To the receivers in turn, as by a proxy in front of them."""
+    front = network.link(*ports, arrives_late=False)
+    said = {"url": f"http://{HOST}:{front.port}/hook", "secret_token": secret_from(telegram.token)}
+    requests.post(f"{telegram.url}/bot{telegram.token}/setWebhook", json=said, timeout=30).raise_for_status()
+
+
+def _environment(
+    system: System, folder: Path, telegram: Simulator, links: Links, part: str, ports: Mapping[str, int]
+) -> dict[str, str]:
+    listening = {"WEBHOOK_PORT": str(ports[part]), "WEBHOOK_URL": "https://bot.example/hook"} if part in ports else {}
     return {
         **os.environ,
-        "BOT_TOKEN": token,
+        **listening,
+        "BOT_TOKEN": telegram.token,
         "BOT_API_URL": f"http://{HOST}:{links[part, 'telegram'].port}",
         "BOT": "chaos.bot:handle",
         "REDIS_URL": f"redis://{HOST}:{links[part, 'redis'].port}/0",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redis import Redis
 
@@ -39,6 +39,8 @@ class System:
     lease_s: float | None
     patience_s: float
     has_drills: bool = False
+    #: Its pollers are webhook receivers.
+    receives: bool = False
 
     @property
     def parts(self) -> dict[str, list[str]]:
@@ -84,6 +86,16 @@ LANES = System(
     lease_s=None,
     patience_s=120.0,
     has_drills=True,
+)
+
+#: By chat alone: Telegram keeps no order between the chats of a user, and what it repeats runs late.
+WEBHOOK = replace(
+    LANES,
+    name="webhook",
+    order_by="chat",
+    pollers={name: [PYTHON, "-m", "poller", "webhook", "--workers=2"] for name in ("receiver", "second")},
+    forking=("prefork", "receiver", "second"),
+    receives=True,
 )
 
 #: By chat alone: a queue can keep one order only. It is never calm again once an update has killed its worker.

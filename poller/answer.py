@@ -5,13 +5,11 @@ the same each time the same thing happens, so that it can be told apart from a c
 Does not know the token; an answer that repeats it is cut out of the log by tasks.logs.
 """
 
-import json
 from http import HTTPStatus
 from typing import Any
 
-import orjson
-
 from tasks.logs.foreign import one_line
+from tasks.update_json import read
 
 
 class TokenRefusedError(Exception):
@@ -72,14 +70,10 @@ def _seconds(parameters: Any) -> float | None:
 
 
 def _decoded(body: bytes) -> Any:
-    """None for what is no JSON. Half a surrogate pair is none for orjson, and would hold up its batch for ever."""
+    """None for what is not JSON. An update that cannot be read whole is read in part: it must not hold up its batch."""
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+        return read(body)
+    except ValueError:
         return None
 
 

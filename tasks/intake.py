@@ -28,6 +28,7 @@ from tasks.lanes.store import Store
 from tasks.queues import left_behind
 from tasks.routing import KeysError, check_order_by, is_express, keys_of, queue_of
 from tasks.traces.off import TRACE, NoBatch
+from tasks.update_json import CutUpdate
 
 #: The name of the task in tasks/update.py; importing that would build the Celery app.
 TASK = "tasks.update"
@@ -116,6 +117,11 @@ class Intake:
             lanes = keys_of(update, self._order_by, opened)
         except (KeysError, TooDeepError) as error:
             problem = {"type": type(error).__name__, "message": str(error)}
+        if isinstance(update, CutUpdate):
+            problem = {
+                "type": "CutUpdate",
+                "message": "it is nested too deeply, or holds a number with too many digits",
+            }
         message_id, told, queue = f"{self._bot}:{number}", _told(opened, number), self._queue(opened, lanes, number)
         trace = batch.header(message_id, queue, told, problem["type"] if problem else "")
         return NewMessage(

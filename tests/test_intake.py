@@ -23,6 +23,7 @@ from tasks.lanes.envelope import unpack
 from tasks.lanes.errors import ServerUnfit
 from tasks.lanes.server import Durable
 from tasks.routing import OrderByError
+from tasks.update_json import read
 from tests.conftest import DEBIAN_REDIS
 from tests.lanes.waiting_server import believe
 
@@ -420,3 +421,18 @@ def test_a_batch_that_redis_refuses_leaves_nothing(tmp_path: Path) -> None:
         client.config_set("maxmemory", "0")
         assert client.dbsize() == before
         assert intake.append([message(number) for number in range(1, 102)]).added == 100
+
+
+@pytest.mark.parametrize("part", [b"[" * 100_000 + b"]" * 100_000, b"9" * 5_000], ids=["deep", "long"])
+def test_an_update_that_was_cut_is_buried_and_the_others_are_not(client: Redis, intake: Intake, part: bytes) -> None:
+    updates = [
+        message(1),
+        read(b'{"update_id":2,"message":{"chat":{"id":7},"text":"hi","x":' + part + b"}}"),
+        message(3),
+    ]
+    appended = intake.append(updates)
+    assert (appended.added, appended.buried) == (3, 1)
+    assert record(client, f"{BOT_ID}:2")["state"] == "buried"
+    error = json.loads(text(client.lindex(keys.errors(f"{BOT_ID}:2"), 0)))
+    assert error["type"] == "CutUpdate"
+    assert b"nested too deeply" in (client.get(keys.body(f"{BOT_ID}:2")) or b"")

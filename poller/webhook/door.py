@@ -5,15 +5,13 @@ the same time whatever stands in it.
 """
 
 import hmac
-import json
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any
 
-import orjson
-
 from settings.webhook_secret import secret_from as secret_from
+from tasks.update_json import read
 
 #: Telegram's updates have some KiB; the longest text is 4,096 characters, and a few of them are nested.
 MOST_BYTES = 1 << 20
@@ -90,20 +88,11 @@ def has_body(headers: dict[bytes, bytes]) -> bool:
 
 
 def update_of(body: bytes) -> Any | Refused:
-    """The update. One with an unusable id is one too: it is buried where it can be seen, and Telegram is rid of it."""
-    update = _decoded(body)
-    if isinstance(update, Refused):
-        return update
-    return update if type(update) is dict and "update_id" in update else Refused.NO_UPDATE
-
-
-def _decoded(body: bytes) -> Any:
-    """Half a surrogate pair is no JSON for orjson, and would be held by Telegram for ever."""
+    """The update. One with an unusable id, or with parts that cannot be read, is one too: it is buried where it can be
+    seen, and Telegram is rid of it.
+    """
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+        update = read(body)
+    except ValueError:
         return Refused.BROKEN
+    return update if isinstance(update, dict) and "update_id" in update else Refused.NO_UPDATE

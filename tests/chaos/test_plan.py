@@ -5,7 +5,7 @@ from itertools import islice
 from chaos import poison
 from chaos.feed import updates
 from chaos.plan import blows
-from chaos.systems import LANES, RECIPE
+from chaos.systems import LANES, RECIPE, WEBHOOK
 from tasks.routing import keys_of
 
 
@@ -16,7 +16,7 @@ def test_the_same_seed_gives_the_same_blows() -> None:
 
 
 def test_every_kind_of_blow_is_dealt_to_every_part() -> None:
-    for system in (LANES, RECIPE):
+    for system in (LANES, WEBHOOK, RECIPE):
         dealt = {(blow.what, blow.whom) for blow in islice(blows(1, system, 2.0), 2_000)}
         assert {whom for _, whom in dealt} == {
             *system.parts,

@@ -4,13 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_a_short_run_judges_keeps_and_draws(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("system", ["lanes", "webhook"])
+def test_a_short_run_judges_keeps_and_draws(tmp_path: Path, system: str) -> None:
     options = ["--seconds", "6", "--seed", "5", "--rate", "20", "--keep", str(tmp_path)]
+    options += ["--webhook"] if system == "webhook" else []
 
     run = subprocess.run([sys.executable, "-m", "chaos", *options], capture_output=True, text=True, timeout=300)
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert "| lost " in run.stdout
     assert "seed 5" in run.stdout
-    assert {"history.jsonl", "picture.svg", "prefork.log"} <= {path.name for path in (tmp_path / "lanes").iterdir()}
+    assert {"history.jsonl", "picture.svg", "prefork.log"} <= {path.name for path in (tmp_path / system).iterdir()}

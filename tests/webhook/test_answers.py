@@ -75,6 +75,16 @@ def test_a_malformed_update_is_buried_once_so_that_telegram_is_rid_of_it(receive
     assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 1)
 
 
+@pytest.mark.parametrize("part", [b"[" * 100_000 + b"]" * 100_000, b"9" * 5_000], ids=["deep", "long"])
+def test_an_update_that_cannot_be_read_whole_is_buried_once_so_that_telegram_is_rid_of_it(
+    receiver: Receiver, part: bytes
+) -> None:
+    body = b'{"update_id":9,"message":{"chat":{"id":7},"x":' + part + b"}}"
+    for _ in range(2):
+        assert requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S).status_code == 200
+    assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 1)
+
+
 def test_nothing_of_what_was_sent_is_in_the_log(receiver: Receiver) -> None:
     for body in (b"SECRET-WORDS", b'{"SECRET-WORDS":1}', b'{"update_id":1,"message":{"text":"SECRET-WORDS"}}'):
         requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S)
