@@ -34,7 +34,17 @@ MAX_DEATHS = 3
 QUEUES = ["q", "r"]
 HOLDERS = ["me", "you"]
 KEYS = [keys.LEASES, keys.DELAYED, keys.DEAD, *map(keys.pending, "qr"), *map(keys.lane, "abcd")]
-LEFT_WHEN_SETTLED = (keys.COUNTS, keys.SETTLED, keys.PARKED, keys.SEEN, keys.LAST, keys.MISSING, keys.SWEPT, KEPT)
+LEFT_WHEN_SETTLED = (
+    keys.COUNTS,
+    keys.SETTLED,
+    keys.PARKED,
+    keys.SEEN,
+    keys.LAST,
+    keys.MISSING,
+    keys.SWEPT,
+    keys.IDENTITY,
+    KEPT,
+)
 
 a_batch = st.lists(
     st.tuples(
