@@ -115,9 +115,11 @@ def attacks(window: BrowserContext, site: str, servers: Servers) -> None:
     status = posts_a_form(page, apply, forged(f"{FORGED} by form"))
     assert status in (401, 403)
     # A name of somebody else's that resolves to this machine: to the browser, Flower is then of the page's own origin
-    answer = page.goto(f"http://rebound.localhost:{servers.flower_port}/healthcheck")
+    rebound = window.new_page()
+    answer = rebound.goto(f"http://rebound.localhost:{servers.flower_port}/healthcheck")
     assert answer is not None
     assert answer.status == 403
+    rebound.close()
     page.close()
 
 
