@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from tasks.lanes.connect import connect
 from tasks.lanes.errands import Errand, Errands, getcurrent
-from tasks.lanes.insist import insist
+from tasks.lanes.insist import Waits
 from tasks.lanes.scripts import script
 from tasks.lanes.wires import Asked, Wires
 from tests.poller.waiting import until
@@ -58,7 +58,7 @@ def test_who_asks_redis_holds_up_nobody(errands: Errands, client: Redis) -> None
 
     errands.begin(lambda: told.add(wires.run(Asked(None, ["BLPOP", "errands", 60]))[0][1]))
     errands.begin(lambda: told.add(script("begin").run(Slow(), [])))  # type: ignore[arg-type]
-    errands.begin(lambda: told.add(insist(away, 60)))
+    errands.begin(lambda: told.add(Waits(60, lambda: False).insist(away)))
     # When another one of the same loop answers all of them
     errands.begin(lambda: (is_back.set(), wires.ask(Asked(None, ["RPUSH", "errands", "of Redis"]))))
     # Then each has its answer
