@@ -3,10 +3,7 @@ FROM python:3.13-slim AS build
 WORKDIR /src
 RUN python -m venv /venv
 COPY pyproject.toml requirements.lock requirements-run.lock README.md LICENSE ./
-COPY settings settings
-COPY tasks tasks
-COPY poller poller
-COPY examples examples
+COPY chatlanes chatlanes
 # What the parts need at run time, each file by its hash. PACKAGES: what your bot imports; what the lock knows of it has
 # the lock's version.
 ARG PACKAGES=""
@@ -23,4 +20,4 @@ WORKDIR /bot
 # By its number, so that Kubernetes can tell that it is not root.
 USER 10001
 STOPSIGNAL SIGTERM
-CMD ["celery", "-A", "tasks", "worker", "--loglevel=INFO"]
+CMD ["chatlanes", "worker", "--loglevel=INFO"]

@@ -35,7 +35,7 @@ lock:
 	@rm -r $(VENV)-lock
 
 run: install
-	$(BIN)/python -m sandbox
+	$(BIN)/python -m chatlanes.sandbox
 
 # Three at a time, for most tests wait for processes; ARGS="-n 0" for one at a time.
 test: install

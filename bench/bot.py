@@ -11,7 +11,7 @@ import time
 from functools import cache
 from typing import Any
 
-from tasks.bot.context import Context
+from chatlanes.bot.context import Context
 
 STARTS = "BENCH_STARTS"
 

@@ -11,7 +11,7 @@ from kombu import Exchange, Queue
 
 from bench import holding, slow_chat
 from bench.scale import QUEUES, READY
-from tasks import lanes
+from chatlanes import lanes
 
 app = Celery("bench")
 lanes.install(app)

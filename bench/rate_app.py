@@ -16,10 +16,10 @@ from typing import Any
 
 import orjson
 
-from tasks.bot.client import prepare
-from tasks.bot.flood import Gate, Rates, RunGate, Waiting
-from tasks.bot.parking import Parking, ParkUpdate
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.telegram.client import prepare
+from chatlanes.telegram.flood import Gate, Rates, RunGate, Waiting
+from chatlanes.telegram.flood.parking import Parking, ParkUpdate
 
 BEGUN = "the first slot was given"
 

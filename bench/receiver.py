@@ -5,8 +5,8 @@ from __future__ import annotations
 import requests
 
 from bench import simulator
-from poller.webhook.door import secret_from
-from sandbox.ports import HOST
+from chatlanes.poller.webhook.validation import secret_from
+from chatlanes.sandbox.ports import HOST
 
 PATH = "/hook"
 SECRET = secret_from(simulator.TOKEN)

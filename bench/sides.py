@@ -11,10 +11,10 @@ from redis import Redis
 
 from bench.scale import QUEUES
 from bench.updates import Update
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.envelope import pack_task
-from tasks.lanes.store import Store
-from tasks.routing import keys_of, queue_of
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.envelope import pack_task
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.updates.routing import keys_of, queue_of
 
 #: As Telegram's batches.
 BATCH = 100

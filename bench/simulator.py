@@ -15,13 +15,13 @@ import time
 from collections.abc import Iterator
 
 from bench.updates import Update, make_update, stamp
-from sandbox.simulator.bot import SimulatedBot
-from sandbox.simulator.client import READY, Simulator
-from sandbox.simulator.params import Params
-from sandbox.simulator.polls import Gone
-from sandbox.simulator.posting import Address, Answer
-from sandbox.simulator.serve import serve
-from sandbox.simulator.stream import StreamPlan
+from chatlanes.sandbox.simulator.bot import SimulatedBot
+from chatlanes.sandbox.simulator.client import READY, Simulator
+from chatlanes.sandbox.simulator.params import Params
+from chatlanes.sandbox.simulator.polls import Gone
+from chatlanes.sandbox.simulator.posting import Address, Answer
+from chatlanes.sandbox.simulator.serve import serve
+from chatlanes.sandbox.simulator.stream import StreamPlan
 
 TOKEN = "1:BENCH"
 

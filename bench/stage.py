@@ -18,8 +18,8 @@ from pathlib import Path
 from redis import Redis
 
 from bench.scale import Scale
-from sandbox.server import start_server
-from settings import Settings
+from chatlanes.sandbox.server import start_server
+from chatlanes.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 #: A warm shutdown waits for running tasks; ours take no time.

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import requests
 
-from tasks.bot.calls import Calls
-from tasks.bot.context import Context
+from chatlanes.bot.calls import Calls
+from chatlanes.bot.context import Context
 
 CALLS = "BENCH_CALLS"
 

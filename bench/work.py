@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # aiogram runs one of them in an environment of its own
-    from tasks.bot.context import Context
+    from chatlanes.bot.context import Context
 
 #: Environment: the file; how long to wait or compute; how many updates at a time.
 DONE, WAIT_MS, COMPUTE_MS, CONCURRENCY = "BENCH_DONE", "BENCH_WAIT_MS", "BENCH_COMPUTE_MS", "BENCH_CONCURRENCY"

@@ -14,7 +14,7 @@ from redis import Redis
 
 from chaos.fleet import Fleet
 from chaos.systems import System
-from tasks.lanes import looking
+from chatlanes.lanes.monitoring import inspection
 
 WITHIN_S = 60.0
 STRANGER = "2:CHAOS"
@@ -43,7 +43,7 @@ def two_deployments(system: System, fleet: Fleet, folder: Path) -> list[str]:
 def empty_replica(system: System, fleet: Fleet, folder: Path, client: Redis) -> list[str]:
     """The database is emptied, as when an empty replica is promoted: that is reported, and recorded as one loss."""
     all_have_looked = _until(lambda: _have_looked(system, fleet, client))
-    appended = looking.counts(client).get("appended", 0)
+    appended = inspection.counts(client).get("appended", 0)
     logs = {name: folder / f"{name}.log" for name in system.parts}
     sizes = {name: log.stat().st_size for name, log in logs.items()}
     client.flushall()
@@ -56,7 +56,7 @@ def empty_replica(system: System, fleet: Fleet, folder: Path, client: Redis) -> 
     wrong = [] if reported else [f"the loss was not reported by {', '.join(silent(system.parts))}"]
     if not all_have_looked:
         wrong.append("a worker gave no sign of life when all was calm")
-    losses = [(loss.first, loss.last) for loss in looking.losses(client)]
+    losses = [(loss.first, loss.last) for loss in inspection.losses(client)]
     if losses != [(1, appended)]:
         wrong.append(f"one loss of updates 1 to {appended} was expected to be recorded, and these are: {losses}")
     return wrong
@@ -65,7 +65,7 @@ def empty_replica(system: System, fleet: Fleet, folder: Path, client: Redis) -> 
 def _have_looked(system: System, fleet: Fleet, client: Redis) -> bool:
     """Every worker has swept, and will not be started again."""
     fleet.tend()
-    alive = {int(holder.split(":")[1]) for holder in looking.workers(client)}
+    alive = {int(holder.split(":")[1]) for holder in inspection.workers(client)}
     return fleet.is_whole and {fleet.pid(name) for name in system.workers} <= alive
 
 

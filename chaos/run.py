@@ -25,11 +25,11 @@ from chaos.proxy import HOST, Link, Network
 from chaos.samples import Samples
 from chaos.strike import Striker
 from chaos.systems import System
-from poller.webhook.door import secret_from
-from sandbox import simulator
-from sandbox.ports import free_port
-from sandbox.server import start_server
-from sandbox.simulator import Simulator
+from chatlanes.poller.webhook.validation import secret_from
+from chatlanes.sandbox import simulator
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.server import start_server
+from chatlanes.sandbox.simulator import Simulator
 
 Links = dict[tuple[str, str], Link]
 

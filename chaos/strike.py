@@ -23,9 +23,9 @@ from chaos.fleet import Fleet
 from chaos.plan import Planned
 from chaos.proxy import Link, Network
 from chaos.records import Blow
-from sandbox.server import Server, start_server
-from sandbox.simulator import Simulator
-from tasks.lanes import keys
+from chatlanes.lanes.protocol import keys
+from chatlanes.sandbox.server import Server, start_server
+from chatlanes.sandbox.simulator import Simulator
 
 #: The longest freeze or hole, in leases: some are shorter than a lease, most are longer.
 LONGEST_LEASES = 2.0

@@ -11,9 +11,9 @@ from redis import Redis
 
 from chaos import recipe
 from chaos.bot import HANDLED
-from tasks.bot.keys import SESSION
-from tasks.lanes import keys
-from tasks.lanes.store import Store
+from chatlanes.bot.keys import SESSION
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.store import Store
 
 PYTHON = sys.executable
 _WORKER = ("worker", "-l", "INFO")
@@ -48,7 +48,20 @@ class System:
 
 
 def _lane_worker(pool: str, concurrency: int) -> list[str]:
-    return [PYTHON, "-m", "celery", "-A", "tasks", *_WORKER, "-n", f"{pool}@chaos", "-P", pool, "-c", str(concurrency)]
+    return [
+        PYTHON,
+        "-m",
+        "celery",
+        "-A",
+        "chatlanes",
+        *_WORKER,
+        "-n",
+        f"{pool}@chaos",
+        "-P",
+        pool,
+        "-c",
+        str(concurrency),
+    ]
 
 
 def _recipe_worker(number: int) -> list[str]:
@@ -73,7 +86,7 @@ def _sessions(client: Redis) -> dict[str, int]:
 LANES = System(
     name="lanes",
     order_by="chat+user",
-    pollers={name: [PYTHON, "-m", "poller"] for name in ("poller", "standby")},
+    pollers={name: [PYTHON, "-m", "chatlanes.poller"] for name in ("poller", "standby")},
     workers={
         "prefork": _lane_worker("prefork", 4),
         "threads": _lane_worker("threads", 8),
@@ -93,7 +106,7 @@ WEBHOOK = replace(
     LANES,
     name="webhook",
     order_by="chat",
-    pollers={name: [PYTHON, "-m", "poller", "webhook", "--workers=2"] for name in ("receiver", "second")},
+    pollers={name: [PYTHON, "-m", "chatlanes.poller", "webhook", "--workers=2"] for name in ("receiver", "second")},
     forking=("prefork", "receiver", "second"),
     receives=True,
 )

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import requests
 
+from chatlanes.sandbox.simulator import Simulator
 from containers.images import build
 from containers.stage import LEASE_S, TOKEN, Stage
-from sandbox.simulator import Simulator
 
 CHATS, EACH = 100, 10
 #: From the first update to the last answer, with everything that happens meanwhile.
@@ -57,7 +57,7 @@ def rehearse(stage: Stage) -> list[str]:
     disturb(stage, telegram)
     until("every update is answered", lambda: answered(telegram) >= CHATS * EACH, fails=False)
     say(f"{answered(telegram)} answers, {time.monotonic() - started_s:.0f} s after the first update")
-    say(stage.compose("exec", "-T", "worker", "celery", "-A", "tasks", "lanes", "check").strip())
+    say(stage.compose("exec", "-T", "worker", "celery", "-A", "chatlanes", "lanes", "check").strip())
     return judge(telegram) + stop(stage)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TOOLS = ("podman", "buildah", "runc", "debootstrap")
 #: What the simulated Bot API is made of, for its container.
-PACKAGES = ("containers", "sandbox", "settings", "tasks", "poller")
+PACKAGES = ("containers", "chatlanes")
 TOKEN = "1:TEST"  # noqa: S105 - opens nothing
 LEASE_S = 5
 DOT_ENV = f"""BOT_TOKEN={TOKEN}

@@ -16,7 +16,7 @@ from typing import Any
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from sandbox.simulator import Simulator
+from chatlanes.sandbox.simulator import Simulator
 from tests.browser import browser
 from tests.page.seeing import Chat, opened, sandbox
 

@@ -3,7 +3,7 @@
 Run it with `BOT=examples.cart:handle`. The cart is in ctx.session: each thing is in it once, whatever dies meanwhile.
 """
 
-from tasks.bot.context import Context
+from chatlanes import Context
 
 
 def handle(ctx: Context) -> None:

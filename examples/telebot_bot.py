@@ -5,7 +5,7 @@ from pathlib import Path
 
 from telebot import TeleBot, types, util
 
-from tasks.bot import current
+from chatlanes import current
 
 bot = TeleBot(os.environ.get("BOT_TOKEN", "1:none"))
 

@@ -1,10 +1,1 @@
-"""Every setting once: its type, unit, default and reason, read from the environment and `.env`.
-
-Promises that a `Settings` is whole and right, and that every wrong variable is named in one error, never with a secret.
-Does not read anything when imported: only `load()` does, and the entry points hand the value on.
-"""
-
-from settings.model import Settings, SettingsError
-from settings.reading import load
-
-__all__ = ["Settings", "SettingsError", "load"]
+"""`python -m settings …` from a clone. The code is in chatlanes.settings; elsewhere use `chatlanes settings …`."""

@@ -1,16 +1,5 @@
-"""`python -m settings` prints the settings as markdown: `table` all in one (the default), `page` docs/settings.md,
-`essential` the README's; `env` prints `.env.example`.
-"""
+"""`python -m settings …`."""
 
-import sys
+from chatlanes.settings.__main__ import main
 
-from settings.page import essential, page
-from settings.table import env_example, markdown
-
-PAGES = {"table": markdown, "page": page, "essential": essential, "env": env_example}
-
-if __name__ == "__main__":
-    asked = sys.argv[1] if len(sys.argv) > 1 else "table"
-    if asked not in PAGES:
-        sys.exit(f"python -m settings [{'|'.join(PAGES)}]: there is no page {asked!r}")
-    sys.stdout.write(PAGES[asked]())
+main()

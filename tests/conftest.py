@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from sandbox.server import Server, start_server
-from tasks.lanes.connect import connect
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.sandbox.server import Server, start_server
 
 DEBIAN_REDIS = Path("/usr/bin/redis-server")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from settings import Settings, SettingsError, load
-from settings.bots import PER_BOT
+from chatlanes.settings import Settings, SettingsError, load
+from chatlanes.settings.bots import PER_BOT
 
 ROOT = Path(__file__).parents[1]
 SHOP, HELP = "111:SHOP-SECRET-abcdefgh", "222:HELP-SECRET-abcdefgh"
@@ -110,7 +110,7 @@ def test_a_token_that_is_missing_is_told_to_whoever_needs_it(tmp_path: Path, tom
         (
             '[shop]\ntoken_env = "SHOP_TOKEN"\norder_by = "chats"\nqueues = 0\nallowed_updates = [1]\nbot = 7\n',
             [
-                "bots.toml: [shop] bot=7: allowed is module:attribute, such as examples.echo:handle",
+                "bots.toml: [shop] bot=7: allowed is module:attribute, such as mybot:handle",
                 "bots.toml: [shop] order_by=chats: allowed is chat, chat+user, topic, user, bot, or module:function",
                 "bots.toml: [shop] queues=0: allowed is a whole number from 1 to 1,024",
                 "bots.toml: [shop] allowed_updates=1: allowed is a comma list of kinds of update, such as "

@@ -16,17 +16,19 @@ import pytest
 from celery import Celery
 from redis import Redis
 
-from sandbox.server import start_server
-from tasks.bot.async_context import awaited
-from tasks.bot.calls import Calls, calls_of, fingerprint
-from tasks.bot.client import BotApi, prepare
-from tasks.bot.context import Context
-from tasks.bot.errors import BadRequest, BotApiError, ChatMigrated, NetworkError, ServerError, TooManyRequests
-from tasks.bot.flood import OpenGate, OpenPassage
-from tasks.lanes import Delivery, Lanes, LeaseLost, clock, install, keys
-from tasks.lanes.answers import Kind, Outcome
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.connect import connect
+from chatlanes.bot.async_context import awaited
+from chatlanes.bot.calls import Calls, calls_of, fingerprint
+from chatlanes.bot.context import Context
+from chatlanes.lanes import Delivery, Lanes, LeaseLost, install
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.replies import Kind, Outcome
+from chatlanes.lanes.runtime import clock
+from chatlanes.sandbox.server import start_server
+from chatlanes.telegram.client import BotApi, prepare
+from chatlanes.telegram.errors import BadRequest, BotApiError, ChatMigrated, NetworkError, ServerError, TooManyRequests
+from chatlanes.telegram.flood import OpenGate, OpenPassage
 from tests.bot.http_server import TOKEN, Answer, Asked, Server
 
 LEASE_MS = 60_000
@@ -416,7 +418,7 @@ def test_a_wrong_policy_is_refused(run: Any) -> None:
 def test_a_result_too_long_is_noted_without_it(
     web: Server, run: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tasks.bot.journal.LONGEST_OUTCOME", 100)
+    monkeypatch.setattr("chatlanes.bot.journal.LONGEST_OUTCOME", 100)
     web.answer = Answer({"ok": True, "result": "x" * 100})
     first = run()
     assert len(first.call("a")) == 100

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from settings import Settings
+from chatlanes.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 OURS = {name.upper() for name in Settings.model_fields}
-CELERY = ("-m", "celery", "-A", "tasks")
+CELERY = ("-m", "celery", "-A", "chatlanes")
 
 
 def run(
@@ -39,22 +40,23 @@ def says(directory: Path, program: str, **settings: str) -> str:
 
 
 def test_lanes_alone_build_no_app_and_load_nothing_of_ours(tmp_path: Path) -> None:
-    program = "import sys, tasks.lanes; print(*sorted(m for m in sys.modules if m.partition('.')[0] in {modules}))"
-    loaded = says(tmp_path, program.replace("{modules}", "('tasks', 'settings', 'poller', 'sandbox')")).split()
-    assert "tasks.lanes" in loaded
-    assert [module for module in loaded if module != "tasks" and not module.startswith("tasks.lanes")] == []
+    program = "import sys, chatlanes.lanes; print(*sorted(m for m in sys.modules if m.partition('.')[0] in {modules}))"
+    loaded = says(tmp_path, program.replace("{modules}", "('chatlanes', 'tasks', 'settings', 'poller')")).split()
+    assert "chatlanes.lanes" in loaded
+    assert [module for module in loaded if module != "chatlanes" and not module.startswith("chatlanes.lanes")] == []
 
 
 def test_importing_the_app_reads_no_setting(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("QUEUES=none\n")
     assert (
-        says(tmp_path, "import tasks.update; from tasks import app; print(app.main)", LEASE_SECONDS="0") == "chatlanes"
+        says(tmp_path, "import chatlanes.tasks.update; from chatlanes import app; print(app.main)", LEASE_SECONDS="0")
+        == "chatlanes"
     )
 
 
 def test_the_package_has_no_other_lazy_names(tmp_path: Path) -> None:
-    ended = run(tmp_path, "-c", "import tasks; tasks.nothing")
-    assert "AttributeError: module 'tasks' has no attribute 'nothing'" in ended.stderr
+    ended = run(tmp_path, "-c", "import chatlanes; chatlanes.nothing")
+    assert "AttributeError: module 'chatlanes' has no attribute 'nothing'" in ended.stderr
 
 
 @pytest.mark.parametrize("command", ["worker", "flower"])
@@ -78,17 +80,17 @@ def test_a_wrong_setting_ends_each_command_with_its_sentence(
 @pytest.mark.parametrize(
     ("settings", "transport"),
     [
-        ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "tasks.lanes.transport Transport"),
-        ({"REDIS_URL": "rediss://127.0.0.1:1/0"}, "tasks.lanes.transport Transport"),
+        ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "chatlanes.lanes.transport.transport Transport"),
+        ({"REDIS_URL": "rediss://127.0.0.1:1/0"}, "chatlanes.lanes.transport.transport Transport"),
         (
             {"REDIS_URL": "sentinel://127.0.0.1:1/0", "SENTINEL_MASTER": "main"},
-            "tasks.lanes.transport SentinelTransport",
+            "chatlanes.lanes.transport.transport SentinelTransport",
         ),
     ],
 )
 def test_every_url_leads_to_the_lanes_transport(tmp_path: Path, settings: dict[str, str], transport: str) -> None:
     program = (
-        "from tasks import app\n"
+        "from chatlanes import app\n"
         "for connection in (app.connection_for_read(), app.connection_for_write()):\n"
         "    transport = connection.get_transport_cls()\n"
         "    print(transport.__module__, transport.__name__)"
@@ -97,7 +99,7 @@ def test_every_url_leads_to_the_lanes_transport(tmp_path: Path, settings: dict[s
 
 
 def test_tls_checks_certificates(tmp_path: Path) -> None:
-    program = "from tasks import app; print(app.connection_for_write().ssl)"
+    program = "from chatlanes import app; print(app.connection_for_write().ssl)"
     told = says(tmp_path, program, REDIS_URL="rediss://127.0.0.1:1/0")
     assert told == "{'ssl_cert_reqs': <VerifyMode.CERT_REQUIRED: 2>}"
     assert says(tmp_path, program, REDIS_URL="redis://127.0.0.1:1/0") in ("None", "False")
@@ -106,7 +108,7 @@ def test_tls_checks_certificates(tmp_path: Path) -> None:
 def test_who_reads_some_queue_of_a_bot_reads_its_express_queue_too(tmp_path: Path) -> None:
     program = (
         "from types import SimpleNamespace as New\n"
-        "from tasks.celery import app, read_express, remember_what_is_excluded\n"
+        "from chatlanes.tasks.app import app, read_express, remember_what_is_excluded\n"
         "def read(*selected, without=()):\n"
         "    worker = New(app=app)\n"
         "    remember_what_is_excluded(instance=worker, options={'exclude_queues': without})\n"
@@ -123,18 +125,11 @@ def test_who_reads_some_queue_of_a_bot_reads_its_express_queue_too(tmp_path: Pat
 
 
 def test_an_error_inside_of_our_modules_shows_its_own_traceback(tmp_path: Path) -> None:
-    """Celery alone would say that there is no module tasks.celery."""
+    """Celery alone would say that there is no module chatlanes.celery."""
     # Given a copy of the source, one module of which imports what is not there
-    for package in ("tasks", "settings"):
-        (tmp_path / package).symlink_to(ROOT / package)
     broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "settings").symlink_to(ROOT / "settings")
-    (broken / "tasks").mkdir()
-    for module in (ROOT / "tasks").iterdir():
-        if module.name not in ("connection.py", "__pycache__"):
-            (broken / "tasks" / module.name).symlink_to(module)
-    (broken / "tasks" / "connection.py").write_text("import not_installed_here\n")
+    shutil.copytree(ROOT / "chatlanes", broken / "chatlanes", ignore=shutil.ignore_patterns("__pycache__"))
+    (broken / "chatlanes/updates/connection.py").write_text("import not_installed_here\n")
     # When a worker is started with it
     ended = run(tmp_path / "broken", *CELERY, "worker", source=broken)
     # Then it says what is missing, and where
@@ -155,18 +150,18 @@ def test_only_json_is_accepted_and_other_options_keep_their_reasons(tmp_path: Pa
         "worker_cancel_long_running_tasks_on_connection_loss",
         "broker_connection_max_retries",
     )
-    program = f"from tasks import app; print(*(app.conf[name] for name in {names}))"
+    program = f"from chatlanes import app; print(*(app.conf[name] for name in {names}))"
     assert says(tmp_path, program) == "['json'] json True True True False False False None"
 
 
 @pytest.mark.parametrize(("given", "limits"), [({}, "None None"), ({"UPDATE_TIMEOUT": "30"}, "30.0 40.0")])
 def test_an_update_may_take_as_long_as_update_timeout_says(tmp_path: Path, given: dict[str, str], limits: str) -> None:
-    program = "from tasks import app; print(app.conf.task_soft_time_limit, app.conf.task_time_limit)"
+    program = "from chatlanes import app; print(app.conf.task_soft_time_limit, app.conf.task_time_limit)"
     assert says(tmp_path, program, **given) == limits
 
 
 def test_there_are_as_many_lane_queues_as_queues_says_and_an_ordinary_one(tmp_path: Path) -> None:
-    program = "from tasks import app; print(*((q.name, q.queue_arguments) for q in app.conf.task_queues))"
+    program = "from chatlanes import app; print(*((q.name, q.queue_arguments) for q in app.conf.task_queues))"
     told = says(tmp_path, program, QUEUES="2")
     assert told == (
         "('updates.express', {'x-lanes': True, 'x-lanes-first': True}) "

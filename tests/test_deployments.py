@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from settings import Settings, load
-from tasks import deployments
-from tasks.deployments import Announcement, ForeignDeployment, Presence
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.settings import Settings, load
+from chatlanes.updates import deployments
+from chatlanes.updates.deployments import Announcement, ForeignDeployment, Presence
 
 TOKEN, OTHER_TOKEN = "123456:SECRET-part_of-the_TOKEN", "7890:SECRET-part_of-the_OTHER"
 

@@ -13,17 +13,17 @@ from redis import Redis
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from sandbox.server import Server, start_server
-from settings import Settings, SettingsError, load
-from tasks.intake import TASK, Intake
-from tasks.lanes import durable, keys
-from tasks.lanes.answers import Appended
-from tasks.lanes.connect import connect
-from tasks.lanes.envelope import unpack
-from tasks.lanes.errors import ServerUnfit
-from tasks.lanes.server import Durable
-from tasks.routing import OrderByError
-from tasks.update_json import read
+from chatlanes.lanes.errors import ServerUnfit
+from chatlanes.lanes.protocol import durable, keys
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.envelope import unpack
+from chatlanes.lanes.protocol.replies import Appended
+from chatlanes.lanes.protocol.server import Durable
+from chatlanes.sandbox.server import Server, start_server
+from chatlanes.settings import Settings, SettingsError, load
+from chatlanes.updates.decoding import read
+from chatlanes.updates.intake import TASK, Intake
+from chatlanes.updates.routing import OrderByError
 from tests.conftest import DEBIAN_REDIS
 from tests.lanes.waiting_server import believe
 
@@ -119,7 +119,7 @@ def test_celery_gets_a_task_that_tells_no_text(intake: Intake, client: Redis) ->
 
 
 def test_the_task_has_the_name_that_the_intake_gives() -> None:
-    from tasks.update import TASK as NAME
+    from chatlanes.tasks.update import TASK as NAME
 
     assert NAME == TASK
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.anatomy import KINDS, lay_open
-from tasks.routing import (
+from chatlanes.updates.parsing import KINDS, lay_open
+from chatlanes.updates.routing import (
     ORDERS,
     KeysError,
     OrderByError,
@@ -272,7 +272,7 @@ def test_any_json_has_distinct_keys_that_can_be_stored_and_logged(update, order_
 def test_a_chat_always_has_the_same_queue():
     # In every process and for ever: a deploy must not move a chat past what still waits in its old queue.
     assert queue_of(["chat:7", "user:8"], 1, 8) == queue_of(["chat:7"], 2, 8) == "updates.7"
-    code = "from tasks.routing import queue_of; print(queue_of(['chat:7'], 1, 8))"
+    code = "from chatlanes.updates.routing import queue_of; print(queue_of(['chat:7'], 1, 8))"
     env = {**os.environ, "PYTHONHASHSEED": "123"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     assert done.stdout == "updates.7\n"
@@ -304,7 +304,7 @@ def test_an_own_function_is_imported_once_and_its_keys_are_made_distinct(own):
     own("own_order", "print('imported')\ndef keys(update): return ['shop:é', 'shop:é', str(update['n'])]")
     code = """
 import json
-from tasks.routing import keys_of
+from chatlanes.updates.routing import keys_of
 for n in range(3):
     print(json.dumps(keys_of({"n": n}, "own_order:keys")))
 """

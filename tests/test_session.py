@@ -13,19 +13,21 @@ from celery.exceptions import Ignore
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisAwayError
 
-from settings import load
-from tasks import update as updates
-from tasks.bot import Bot, Context, SessionError
-from tasks.bot.loader import load_bot
-from tasks.bot.parking import Parking, ParkUpdate
-from tasks.bot.session import SessionPlan
-from tasks.bot.stored import Stored, UnsafeKeyError
-from tasks.bots import Bots
-from tasks.imports import BotImportError
-from tasks.lanes import Delivery, Lanes, LeaseLost, RedisAway, clock, install, keys
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.connect import connect
-from tasks.lanes.wires import Wires
+from chatlanes.bot import Bot, Context, SessionError
+from chatlanes.bot.loader import load_bot
+from chatlanes.bot.session.session import SessionPlan
+from chatlanes.bot.session.stored import Stored, UnsafeKeyError
+from chatlanes.lanes import Delivery, Lanes, LeaseLost, RedisAway, install
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.pipelined_pool import Wires
+from chatlanes.lanes.runtime import clock
+from chatlanes.settings import load
+from chatlanes.settings.imports import BotImportError
+from chatlanes.tasks import update as updates
+from chatlanes.tasks.bots import Bots
+from chatlanes.telegram.flood.parking import Parking, ParkUpdate
 
 MINUTE_MS = 60_000
 CHAT, USER = 7, 9
@@ -80,7 +82,7 @@ def delivery_of(ctx: Context) -> Delivery:
 
 
 def run(ctx: Context, handle: Callable[[Context], Any]) -> None:
-    """As tasks/update.py does."""
+    """As chatlanes/tasks/update.py does."""
     updates.run_bot(Bot(handle), ctx)
     updates.keep(ctx, delivery_of(ctx))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from settings import Settings, SettingsError, load
-from settings.page import GROUPS, essential, page
-from settings.table import env_example, markdown, rows
+from chatlanes.settings import Settings, SettingsError, load
+from chatlanes.settings.page import GROUPS, essential, page
+from chatlanes.settings.table import env_example, markdown, rows
 
 ROOT = Path(__file__).parent.parent
 TOKEN = "123456:AAbbCCddEEffGGhhIIjjKKllMMnnOOpp"
@@ -21,7 +21,7 @@ TOKEN = "123456:AAbbCCddEEffGGhhIIjjKKllMMnnOOpp"
 DEFAULTS = {
     "BOT_TOKEN": None,
     "BOT_API_URL": "https://api.telegram.org",
-    "BOT": "examples.echo:handle",
+    "BOT": "chatlanes.demo.echo:handle",
     "BOTS": None,
     "REDIS_URL": "redis://127.0.0.1:6379/0",
     "REDIS_CA": None,
@@ -250,7 +250,11 @@ def test_building_and_importing_read_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("QUEUES", "not a number")
     assert Settings().queues == 8
     (tmp_path / ".env").write_text("QUEUES=wrong")
-    imports = [sys.executable, "-c", "import settings, settings.table; print(settings.Settings().queues)"]
+    imports = [
+        sys.executable,
+        "-c",
+        "from chatlanes import settings; import chatlanes.settings.table; print(settings.Settings().queues)",
+    ]
     done = subprocess.run(imports, cwd=tmp_path, env=os.environ, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("8\n", "")
 
@@ -259,9 +263,9 @@ def test_the_documentation_is_the_class():
     assert [row.name for row in rows().values()] == list(DEFAULTS)
     assert all(row.meaning and row.allowed for row in rows().values())
     assert {row.name for row in rows().values() if row.secret} == {"BOT_TOKEN", "WEBHOOK_SECRET"}
-    assert (ROOT / ".env.example").read_text() == env_example(), "python -m settings env > .env.example"
-    assert (ROOT / "docs" / "settings.md").read_text() == page(), "python -m settings page > docs/settings.md"
-    assert essential() in (ROOT / "README.md").read_text(), "python -m settings essential"
+    assert (ROOT / ".env.example").read_text() == env_example(), "chatlanes settings env > .env.example"
+    assert (ROOT / "docs" / "settings.md").read_text() == page(), "chatlanes settings page > docs/settings.md"
+    assert essential() in (ROOT / "README.md").read_text(), "chatlanes settings essential"
     assert set(GROUPS) <= set(rows())
 
 
@@ -274,5 +278,7 @@ def test_the_example_sets_every_name_to_its_default(tmp_path):
 
 @pytest.mark.parametrize(("asked", "text"), [([], markdown), (["page"], page), (["env"], env_example)])
 def test_python_m_settings_prints_it(asked, text):
-    done = subprocess.run([sys.executable, "-m", "settings", *asked], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "chatlanes.settings", *asked], cwd=ROOT, capture_output=True, text=True
+    )
     assert (done.stdout, done.returncode) == (text(), 0)

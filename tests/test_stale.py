@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from tasks.anatomy import KINDS
-from tasks.bot import Context
-from tasks.stale import LIFE_S, is_stale
+from chatlanes.bot import Context
+from chatlanes.updates.parsing import KINDS
+from chatlanes.updates.staleness import LIFE_S, is_stale
 
 
 @pytest.mark.parametrize(

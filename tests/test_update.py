@@ -14,27 +14,29 @@ from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, Work
 from greenlet import GreenletExit
 from redis import Redis
 
-from settings import Settings, load
-from tasks import eviction, hooks, telling, update
-from tasks.bot.bot import Bot, UpdateTimeoutError
-from tasks.bot.calls import Calls, calls_of
-from tasks.bot.client import BotApi
-from tasks.bot.context import Context
-from tasks.bot.flood import Gate
-from tasks.bot.parking import FloodWait, Parking, ParkUpdate
-from tasks.bots import Bots, Served
-from tasks.lanes import Lanes, clock, install, keys
-from tasks.lanes.answers import Outcome
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.connect import connect
-from tasks.lanes.delivery import Delivery
-from tasks.lanes.endings import HandlerEndedError
-from tasks.lanes.errors import LeaseLost, RedisAway
-from tasks.lanes.leases import LeaseKeeper
-from tasks.limits import Means, Run
-from tasks.logs import Secrets
-from tasks.logs.errors import LONGEST_MESSAGE, LONGEST_TRACEBACK
-from tasks.outcome import Bury, RetryIn, decide, problem_of
+from chatlanes.bot.bot import Bot, UpdateTimeoutError
+from chatlanes.bot.calls import Calls, calls_of
+from chatlanes.bot.context import Context
+from chatlanes.lanes import Lanes, install
+from chatlanes.lanes.errors import LeaseLost, RedisAway
+from chatlanes.lanes.leases.heartbeat import LeaseKeeper
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.replies import Outcome
+from chatlanes.lanes.runtime import clock
+from chatlanes.lanes.worker.delivery import Delivery
+from chatlanes.lanes.worker.exits import HandlerEndedError
+from chatlanes.logs import Secrets
+from chatlanes.logs.errors import LONGEST_MESSAGE, LONGEST_TRACEBACK
+from chatlanes.settings import Settings, load
+from chatlanes.tasks import eviction, hooks, settlement, update
+from chatlanes.tasks.bots import Bots, Served
+from chatlanes.tasks.outcome import Bury, RetryIn, decide, problem_of
+from chatlanes.tasks.time_limits import Means, Run
+from chatlanes.telegram.client import BotApi
+from chatlanes.telegram.flood import Gate
+from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
 
 LEASE_MS = 60_000
 TOKEN = "1:TOKEN"
@@ -237,7 +239,7 @@ ERROR = ValueError("not so")
 def test_a_failure_is_delayed_in_its_place_and_told_to_celery_as_a_retry(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes)
     with pytest.raises(Retry) as told:
-        telling.fail(served(), delivery, ERROR, Secrets())
+        settlement.fail(served(), delivery, ERROR, Secrets())
     assert (told.value.exc, told.value.when) == (ERROR, 60)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
     assert [(problem["type"], problem["attempt"]) for problem in problems(redis)] == [("ValueError", 1)]
@@ -247,7 +249,7 @@ def test_a_failure_is_delayed_in_its_place_and_told_to_celery_as_a_retry(lanes: 
 def test_the_last_failure_is_buried_and_told_to_celery_as_it_was_raised(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes, failed=2)
     with pytest.raises(ValueError, match="not so"):
-        telling.fail(served(), delivery, ERROR, Secrets())
+        settlement.fail(served(), delivery, ERROR, Secrets())
     assert (state_of(redis, 1), state_of(redis, 2)) == ("buried", "ready")
     assert [(problem["message"], problem["attempt"]) for problem in problems(redis)] == [("not so", 3)]
     assert not is_held(delivery)
@@ -261,7 +263,7 @@ def test_a_failure_after_the_lease_changes_nothing(lanes: Lanes, redis: Redis, f
     [newer] = lanes.store.turn(["updates.0"], holder="other", lease_ms=LEASE_MS, room=1).leased
     # When its handler fails
     with pytest.raises(Ignore, match="the lease of 1:1 was over"):
-        telling.fail(served(), delivery, ERROR, Secrets())
+        settlement.fail(served(), delivery, ERROR, Secrets())
     # Then the other one's lease is untouched
     assert lanes.store.holds("1:1", newer.fence)
     assert problems(redis) == []
@@ -276,22 +278,22 @@ def test_a_failure_that_redis_cannot_be_told_is_given_back(
     with connect("redis://127.0.0.1:1/0") as away:
         delivery.lanes.store.client = away
         with pytest.raises(RedisAway):
-            telling.fail(served(), delivery, ERROR, Secrets())
+            settlement.fail(served(), delivery, ERROR, Secrets())
 
 
 def test_whatever_goes_wrong_with_telling_a_failure_the_update_does_not_count_as_done(
     lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To Celery a task that raised is done: its update would be settled."""
-    monkeypatch.setattr(telling, "problem_of", lambda error, attempt, secrets: {"cannot be told": object()})
+    monkeypatch.setattr(settlement, "problem_of", lambda error, attempt, secrets: {"cannot be told": object()})
     with pytest.raises(Reject) as told:
-        telling.fail(served(), delivered(lanes), ERROR, Secrets())
+        settlement.fail(served(), delivered(lanes), ERROR, Secrets())
     assert told.value.requeue
 
 
 def test_an_error_that_is_never_retried_is_buried_at_once_and_its_lane_goes_on(lanes: Lanes, redis: Redis) -> None:
     with pytest.raises(KeyError):
-        telling.fail(served(), delivered(lanes), KeyError("a LookupError too"), Secrets())
+        settlement.fail(served(), delivered(lanes), KeyError("a LookupError too"), Secrets())
     assert (state_of(redis, 1), state_of(redis, 2)) == ("buried", "ready")
     assert [problem["attempt"] for problem in problems(redis)] == [1]
 
@@ -302,7 +304,7 @@ def test_an_error_that_is_never_retried_is_buried_at_once_and_its_lane_goes_on(l
 def test_what_is_put_off_waits_in_its_place_and_nothing_counts_as_a_failure(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes)
     with pytest.raises(Retry) as told:
-        telling.put_off(delivery, 60, FloodWait("chat 7 is paused"))
+        settlement.put_off(delivery, 60, FloodWait("chat 7 is paused"))
     assert (repr(told.value.exc), told.value.when) == ("FloodWait('chat 7 is paused')", 60)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
     assert redis.hget(keys.message("1:1"), "failed") is None
@@ -316,14 +318,14 @@ def test_what_cannot_be_put_off_is_given_back_or_left_to_its_new_holder(
     delivery = delivered(lanes)
     lanes.store.release([(delivery.id, delivery.fence)])
     with pytest.raises(Ignore, match="the lease of 1:1 was over"):
-        telling.put_off(delivery, 60, FloodWait())
+        settlement.put_off(delivery, 60, FloodWait())
     assert state_of(redis, 1) == "ready"
     monkeypatch.setattr(lanes.settler, "lease_s", 0.1)  # the settler outlives this test
     delivery = Delivery(lanes, delivery.tag, delivery.deadline_s, failed=0, died=0)
     with connect("redis://127.0.0.1:1/0") as away:
         delivery.lanes.store.client = away
         with pytest.raises(RedisAway):
-            telling.put_off(delivery, 60, FloodWait())
+            settlement.put_off(delivery, 60, FloodWait())
 
 
 def test_a_handler_that_swallows_its_parking_can_do_nothing_any_more() -> None:

@@ -28,8 +28,8 @@ from bench.team import signal_all
 from bench.updates import make_updates
 from bench.usage import cpu_s
 from bench.work import COMPUTE_MS, CONCURRENCY, DONE, WAIT_MS
-from sandbox.simulator import Simulator, start
-from tasks.lanes.keys import WORKERS
+from chatlanes.lanes.protocol.keys import WORKERS
+from chatlanes.sandbox.simulator import Simulator, start
 
 NODE = Path(__file__).resolve().parents[1] / "node"
 GRAMMY = ("grammy@1.46.0", "@grammyjs/runner@2.0.3")
@@ -144,7 +144,7 @@ class Bots:
     def ours(self, bot: str, crew: Crew) -> float:
         """Updates per second of a poller and these workers."""
         settings = {**poller_settings(self.telegram, self.url), "BOT": bot}
-        commands = [*crew.commands(self.url), [sys.executable, "-m", "poller"]]
+        commands = [*crew.commands(self.url), [sys.executable, "-m", "chatlanes.poller"]]
         with emptied(self.url) as client:
             return self._run(f"{bot}, {crew}", commands, settings, lambda: client.zcard(WORKERS) == crew.workers)
 

@@ -19,9 +19,9 @@ from bench.sides import BATCH, worker
 from bench.stage import Stage, emptied
 from bench.talker import CALLS
 from bench.updates import make_updates
-from sandbox.simulator import Simulator, start
-from settings import load
-from tasks.intake import Intake
+from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes.settings import load
+from chatlanes.updates.intake import Intake
 
 POOLS = (("-P", "prefork", "-c", "2"), ("-P", "threads", "-c", "8"))
 

@@ -22,7 +22,7 @@ from bench.sides import Lanes, Stock
 from bench.stage import Child, Stage, emptied
 from bench.team import Team, team
 from bench.usage import Meter, exchanged_bytes, server_cpu_s, tree_cpu_s
-from sandbox.simulator import start
+from chatlanes.sandbox.simulator import start
 
 HALF = Goal("ratio", "at most", 0.5)
 POOL = ("-P", "prefork", "-c", "2", "--prefetch-multiplier", "4")

@@ -10,9 +10,9 @@ from math import ceil
 
 from bench.figures import Goal, Result, Side
 from bench.stage import Stage, emptied
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.keys import SEEN, SEEN_BLOCK
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.keys import SEEN, SEEN_BLOCK
+from chatlanes.lanes.protocol.store import Store
 
 REMEMBERED = 50_000_000
 #: Updates in an answer to getUpdates.

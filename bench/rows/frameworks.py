@@ -23,7 +23,7 @@ from bench.sides import worker
 from bench.stage import Child, Stage, emptied
 from bench.team import signal_all
 from bench.updates import Update, make_updates
-from sandbox.simulator import Simulator, start
+from chatlanes.sandbox.simulator import Simulator, start
 
 FRAMEWORKS = {"telebot": "pyTelegramBotAPI", "aiogram": "aiogram", "ptb": "python-telegram-bot"}
 #: What an update's text ends with -> what is measured.

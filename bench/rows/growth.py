@@ -24,8 +24,8 @@ from bench.stage import Child, Stage, emptied
 from bench.team import signal_all
 from bench.updates import make_updates
 from bench.usage import cpu_s, server_cpu_s
-from tasks.lanes.keys import LEASES
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.keys import LEASES
+from chatlanes.lanes.protocol.store import Store
 
 FLAT = Goal("ratio", "at most", 1.2)
 THREE_KEYS = Goal("ratio", "at most", 1.5)

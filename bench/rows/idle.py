@@ -1,6 +1,6 @@
 """Idle: what a worker with eight queues takes while there is nothing to do, beside stock Celery with as many.
 
-Ours is `celery -A tasks worker` as it is run; stock sends events as it does. Both are idle at the same time, each on a
+Ours is `chatlanes worker` as it is run; stock sends events as it does. Both are idle at the same time, each on a
 server of its own. Commands are those that the worker sends, with its sweeps.
 """
 

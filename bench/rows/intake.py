@@ -20,7 +20,7 @@ from bench.scale import CHATS
 from bench.sides import Lanes, Stock
 from bench.stage import Child, Stage, emptied
 from bench.updates import make_updates
-from sandbox.simulator import Simulator, start
+from chatlanes.sandbox.simulator import Simulator, start
 
 #: updates/s
 GOAL = (Goal("value", "at least", 8_000), Goal("ratio", "at least", 4.5))
@@ -36,7 +36,7 @@ def run(stage: Stage) -> list[Result]:
             Way(stage, url, telegram, "batched", (*loop, "--batched"), Stock().left),
         )
         measured = alternate(stage.scale.rounds, {way.name: way.measure for way in ways})
-    ours = Side("lanes", measured["lanes"], "python -m poller")
+    ours = Side("lanes", measured["lanes"], "chatlanes poller")
     single = Side("stock", measured["stock"], "one apply_async per update")
     batched = Side("stock", measured["batched"], "apply_async in kombu's batch")
     return [

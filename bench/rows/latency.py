@@ -1,7 +1,7 @@
 """Latency: an idle system, updates arriving at random moments; from the answer to getUpdates to the handler's start.
 
 The clock starts when the simulator gives the update out, so the way of the HTTP answer is in it, on both sides. Lanes:
-simulator, python -m poller, celery -A tasks worker with the bench's bot. Stock: simulator, a loop of getUpdates and
+simulator, chatlanes poller, chatlanes worker with the bench's bot. Stock: simulator, a loop of getUpdates and
 apply_async, a Celery worker whose task does what the bot does. Both workers send events, as chatlanes' does.
 """
 
@@ -21,7 +21,7 @@ from bench.rows.intake import poller_settings
 from bench.scale import CHATS
 from bench.sides import worker
 from bench.stage import Child, Stage
-from sandbox.simulator import Simulator
+from chatlanes.sandbox.simulator import Simulator
 
 POOLS = {
     "prefork": ("-P", "prefork", "-c", "2"),

@@ -14,8 +14,8 @@ from bench.sides import BATCH, Stock
 from bench.simulator import TOKEN
 from bench.stage import Stage, emptied
 from bench.updates import make_updates
-from settings import load
-from tasks.intake import Intake
+from chatlanes.settings import load
+from chatlanes.updates.intake import Intake
 
 GOAL = Goal("value", "at most", 1_200)
 

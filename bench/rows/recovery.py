@@ -24,7 +24,7 @@ from bench.sides import BacklogSide, Lanes, Stock, lane_message, worker
 from bench.slow_chat import STARTS
 from bench.stage import Child, Stage, emptied
 from bench.updates import make_updates
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.store import Store
 
 HOLDER = ("-P", "solo", "--prefetch-multiplier", "1")
 RESCUER = ("-P", "threads", "-c", "8")

@@ -23,8 +23,8 @@ from bench.sides import Lanes, worker
 from bench.stage import Child, Stage, emptied
 from bench.updates import make_updates
 from bench.usage import cpu_s, server_cpu_s
-from tasks.lanes.answers import Kind, Leased
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.replies import Kind, Leased
+from chatlanes.lanes.protocol.store import Store
 
 POOL = ("-P", "threads", "-c", "8", "--prefetch-multiplier", "4")
 #: (workers, Redis servers); the first is what the others are predicted from.

@@ -16,8 +16,8 @@ from bench.scale import CHATS
 from bench.sides import BATCH, worker
 from bench.stage import Stage, emptied
 from bench.updates import make_updates
-from settings import load
-from tasks.intake import Intake
+from chatlanes.settings import load
+from chatlanes.updates.intake import Intake
 
 POOLS = (("-P", "prefork", "-c", "2"), ("-P", "threads", "-c", "8"))
 BOTS = {"keeps nothing": "bench.bot:do_nothing", "counts in its session": "bench.bot:count"}

@@ -20,7 +20,7 @@ from bench.slow_chat import SLOW_CHAT, SLOW_S, STARTS
 from bench.stage import Stage
 from bench.team import Team, team
 from bench.updates import Update, make_update
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.store import Store
 
 GOAL = Goal("ratio", "at most", 1.1)
 #: updates/s of all the others together

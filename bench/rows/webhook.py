@@ -19,7 +19,7 @@ from bench.rounds import alternate
 from bench.rows import webhook_order
 from bench.scale import CHATS
 from bench.stage import ROOT, BenchFailedError, Stage, emptied
-from sandbox.ports import HOST, free_port
+from chatlanes.sandbox.ports import HOST, free_port
 
 #: of the requests/s of an app that does nothing
 GOAL = Goal("ratio", "at least", 0.3)

@@ -23,10 +23,10 @@ from bench.pace import until
 from bench.receiver import CONNECTIONS, SECRET, answers_at, receiver_settings
 from bench.stage import Child, Stage, emptied
 from bench.updates import make_update
-from sandbox.ports import free_port
-from sandbox.simulator import Simulator
-from sandbox.simulator.webhook import SECRET_HEADER
-from tasks.lanes import keys
+from chatlanes.lanes.protocol import keys
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.simulator import Simulator
+from chatlanes.sandbox.simulator.webhook import SECRET_HEADER
 
 #: updates/s, and how much later than meant a request is sent at most.
 RATE, JITTER_S = 500, 0.03

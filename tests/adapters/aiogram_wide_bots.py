@@ -11,7 +11,7 @@ from aiogram.fsm.strategy import FSMStrategy
 from aiogram.types import Message
 from aiogram.utils.chat_action import ChatActionSender
 
-from tasks.bot import current
+from chatlanes.bot import current
 from tests.adapters.script import TOKEN
 
 

@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from tasks.bot import current
+from chatlanes.bot import current
 from tests.adapters.script import TOKEN
 from tests.pipeline import bots
 

@@ -16,8 +16,8 @@ from aiogram import Dispatcher
 from telebot.async_telebot import AsyncTeleBot
 from telegram.ext import Application, MessageHandler, filters
 
-from tasks.bot import current
-from tasks.lanes import LeaseLost
+from chatlanes.bot import current
+from chatlanes.lanes import LeaseLost
 from tests.adapters.script import TOKEN, note
 from tests.pipeline.bots import GATES
 

@@ -20,7 +20,7 @@ from telegram.ext import (
     filters,
 )
 
-from tasks.bot import current
+from chatlanes.bot import current
 from tests.adapters.script import TOKEN, greeted
 from tests.pipeline import bots
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.bot import current
+from chatlanes.bot import current
 from tests.pipeline import bots
 
 TOKEN = os.environ.get("BOT_TOKEN", "1:none")

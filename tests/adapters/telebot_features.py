@@ -8,7 +8,7 @@ from telebot import ExceptionHandler, TeleBot, apihelper, types
 from telebot.custom_filters import StateFilter, TextFilter, TextMatchFilter
 from telebot.handler_backends import BaseMiddleware, State, StatesGroup
 
-from tasks.bot import current
+from chatlanes.bot import current
 from tests.adapters.script import TOKEN, note
 
 note("import")

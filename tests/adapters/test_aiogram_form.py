@@ -12,9 +12,9 @@ from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.methods import SendMessage, SetMyCommands, TelegramMethod
 from aiogram.types import BotCommand, InlineKeyboardButton, InlineKeyboardMarkup, ReplyParameters
 
-from tasks.bot.adapters.aiogram_calls import BridgedSession
-from tasks.bot.client import BotApi, prepare
-from tasks.bot.event_loop import event_loop
+from chatlanes.bot.adapters.aiogram.calls import BridgedSession
+from chatlanes.bot.event_loop import event_loop
+from chatlanes.telegram.client import BotApi, prepare
 
 METHODS = [
     SendMessage(chat_id=7, text="ä & [b]", reply_parameters=ReplyParameters(message_id=5)),

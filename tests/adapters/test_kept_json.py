@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from tasks.bot.adapters import kept_json
+from chatlanes.bot.adapters import kept_json
 
 
 class Colour(enum.Enum):

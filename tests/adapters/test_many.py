@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.simulator import Simulator, start
+from chatlanes.sandbox.simulator import Simulator, start
 from tests.adapters.script import GREETING, QUESTION
 from tests.adapters.test_matrix import BOTS
 from tests.pipeline.conftest import MakePipeline

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.server import Server, start_server
+from chatlanes.sandbox.server import Server, start_server
 from tests.adapters.test_matrix import BOTS
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import message

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.bot.loader import load_bot
-from tasks.imports import BotImportError
+from chatlanes.bot.loader import load_bot
+from chatlanes.settings.imports import BotImportError
 
 TELEBOT = """from telebot import TeleBot
 bot = TeleBot("1:none")

@@ -6,10 +6,10 @@ import traceback
 
 import pytest
 
-from tasks.bot.adapters.errors import UnreadableUpdateError
-from tasks.bot.client import BotApi
-from tasks.bot.context import Context
-from tasks.bot.loader import load_bot
+from chatlanes.bot.adapters.errors import UnreadableUpdateError
+from chatlanes.bot.context import Context
+from chatlanes.bot.loader import load_bot
+from chatlanes.telegram.client import BotApi
 from tests.poller.bot_api import TOKEN
 
 TEXT = "PRIVATE-words"

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 from http_server import TOKEN, Server
 
-from tasks.bot import repeats
-from tasks.bot.client import BotApi
+from chatlanes.telegram import retries
+from chatlanes.telegram.client import BotApi
 
 
 @pytest.fixture(autouse=True)
 def quick_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "PAUSES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(retries, "PAUSES_S", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from tasks.bot import Bot, Context, UpdateTimeoutError, current
-from tasks.bot.awaited import Awaited
-from tasks.bot.errors import BadRequest
-from tasks.bot.event_loop import event_loop
-from tasks.bot.loader import load_bot, waits_in_coroutines
+from chatlanes.bot import Bot, Context, UpdateTimeoutError, current
+from chatlanes.bot.awaited import Awaited
+from chatlanes.bot.event_loop import event_loop
+from chatlanes.bot.loader import load_bot, waits_in_coroutines
+from chatlanes.telegram.errors import BadRequest
 from tests.poller.waiting import until
 
 UPDATE = {"update_id": 5, "message": {"message_id": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"}}
@@ -120,7 +120,7 @@ def test_all_handlers_of_a_process_share_one_loop(load: Load) -> None:
 )
 def test_a_bot_needs_no_threads_when_all_of_it_are_coroutines(load: Load, hooks: str, alone: bool) -> None:
     bot = load(f"""
-        from tasks.bot import Bot
+        from chatlanes.bot import Bot
         async def run(ctx): ...
         async def hook(ctx, error=None): ...
         def plain(ctx, error=None): ...
@@ -153,7 +153,7 @@ def test_its_own_timeout_is_an_error_like_any_other(run: Run) -> None:
 
 def test_the_update_is_known_everywhere_in_the_handler(run: Run) -> None:
     source = """
-        from tasks.bot import current
+        from chatlanes.bot import current
         async def deep():
             await asyncio.sleep(0)
             return current().update_id
@@ -188,7 +188,7 @@ def test_a_bot_cannot_end_the_loop_of_all(run: Run, ends: str, error: type[BaseE
 def test_what_goes_on_after_a_handler_is_of_no_update_but_of_one_that_failed(run: Run) -> None:
     source = """
         import threading
-        from tasks.bot import current
+        from chatlanes.bot import current
         async def later(found, ended):
             await asyncio.to_thread(ended.wait)
             try:

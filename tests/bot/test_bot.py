@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from tasks.bot import Bot
-from tasks.bot.context import Context
-from tasks.bot.loader import load_bot
-from tasks.imports import BotImportError
+from chatlanes.bot import Bot
+from chatlanes.bot.context import Context
+from chatlanes.bot.loader import load_bot
+from chatlanes.settings.imports import BotImportError
 
 
 def handle(ctx):
@@ -50,7 +50,7 @@ def load(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
     def load(name: str, source: str) -> Bot:
-        (tmp_path / f"{name}.py").write_text(f"from tasks.bot import Bot\n{source}")
+        (tmp_path / f"{name}.py").write_text(f"from chatlanes.bot import Bot\n{source}")
         return load_bot(f"{name}:bot")
 
     return load

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from chatlanes.bot import Context
 from examples.cart import handle
-from tasks.bot import Context
 
 
 class Api:

@@ -20,9 +20,9 @@ import pytest
 import trustme
 from http_server import TOKEN, Answer
 
-from tasks.bot import errors, repeats
-from tasks.bot.client import BotApi, prepare
-from tasks.logs.secrecy import without_token
+from chatlanes.logs.redaction import without_token
+from chatlanes.telegram import errors, retries
+from chatlanes.telegram.client import BotApi, prepare
 
 ROOT = Path(__file__).parents[2]
 
@@ -350,7 +350,7 @@ from gevent import monkey
 monkey.patch_all()
 import os
 from gevent.pool import Pool
-from tasks.bot.client import BotApi, prepare
+from chatlanes.telegram.client import BotApi, prepare
 api = BotApi(os.environ["URL"], os.environ["TOKEN"])
 print(Pool(16).map(lambda n: api.call("x", n=n), range(16)))
 """
@@ -360,7 +360,7 @@ print(Pool(16).map(lambda n: api.call("x", n=n), range(16)))
 def test_a_forked_child_opens_its_own_connection(server):
     code = """
 import os
-from tasks.bot.client import BotApi, prepare
+from chatlanes.telegram.client import BotApi, prepare
 api = BotApi(os.environ["URL"], os.environ["TOKEN"])
 api.call("x", who="parent")
 if (child := os.fork()) == 0:
@@ -420,13 +420,13 @@ def test_what_was_never_sent_is_repeated_with_its_file(server, tmp_path):
         stream.seek(0)
         call = prepare("sendDocument", {"document": stream})
     comes_up = lambda _: vars(api).update(_url=server.url, _process=None)  # noqa: E731
-    assert repeats.repeated(lambda: api.send(call), reads=False, wait=comes_up) is True
+    assert retries.repeated(lambda: api.send(call), reads=False, wait=comes_up) is True
     assert form(server.asked[0])["document"] == ("a", b"content")
     api.close()
 
 
 def test_what_took_long_to_fail_is_not_repeated(server, api, monkeypatch):
-    monkeypatch.setattr(repeats, "WITHIN_S", -1)
+    monkeypatch.setattr(retries, "WITHIN_S", -1)
     failing_first(server, 1, None)
     with pytest.raises(errors.NetworkError):
         api.call("getMe")

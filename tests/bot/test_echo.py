@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from sandbox.simulator import Simulator, start
-from settings import load
-from tasks.bot.client import BotApi
-from tasks.bot.context import Context
-from tasks.bot.loader import load_bot
+from chatlanes.bot.context import Context
+from chatlanes.bot.loader import load_bot
+from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes.settings import load
+from chatlanes.telegram.client import BotApi
 
 CHAT = {"chat": {"id": 7, "type": "private"}, "from": {"id": 7, "is_bot": False, "first_name": "Ann"}, "message_id": 1}
 POLITE = "I can only repeat text. Send me some!"

@@ -8,8 +8,8 @@ from threading import Barrier, Event, current_thread
 
 import pytest
 
-from tasks.lanes import hands as module
-from tasks.lanes.hands import hands
+from chatlanes.lanes.runtime import executor as module
+from chatlanes.lanes.runtime.executor import hands
 
 who = ContextVar("who", default="nobody")
 

@@ -18,9 +18,9 @@ import pytest
 import trustme
 from http_server import Server
 
-from tasks.bot.client import BotApi, prepare
-from tasks.bot.errors import NetworkError, ServerError
-from tasks.bot.http_client import Answer, HttpClient, Limits, NoAnswerError
+from chatlanes.telegram.client import BotApi, prepare
+from chatlanes.telegram.errors import NetworkError, ServerError
+from chatlanes.telegram.http_client import Answer, HttpClient, Limits, NoAnswerError
 
 YES = b'{"ok": true, "result": true}'
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 28\r\n\r\n" + YES

@@ -6,8 +6,8 @@ import pytest
 import trustme
 from http_server import TOKEN
 
-from tasks.bot.client import BotApi, prepare
-from tasks.lanes import LeaseLost
+from chatlanes.lanes import LeaseLost
+from chatlanes.telegram.client import BotApi, prepare
 
 CALL = prepare("sendMessage", {"chat_id": 7, "text": "hi"})
 

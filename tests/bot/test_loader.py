@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks import imports
-from tasks.bot.context import Context
-from tasks.bot.loader import load_bot
-from tasks.imports import BotImportError
+from chatlanes.bot.context import Context
+from chatlanes.bot.loader import load_bot
+from chatlanes.settings import imports
+from chatlanes.settings.imports import BotImportError
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,8 +121,8 @@ def test_an_async_bot_is_refused_under_gevent(write):
     code = """
 from gevent import monkey
 monkey.patch_all()
-from tasks.bot.loader import load_bot
-from tasks.imports import BotImportError
+from chatlanes.bot.loader import load_bot
+from chatlanes.settings.imports import BotImportError
 try:
     load_bot("bot_green:handle")
 except BotImportError as error:

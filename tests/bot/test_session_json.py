@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tasks.bot.session_json import MOST_BYTES, SessionError, check_keys, decode, encode
+from chatlanes.bot.session.codec import MOST_BYTES, SessionError, check_keys, decode, encode
 
 
 class Colour(enum.IntEnum):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tasks.bot.session_key import ORDERS_FOR, OURS, Place, check_order, place_of
-from tasks.routing import ORDERS, keys_of
+from chatlanes.bot.session.key import ORDERS_FOR, OURS, Place, check_order, place_of
+from chatlanes.updates.routing import ORDERS, keys_of
 
 
 def message(chat: int, user: int | None = 9, **more: Any) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from http_server import Answer
 
-from tasks.bot.context import Context
-from tasks.bot.errors import BadRequest
-from tasks.bot.places import NoChatError, NoMessageError, WrongKindError
+from chatlanes.bot.addressing import NoChatError, NoMessageError, WrongKindError
+from chatlanes.bot.context import Context
+from chatlanes.telegram.errors import BadRequest
 
 ANN = {"id": 7, "is_bot": False}
 HELLO = {"message_id": 3, "chat": {"id": 7}, "from": ANN, "text": "hello"}

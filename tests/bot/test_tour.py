@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from examples import tour
-from tasks.bot import Context
+from chatlanes.bot import Context
+from chatlanes.demo import tour
 
 CHAT = {"chat": {"id": 7, "type": "private"}, "from": {"id": 7, "is_bot": False, "first_name": "Ann"}, "message_id": 1}
 

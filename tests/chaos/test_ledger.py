@@ -8,9 +8,9 @@ import pytest
 from redis import Redis
 
 from chaos.ledger import FOREVER, Book, Ledger, book_in, book_of, commands_in
-from sandbox.server import Server, start_server
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.sandbox.server import Server, start_server
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from chaos import poison
 from chaos.feed import updates
 from chaos.plan import blows
 from chaos.systems import LANES, RECIPE, WEBHOOK
-from tasks.routing import keys_of
+from chatlanes.updates.routing import keys_of
 
 
 def test_the_same_seed_gives_the_same_blows() -> None:

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from kombu import Queue
 from redis import Redis
 
-from tasks import lanes
-from tasks.cli import lanes as command
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.envelope import pack_task
-from tasks.lanes.store import Store
+from chatlanes import lanes
+from chatlanes.cli import lanes as command
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.envelope import pack_task
+from chatlanes.lanes.protocol.store import Store
 
 QUEUES = ["shop.0", "shop.1", "help.0"]
 LEASE_MS = 600_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tasks.lanes.answers import Kind
+from chatlanes.lanes.protocol.replies import Kind
 from tests.cli.conftest import Cli
 
 

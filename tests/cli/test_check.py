@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from poller.lead import LEADER
-from sandbox.server import start_server
-from sandbox.simulator import Simulator, start
-from settings import Settings, load
-from tasks.cli import findings
-from tasks.cli.command import Lanes
-from tasks.lanes import looking
-from tasks.lanes.scripts import digest
+from chatlanes.cli import health_checks
+from chatlanes.cli.command import Lanes
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.protocol.scripts import digest
+from chatlanes.poller.leader import LEADER
+from chatlanes.sandbox.server import start_server
+from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes.settings import Settings, load
 from tests.cli.conftest import Cli
 
 TOKEN = "123456:SECRET-part_of-the_TOKEN"
@@ -37,7 +37,7 @@ def simulator(telegram: Simulator) -> Simulator:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr(health_checks, "ANSWER_WITHIN_S", 0.2)
 
 
 def bot_at(url: str, token: str = TOKEN) -> Settings:
@@ -45,7 +45,7 @@ def bot_at(url: str, token: str = TOKEN) -> Settings:
 
 
 def lead(client: Redis, for_ms: int) -> None:
-    until_ms = looking.now_us(client) // 1000 + for_ms
+    until_ms = inspection.now_us(client) // 1000 + for_ms
     client.hset("poller:123456:leader", mapping={"fence": 1, "holder": "east:99", "until_ms": until_ms})
 
 
@@ -123,7 +123,7 @@ def test_a_password_that_is_missing_or_wrong_is_told(cli: Cli, tmp_path: Path) -
 def test_workers_are_told_with_what_is_wrong(answers: dict[str, Any], lines: list[tuple[bool, str]]) -> None:
     right = {"scripts": "new", "queues": ["a", "b", "c"], "holding": 3, "slots": 4}
     found = [
-        *findings.workers_told({name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"])
+        *health_checks.workers_told({name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"])
     ]
     assert len(found) == len(lines)
     for finding, (is_right, begin) in zip(found, lines, strict=True):
@@ -135,20 +135,20 @@ def test_two_workers_of_one_name_are_both_told_of() -> None:
     # Given two workers on one machine, started without -n
     replies = [{"w@vm": {"holder": f"vm:{pid}:35d7049a", "queues": [queue]}} for pid, queue in ((7, "a"), (8, "b"))]
     # Then both are there
-    told = findings.answers_by_worker([*replies, {"other@vm": {}}])
+    told = health_checks.answers_by_worker([*replies, {"other@vm": {}}])
     assert {name: answer.get("queues") for name, answer in told.items()} == {
         "w@vm (vm:7)": ["a"],
         "w@vm (vm:8)": ["b"],
         "other@vm": None,
     }
     # And it is said, but not wrong
-    [namesakes] = findings.namesakes([*replies, {"other@vm": {}}])
+    [namesakes] = health_checks.namesakes([*replies, {"other@vm": {}}])
     assert namesakes.is_right is None
     assert namesakes.sentence.startswith("2 are called w@vm")
 
 
 def test_a_worker_that_knows_nothing_of_lanes_is_to_be_restarted() -> None:
-    [told, _] = findings.workers_told({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
+    [told, _] = health_checks.workers_told({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
     assert (told.is_right, told.sentence) == (False, "w1 does not know of lanes: Unknown command lanes")
 
 
@@ -156,44 +156,46 @@ def test_who_brings_updates_in(cli: Cli, simulator: Simulator) -> None:
     lanes, bot = Lanes(cli.app), bot_at(simulator.url)
     simulator.push({"message": {}})
     # Nobody
-    found = findings.of_intake(lanes, bot)
+    found = health_checks.of_intake(lanes, bot)
     assert found == (False, "intake", "nobody polls and there is no webhook: 1 updates wait at Telegram")
     # A poller that leads
     lead(cli.client, 5_000)
-    assert findings.of_intake(lanes, bot) == (True, "intake", "east:99 polls, 1 updates wait at Telegram")
+    assert health_checks.of_intake(lanes, bot) == (True, "intake", "east:99 polls, 1 updates wait at Telegram")
     # One whose lease is over
     lead(cli.client, -1)
-    assert not findings.of_intake(lanes, bot).is_right
+    assert not health_checks.of_intake(lanes, bot).is_right
 
 
 def test_a_webhook_and_a_poller_are_one_too_many(cli: Cli, simulator: Simulator) -> None:
     lanes, bot = Lanes(cli.app), bot_at(simulator.url)
-    with closing(findings.BotApi(bot.bot_api_url, bot.token)) as api:
+    with closing(health_checks.BotApi(bot.bot_api_url, bot.token)) as api:
         api.call("setWebhook", url="https://bot.example.org/hook")
-    found = findings.of_intake(lanes, bot)
+    found = health_checks.of_intake(lanes, bot)
     assert (found.is_right, found.sentence) == (
         True,
         "webhook at https://bot.example.org/hook, 0 updates wait at Telegram",
     )
     lead(cli.client, 5_000)
-    assert findings.of_intake(lanes, bot).sentence.startswith("east:99 polls, and gets nothing, for there is a webhook")
+    assert health_checks.of_intake(lanes, bot).sentence.startswith(
+        "east:99 polls, and gets nothing, for there is a webhook"
+    )
 
 
 def test_a_token_that_telegram_refuses_is_told_without_it(cli: Cli, simulator: Simulator) -> None:
-    found = findings.of_intake(Lanes(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
+    found = health_checks.of_intake(Lanes(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
     assert not found.is_right
     assert "Unauthorized" in found.sentence
     assert "SECRET" not in found.sentence
 
 
 def test_a_bot_whose_token_is_elsewhere_is_not_looked_at(cli: Cli) -> None:
-    found = findings.of_intake(Lanes(cli.app), load({}, env_file=None))
+    found = health_checks.of_intake(Lanes(cli.app), load({}, env_file=None))
     assert (found.is_right, found.sentence) == (None, "cannot be looked at without the bot's token")
 
 
 def test_the_key_of_the_leader_is_the_pollers() -> None:
-    assert findings.LEADER == LEADER
+    assert health_checks.LEADER == LEADER
 
 
 def test_a_digest_is_of_these_scripts() -> None:
-    assert digest() == digest("tasks.lanes") != digest("poller")
+    assert digest() == digest("chatlanes.lanes") != digest("poller")

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tasks.cli import dead
-from tasks.cli.chosen import is_of_chat
-from tasks.lanes import looking
+from chatlanes.cli import dead
+from chatlanes.cli.selection import is_of_chat
+from chatlanes.lanes.monitoring import inspection
 from tests.cli.conftest import Cli
 
 UPDATE = {"update_id": 5, "message": {"text": "buy 3 of it"}}
@@ -93,12 +93,12 @@ def test_what_is_not_buried_is_said(three: Cli, verb: str) -> None:
 def test_all_are_replayed_in_the_order_in_which_they_came(three: Cli) -> None:
     three.bury("1:15", "1/chat:7")
     assert three.said("dead", "replay", "--all", "--chat", "7", "--bot", "shop") == ["replayed 2 updates"]
-    ids, _ = looking.in_lane(three.client, "1/chat:7", 10)
+    ids, _ = inspection.in_lane(three.client, "1/chat:7", 10)
     assert ids == ["1:11", "1:15"]
-    assert list(looking.dead(three.client)) == ["1:12", "2:13"]
+    assert list(inspection.dead(three.client)) == ["1:12", "2:13"]
     # And some by their ids
     assert three.said("dead", "replay", "2:13", "1:12", "2:13") == ["replayed 2 updates"]
-    assert looking.dead(three.client) == {}
+    assert inspection.dead(three.client) == {}
 
 
 def test_nothing_is_dropped_before_somebody_said_yes(three: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,11 +107,11 @@ def test_nothing_is_dropped_before_somebody_said_yes(three: Cli, monkeypatch: py
     # When somebody is there
     monkeypatch.setattr(dead, "_ask", lambda question: dead.click.confirm(question, abort=True))
     assert three.text("dead", "drop", "1:11", answer="n\n").endswith("[y/N]: n\nAborted!\n")
-    assert (three.code, len(looking.dead(three.client))) == (1, 3)
+    assert (three.code, len(inspection.dead(three.client))) == (1, 3)
     # Then it is done when the answer is yes
     assert three.text("dead", "drop", "1:11", answer="y\n").endswith("dropped 1 update\n")
     assert three.said("dead", "drop", "--all", "--yes") == ["dropped 2 updates"]
-    assert looking.dead(three.client) == {}
+    assert inspection.dead(three.client) == {}
 
 
 @pytest.mark.parametrize("arguments", [[], ["1:11", "--all"], ["1:11", "--chat", "7"]])

@@ -15,11 +15,11 @@ import requests
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 
-from settings import Settings
-from tasks.cli.command import Lanes
-from tasks.cli.families import COUNTERS
-from tasks.cli.metrics import LanesCollector
-from tasks.lanes import keys
+from chatlanes.cli.command import Lanes
+from chatlanes.cli.metric_families import COUNTERS
+from chatlanes.cli.metrics import LanesCollector
+from chatlanes.lanes.protocol import keys
+from chatlanes.settings import Settings
 from tests.cli.conftest import Cli
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ def test_the_docs_list_what_is_served(cli: Cli, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def served(redis_url: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "celery", "-A", "tasks", "lanes", "metrics", "--port", "0"]
+    command = [sys.executable, "-m", "celery", "-A", "chatlanes", "lanes", "metrics", "--port", "0"]
     env = {**os.environ, "REDIS_URL": redis_url, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as process:
         yield process

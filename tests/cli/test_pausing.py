@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tasks.cli import status
+from chatlanes.cli import status
 from tests.cli.conftest import Cli
 
 

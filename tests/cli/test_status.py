@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks.bot.flood.keys import keys_of, refused_of
-from tasks.cli import command, overview, status, words
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.scripts import script
-from tasks.lanes.times import RUN, Times
+from chatlanes.cli import command, formatting, overview, status
+from chatlanes.lanes.leases.timings import RUN, Times
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.scripts import script
+from chatlanes.telegram.flood.keys import keys_of, refused_of
 from tests.cli.conftest import Cli
 
 
@@ -134,7 +134,7 @@ def test_a_redis_that_is_away_is_a_sentence(cli: Cli) -> None:
 
 
 def test_it_is_a_command_of_celery(tmp_path: Path, redis_url: str) -> None:
-    command = [sys.executable, "-m", "celery", "-A", "tasks", "lanes", "status"]
+    command = [sys.executable, "-m", "celery", "-A", "chatlanes", "lanes", "status"]
     env = {**os.environ, "REDIS_URL": redis_url, "BOT_TOKEN": "1:A", "PYTHONPATH": str(Path(__file__).parents[2])}
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert (ran.stderr, ran.returncode) == ("", 0)
@@ -146,19 +146,19 @@ def test_it_is_a_command_of_celery(tmp_path: Path, redis_url: str) -> None:
     [(None, "–"), (0.04, "0.0 s"), (9.94, "9.9 s"), (119.4, "119 s"), (121.0, "2 min"), (7300.0, "2 h"), (2e5, "2 d")],
 )
 def test_ages(seconds: float | None, text: str) -> None:
-    assert words.age(seconds) == text
+    assert formatting.age(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("share", "text"), [(0, "    "), (1, "████"), (0.5, "██  "), (0.28, "█▏  "), (7, "████"), (-1, "    ")]
 )
 def test_bars(share: float, text: str) -> None:
-    assert words.bar(share, 4) == text
+    assert formatting.bar(share, 4) == text
 
 
 def test_what_telegram_makes_wait_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command.Lanes, "bot_ids", {1: "shop", 2: "help"})
-    refused, keys = script("refused", "tasks.bot.flood"), keys_of("1", "7")
+    refused, keys = script("refused", "chatlanes.telegram.flood"), keys_of("1", "7")
     refused.run(cli.client, refused.command(refused_of(keys), scope="7", wait_ms=3_600_000))
     assert "Telegram makes chat 7 wait for 60 min more (shop)" in cli.said("status")
     [wait] = json.loads(cli.text("status", "--json"))["flood_waits"]

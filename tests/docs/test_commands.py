@@ -24,7 +24,7 @@ from celery.bin.base import CLIContext
 from celery.bin.celery import celery
 from kombu import Queue
 
-from tasks import lanes
+from chatlanes import lanes
 from tests.cli.conftest import Cli
 from tests.compose import whole_file
 from tests.docs.pages import ROOT, commands
@@ -57,7 +57,7 @@ class ReadError(Exception):
 
 
 def test_there_is_something_to_try() -> None:
-    assert {"make run", "make test", "python -m poller", "celery -A tasks worker"} <= set(commands())
+    assert {"make run", "make test", "chatlanes poller", "chatlanes worker"} <= set(commands())
 
 
 @pytest.mark.parametrize("command", commands())
@@ -90,10 +90,6 @@ def module(words: list[str], request: pytest.FixtureRequest) -> None:
     if name == "bench.scaling":  # it takes no arguments, and writes into the documentation
         assert find_spec(f"{name}.__main__")
         return
-    if name == "settings":
-        assert subprocess.run([sys.executable, *words[1:]], cwd=ROOT, capture_output=True, check=False).returncode == 0
-        return
-
     patch, parse = request.getfixturevalue("monkeypatch"), argparse.ArgumentParser.parse_args
 
     def read(parser: argparse.ArgumentParser, *given: Any, **more: Any) -> None:
@@ -105,8 +101,23 @@ def module(words: list[str], request: pytest.FixtureRequest) -> None:
         importlib.import_module(f"{name}.__main__").main()
 
 
+def ours(words: list[str], request: pytest.FixtureRequest) -> None:
+    """`chatlanes …`: each sub-command as the program behind it reads its arguments."""
+    name, *arguments = words[1:]
+    if name == "lanes":
+        of_lanes(words, request)
+    elif name == "settings":
+        run = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, check=False)
+        assert run.returncode == 0, run.stderr
+    elif name in ("worker", "flower"):
+        celerys(["celery", "-A", "chatlanes", *words[1:]], request)
+    else:
+        behind = {"poller": ["chatlanes.poller"], "webhook": ["chatlanes.poller", "webhook"]}
+        module(["python", "-m", *behind.get(name, [f"chatlanes.{name}"]), *arguments], request)
+
+
 def celerys(words: list[str], request: pytest.FixtureRequest) -> None:
-    """`celery -A tasks worker …`, as its own click reads it."""
+    """`celery -A chatlanes …`, as its own click reads it."""
     name, *arguments = words[3:]
     if name == "inspect":
         return
@@ -117,8 +128,8 @@ def celerys(words: list[str], request: pytest.FixtureRequest) -> None:
 
 
 def of_lanes(words: list[str], request: pytest.FixtureRequest) -> None:
-    """`celery -A tasks lanes …` does what it should, with two buried messages of chat 7."""
-    arguments = words[4:]
+    """`chatlanes lanes …` does what it should, with two buried messages of chat 7."""
+    arguments = words[2:]
     if len(arguments) < 1 + (arguments[:1] == ["dead"]) or arguments[0] in ENDLESS or "--watch" in arguments:
         return
     cli = request.getfixturevalue("with_buried")
@@ -163,7 +174,7 @@ def composed(words: list[str], request: pytest.FixtureRequest) -> None:
 WAYS: dict[str, Callable[[list[str], pytest.FixtureRequest], None]] = {
     r"make( |$)": made,
     r"python -m ": module,
-    r"celery -A tasks lanes": of_lanes,
-    r"celery -A tasks ": celerys,
+    r"chatlanes ": ours,
+    r"celery -A chatlanes ": celerys,
     r"docker compose ": composed,
 }

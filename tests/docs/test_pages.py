@@ -15,9 +15,9 @@ from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links, section
 
 #: A rate, a multiple or a quantile: somebody measured it.
 MEASURED = re.compile(r"\d/s\b|\d ×|\bp99\b|[Mm]edian")
-MEASURES = re.compile(r"make (bench|chaos)|ARGS=\"--only|bench\.md|\bcelery -A tasks lanes")
+MEASURES = re.compile(r"make (bench|chaos)|ARGS=\"--only|bench\.md|\bchatlanes lanes")
 
-OURS = {"tasks", "poller", "settings", "sandbox"}
+OURS = {"chatlanes"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tasks.bot.client import Prepared, prepare
-from tasks.bot.errors import TooManyRequests
-from tasks.bot.flood import Ask, Gate, Passage, Rates, RunGate, Waiting, waiting
-from tasks.bot.flood import passage as passage_module
-from tasks.bot.flood.answers import Answer, How, What, how
-from tasks.bot.flood.rates import is_group
-from tasks.bot.parking import Parking, ParkUpdate
-from tasks.lanes.connect import connect
-from tasks.lanes.errors import LeaseLost
+from chatlanes.lanes.errors import LeaseLost
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.telegram.client import Prepared, prepare
+from chatlanes.telegram.errors import TooManyRequests
+from chatlanes.telegram.flood import Ask, Gate, Passage, Rates, RunGate, Waiting, waiting
+from chatlanes.telegram.flood import passage as passage_module
+from chatlanes.telegram.flood.decisions import Answer, How, What, how
+from chatlanes.telegram.flood.parking import Parking, ParkUpdate
+from chatlanes.telegram.flood.rates import is_group
 
 
 class Held:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from bench.rate_app import BEGUN, Plan
-from tasks.bot.flood.keys import COUNTS, RATE
-from tasks.bot.flood.rates import BURST, SLACK_S
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.telegram.flood.keys import COUNTS, RATE
+from chatlanes.telegram.flood.rates import BURST, SLACK_S
 from tests.poller.waiting import until
 
 ROOT = Path(__file__).parents[2]

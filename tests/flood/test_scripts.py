@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from redis import Redis
 
-import tasks.bot.flood
-from tasks.bot.flood.keys import COUNTS, asked_of, keys_of, refused_of
-from tasks.bot.flood.looking import FloodCounts, FloodPause, flood_counts, flood_pauses
-from tasks.lanes.scripts import script
+import chatlanes.telegram.flood
+from chatlanes.lanes.protocol.scripts import script
+from chatlanes.telegram.flood.inspection import FloodCounts, FloodPause, flood_counts, flood_pauses
+from chatlanes.telegram.flood.keys import COUNTS, asked_of, keys_of, refused_of
 
 KEYS = keys_of("1", "7")
 #: So long that no test is slow enough to see a minute of it pass.
 HOUR_US, MINUTE_US = 3_600_000_000, 60_000_000
 MINUTE_MS = 60_000
-LUA = Path(tasks.bot.flood.__file__).parent / "lua"
+LUA = Path(chatlanes.telegram.flood.__file__).parent / "lua"
 
 State = dict[str, Any]
 
@@ -69,7 +69,7 @@ def read(client: Redis) -> State:
 def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, slack: float = 0, chat: float = 0,
         group: float = 0, burst: int = 1, keys: Any = KEYS, waited_ms: int = 0) -> tuple[str, float, int]:  # fmt: skip
     """All in minutes: what, the wait, and whether some were refused."""
-    lua = script("ask", "tasks.bot.flood")
+    lua = script("ask", "chatlanes.telegram.flood")
     us = {"bot_us": bot, "slack_us": slack, "chat_us": chat, "group_us": group}
     minutes = {name: value * MINUTE_US for name, value in us.items()}
     command = lua.command(
@@ -86,7 +86,7 @@ def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, sl
 
 
 def refused(client: Redis, minutes: float, chat: str = "7") -> int:
-    lua = script("refused", "tasks.bot.flood")
+    lua = script("refused", "chatlanes.telegram.flood")
     keys = keys_of("1", chat)
     return int(lua.run(client, lua.command(refused_of(keys), scope=chat, wait_ms=round(minutes * MINUTE_MS))))
 
@@ -141,7 +141,7 @@ def test_two_scopes_refused_without_an_acceptance_pause_the_bot_as_long_as_the_s
 
 def test_an_acceptance_forgets_who_was_refused_and_lifts_no_pause(client: Redis) -> None:
     seed(client, {KEYS.scope: 10, "flood:1:8": 5, KEYS.refused: {"7", "8"}})
-    lua = script("accepted", "tasks.bot.flood")
+    lua = script("accepted", "chatlanes.telegram.flood")
     assert [lua.run(client, lua.command([KEYS.refused])) for _ in range(2)] == [1, 0]
     assert read(client) == {KEYS.scope: 10, "flood:1:8": 5}
 
@@ -265,10 +265,10 @@ def test_refusals_and_waits_are_counted(client: Redis) -> None:
 @pytest.mark.parametrize("verb", ["ask", "refused", "accepted"])
 def test_a_header_says_what_the_script_takes(verb: str) -> None:
     source = (LUA / f"{verb}.lua").read_text()
-    fixed = script(verb, "tasks.bot.flood").fixed
+    fixed = script(verb, "chatlanes.telegram.flood").fixed
     if fixed:
         assert f"local {', '.join(fixed)} = unpack(ARGV, 1, {len(fixed)})" in source
     [named] = re.findall(r"^-- KEYS  (.*)$", source, re.MULTILINE)
-    used = {int(number) for number in re.findall(r"KEYS\[(\d)\]", source + (LUA / "prelude.lua").read_text())}
+    used = {int(number) for number in re.findall(r"KEYS\[(\d)\]", source + (LUA / "lib/prelude.lua").read_text())}
     assert used <= {int(number) for number in re.findall(r"(\d)  ?\w", named)}
     assert not re.findall(r"'[a-z-]+:", re.sub("--.*", "", source))  # no script spells a key itself

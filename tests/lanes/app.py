@@ -24,9 +24,10 @@ from celery.concurrency.asynpool import AsynPool
 from celery.exceptions import Ignore, Reject
 from kombu import Queue
 
-from tasks import lanes
-from tasks.lanes import leases, line, turns
-from tasks.lanes.transport import Poller
+from chatlanes import lanes
+from chatlanes.lanes.leases import heartbeat
+from chatlanes.lanes.transport import connection, fetch
+from chatlanes.lanes.transport.transport import Poller
 
 LANE_QUEUES = tuple(f"orders.{n}" for n in range(4))
 ORDINARY_QUEUE = "celery"
@@ -61,7 +62,7 @@ def build(
     if not ends_with_parent:
         prefork.platforms.set_pdeathsig = lambda _: None
     if not sweeps:
-        leases.SWEEP_EVERY_S = leases.SWEEP_EVERY_OF_LEASE = leases.SWEEP_AGAIN_AFTER_S = ENDLESS_S
+        heartbeat.SWEEP_EVERY_S = heartbeat.SWEEP_EVERY_OF_LEASE = heartbeat.SWEEP_AGAIN_AFTER_S = ENDLESS_S
     if is_deaf:
         _never_look()
     app = Celery("lanes-test", broker=url, set_as_current=False)
@@ -87,8 +88,8 @@ def build(
 def _never_look() -> None:
     """Wait for ever where a worker waits for a second or two, in case that nobody wakes it."""
     stock_get = Poller.get
-    turns.BELL_TIMEOUT_S = turns.BELL_TIMEOUT_OF_LEASE = line.OVERDUE_S = ENDLESS_S
-    leases.REPAIR_EVERY_S = ENDLESS_S
+    fetch.BELL_TIMEOUT_S = fetch.BELL_TIMEOUT_OF_LEASE = connection.OVERDUE_S = ENDLESS_S
+    heartbeat.REPAIR_EVERY_S = ENDLESS_S
     Poller.get = lambda self, callback, timeout=None: stock_get(self, callback, ENDLESS_S)
 
 
@@ -98,10 +99,10 @@ def ssl_options(ca: str) -> dict[str, Any]:
 
 def record(what: str, name: str) -> None:
     """One line of history."""
-    line = f"{what} {name} {os.getpid()} {os.environ.get('LANES_WORKER', '-')}\n"
+    connection = f"{what} {name} {os.getpid()} {os.environ.get('LANES_WORKER', '-')}\n"
     descriptor = os.open(os.environ[HISTORY], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        os.write(descriptor, line.encode())
+        os.write(descriptor, connection.encode())
     finally:
         os.close(descriptor)
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tasks.lanes.answers import Begun, Kind, Noted
+from chatlanes.lanes.protocol.replies import Begun, Kind, Noted
 from tests.lanes.state import CLOCK, FENCES_FROM
 
 

@@ -11,10 +11,10 @@ from typing import Any
 from celery import Celery
 from redis import Redis
 
-from tasks import lanes
-from tasks.lanes import keys
-from tasks.lanes.connect import connect_like
-from tasks.lanes.store import Store
+from chatlanes import lanes
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.connect import connect_like
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes import app as described
 from tests.lanes.history import Event, check_once_each, ids, read
 from tests.lanes.worker import Worker

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tasks.lanes.answers import Begun, Noted
-from tasks.lanes.commands import Delete, Move, Set, Write
+from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
+from chatlanes.lanes.protocol.replies import Begun, Noted
 from tests.lanes.journals import Journal
 from tests.lanes.state import KEPT, LEASE_MINUTES, Message, State, number_of, standing
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from redis import Redis
 
-from tasks.lanes import keys
+from chatlanes.lanes.protocol import keys
 from tests.lanes.state import BITS, CLOCK, FENCES_FROM, KEPT, MINUTE_MS, Message, State, number_of
 
 #: A fence that was taken from the clock in this test is younger than that.

@@ -13,7 +13,7 @@ from typing import Any
 
 from redis import Redis
 
-from tasks.lanes import keys
+from chatlanes.lanes.protocol import keys
 
 MINUTE_MS = 60_000
 #: So long that no test is slow enough to see a minute of it pass; expiries are compared in minutes.

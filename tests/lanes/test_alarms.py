@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tasks.lanes.alarms import Alarms
+from chatlanes.lanes.runtime.timers import Alarms
 from tests.poller.waiting import WITHIN_S, until
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tasks import lanes
-from tasks.lanes import envelope
-from tasks.lanes.commands import NewMessage
+from chatlanes import lanes
+from chatlanes.lanes.protocol import envelope
+from chatlanes.lanes.protocol.commands import NewMessage
 from tests.lanes.app import LANE_QUEUES, ORDINARY_QUEUE
 from tests.lanes.history import ids
 from tests.lanes.lab import Lab, LabMaker

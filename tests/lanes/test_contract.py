@@ -1,6 +1,6 @@
 """What lanes take from the inside of kombu, Celery, billiard and redis-py: says what moved when one of them did.
 
-Each row is a name that tasks/lanes uses although nobody promised it, and what it uses it for. A row that fails names
+Each row is a name that chatlanes/lanes uses although nobody promised it, and what for. A row that fails names
 the file of ours to look at. The behaviour behind the names is tested by the other files of this folder.
 """
 
@@ -36,9 +36,9 @@ from kombu.message import Message
 from kombu.transport import redis as stock
 from kombu.transport import virtual
 
-from tasks.lanes.request import LaneRequest
-from tasks.lanes.task import LaneTask
-from tasks.lanes.transport import BINDINGS_EVERY_S
+from chatlanes.lanes.transport.transport import BINDINGS_EVERY_S
+from chatlanes.lanes.worker.request import LaneRequest
+from chatlanes.lanes.worker.task import LaneTask
 
 #: The versions that all of this was read in. A new minor version wants to be read again: then change it here and in
 #: pyproject.toml.
@@ -74,13 +74,13 @@ NAMES = [
     (Consumer, "on_decode_error on_close create_task_handler", "install.py: BuryUndecodable"),
     (EventDispatcher, "flush send", "events.py"),
     (BasePool, "is_green uses_semaphore num_processes", "install.py: LanesStep"),
-    (PreforkPool, "flush Pool", "prefork.py, forks.py"),
-    (AsynPool, "_create_worker_process WorkerProcess process_flush_queues _process_cleanup_queues", "forks.py"),
-    (AsynPool, "_create_write_handlers ResultHandler Worker", "forks.py"),
-    (asynpool.ResultHandler, "_flush_outqueue register_with_event_loop", "results.py"),
-    (asynpool.Worker, "after_fork workloop", "child.py"),
-    (ThreadPool, "on_apply on_stop", "threads.py: its executor"),
-    (GeventPool, "on_start on_apply on_stop terminate_job grow shrink", "greenlets.py"),
+    (PreforkPool, "flush Pool", "prefork.py, prefork_pool.py"),
+    (AsynPool, "_create_worker_process WorkerProcess process_flush_queues _process_cleanup_queues", "prefork_pool.py"),
+    (AsynPool, "_create_write_handlers ResultHandler Worker", "prefork_pool.py"),
+    (asynpool.ResultHandler, "_flush_outqueue register_with_event_loop", "prefork_results.py"),
+    (asynpool.Worker, "after_fork workloop", "prefork_child.py"),
+    (ThreadPool, "on_apply on_stop", "thread_pool.py: its executor"),
+    (GeventPool, "on_start on_apply on_stop terminate_job grow shrink", "gevent_pool.py"),
     (stock.Channel, "_put_fanout _get_publish_topics conn_or_acquire pool _create_client", "channel.py: who hears"),
     (EventDispatcher, "send flush _publish", "events.py: Dispatcher"),
     (AsynPool, "flush maintain_pool _flush_writer", "prefork.py"),
@@ -99,7 +99,7 @@ NAMES = [
     ("owner", "name", "user"), [(owner, name, user) for owner, names, user in NAMES for name in names.split()]
 )
 def test_a_name_is_where_it_was(owner: Any, name: str, user: str) -> None:
-    assert hasattr(owner, name), f"{owner} has no {name} any more; tasks/lanes/{user} uses it"
+    assert hasattr(owner, name), f"{owner} has no {name} any more; chatlanes/lanes/{user} uses it"
 
 
 SIGNATURES = [
@@ -180,10 +180,14 @@ def test_celery_asks_revoked_right_before_it_gives_a_request_to_the_pool() -> No
 
 def test_a_child_waits_for_its_jobs_and_puts_its_results_where_it_did() -> None:
     loop = inspect.getsource(asynpool.Worker.workloop)
-    assert "put = self.outq.put" in loop, "child.py: Results stands in front of the child's outq"
-    assert "wait_for_job = self.wait_for_job" in loop, "child.py: Jobs takes the place of wait_for_job"
-    assert "put((ACK, (job, i, now(), pid, synqW_fd)))" in loop, "child.py, forks.py: what a child says when it begins"
-    assert "put((READY, (job, i, result, inqW_fd)))" in loop, "child.py, forks.py: what a child says when it has ended"
+    assert "put = self.outq.put" in loop, "prefork_child.py: Results stands in front of the child's outq"
+    assert "wait_for_job = self.wait_for_job" in loop, "prefork_child.py: Jobs takes the place of wait_for_job"
+    assert "put((ACK, (job, i, now(), pid, synqW_fd)))" in loop, (
+        "prefork_child.py, prefork_pool.py: what a child says when it begins"
+    )
+    assert "put((READY, (job, i, result, inqW_fd)))" in loop, (
+        "prefork_child.py, prefork_pool.py: what a child says when it has ended"
+    )
 
 
 def test_a_pool_keeps_its_books_in_the_same_shape() -> None:
@@ -196,11 +200,11 @@ def test_a_pool_keeps_its_books_in_the_same_shape() -> None:
         "outbound_buffer",
         "write_stats",
     ):
-        assert f"self.{part}" in source, f"forks.py writes jobs as AsynPool does, which knows no {part} any more"
-    assert "job._payload = memoryview(header), memoryview(body), body_size" in source, "forks.py: _write_to_idle"
-    assert "hub.consolidate_callback" in source, "forks.py: whether the loop watches for writable pipes"
+        assert f"self.{part}" in source, f"prefork_pool.py writes jobs as AsynPool does, which knows no {part} any more"
+    assert "job._payload = memoryview(header), memoryview(body), body_size" in source, "prefork_pool.py: _write_to_idle"
+    assert "hub.consolidate_callback" in source, "prefork_pool.py: whether the loop watches for writable pipes"
     assert "self.process_flush_queues(worker)" in inspect.getsource(Pool._join_exited_workers), (
-        "forks.py: process_flush_queues hears the last words of a child before its jobs are judged"
+        "prefork_pool.py: process_flush_queues hears the last words of a child before its jobs are judged"
     )
     assert "self._quick_put((TASK, (result._job, None, func, args, kwds)))" in inspect.getsource(Pool.apply_async)
 
@@ -247,7 +251,7 @@ def test_the_pools_are_of_the_kinds_they_were() -> None:
     assert not GeventPool.uses_semaphore
     source = inspect.getsource(GeventPool)
     for name in ("_pool.join()", "_pool_map[pid]", "_pool._semaphore.release()", "_pool._semaphore.counter"):
-        assert name in source, "greenlets.py: Slots"
+        assert name in source, "gevent_pool.py: Slots"
     assert GeventPool.is_green, "install.py: a green pool gets no reserve"
 
 
@@ -276,7 +280,7 @@ def test_the_aliases_lead_to_transports() -> None:
 
 
 def test_a_task_may_name_its_request_class() -> None:
-    assert LaneTask.Request == "tasks.lanes.request:LaneRequest"
+    assert LaneTask.Request == "chatlanes.lanes.worker.request:LaneRequest"
     assert "symbol_by_name(task.Request)" in inspect.getsource(
         __import__("celery.worker.strategy", fromlist=["default"]).default
     ), "request.py: Celery makes its requests from task.Request"

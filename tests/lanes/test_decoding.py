@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kombu.utils import json as kombu_json
 
-from tasks.lanes.decoding import arguments_of
+from chatlanes.lanes.fast.json_decoder import arguments_of
 
 EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 

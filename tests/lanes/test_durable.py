@@ -11,14 +11,14 @@ import pytest
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from sandbox.server import Server, start_server
-from tasks.lanes import durable, keys, server
-from tasks.lanes.answers import Appended
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.connect import connect
-from tasks.lanes.durable import DurableAppends
-from tasks.lanes.errors import ServerUnfit
-from tasks.lanes.server import Durable
+from chatlanes.lanes.errors import ServerUnfit
+from chatlanes.lanes.protocol import durable, keys, server
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.durable import DurableAppends
+from chatlanes.lanes.protocol.replies import Appended
+from chatlanes.lanes.protocol.server import Durable
+from chatlanes.sandbox.server import Server, start_server
 from tests.lanes.waiting_server import believe
 from tests.poller.waiting import until
 

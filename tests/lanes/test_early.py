@@ -9,10 +9,10 @@ import pytest
 from kombu import Consumer
 from redis.exceptions import ConnectionError  # noqa: A004 - redis-py's word
 
-from tasks.lanes import clock
-from tasks.lanes.books import Pool
-from tasks.lanes.early import EarlyTurn
-from tasks.lanes.publish import NewMessage
+from chatlanes.lanes.fast.fetch_ahead import EarlyTurn
+from chatlanes.lanes.leases.books import Pool
+from chatlanes.lanes.runtime import clock
+from chatlanes.lanes.transport.publish import NewMessage
 from tests.lanes.lab import Lab, LabMaker, numbered
 from tests.lanes.test_deaths import died
 from tests.poller.waiting import until

@@ -13,11 +13,11 @@ from celery.utils.threads import LocalStack
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tasks.lanes.connect import connect
-from tasks.lanes.errands import Errand, Errands, getcurrent
-from tasks.lanes.insist import Waits
-from tasks.lanes.scripts import script
-from tasks.lanes.wires import Asked, Wires
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.pipelined_pool import Asked, Wires
+from chatlanes.lanes.protocol.scripts import script
+from chatlanes.lanes.runtime.loop_jobs import Errand, Errands, getcurrent
+from chatlanes.lanes.runtime.retry import Waits
 from tests.poller.waiting import until
 
 who = ContextVar("who", default="nobody")

@@ -14,10 +14,10 @@ import orjson
 from celery import Celery
 from redis.client import PubSub
 
-from sandbox.server import start_server
-from tasks import lanes
-from tasks.lanes.connect import connect
-from tasks.lanes.events import QUIET_AFTER, GatherEvents
+from chatlanes import lanes
+from chatlanes.lanes.fast.events import QUIET_AFTER, GatherEvents
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.sandbox.server import start_server
 from tests.poller.waiting import until
 
 SENDERS, EACH = 8, 50

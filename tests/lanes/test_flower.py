@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from sandbox.ports import HOST, free_port
+from chatlanes.sandbox.ports import HOST, free_port
 from tests.lanes.app import GATES, HISTORY
 from tests.lanes.lab import Lab
 from tests.lanes.worker import ROOT, environment

@@ -13,7 +13,7 @@ monkey.patch_all()
 import gevent
 from celery.concurrency.gevent import TaskPool
 from gevent.event import Event
-from tasks.lanes.greenlets import use_lean_greenlets
+from chatlanes.lanes.fast.gevent_pool import use_lean_greenlets
 
 pool = TaskPool(2)
 use_lean_greenlets(pool)

@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 from redis import Redis
 
-from tasks.lanes import keys
-from tasks.lanes.answers import Appended
-from tasks.lanes.asking import rotated
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.replies import Appended
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.lanes.transport.pending_fetch import rotated
 from tests.lanes.state import LEASE_MS, leased, ready, seed, standing, waiting
 
 FLOOD = [ready(f"1:{n}", f"a{n}", queue=f"bots.one.{n % 8}") for n in range(80)]

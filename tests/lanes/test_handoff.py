@@ -10,9 +10,9 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from tasks.lanes import clock
-from tasks.lanes.handoff import DONE, GONE, RETURNED, STARTED, Handoff, Said
-from tasks.lanes.ring import SIZE, Ring
+from chatlanes.lanes.fast.shared_memory import SIZE, Ring
+from chatlanes.lanes.leases.report_channel import DONE, GONE, RETURNED, STARTED, Handoff, Said
+from chatlanes.lanes.runtime import clock
 
 
 def read(handoff: Handoff) -> list[tuple[str, str]]:

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-import tasks.lanes
-from tasks.lanes import keys
-from tasks.lanes.answers import History, Kind
-from tasks.lanes.commands import Delete, Guard, Move, NewMessage, Set
-from tasks.lanes.scripts import Argument, Script, rooms, script
-from tasks.lanes.store import Store
+import chatlanes.lanes.protocol
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import Delete, Guard, Move, NewMessage, Set
+from chatlanes.lanes.protocol.replies import History, Kind
+from chatlanes.lanes.protocol.scripts import Argument, Script, chunks, script
+from chatlanes.lanes.protocol.store import Store
 
-LUA = Path(tasks.lanes.__file__).parent / "lua"
+LUA = Path(chatlanes.lanes.protocol.__file__).parent / "lua"
 #: A verb takes arguments; what verbs share stands in front of them, and does not.
-FILES = {path.stem: path.read_text() for path in LUA.glob("*.lua")}
+FILES = {path.stem: path.read_text() for path in LUA.rglob("*.lua")}
 SOURCES = {name: source for name, source in FILES.items() if "\n-- ARGV" in source}
 VERBS = sorted(SOURCES)
 PRELUDE = FILES["prelude"]
@@ -85,7 +85,7 @@ def test_a_file_is_readable_in_one_sitting(name: str) -> None:
 
 
 def test_a_room_stands_behind_those_that_it_needs() -> None:
-    assert rooms("turn") == ["ready", "back", "totals", "ends", "handing", "rotation", "foreign", "taking"]
+    assert chunks("turn") == ["ready", "back", "totals", "ends", "handing", "rotation", "foreign", "taking"]
 
 
 @verbs

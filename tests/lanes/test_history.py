@@ -8,11 +8,12 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from tasks.lanes import keys, looking
-from tasks.lanes.answers import History, Loss
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.history import Witness, sentence, witness_of
-from tasks.lanes.store import Store
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.data_loss import Witness, sentence, witness_of
+from chatlanes.lanes.protocol.replies import History, Loss
+from chatlanes.lanes.protocol.store import Store
 
 LEASE_MS = 60_000
 
@@ -33,13 +34,13 @@ def go_back(client: Redis, appended: int, settled: int) -> None:
 
 
 def only(client: Redis) -> Loss:
-    [loss] = looking.losses(client)
+    [loss] = inspection.losses(client)
     return loss
 
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.WARNING, logger="tasks.lanes.history")
+    caplog.set_level(logging.WARNING, logger="chatlanes.lanes.protocol.data_loss")
     return caplog
 
 
@@ -61,7 +62,7 @@ def test_a_new_database_is_no_loss_whoever_comes_first(store: Store, lines: pyte
     store.client.delete(keys.IDENTITY)
     Witness().look(store)
     assert store.client.exists(keys.IDENTITY)
-    assert looking.losses(store.client) == []
+    assert inspection.losses(store.client) == []
     assert lines.records == []
 
 
@@ -75,7 +76,7 @@ def test_an_emptied_database_is_one_loss_of_several_processes(store: Store, line
     # When it is emptied, and a new process is the first to use it
     store.client.flushall()
     append(store, Witness(), "6")
-    assert looking.losses(store.client) == []
+    assert inspection.losses(store.client) == []
     # Then all report one loss, with what the one knew that knew most
     less.look(store)
     assert only(store.client)[1:] == (1, 2, 2, 0, False)
@@ -130,13 +131,13 @@ def test_what_was_acknowledged_is_not_reported_by_those_who_look_later(
     assert [loss[1:3] for loss in store.acknowledge_losses()] == [(1, 1)]
     assert store.acknowledge_losses() == []
     late.look(store)
-    assert looking.losses(store.client) == []
+    assert inspection.losses(store.client) == []
     assert [record.levelname for record in lines.records] == ["CRITICAL", "WARNING"]
     # A second loss is another one
     append(store, early, "2")
     go_back(store.client, appended=0, settled=0)
     early.look(store)
-    assert len(looking.losses(store.client)) == 1
+    assert len(inspection.losses(store.client)) == 1
 
 
 def test_answers_that_arrive_in_another_order_are_no_loss(store: Store) -> None:
@@ -146,7 +147,7 @@ def test_answers_that_arrive_in_another_order_are_no_loss(store: Store) -> None:
     known, found = witness.known, store.look()
     append(store, witness, "2")
     witness.compare(store, known, found)
-    assert looking.losses(store.client) == []
+    assert inspection.losses(store.client) == []
     assert witness.known is not None
     assert witness.known.appended == 2
 
@@ -158,7 +159,7 @@ def test_a_report_that_failed_is_made_again(store: Store, monkeypatch: pytest.Mo
     with monkeypatch.context() as broken:
         broken.setattr(store, "lose", _away)
         witness.look(store)
-    assert looking.losses(store.client) == []
+    assert inspection.losses(store.client) == []
     witness.look(store)
     assert only(store.client)[1:3] == (1, 1)
 

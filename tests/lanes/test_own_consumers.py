@@ -9,8 +9,8 @@ import pytest
 from kombu import Connection, Consumer, Exchange, Queue
 from redis.client import Pipeline
 
-from tasks import lanes
-from tasks.lanes import registry
+from chatlanes import lanes
+from chatlanes.lanes.leases import registry
 from tests.lanes.app import LANE_QUEUES
 from tests.lanes.lab import Lab
 from tests.poller.waiting import until

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from celery import Celery, Task
 
-from tasks import lanes
-from tasks.lanes.install import LanesStep, check_transport
+from chatlanes import lanes
+from chatlanes.lanes.install import LanesStep, check_transport
 from tests.lanes.app import LANE_QUEUES, ORDINARY_QUEUE
 from tests.lanes.lab import Lab, LabMaker
 from tests.lanes.old_server import old_server

@@ -12,8 +12,8 @@ from time import monotonic
 import pytest
 from redis import Redis
 
-from sandbox.server import Server, start_server
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.sandbox.server import Server, start_server
 from tests.lanes.lab import Lab, LabMaker
 from tests.poller.waiting import WITHIN_S, until
 

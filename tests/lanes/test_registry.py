@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from kombu import Connection
 
-from tasks.lanes import registry
-from tasks.lanes.errors import ServerUnfit
-from tasks.lanes.registry import keeper_of, settler_of, stop_keepers
+from chatlanes.lanes.errors import ServerUnfit
+from chatlanes.lanes.leases import registry
+from chatlanes.lanes.leases.registry import keeper_of, settler_of, stop_keepers
 from tests.lanes.old_server import old_server
 
 

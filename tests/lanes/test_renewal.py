@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tasks.lanes import clock
-from tasks.lanes.books import Pool
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.connect import connect
-from tasks.lanes.handoff import DELAYED, GONE
-from tasks.lanes.leases import LeaseKeeper
-from tasks.lanes.settler import Settler
-from tasks.lanes.store import Store
+from chatlanes.lanes.leases.books import Pool
+from chatlanes.lanes.leases.heartbeat import LeaseKeeper
+from chatlanes.lanes.leases.report_channel import DELAYED, GONE
+from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.lanes.runtime import clock
 
 
 class Beside(Store):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.lanes.reserve import BACKLOG_WAIT_S, EXPECTED_WAIT_S, PATIENCE, Reserve
+from chatlanes.lanes.leases.prefetch import BACKLOG_WAIT_S, EXPECTED_WAIT_S, PATIENCE, Reserve
 
 
 def learned(*runs_s: float) -> Reserve:

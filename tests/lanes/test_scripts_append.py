@@ -8,11 +8,11 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from tasks.lanes import keys
-from tasks.lanes.answers import Appended
-from tasks.lanes.commands import Guard, NewMessage
-from tasks.lanes.errors import LeaseLost
-from tasks.lanes.store import Store
+from chatlanes.lanes.errors import LeaseLost
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import Guard, NewMessage
+from chatlanes.lanes.protocol.replies import Appended
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import CLOCK, State, buried, leased, ready, seed, standing, waiting
 

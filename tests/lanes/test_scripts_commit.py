@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 from redis import Redis
 
-from tasks.lanes.answers import Outcome, Read
-from tasks.lanes.commands import Delete, Move, Set, Write
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
+from chatlanes.lanes.protocol.replies import Outcome, Read
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import KEPT, LEASE_MS, MINUTE_MS, buried, fence, leased, ready, seed, standing, waiting
 

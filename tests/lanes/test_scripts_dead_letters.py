@@ -7,10 +7,10 @@ import json
 import pytest
 from redis import Redis
 
-from tasks.lanes import keys
-from tasks.lanes import store as stores
-from tasks.lanes.answers import Outcome
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol import store as stores
+from chatlanes.lanes.protocol.replies import Outcome
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import buried, delayed, fence, leased, ready, seed, standing, waiting
 

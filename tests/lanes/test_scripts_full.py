@@ -8,11 +8,11 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from tasks.lanes.answers import Kind, Outcome
-from tasks.lanes.commands import NewMessage, Set, begin_command, end_command
-from tasks.lanes.scripts import script
-from tasks.lanes.store import Store
-from tasks.lanes.wires import Asked, Wires
+from chatlanes.lanes.protocol.commands import NewMessage, Set, begin_command, end_command
+from chatlanes.lanes.protocol.pipelined_pool import Asked, Wires
+from chatlanes.lanes.protocol.replies import Kind, Outcome
+from chatlanes.lanes.protocol.scripts import script
+from chatlanes.lanes.protocol.store import Store
 
 MINUTE_MS = 60_000
 

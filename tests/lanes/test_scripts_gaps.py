@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tasks.lanes import keys
-from tasks.lanes.answers import Appended
-from tasks.lanes.commands import NewMessage, only_seen
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import NewMessage, only_seen
+from chatlanes.lanes.protocol.replies import Appended
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import (
     CLOCK,

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from redis import Redis
 
-from tasks.lanes.answers import Begun, Kind, Noted, Outcome
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, Outcome
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import LEASE_MS, State, buried, fence, leased, ready, seed, standing, waiting
 

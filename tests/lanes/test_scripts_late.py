@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
-from tasks.lanes import keys
-from tasks.lanes.answers import Kind, Noted, Outcome
-from tasks.lanes.commands import Delete, Move, Set
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import Delete, Move, Set
+from chatlanes.lanes.protocol.replies import Kind, Noted, Outcome
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import (
     FENCES_FROM,

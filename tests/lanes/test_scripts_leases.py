@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from tasks.lanes import keys, looking
-from tasks.lanes import store as stores
-from tasks.lanes.answers import Outcome, Swept
-from tasks.lanes.store import Store
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol import store as stores
+from chatlanes.lanes.protocol.replies import Outcome, Swept
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import (
     LEASE_MINUTES,
@@ -79,7 +80,7 @@ def test_a_sweep_tells_who_is_alive_for_a_lease(client: Redis, store: Store) -> 
     client.zadd(keys.WORKERS, {"gone:1:a 4": 1})
     for holder, slots in (("east:2:b", 4), ("west:3:c", 8), ("east:2:b", 4)):
         store.sweep(LEASE_MS, holder, slots)
-    assert looking.workers(client) == {"east:2:b": 4, "west:3:c": 8}
+    assert inspection.workers(client) == {"east:2:b": 4, "west:3:c": 8}
     assert client.zcard(keys.WORKERS) == 2
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from tasks.lanes import keys
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.store import Pausable, Store
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.store import Pausable, Store
 from tests.lanes.reading import read
 from tests.lanes.state import CLOCK, LEASE_MS, buried, delayed, fence, leased, ready, seed, standing, waiting
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from redis import Redis
 
-from tasks.lanes import keys
-from tasks.lanes import store as stores
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol import store as stores
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import (
     CLOCK,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tasks.lanes import keys
-from tasks.lanes.answers import Leased, Turned
-from tasks.lanes.commands import MAX_DEATHS, NewMessage
-from tasks.lanes.store import Store
-from tasks.lanes.times import RUN, WAIT, Times
+from chatlanes.lanes.leases.timings import RUN, WAIT, Times
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import MAX_DEATHS, NewMessage
+from chatlanes.lanes.protocol.replies import Leased, Turned
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes.reading import read
 from tests.lanes.state import (
     CLOCK,

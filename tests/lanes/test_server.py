@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError
 
-from sandbox.server import start_server
-from tasks.lanes.connect import connect
-from tasks.lanes.server import Durable, advice, check_server, durability
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.server import Durable, advice, check_server, durability
+from chatlanes.sandbox.server import start_server
 from tests.lanes.lab import LabMaker
 
 

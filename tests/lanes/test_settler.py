@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
-from tasks.lanes import clock
-from tasks.lanes import settler as settler_module
-from tasks.lanes.answers import Leased
-from tasks.lanes.books import Pool
-from tasks.lanes.handoff import DONE, GONE, RETURNED, STARTED
-from tasks.lanes.leases import LeaseKeeper
-from tasks.lanes.settler import Settler
+from chatlanes.lanes.leases import settler as settler_module
+from chatlanes.lanes.leases.books import Pool
+from chatlanes.lanes.leases.heartbeat import LeaseKeeper
+from chatlanes.lanes.leases.report_channel import DONE, GONE, RETURNED, STARTED
+from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.protocol.replies import Leased
+from chatlanes.lanes.runtime import clock
 
 
 class Clock:

@@ -9,8 +9,8 @@ from celery import Celery
 from celery.concurrency.solo import TaskPool
 from celery.exceptions import WorkerShutdown
 
-from tasks.lanes.pools import make_lean
-from tasks.lanes.settler import Settler
+from chatlanes.lanes.fast.pools import make_lean
+from chatlanes.lanes.leases.settler import Settler
 
 
 @pytest.fixture

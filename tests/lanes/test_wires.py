@@ -10,14 +10,14 @@ import pytest
 from redis import Redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from tasks.lanes import wire as wire_module
-from tasks.lanes import wires as module
-from tasks.lanes.answers import Kind
-from tasks.lanes.commands import NewMessage, begin_command, end_command
-from tasks.lanes.connect import connect
-from tasks.lanes.scripts import script
-from tasks.lanes.store import Store
-from tasks.lanes.wires import Asked, Fate, Told, Wires
+from chatlanes.lanes.protocol import pipelined as wire_module
+from chatlanes.lanes.protocol import pipelined_pool as module
+from chatlanes.lanes.protocol.commands import NewMessage, begin_command, end_command
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.pipelined_pool import Asked, Fate, Told, Wires
+from chatlanes.lanes.protocol.replies import Kind
+from chatlanes.lanes.protocol.scripts import script
+from chatlanes.lanes.protocol.store import Store
 from tests.poller.waiting import until
 
 LEASE_MS = 60_000

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 
-from sandbox.ports import HOST
-from sandbox.server import Server
-from tasks.lanes.connect import connect
-from tasks.lanes.waitaof import KEY
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.waitaof import KEY
+from chatlanes.sandbox.ports import HOST
+from chatlanes.sandbox.server import Server
 
 
 class _Proxy(socketserver.ThreadingTCPServer):

@@ -7,9 +7,9 @@ import traceback
 
 import pytest
 
-from tasks.logs import Secrets
-from tasks.logs.errors import LEFT_OUT, LONGEST_TRACEBACK, traceback_of
-from tasks.outcome import HandlerError, fit_for_celery
+from chatlanes.logs import Secrets
+from chatlanes.logs.errors import LEFT_OUT, LONGEST_TRACEBACK, traceback_of
+from chatlanes.tasks.outcome import HandlerError, fit_for_celery
 
 TOKEN = "123456:SECRET-part_of-the_TOKEN"
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from poller.answer import TelegramTroubleError, result_of
-from tasks.bot import answers
-from tasks.bot.errors import BotApiError
+from chatlanes.poller.responses import TelegramTroubleError, result_of
+from chatlanes.telegram import responses
+from chatlanes.telegram.errors import BotApiError
 
 HOSTILE = {
     "line breaks": "no\r\n2026-01-01 INFO poller: all is well",
@@ -25,7 +25,7 @@ def test_a_description_is_one_short_printable_line(description: str) -> None:
     with pytest.raises(TelegramTroubleError) as polled:
         result_of(400, body)
     with pytest.raises(BotApiError) as called:
-        answers.read("sendMessage", 7, 400, body)
+        responses.read("sendMessage", 7, 400, body)
     for error in (polled.value, called.value):
         assert str(error).isprintable()
         assert len(str(error)) < 400

@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tasks.bot.event_loop import event_loop
-from tasks.logs import Ids, JsonLines, Secrets, UpdateIds, about
-from tasks.logs.ids import Known, thread_of
-from tasks.logs.lines import TextLines
+from chatlanes.bot.event_loop import event_loop
+from chatlanes.logs import Ids, JsonLines, Secrets, UpdateIds, about
+from chatlanes.logs.ids import Known, thread_of
+from chatlanes.logs.lines import TextLines
 from tests.poller.bot_api import TOKEN
 
 SECRET = TOKEN.partition(":")[2]

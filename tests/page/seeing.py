@@ -16,7 +16,7 @@ from pathlib import Path
 
 from playwright.sync_api import BrowserContext, Locator, Page
 
-from sandbox.ports import free_port
+from chatlanes.sandbox.ports import free_port
 from tests.poller.waiting import until
 
 #: The settings of whoever runs the tests must not reach in.
@@ -24,7 +24,7 @@ THEIRS = ("BOT_TOKEN", "REDIS_URL", "BOT", "BOTS")
 
 
 class Sandbox:
-    """`python -m sandbox` in a folder of its own."""
+    """`chatlanes sandbox` in a folder of its own."""
 
     def __init__(self, folder: Path, bot: str) -> None:
         port = free_port()
@@ -32,7 +32,7 @@ class Sandbox:
         self._log = folder / "log"
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "sandbox", "--bot", bot, "--port-simulator", str(port)],
+                [sys.executable, "-m", "chatlanes.sandbox", "--bot", bot, "--port-simulator", str(port)],
                 cwd=folder,
                 env={name: value for name, value in os.environ.items() if name not in THEIRS} | {"LEASE_SECONDS": "3"},
                 stdout=log,

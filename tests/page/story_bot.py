@@ -1,6 +1,6 @@
 """The bot of the page's tests: it does everything that a page has to show."""
 
-from tasks.bot import Bot
+from chatlanes.bot import Bot
 
 
 class HopelessError(Exception):

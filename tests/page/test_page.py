@@ -12,7 +12,7 @@ from tests.browser import browser
 from tests.page.seeing import Chat, opened, sandbox
 
 HERE = Path(__file__).parent
-PHOTO = HERE.parents[1] / "examples/photo.png"
+PHOTO = HERE.parents[1] / "chatlanes/demo/photo.png"
 SCRIPT = "<script>document.title = 'broken'</script> <b>x</b>"
 
 

@@ -22,10 +22,10 @@ from urllib.parse import unquote
 
 from redis import Redis
 
-from poller.webhook.door import secret_from
-from tasks.bot import Bot
-from tasks.bot.context import Context
-from tasks.lanes import Delivery
+from chatlanes.bot import Bot
+from chatlanes.bot.context import Context
+from chatlanes.lanes import Delivery
+from chatlanes.poller.webhook.validation import secret_from
 
 #: Where the history is written, where the gates are, and what this worker is called in the history.
 HISTORY, GATES, WORKER = "PIPELINE_HISTORY", "PIPELINE_GATES", "PIPELINE_WORKER"

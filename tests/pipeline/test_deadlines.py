@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.lanes import keys
+from chatlanes.lanes.protocol import keys
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.history import updates
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message

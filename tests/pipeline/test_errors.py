@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from settings.webhook_secret import secret_from
+from chatlanes.settings.webhook_secret import secret_from
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, TOKEN, message
 from tests.pipeline.test_flower import Flower

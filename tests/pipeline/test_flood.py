@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tasks.bot.flood.looking import flood_counts
-from tasks.lanes import keys, looking
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.protocol import keys
+from chatlanes.telegram.flood.inspection import flood_counts
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message
 from tests.poller.waiting import until
@@ -81,7 +82,7 @@ def test_a_long_wait_takes_no_slot_counts_no_attempt_and_repeats_no_call(make_pi
     # Then the one slot there is was free for it, and the first call of each is all that was sent in their chats
     assert [sent(pipeline, chat) for chat in (7, 8, 9)] == [["hi"], ["hi"], ["#1"]]
     assert pipeline.count("parked") == 2
-    [((kind, group), (times, together_s))] = looking.parked(pipeline.redis).items()
+    [((kind, group), (times, together_s))] = inspection.parked(pipeline.redis).items()
     assert (kind, group, times, round(together_s / 3600)) == ("FloodWait", "updates", 2, 2)
     assert flood_counts(pipeline.redis, BOT_ID).refused == 2
     # When the hour is over

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import requests
 
-from sandbox.ports import free_port
+from chatlanes.sandbox.ports import free_port
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message
 from tests.poller.waiting import until

@@ -7,7 +7,7 @@ import re
 import requests
 from playwright.sync_api import Page, expect
 
-from sandbox.ports import free_port
+from chatlanes.sandbox.ports import free_port
 from tests.browser import browser
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, message

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.store import Store
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message
 from tests.pipeline.process import Process

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import requests
 
-from poller.webhook.door import secret_from
-from sandbox.ports import free_port
-from tasks.lanes.commands import NewMessage
-from tasks.lanes.envelope import pack_task
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.envelope import pack_task
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.poller.webhook.validation import secret_from
+from chatlanes.sandbox.ports import free_port
 from tests.pipeline.collector import Collector
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, SECRET, TOKEN, Pipeline, message

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import requests
 
-from poller.webhook.door import secret_from
-from sandbox.ports import free_port
-from sandbox.server import Server, start_server
-from tasks.lanes import keys
+from chatlanes.lanes.protocol import keys
+from chatlanes.poller.webhook.validation import secret_from
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.server import Server, start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import TOKEN, Pipeline, message
 from tests.pipeline.process import Process

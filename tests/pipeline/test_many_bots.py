@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.simulator import Simulator, start
+from chatlanes.sandbox.simulator import Simulator, start
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message
 from tests.poller.waiting import until

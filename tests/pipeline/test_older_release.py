@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol.store import Store
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.older_release import BOT, BURIED, DELAYED, FOLDER, LATER, RUNNING, SETTLED, restore
 from tests.pipeline.pipeline import BOT_ID, message

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.server import Server, start_server
+from chatlanes.sandbox.server import Server, start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.routing import keys_of, queue_of
+from chatlanes.updates.routing import keys_of, queue_of
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import Pipeline, conversations, message
 from tests.pipeline.test_command import said

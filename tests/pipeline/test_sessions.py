@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.server import start_server
+from chatlanes.sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.history import updates
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.server import start_server
+from chatlanes.sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import message
 from tests.poller.waiting import until

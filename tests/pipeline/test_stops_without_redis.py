@@ -9,8 +9,8 @@ import psutil
 import pytest
 import requests
 
-from sandbox.ports import free_port
-from sandbox.server import Server
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.server import Server
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import Pipeline, message
 from tests.pipeline.process import Process

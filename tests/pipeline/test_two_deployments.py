@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.ports import free_port
-from sandbox.simulator import Simulator, start
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.simulator import Simulator, start
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.pipeline import BOT_ID, Pipeline, message
 from tests.pipeline.process import Process

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import pytest
 
-from sandbox.server import Server, start_server
-from sandbox.simulator import Simulator, start
+from chatlanes.sandbox.server import Server, start_server
+from chatlanes.sandbox.simulator import Simulator, start
 from tests.poller.bot_api import TOKEN
 from tests.poller.running import RunningPoller
 
@@ -46,7 +46,7 @@ def cluster(tmp_path: Path) -> Iterator[Server]:
 
 
 class StartPoller(Protocol):
-    """Starts `python -m poller` with these arguments and settings; ended after the test."""
+    """Starts `chatlanes poller` with these arguments and settings; ended after the test."""
 
     def __call__(self, *arguments: str, **settings: object) -> RunningPoller: ...
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sandbox.server import Server
-from tasks.lanes import keys
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.sandbox.server import Server
 from tests.poller.bot_api import BOT_ID
 
 

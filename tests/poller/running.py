@@ -1,4 +1,4 @@
-"""The real `python -m poller`, as a process to be watched, signalled and killed."""
+"""The real `chatlanes poller`, as a process to be watched, signalled and killed."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from threading import Thread
 
-from settings import Settings
+from chatlanes.settings import Settings
 from tests.poller.bot_api import TOKEN
 from tests.poller.waiting import WITHIN_S, until
 
@@ -25,7 +25,11 @@ class RunningPoller:
         env = {**outside, "NO_PROXY": "127.0.0.1", **{name: str(value) for name, value in settings.items()}}
         self.lines: list[str] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "poller", *arguments], cwd=directory, env=env, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "chatlanes.poller", *arguments],
+            cwd=directory,
+            env=env,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._reading = Thread(target=self._read, daemon=True)
         self._reading.start()

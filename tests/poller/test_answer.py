@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from poller.answer import ConflictError, FloodedError, TelegramTroubleError, TokenRefusedError, result_of
+from chatlanes.poller.responses import ConflictError, FloodedError, TelegramTroubleError, TokenRefusedError, result_of
 
 
 def test_a_result_is_given_as_it_is() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from poller.backoff import LEAST_S, delay_s
+from chatlanes.poller.backoff import LEAST_S, delay_s
 
 
 @pytest.mark.parametrize(

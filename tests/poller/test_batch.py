@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from poller.batch import FORGET_OFFSET_AFTER_S, LARGEST_UPDATE_ID, Position, admitted, newest_id
+from chatlanes.poller.batch import FORGET_OFFSET_AFTER_S, LARGEST_UPDATE_ID, Position, admitted, newest_id
 
 NOW_S = 1_800_000_000.0
 MALFORMED = [None, 7, "text", [], {}, {"message": {}}, {"update_id": None}, {"update_id": "5"}, {"update_id": 5.0}]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from poller.filter import Filter, FilterError
-from settings import load
+from chatlanes.poller.filter import Filter, FilterError
+from chatlanes.settings import load
 from tests.poller.test_batch import MALFORMED, update
 
 OWN = """

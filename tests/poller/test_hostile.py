@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.server import Server
+from chatlanes.sandbox.server import Server
 from tests.poller.bot_api import TOKEN, message
 from tests.poller.hostile import CONFLICT, RESULTS, WIRE, HostileServer, flood
 from tests.poller.lanes import lane

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from poller.answer import TelegramTroubleError
-from poller.lead import Alone
-from poller.pacing import Pace
-from poller.patience import Patience
-from poller.room import Boundless
-from poller.stop import Stop
-from poller.telegram import Telegram
-from poller.telegram_source import TelegramSource
-from sandbox.simulator import Simulator
-from tasks.lanes import keys
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.poller.backpressure import Boundless
+from chatlanes.poller.leader import Alone
+from chatlanes.poller.pacing import Pace
+from chatlanes.poller.responses import TelegramTroubleError
+from chatlanes.poller.retry import Patience
+from chatlanes.poller.stop import Stop
+from chatlanes.poller.telegram import Telegram
+from chatlanes.poller.telegram_source import TelegramSource
+from chatlanes.sandbox.simulator import Simulator
 from tests.poller.bot_api import BOT_ID, TOKEN, message
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import poller
-from tasks.lanes.scripts import script
+from chatlanes import poller
+from chatlanes.lanes.protocol.scripts import script
 
 LUA = Path(poller.__file__).parent / "lua"
 VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem != "prelude")
@@ -20,7 +20,7 @@ def test_a_header_says_in_order_what_it_does_takes_and_returns(verb: str) -> Non
     header = lines[: next(number for number, line in enumerate(lines) if not line.startswith("--"))]
     opening = [line for line in header if re.match(rf"-- ({verb}:|KEYS |ARGV |Returns )", line)]
     assert [line.split()[1] for line in opening] == [f"{verb}:", "KEYS", "ARGV", "Returns"]
-    fixed = script(verb, "poller").fixed
+    fixed = script(verb, "chatlanes.poller").fixed
     assert lines[len(header)] == f"local {', '.join(fixed)} = unpack(ARGV, 1, {len(fixed)})"
     assert "ARGV[" not in "\n".join(lines)
     assert not re.search(r"\b(redis\.call\('\w+', '|KEYS\[[2-9])", "\n".join(lines[len(header) :]))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 from redis import Redis
 
-from poller.lead import LEADER
-from tasks.lanes.scripts import Argument, script
+from chatlanes.lanes.protocol.scripts import Argument, script
+from chatlanes.poller.leader import LEADER
 
 KEY = LEADER % 7
 #: So long that no test is slow enough to see a tenth of it pass.
@@ -23,7 +23,7 @@ class Leader:
 
 
 def run(client: Redis, verb: str, **arguments: Argument) -> object:
-    lua = script(verb, "poller")
+    lua = script(verb, "chatlanes.poller")
     return lua.run(client, lua.command([KEY], (), **arguments))
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from sandbox.simulator import Simulator, start
-from tasks.lanes import keys
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.sandbox.simulator import Simulator, start
 from tests.poller.bot_api import BOT_ID, message
 from tests.poller.conftest import StartPoller
 from tests.poller.running import RunningPoller

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from poller.answer import FloodedError
-from poller.patience import GaveUpError, Patience
-from poller.stop import Stop, Stopping
+from chatlanes.poller.responses import FloodedError
+from chatlanes.poller.retry import GaveUpError, Patience
+from chatlanes.poller.stop import Stop, Stopping
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
-"""`python -m poller` between the simulator and a real Redis: what reaches the lanes, and when Telegram may forget."""
+"""`chatlanes poller` between the simulator and a real Redis: what reaches the lanes, and when Telegram may forget."""
 
 import time
 
-from poller.telegram_source import SAME_OFFSET_EVERY_S
-from sandbox.server import Server, start_server
-from sandbox.simulator import Simulator, start
+from chatlanes.poller.telegram_source import SAME_OFFSET_EVERY_S
+from chatlanes.sandbox.server import Server, start_server
+from chatlanes.sandbox.simulator import Simulator, start
 from tests.poller.bot_api import TOKEN, message
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import buried, drain, lane, writes_held_up

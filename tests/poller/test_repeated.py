@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.simulator import Simulator
+from chatlanes.sandbox.simulator import Simulator
 from tests.poller.bot_api import message
 from tests.poller.conftest import StartPoller
 from tests.poller.hostile import HostileServer, http, result

@@ -1,4 +1,4 @@
-"""`python -m poller replay FILE`, as a process: what reaches the lanes, what it says, and its exit code."""
+"""`chatlanes poller replay FILE`, as a process: what reaches the lanes, what it says, and its exit code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Replay:
 
     def start(self, *arguments: str, **settings: object) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "poller", "replay", *arguments],
+            [sys.executable, "-m", "chatlanes.poller", "replay", *arguments],
             cwd=self.directory,
             env={**self._env, **{name: str(value) for name, value in settings.items()}},
             stdin=subprocess.PIPE,

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from poller import run
-from poller.answer import TokenRefusedError
-from poller.filter import FilterError
-from poller.lead import LEADER
-from sandbox.server import Server
-from sandbox.simulator import Simulator
-from settings import Settings, SettingsError, load
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.poller import run
+from chatlanes.poller.filter import FilterError
+from chatlanes.poller.leader import LEADER
+from chatlanes.poller.responses import TokenRefusedError
+from chatlanes.sandbox.server import Server
+from chatlanes.sandbox.simulator import Simulator
+from chatlanes.settings import Settings, SettingsError, load
 from tests.poller.bot_api import BOT_ID, TOKEN, message
 from tests.poller.lanes import drain, lane, writes_held_up
 from tests.poller.waiting import WITHIN_S, until

@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from sandbox.server import Server
-from sandbox.simulator import Simulator
+from chatlanes.sandbox.server import Server
+from chatlanes.sandbox.simulator import Simulator
 from tests.poller.bot_api import message
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane, writes_held_up

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from poller.answer import ConflictError, FloodedError, TelegramTroubleError, TokenRefusedError
-from poller.telegram import Telegram
-from sandbox.ports import free_port
-from sandbox.simulator import Simulator
+from chatlanes.poller.responses import ConflictError, FloodedError, TelegramTroubleError, TokenRefusedError
+from chatlanes.poller.telegram import Telegram
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.simulator import Simulator
 from tests.poller.bot_api import TOKEN, set_webhook
 
 SECRET = TOKEN.partition(":")[2]

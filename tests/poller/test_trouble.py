@@ -9,11 +9,11 @@ import pytest
 import requests
 from redis import Redis
 
-from sandbox.ports import free_port
-from sandbox.server import Server, start_server
-from sandbox.simulator import Simulator
-from settings.model import NO_BOT_GIVEN
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.server import Server, start_server
+from chatlanes.sandbox.simulator import Simulator
+from chatlanes.settings.model import NO_BOT_GIVEN
 from tests.poller.bot_api import TOKEN, message, set_webhook
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane

@@ -1,4 +1,4 @@
-"""Several `python -m poller` for one token: one leads, the others stand by, and take over whatever becomes of it."""
+"""Several `chatlanes poller` for one token: one leads, the others stand by, and take over whatever becomes of it."""
 
 import signal
 import socket
@@ -9,10 +9,10 @@ from itertools import chain
 import pytest
 import requests
 
-from poller.lead import LEADER, LEASE_MS
-from sandbox.server import Server, start_server
-from sandbox.simulator import Simulator
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.poller.leader import LEADER, LEASE_MS
+from chatlanes.sandbox.server import Server, start_server
+from chatlanes.sandbox.simulator import Simulator
 from tests.poller.bot_api import BOT_ID, TOKEN, message
 from tests.poller.conftest import StartPoller
 from tests.poller.gate import Gate

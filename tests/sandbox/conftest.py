@@ -7,7 +7,7 @@ import pytest
 from calling import Caller
 from sandboxes import Sandbox
 
-from sandbox.simulator import Simulator, start
+from chatlanes.sandbox.simulator import Simulator, start
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from calling import PATIENCE_S, ended_when_late
 
-from sandbox.ports import free_port
-from sandbox.simulator import Simulator
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.simulator import Simulator
 
 
 class Sandbox:
@@ -23,7 +23,7 @@ class Sandbox:
         others = ("BOT_TOKEN", "REDIS_URL", "BOT", "PYTHONUNBUFFERED")
         mine = {name: value for name, value in os.environ.items() if name not in others}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "sandbox", *ports, *options],
+            [sys.executable, "-m", "chatlanes.sandbox", *ports, *options],
             cwd=directory,
             env={**mine, **variables},
             stdout=subprocess.PIPE,

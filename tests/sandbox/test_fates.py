@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sandbox.page.fates import FORGOTTEN_FOR_S, Fates
-from sandbox.page.kept import Kept
-from sandbox.page.lives import Life
-from sandbox.page.watch import Look
-from tasks.lanes.looking import Record
+from chatlanes.lanes.monitoring.inspection import Record
+from chatlanes.sandbox.page.fates import FORGOTTEN_FOR_S, Fates
+from chatlanes.sandbox.page.kept import Kept
+from chatlanes.sandbox.page.lives import Life
+from chatlanes.sandbox.page.watch import Look
 
 CHAT, BOT = 101, 1
 TRACEBACK = "Traceback …\nValueError: no"

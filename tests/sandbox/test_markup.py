@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.simulator.content.markup import marked, read
-from sandbox.simulator.params import RefusedError
+from chatlanes.sandbox.simulator.content.markup import marked, read
+from chatlanes.sandbox.simulator.params import RefusedError
 
 
 def pieces(text: str, entities: list[dict[str, Any]]) -> list[tuple[str, str]]:

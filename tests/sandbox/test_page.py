@@ -14,10 +14,10 @@ import requests
 from calling import PATIENCE_S, Caller, wait_until
 from paging import PageClient
 
-from sandbox.page.ledger import Ledger
-from sandbox.simulator import Simulator, start
+from chatlanes.sandbox.page.ledger import Ledger
+from chatlanes.sandbox.simulator import Simulator, start
 
-PICTURE = Path(__file__).parents[2] / "examples" / "photo.png"
+PICTURE = Path(__file__).parents[2] / "chatlanes" / "demo" / "photo.png"
 #: No Redis: what the page shows of the lanes stays empty.
 ALONE = {**os.environ, "REDIS_URL": "redis://127.0.0.1:1/0", "BOT_TOKEN": "1:TEST"}
 GROUP = -1_000_000_000_001
@@ -225,7 +225,7 @@ def test_what_was_said_outlives_a_kill(tmp_path: Path) -> None:
         bot.result("sendMessage", chat_id=101, text="an answer")
         group = page.do("chats", type="supergroup", title="Team", users=["Cleo", "Ann"])
         # Then no second one may have its file
-        command = [sys.executable, "-m", "sandbox.simulator", "--port", "0", "--page", str(file)]
+        command = [sys.executable, "-m", "chatlanes.sandbox.simulator", "--port", "0", "--page", str(file)]
         second = run(command, env=ALONE, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert second.returncode == 1
         assert "page.sqlite3 cannot be used: another sandbox uses it" in second.stderr

@@ -1,4 +1,4 @@
-"""`python -m sandbox --bot mybot:bot`, as the author of a bot uses it: through the page, with each framework."""
+"""`chatlanes sandbox --bot mybot:bot`, used as the author of a bot uses it, with each framework."""
 
 from __future__ import annotations
 

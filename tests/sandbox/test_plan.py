@@ -1,4 +1,4 @@
-"""What `python -m sandbox` starts, from its command line."""
+"""What `chatlanes sandbox` starts, from its command line."""
 
 import os
 import socket
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.parts import environment_of, parts_of
-from sandbox.plan import Plan, PlanError, plan_from
-from sandbox.report import line
+from chatlanes.sandbox.parts import environment_of, parts_of
+from chatlanes.sandbox.plan import Plan, PlanError, plan_from
+from chatlanes.sandbox.report import line
 
 
 @pytest.fixture

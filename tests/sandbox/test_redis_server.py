@@ -10,9 +10,9 @@ import pytest
 import redis
 import trustme
 
-from sandbox.lock import DirectoryTakenError
-from sandbox.ports import free_port, is_free
-from sandbox.server import Server, ServerFailedError, start_server
+from chatlanes.sandbox.lock import DirectoryTakenError
+from chatlanes.sandbox.ports import free_port, is_free
+from chatlanes.sandbox.server import Server, ServerFailedError, start_server
 
 DEBIAN_REDIS = Path("/usr/bin/redis-server")
 needs_debian_redis = pytest.mark.skipif(not DEBIAN_REDIS.exists(), reason="Debian's redis-server is not installed")

@@ -1,4 +1,4 @@
-"""`python -m sandbox`, which is what `make run` runs: real processes, from start to Ctrl-C."""
+"""`chatlanes sandbox`, which is what `make run` runs: real processes, from start to Ctrl-C."""
 
 import os
 import re
@@ -12,8 +12,8 @@ import requests
 from calling import text_update, wait_until
 from sandboxes import Sandbox
 
-from sandbox.server import start_server
-from sandbox.simulator import start
+from chatlanes.sandbox.server import start_server
+from chatlanes.sandbox.simulator import start
 
 
 def test_without_a_token_it_answers_simulated_chats_in_order(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:

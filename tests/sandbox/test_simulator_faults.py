@@ -4,7 +4,7 @@ import pytest
 import requests
 from calling import Caller, text_update, wait_until
 
-from sandbox.simulator import Simulator, SimulatorFailedError, start
+from chatlanes.sandbox.simulator import Simulator, SimulatorFailedError, start
 
 
 def test_a_fault_hits_its_method_as_often_as_it_says(simulator: Simulator, bot: Caller) -> None:

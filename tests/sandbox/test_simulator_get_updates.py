@@ -5,7 +5,7 @@ import socket
 import pytest
 from calling import Caller, text_update, wait_until
 
-from sandbox.simulator import Simulator
+from chatlanes.sandbox.simulator import Simulator
 
 
 def test_updates_come_in_order_and_stay_until_they_are_confirmed(simulator: Simulator, bot: Caller) -> None:

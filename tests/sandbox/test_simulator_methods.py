@@ -4,7 +4,7 @@ import pytest
 import requests
 from calling import PATIENCE_S, Caller, text_update, wait_until
 
-from sandbox.simulator import Simulator
+from chatlanes.sandbox.simulator import Simulator
 
 LONG = "x" * 4097
 ALBUM = [{"type": "photo", "media": "a"}, {"type": "video", "media": "b"}]

@@ -7,8 +7,8 @@ from typing import Any
 
 from calling import Caller, wait_until
 
-from sandbox.simulator import Simulator
-from sandbox.simulator.stream import StreamPlan, conversations
+from chatlanes.sandbox.simulator import Simulator
+from chatlanes.sandbox.simulator.stream import StreamPlan, conversations
 
 
 def content(update: dict[str, Any]) -> tuple[int, str]:

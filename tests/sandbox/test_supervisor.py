@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from calling import PATIENCE_S, ended_when_late, is_alive, wait_until
 
-from sandbox.ends import Hold, StartAgain, StopAll, decide
+from chatlanes.sandbox.ends import Hold, StartAgain, StopAll, decide
 
 #: A part with a child, as a worker has: says when the child is there, and finishes its work when told to stop.
 WORKING = """
@@ -47,8 +47,8 @@ time.sleep(600)
 
 SUPERVISE = """
 import os, sys
-from sandbox import supervisor
-from sandbox.parts import Part
+from chatlanes.sandbox import supervisor
+from chatlanes.sandbox.parts import Part
 supervisor.STOP_WITHIN_S = float(sys.argv[1])
 fallen = sys.argv[2]
 running = supervisor.Supervisor({fallen: lambda: False} if fallen else {})

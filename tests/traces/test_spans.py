@@ -13,14 +13,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, DEFAULT_ON, Decision, Sampler, StaticSampler
 from opentelemetry.trace import get_current_span
 
-from settings import Settings
-from tasks.bot.client import BotApi
-from tasks.bot.context import Context
-from tasks.bot.errors import BadRequest, NetworkError, TooManyRequests
-from tasks.bot.parking import FloodWait, ParkUpdate
-from tasks.lanes.answers import Appended
-from tasks.traces.off import TRACE, trace_of
-from tasks.traces.otel import Otel
+from chatlanes.bot.context import Context
+from chatlanes.lanes.protocol.replies import Appended
+from chatlanes.settings import Settings
+from chatlanes.telegram.client import BotApi
+from chatlanes.telegram.errors import BadRequest, NetworkError, TooManyRequests
+from chatlanes.telegram.flood.parking import FloodWait, ParkUpdate
+from chatlanes.traces.off import TRACE, trace_of
+from chatlanes.traces.otel import Otel
 
 CTX = Context({"update_id": 7, "message": {"chat": {"id": -5}}}, BotApi("http://127.0.0.1", ""), attempt=2)
 
@@ -111,7 +111,7 @@ def test_a_batch_that_was_seen_before_leaves_no_span_and_one_that_failed_says_wh
 
 
 def failed(error: Exception) -> Retry:
-    """As telling.py raises it."""
+    """As settlement.py raises it."""
     retry = Retry(exc=error, when=1)
     retry.__cause__ = error
     return retry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.traces.switch import are_wanted, exporters, protocol
+from chatlanes.traces.switch import are_wanted, exporters, protocol
 from tests.test_celery_app import says
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
@@ -38,13 +38,13 @@ def test_what_they_are_sent_with() -> None:
 
 START = """
 import sys
-from settings import load
-from tasks import traces
-import poller.__main__, poller.webhook.command, tasks.update
+from chatlanes.settings import load
+from chatlanes import traces
+import chatlanes.poller.__main__, chatlanes.poller.webhook.command, chatlanes.tasks.update
 import logging; logging.basicConfig(format="%(message)s", stream=sys.stdout)
 traces.start("worker", load())
 # redis-py imports OpenTelemetry's metrics where they are installed
-traced = {"tasks.traces.otel", "opentelemetry.sdk.trace", "opentelemetry.exporter"} & set(sys.modules)
+traced = {"chatlanes.traces.otel", "opentelemetry.sdk.trace", "opentelemetry.exporter"} & set(sys.modules)
 print(f"imported {traced}" if traced else "not imported")
 """
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import pytest
 
-from sandbox.server import Server, start_server
-from sandbox.simulator import Simulator, start
+from chatlanes.sandbox.server import Server, start_server
+from chatlanes.sandbox.simulator import Simulator, start
 from tests.poller.bot_api import TOKEN
 from tests.webhook.receiving import Receiver
 
@@ -49,7 +49,7 @@ def receiver(one_receiver: Receiver, redis_url: str) -> Receiver:
 
 
 class StartReceiver(Protocol):
-    """Starts `python -m poller webhook`, which listens then; ended after the test."""
+    """Starts `chatlanes webhook`, which listens then; ended after the test."""
 
     def __call__(self, *arguments: str, **settings: object) -> Receiver: ...
 

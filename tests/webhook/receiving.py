@@ -1,4 +1,4 @@
-"""The real `python -m poller webhook`, and one who sends to it as Telegram does."""
+"""The real `chatlanes webhook`, and one who sends to it as Telegram does."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import requests
 
-from poller.webhook.door import secret_from
-from sandbox.ports import free_port
+from chatlanes.poller.webhook.validation import secret_from
+from chatlanes.sandbox.ports import free_port
 from tests.poller.bot_api import TOKEN, message
 from tests.poller.running import RunningPoller
 from tests.poller.waiting import WITHIN_S, until

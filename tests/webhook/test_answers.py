@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import requests
 
-from poller.webhook.door import secret_from
-from tasks.lanes import keys
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.poller.webhook.validation import secret_from
 from tests.poller.bot_api import BOT_ID, TOKEN, message
 from tests.poller.lanes import buried, lane
 from tests.poller.running import RunningPoller

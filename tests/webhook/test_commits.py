@@ -7,9 +7,9 @@ import time
 
 import requests
 
-from sandbox.ports import free_port
-from sandbox.server import Server, start_server
-from tasks.lanes.connect import connect
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.server import Server, start_server
 from tests.poller.lanes import drain, lane, writes_held_up
 from tests.poller.waiting import WITHIN_S, until
 from tests.webhook.conftest import StartReceiver

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from poller.webhook.door import MOST_BYTES, Door, Refused, is_within, secret_from, update_of
+from chatlanes.poller.webhook.validation import MOST_BYTES, Door, Refused, is_within, secret_from, update_of
 
 SECRET = b"s3cret"
 JSON = {b"content-type": b"application/json"}

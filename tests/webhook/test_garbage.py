@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandbox.server import start_server
+from chatlanes.sandbox.server import start_server
 from tests.poller.lanes import lane
 from tests.poller.waiting import WITHIN_S, until
 from tests.webhook.conftest import StartReceiver

@@ -7,10 +7,10 @@ from typing import Any
 
 import requests
 
-from sandbox.simulator import Simulator
-from tasks.lanes import keys
-from tasks.lanes.connect import connect
-from tasks.lanes.store import Store
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.sandbox.simulator import Simulator
 from tests.poller.bot_api import BOT_ID, message
 from tests.poller.lanes import lane
 from tests.poller.waiting import until

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import requests
 
-from sandbox.simulator import Simulator
+from chatlanes.sandbox.simulator import Simulator
 from tests.poller.bot_api import TOKEN, message
 from tests.poller.lanes import lane
 from tests.poller.running import RunningPoller
@@ -51,7 +51,7 @@ def test_nothing_is_lost_or_run_twice_when_the_way_in_changes(
         tell_telegram("set", "--max-connections=10")
         life()
         # Then the poller says what is in its way, and who is rid of it how
-        poller.tells("`python -m poller webhook delete` ends it")
+        poller.tells("`chatlanes webhook delete` ends it")
         until(lambda: confirmed(simulator))
         info = receiver_info(simulator)
         assert (info["url"], info["max_connections"]) == (receiver.url, 10)

@@ -1,0 +1,66 @@
+"""chatlanes turns every Telegram update into one Celery task: in order per chat, none lost, on any number of machines.
+
+These are its public names; everything else may change between releases. Each is imported when it is first asked for, so
+that importing one part does not cost the whole.
+
+    from chatlanes import Bot, Context
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chatlanes import lanes, traces
+    from chatlanes.bot import Bot, Context, SessionError, UpdateTimeoutError, current
+    from chatlanes.poller import run
+    from chatlanes.settings import Settings, SettingsError, load
+    from chatlanes.tasks.app import app
+    from chatlanes.telegram import errors
+    from chatlanes.telegram.client import BotApi
+    from chatlanes.updates.routing import keys_of
+
+#: Name -> the module that defines it. The other names are modules.
+_PUBLIC = {
+    "Bot": "chatlanes.bot",
+    "BotApi": "chatlanes.telegram.client",
+    "Context": "chatlanes.bot",
+    "SessionError": "chatlanes.bot",
+    "Settings": "chatlanes.settings",
+    "SettingsError": "chatlanes.settings",
+    "UpdateTimeoutError": "chatlanes.bot",
+    "app": "chatlanes.tasks.app",
+    "current": "chatlanes.bot",
+    "keys_of": "chatlanes.updates.routing",
+    "load": "chatlanes.settings",
+    "run": "chatlanes.poller",
+}
+_MODULES = {"errors": "chatlanes.telegram.errors", "lanes": "chatlanes.lanes", "traces": "chatlanes.traces"}
+
+__all__ = [
+    "Bot",
+    "BotApi",
+    "Context",
+    "SessionError",
+    "Settings",
+    "SettingsError",
+    "UpdateTimeoutError",
+    "app",
+    "current",
+    "errors",
+    "keys_of",
+    "lanes",
+    "load",
+    "run",
+    "traces",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        found = getattr(import_module(_PUBLIC[name]), name)
+    elif name in _MODULES:
+        found = import_module(_MODULES[name])
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found

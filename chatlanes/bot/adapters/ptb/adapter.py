@@ -1,0 +1,85 @@
+"""python-telegram-bot: `BOT=mybot:application` names an Application.
+
+Promises that an update is processed to its end on this process's event loop, handlers with block=False and tasks of the
+application included; that its error handlers run and the failure is a failed attempt all the same; and that chat_data,
+user_data and conversations are read before each update and kept with it (data.py). Its updater, job queue and
+update processor do not run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegram import Update
+from telegram.error import NetworkError, RetryAfter
+from telegram.ext import Application
+
+from chatlanes.bot.adapters.errors import check_token
+from chatlanes.bot.adapters.lifetime import Steps
+from chatlanes.bot.adapters.prepare import Ahead
+from chatlanes.bot.adapters.ptb.buttons import Buttons
+from chatlanes.bot.adapters.ptb.calls import BridgedRequest
+from chatlanes.bot.adapters.ptb.conversations import AnyApplication, wait_for_handlers
+from chatlanes.bot.adapters.ptb.data import DataKeeper, replace_persistence
+from chatlanes.bot.adapters.ptb.failures import no_failures, watch
+from chatlanes.bot.adapters.ptb.objects import bot_here, keep_objects
+from chatlanes.bot.adapters.ptb.unsupported import NoJobsError, switch_off
+from chatlanes.bot.bot import Bot
+from chatlanes.bot.context import Context
+from chatlanes.settings.imports import BotImportError
+from chatlanes.telegram.client import BotApi
+
+
+def bot_of(found: Any, api: BotApi, said: str) -> Bot:
+    """A Bot around it. Raises BotImportError for what is no application, or has another token."""
+    if not isinstance(found, Application):
+        raise BotImportError(f"{said} must name an Application: a {type(found).__name__} has no handlers.")
+    check_token(found.bot.token, api, said)
+    # The builder has a place for a request, but this application is built already.
+    found.bot._request = (found.bot._request[0], BridgedRequest(api, found.bot))
+    keep_objects()
+    replace_persistence(found)
+    switch_off(found, api)
+    served = Served(found)
+    return Bot(Ahead(served.handle, served.read_ahead, served.steps), never_retry=(NoJobsError,))
+
+
+class Served:
+    """An application as this process runs it."""
+
+    def __init__(self, application: AnyApplication) -> None:
+        self._application = application
+        self._buttons = Buttons(application.bot)
+        self._keeper: DataKeeper | None = None
+        self.steps = Steps(self._start, self._stop, passing=(NetworkError, RetryAfter))
+
+    def read_ahead(self, ctx: Context) -> None:
+        if self._keeper:  # it has started
+            self._keeper.read_ahead(ctx)
+
+    async def handle(self, ctx: Context) -> None:
+        bot_here.set(self._application.bot)
+        update = Update.de_json(ctx.update, self._application.bot)
+        assert self._keeper  # noqa: S101  begun
+        async with self._keeper.kept(update), self._buttons.kept(update), no_failures():
+            await self._application.process_update(update)
+
+    async def _start(self) -> None:
+        application = self._application
+        await application.initialize()
+        application._running = True
+        if application.post_init:
+            await application.post_init(application)
+        # Now all handlers are there: post_init may add some.
+        wait_for_handlers(application)
+        watch(application)
+        self._keeper = DataKeeper(application)
+
+    async def _stop(self) -> None:
+        application = self._application
+        application._running = False
+        if application.post_stop:
+            await application.post_stop(application)
+        await application.shutdown()
+        if application.post_shutdown:
+            await application.post_shutdown(application)

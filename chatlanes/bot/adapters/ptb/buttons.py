@@ -1,0 +1,100 @@
+"""Buttons that hold any data (arbitrary_callback_data): what a keyboard means, kept with the update that made it.
+
+Promises that any worker understands a press, and that a repeated update names its buttons as before, so that the
+journal knows its messages again. Kept for the update's own chat: pressed in another one, a button is invalid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any
+from uuid import UUID, uuid4
+
+from telegram import Update
+from telegram.ext import CallbackDataCache, ExtBot, _callbackdatacache
+
+from chatlanes.bot.adapters import kept
+
+#: A keyboard is forgotten so long after it was sent.
+KEPT_S = 90 * 86_400.0
+
+#: Letters of a keyboard's name, which each of its buttons begins with.
+_NAME_LENGTH = 32
+
+
+class _Names:
+    """Of keyboards and buttons that one update makes. Unknown to who does not know the bot's token."""
+
+    def __init__(self, token: str, update_id: int) -> None:
+        self._key, self._update_id = token.encode(), update_id
+        self.given: list[str] = []
+
+    def another(self) -> UUID:
+        text = f"button {self._update_id}:{len(self.given)}"
+        name = UUID(bytes=hmac.digest(self._key, text.encode(), "sha256")[:16])
+        self.given.append(name.hex)
+        return name
+
+
+_names: ContextVar[_Names | None] = ContextVar("names of buttons", default=None)
+
+
+def _another() -> UUID:
+    """In the place of uuid4: at random, an attempt would name its buttons otherwise than the one before."""
+    names = _names.get()
+    return uuid4() if names is None else names.another()
+
+
+_callbackdatacache.uuid4 = _another  # type: ignore[attr-defined]
+
+
+class Buttons:
+    """Of one bot."""
+
+    def __init__(self, bot: ExtBot[Any]) -> None:
+        self._bot = bot
+
+    @asynccontextmanager
+    async def kept(self, update: Update) -> AsyncIterator[None]:
+        """Around the processing of an update, whose buttons get their data."""
+        cache = self._bot.callback_data_cache
+        if cache is None:
+            yield
+            return
+        _names.set(names := _Names(self._bot.token, update.update_id))
+        pressed = await _load_pressed(cache, update)
+        self._bot.insert_callback_data(update)
+        try:
+            yield
+            for each in names.given:
+                if each in cache._keyboard_data:
+                    kept.keep(None, _place(each), cache._keyboard_data[each].button_data, KEPT_S)
+            if pressed and pressed not in cache._keyboard_data:
+                kept.keep(None, _place(pressed), None)
+        finally:
+            for each in (*names.given, pressed):
+                cache._keyboard_data.pop(each, None)
+            if update.callback_query:
+                cache._callback_queries.pop(update.callback_query.id, None)
+
+
+async def _load_pressed(cache: CallbackDataCache, update: Update) -> str:
+    """The name of the keyboard that was pressed; empty: none that is known."""
+    query = update.callback_query
+    name = (query.data or "")[:_NAME_LENGTH] if query else ""
+    if not name:
+        return ""
+    await asyncio.to_thread(kept.fetch, [(None, _place(name))])
+    found = kept.load(None, _place(name)) if kept.is_safe(None) else None
+    if found is None:
+        return ""
+    cache._keyboard_data[name] = _callbackdatacache._KeyboardData(name, button_data=found)
+    return name
+
+
+def _place(keyboard: str) -> str:
+    return f"ptb:keyboard:{keyboard}"

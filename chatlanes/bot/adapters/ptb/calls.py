@@ -1,0 +1,75 @@
+"""python-telegram-bot's HTTP, made by us: a request in the place of the bot's own.
+
+Promises that every call of a method, with its uploads, and every download from the Bot API goes through the bridge,
+with our timeouts. Other addresses are still asked by the bot's own request.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from telegram import Bot
+from telegram.error import NetworkError as PtbNetworkError
+from telegram.request import BaseRequest, RequestData
+
+from chatlanes.bot.adapters import bridge
+from chatlanes.lanes.errors import LanesError
+from chatlanes.telegram.client import BotApi
+from chatlanes.telegram.errors import NetworkError
+
+
+class BridgedRequest(BaseRequest):
+    """Around the request that the bot was made with."""
+
+    def __init__(self, api: BotApi, bot: Bot) -> None:
+        self._api, self._own = api, bot._request[1]
+        self._files = f"{bot.base_file_url}/"
+
+    async def initialize(self) -> None:
+        await self._own.initialize()
+
+    async def shutdown(self) -> None:
+        await self._own.shutdown()
+
+    @property
+    def read_timeout(self) -> float | None:
+        return self._own.read_timeout
+
+    async def _request_wrapper(self, *arguments: Any, **named: Any) -> bytes:
+        """The framework takes whatever is no error of its own for one of the network, and bots try those again."""
+        try:
+            return await super()._request_wrapper(*arguments, **named)
+        except PtbNetworkError as error:
+            if isinstance(error.__cause__, LanesError):
+                raise error.__cause__ from None
+            raise
+
+    async def do_request(
+        self, url: str, method: str, request_data: RequestData | None = None, *timeouts: Any, **named: Any
+    ) -> tuple[int, bytes]:
+        try:
+            if method == "POST":
+                return await self._call(url.rpartition("/")[2], request_data)
+            # A token's colon comes as %3A.
+            if (file := unquote(url)).startswith(self._files):
+                return await bridge.fetch_soon(self._api, file.removeprefix(self._files))
+        except NetworkError as error:
+            raise PtbNetworkError(str(error)) from error
+        return await self._own.do_request(url, method, request_data, *timeouts, **named)
+
+    async def _call(self, name: str, request_data: RequestData | None) -> tuple[int, bytes]:
+        with bridge.reserved(self._api, name) as caller:
+            answered = await bridge.call_soon(caller, name, _params(request_data))
+        return answered.status, answered.body
+
+
+def _params(request_data: RequestData | None) -> dict[str, Any]:
+    if request_data is None:
+        return {}
+    uploads = {part: _upload(*parts) for part, parts in (request_data.multipart_data or {}).items()}
+    return {**request_data.parameters, **uploads}
+
+
+def _upload(name: str, content: Any, _kind: str) -> Any:
+    return bridge.file(name, content.read() if hasattr(content, "read") else content)

@@ -1,0 +1,48 @@
+"""What an Application has and cannot use here: said once, or refused where a handler relies on it."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from chatlanes.bot.adapters.errors import HopelessError, tell_of_address
+from chatlanes.bot.adapters.ptb.conversations import AnyApplication
+from chatlanes.telegram.client import BotApi
+
+log = logging.getLogger(__name__)
+
+_OFF = (
+    "the job queue does not run here, for a job lives in one process and dies with it: send a Celery task with a "
+    "countdown, or run jobs in a process of their own (docs/migrate.md)"
+)
+
+
+class NoJobsError(HopelessError, RuntimeError):
+    """A handler relied on a job that would never run."""
+
+
+class NoJobQueue:
+    """In the place of a job queue: it has no jobs, and takes none."""
+
+    scheduler = SimpleNamespace(running=False)
+
+    def jobs(self, *_: object) -> tuple[()]:
+        return ()
+
+    def get_jobs_by_name(self, name: str) -> tuple[()]:
+        return ()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NoJobsError(f"job_queue.{name}: {_OFF}")
+
+
+def switch_off(application: AnyApplication, api: BotApi) -> None:
+    bot: Any = application.bot
+    queue = application._job_queue
+    if queue and queue.jobs():
+        log.warning("%s; there are %d jobs that will not run", _OFF, len(queue.jobs()))
+    application._job_queue = NoJobQueue()
+    tell_of_address(bot.base_url.partition("/bot")[0], api)

@@ -1,0 +1,74 @@
+"""AsyncTeleBot: each update to its end on this process's event loop, its update listeners included.
+
+Promises for it what adapter.py promises. It has no next steps. `bot.user` is there from the first update on, as it is
+when the bot polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Coroutine
+from contextvars import ContextVar
+from typing import Any
+
+from telebot.async_telebot import AsyncTeleBot
+from telebot.asyncio_helper import ApiException, RequestTimeout, session_manager
+from telebot.asyncio_storage import StateMemoryStorage, StatePickleStorage
+from telebot.types import Update
+
+from chatlanes.bot.adapters.lifetime import Steps
+from chatlanes.bot.adapters.prepare import Ahead
+from chatlanes.bot.adapters.telebot import async_calls
+from chatlanes.bot.adapters.telebot.async_state import AsyncStates
+from chatlanes.bot.adapters.telebot.errors import AsyncWitness, Witness, raised_again
+from chatlanes.bot.bot import Bot
+from chatlanes.bot.context import Context
+from chatlanes.telegram.client import BotApi
+
+#: What the update that is handled here has begun, and does not wait for by itself.
+_begun: ContextVar[list[asyncio.Task[Any]]] = ContextVar("begun")
+
+
+#: Of a start: Telegram is away, or has to be waited for.
+_PASSING = (RequestTimeout, ApiException)
+
+
+def bot_of(found: AsyncTeleBot, api: BotApi) -> Bot:
+    async_calls.take_over(found.token, api)
+    own = found.exception_handler
+    is_async = inspect.iscoroutinefunction(getattr(own, "handle", None))
+    found.exception_handler = AsyncWitness(own) if is_async else Witness(own)
+    found._loop_create_task = _begin
+    if isinstance(found.current_states, StateMemoryStorage | StatePickleStorage):
+        found.current_states = AsyncStates()
+
+    async def handle(ctx: Context) -> None:
+        begun: list[asyncio.Task[Any]] = []
+        _begun.set(begun)
+        with raised_again():
+            try:
+                await found.process_new_updates([Update.de_json(ctx.update)])
+            finally:
+                outcomes = await asyncio.gather(*begun, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    return Bot(Ahead(handle, steps=Steps(lambda: _start(found), _stop, _PASSING)))
+
+
+def _begin(listener: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    task = asyncio.get_running_loop().create_task(listener)
+    _begun.get().append(task)
+    return task
+
+
+async def _start(found: AsyncTeleBot) -> None:
+    if found.user is None:
+        found._user = await found.get_me()
+
+
+async def _stop() -> None:
+    if session_manager.session is not None:
+        await session_manager.session.close()

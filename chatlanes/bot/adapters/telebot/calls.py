@@ -1,0 +1,95 @@
+"""TeleBot's HTTP, made by us.
+
+Promises that a call of a bot whose token we serve goes through the bridge, with its uploads, and is answered by what
+TeleBot takes for Telegram's answer; so do its downloads. Both can only be replaced for all bots of a process
+(`apihelper.CUSTOM_REQUEST_SENDER` is TeleBot's own place for it): those of other tokens are sent as they would be.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import requests
+from telebot import apihelper
+
+from chatlanes.bot.adapters import bridge
+from chatlanes.bot.adapters.telebot import server_address
+from chatlanes.telegram.client import BotApi
+from chatlanes.telegram.errors import NetworkError
+
+#: The token in `…/bot<token>/<method>`; in Telegram's test environment it is `…/bot<token>/test/<method>`.
+_TOKEN = re.compile(r"/bot([^/]+)/(?:.*/)?(\w+)$")
+
+_served: dict[str, BotApi] = {}
+_own_sender: Any = None
+_own_download = apihelper.download_file
+
+
+def take_over(token: str, api: BotApi) -> None:
+    """Calls with this token are ours from now on."""
+    global _own_sender
+    _served[token] = api
+    if has_sender_of_its_own():
+        _own_sender = apihelper.CUSTOM_REQUEST_SENDER
+    apihelper.CUSTOM_REQUEST_SENDER = _send
+    apihelper.download_file = _download
+
+
+def has_sender_of_its_own() -> bool:
+    """Whether a bot of this process has set one."""
+    return apihelper.CUSTOM_REQUEST_SENDER not in (None, _send)
+
+
+def goes_to(api: BotApi) -> bool:
+    """Whether TeleBot's calls would go where ours go."""
+    return server_address.is_unset(apihelper.API_URL) or apihelper.API_URL.startswith(f"{api.url}/")
+
+
+def _send(http: str, url: str, params: Any = None, files: Any = None, **how: Any) -> requests.Response:
+    """What TeleBot calls in the place of requests.request."""
+    found = _TOKEN.search(url)
+    api = _served.get(found[1]) if found else None
+    if api is None or found is None:
+        send = _own_sender or requests.request
+        return send(http, url, params=params, files=files, **how)
+    try:
+        answered = bridge.call(api, found[2], params_of(params, files))
+    except NetworkError as error:
+        raise requests.ConnectionError(str(error)) from error
+    response = requests.Response()
+    response.status_code, response.raw = answered.status, io.BytesIO(answered.body)
+    response.encoding = "utf-8"
+    return response
+
+
+def _download(token: str, file_path: str) -> bytes:
+    """In the place of apihelper.download_file. Raises as that, but for its message."""
+    if token not in _served:
+        return bytes(_own_download(token, file_path))
+    try:
+        status, content = bridge.fetch(_served[token], file_path)
+    except NetworkError as error:
+        raise requests.ConnectionError(str(error)) from error
+    if status != 200:
+        raise apihelper.ApiException(content.decode(), "Download file", None)
+    return content
+
+
+def params_of(params: Any, files: Any) -> dict[str, Any]:
+    """TeleBot's `timeout` is for HTTP; our own timeouts hold."""
+    given = {name: value for name, value in (params or {}).items() if name != "timeout"}
+    return given | {name: _file(name, value) for name, value in (files or {}).items()}
+
+
+def _file(name: str, value: Any) -> Any:
+    """TeleBot gives bytes, open files, InputFiles, or one of these in a tuple behind its name."""
+    named, content = value if isinstance(value, tuple) else (None, value)
+    if hasattr(content, "file") and hasattr(content, "file_name"):
+        named, content = content.file_name or named, content.file
+    if isinstance(content, str):
+        return content
+    if hasattr(content, "read"):
+        named, content = named or getattr(content, "name", None), content.read()
+    return bridge.file(named or name, content.encode() if isinstance(content, str) else bytes(content))

@@ -1,0 +1,38 @@
+"""Where telebot sends what a bot asks while its module is imported: to the server that its updates come from.
+
+Promises that an address which the bot sets itself stays. telebot keeps the address in its modules, for all bots.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from chatlanes.bot.adapters.on_import import on_import
+from chatlanes.telegram.client import BotApi
+
+MODULES = ("telebot.apihelper", "telebot.asyncio_helper")
+#: Where it sends when nobody says anything; and what we have said.
+_unset: set[str | None] = {None, "https://api.telegram.org/bot{0}/{1}"}
+_current: list[BotApi] = []
+
+
+def use(api: BotApi) -> None:
+    """For the bot whose module is imported next."""
+    _current[:] = [api]
+    for name in MODULES:
+        on_import(name, _point)
+        if name in sys.modules:
+            _point(sys.modules[name])
+
+
+def is_unset(address: str | None) -> bool:
+    """Whether no bot has set it."""
+    return address in _unset
+
+
+def _point(module: ModuleType) -> None:
+    for name, path in (("API_URL", "/bot{0}/{1}"), ("FILE_URL", "/file/bot{0}/{1}")):
+        if is_unset(getattr(module, name)):
+            setattr(module, name, _current[0].url + path)
+            _unset.add(_current[0].url + path)

@@ -1,0 +1,1 @@
+"""ctx.session: what a bot remembers, written in the step that settles the update."""

@@ -1,0 +1,114 @@
+"""`lanes chat`: all there is of one chat: who stands in its lanes, what runs, its session, its first update's calls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from chatlanes.bot import keys as bot_keys
+from chatlanes.cli.command import Lanes, command
+from chatlanes.cli.formatting import moment, table
+from chatlanes.cli.selection import is_of_chat, wanted
+from chatlanes.cli.status import doing
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.monitoring.inspection import Record
+from chatlanes.lanes.protocol import keys
+
+#: Of a lane.
+MOST_SHOWN = 20
+
+
+@command("chat")
+@click.argument("chat", metavar="CHAT")
+@click.option("--bot", metavar="NAME", help="Only of this bot.")
+@click.option("--content", "with_content", is_flag=True, help="Show what the session holds, not only how much it is.")
+def chat(lanes: Lanes, chat: str, bot: str | None, with_content: bool) -> None:
+    """All there is of CHAT, a number or a key such as user:7: its lanes, what runs, its last errors, its session."""
+    wanted(lanes, None, bot)
+    found = [key for key in _lanes(lanes, chat) if bot in (None, _bot_of(lanes, key))]
+    sessions = [name for name in _sessions(lanes, chat) if bot in (None, _bot_of(lanes, name))]
+    paused = inspection.paused(lanes.client)
+    for key in found:
+        _tell_lane(lanes, key, paused)
+    for name in sessions:
+        _tell_session(lanes, name, with_content=with_content)
+    buried = [record for record in _dead(lanes, chat) if bot in (None, lanes.names.get(record.group))]
+    if buried:
+        click.echo(f"{len(buried)} buried: lanes dead list --chat {chat}")
+    if not (found or sessions or buried):
+        click.echo(f"nothing waits or runs in {chat}, nothing of it was buried, and it has no session")
+
+
+def _tell_lane(lanes: Lanes, key: str, paused: dict[str, int]) -> None:
+    paused_ms = paused.get(f"lane:{key}")
+    client, now_us = lanes.client, inspection.now_us(lanes.client)
+    ids, count = inspection.in_lane(client, key, MOST_SHOWN)
+    standing = list(inspection.records(client, ids))
+    titles = inspection.titles(client, [record.id for record in standing])
+    click.echo(f"{key}: {count:,} in the lane" + (f", paused since {moment(paused_ms)}" if paused_ms else ""))
+    rows = [
+        [record.id, titles[record.id], doing(record, now_us, paused) if place == 0 else record.state]
+        for place, record in enumerate(standing)
+    ]
+    if rows:
+        click.echo(table(["id", "update", "doing"], rows, left=range(3)))
+    if count > len(ids):
+        click.echo(f"and {count - len(ids):,} more")
+    if standing:
+        _tell_first(lanes, standing[0])
+    click.echo()
+
+
+def _tell_first(lanes: Lanes, first: Record) -> None:
+    """What its earlier attempts left."""
+    for problem in inspection.problems(lanes.client, first.id)[-3:]:
+        told = f"{problem.get('type')}: {' '.join(str(problem.get('message', '')).split())}"
+        click.echo(f"  failed {moment(problem.get('at_ms', 0))}: {told[:120]}")
+    for position, state, what in inspection.journal(lanes.client, first.id):
+        click.echo(f"  call {position} {what}: {state}")
+
+
+def _tell_session(lanes: Lanes, name: str, *, with_content: bool) -> None:
+    stored: Any = lanes.client.get(name) or b""
+    ttl_ms: Any = lanes.client.pttl(name)
+    lasts = f", for {ttl_ms / 3_600_000:,.1f} h more" if ttl_ms > 0 else ""
+    click.echo(f"{name}: {len(stored):,} bytes{lasts}")
+    if with_content:
+        click.echo(_pretty(stored))
+
+
+def _pretty(stored: bytes) -> str:
+    try:
+        return json.dumps(json.loads(stored), indent=2, ensure_ascii=False)
+    except ValueError:
+        return repr(stored)
+
+
+def _lanes(lanes: Lanes, chat: str) -> list[str]:
+    found = _named(lanes, keys.LANE, chat)
+    paused = [what.removeprefix("lane:") for what in inspection.paused(lanes.client) if what.startswith("lane:")]
+    return sorted({*found, *(key for key in paused if is_of_chat(key, chat))})
+
+
+def _sessions(lanes: Lanes, chat: str) -> list[str]:
+    return sorted(bot_keys.SESSION + key for key in _named(lanes, bot_keys.SESSION, chat))
+
+
+def _named(lanes: Lanes, prefix: str, chat: str) -> list[str]:
+    """The keys of this family that are of the chat, without the prefix."""
+    glob = "".join(f"[{sign}]" if sign in "*?[]\\" else sign for sign in chat)
+    names = (name.decode().removeprefix(prefix) for name in lanes.client.scan_iter(f"{prefix}*{glob}*", count=1000))
+    return [name for name in names if is_of_chat(name, chat)]
+
+
+def _dead(lanes: Lanes, chat: str) -> list[Record]:
+    is_wanted = wanted(lanes, chat, None)
+    return [record for record in inspection.records(lanes.client, inspection.dead(lanes.client)) if is_wanted(record)]
+
+
+def _bot_of(lanes: Lanes, key: str) -> str | None:
+    """Of a lane's or a session's key, whose bot's id is in front."""
+    bot_id = key.removeprefix(bot_keys.SESSION).partition("/")[0]
+    return lanes.bot_ids.get(int(bot_id)) if bot_id.isdecimal() else None

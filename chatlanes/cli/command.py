@@ -1,0 +1,112 @@
+"""The command group, and what its sub-commands share: the app, its Redis, and errors as sentences.
+
+Exit codes: 0, 1 when something is not as it should be or was not found, 2 for a wrong argument.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+from redis import Redis
+from redis.exceptions import RedisError
+
+from chatlanes.lanes.errors import LanesError, complaint
+from chatlanes.lanes.protocol.keys import group_of
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.lanes.transport.channel import LANES_ARGUMENT
+from chatlanes.settings import Settings
+
+
+class Told(click.ClickException):
+    """Ends the command with a sentence and code 1."""
+
+    def show(self, file: Any = None) -> None:
+        click.echo(self.format_message(), file=sys.stderr)
+
+
+@dataclass
+class Lanes:
+    """The lanes of an app."""
+
+    app: Any
+
+    @cached_property
+    def store(self) -> Store:
+        store: Store = self.app.lanes.store
+        return store
+
+    @property
+    def client(self) -> Redis:
+        return self.store.client
+
+    @property
+    def place(self) -> str:
+        """Where Redis is, without its password."""
+        connection = self.app.connection_for_write()
+        nodes = [urlsplit(url) for url in connection.alt or [connection.as_uri(include_password=True)]]
+        return ", ".join(f"{node.hostname}:{node.port or connection.default_port}" for node in nodes)
+
+    @cached_property
+    def queues(self) -> list[tuple[str, str]]:
+        """(group, queue) of each lane queue of the app."""
+        declared = [
+            each for each in self.app.conf.task_queues or () if (each.queue_arguments or {}).get(LANES_ARGUMENT)
+        ]
+        return [(group_of(queue.name), queue.name) for queue in declared]
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """What each group of queues is called: as its bot, where BOTS names several."""
+        named = {bot.queue_group: bot.bot_name for bot in self.bots() if bot.bot_name}
+        return {group: named.get(group, group) for group, _ in self.queues}
+
+    @cached_property
+    def bot_ids(self) -> dict[int, str]:
+        """Bot id -> what its group of queues is called; of the bots whose tokens are here."""
+        return {bot.bot_id: self.names[bot.queue_group] for bot in self.bots() if bot.bot_token is not None}
+
+    def settings(self) -> Settings | None:
+        """None for an app that is not ours: lanes carry anybody's messages."""
+        if self.app.main != "chatlanes":
+            return None
+        from chatlanes.tasks.app import settings
+
+        return settings()
+
+    def bots(self) -> tuple[Settings, ...]:
+        ours = self.settings()
+        return ours.served if ours else ()
+
+
+@click.group(name="lanes")
+@click.pass_context
+def lanes(ctx: click.Context) -> None:
+    """The lanes: what waits, what was buried, who works; stop and go on."""
+    app = ctx.obj.app
+    if not hasattr(app, "lanes"):
+        raise Told("this app has no lanes: call chatlanes.lanes.install(app) where it is made, or say chatlanes lanes")
+    ctx.obj = Lanes(app)
+
+
+def command(name: str, group: click.Group = lanes, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """A sub-command: a function of Lanes and its own arguments."""
+
+    def made(function: Callable[..., Any]) -> click.Command:
+        @wraps(function)
+        def told(ctx: click.Context, **arguments: Any) -> None:
+            try:
+                function(ctx.obj, **arguments)
+            except RedisError as error:
+                raise Told(f"Redis ({ctx.obj.place}) does not answer: {complaint(error)}") from None
+            except LanesError as error:
+                raise Told(str(error)) from None
+
+        return group.command(name, **options)(click.pass_context(told))
+
+    return made

@@ -1,0 +1,153 @@
+"""`lanes dead`: the updates that were buried. List them, look at one, put them back into their lanes, throw them away.
+
+Promises that what is replayed goes into its lanes in the order in which it once came, and that nothing is thrown away
+unless somebody said so.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from chatlanes.cli.command import Lanes, Told, command, lanes
+from chatlanes.cli.formatting import moment, table
+from chatlanes.cli.selection import bot_option, chat_option, in_order, wanted
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.monitoring.inspection import Record
+
+#: Of an error's message, in a list.
+SHOWN = 60
+
+
+@lanes.group()
+def dead() -> None:
+    """The updates that were buried: list, show, replay, drop."""
+
+
+@command("list", dead)
+@chat_option
+@bot_option
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The last so many.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_(lanes: Lanes, chat: str | None, bot: str | None, limit: int, as_json: bool) -> None:
+    """The buried updates, the last one last, each with its last error."""
+    client, buried_ms = lanes.client, inspection.dead(lanes.client)
+    is_wanted = wanted(lanes, chat, bot)
+    found = [record for record in inspection.records(client, buried_ms) if is_wanted(record)]
+    titles = inspection.titles(client, [record.id for record in found[-limit:]])
+    if len(found) > limit and not as_json:
+        click.echo(f"the last {limit} of {len(found):,} (--limit)")
+    rows = []
+    for record in found[-limit:]:
+        last = (inspection.problems(client, record.id) or [{}])[-1]
+        error = f"{last.get('type', '')}: {last.get('message', '')}"
+        if as_json:
+            click.echo(json.dumps(_as_json(record, buried_ms[record.id], titles[record.id], last)))
+        else:
+            rows.append([record.id, moment(buried_ms[record.id]), titles[record.id], _line(error)])
+    if rows:
+        click.echo(table(["id", "buried", "update", "error"], rows, left=range(4)))
+    elif not as_json:
+        click.echo("nothing is buried" if chat is None and bot is None else "nothing of it is buried")
+
+
+@command("show", dead)
+@click.argument("message_id", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def show(lanes: Lanes, message_id: str, as_json: bool) -> None:
+    """One buried update: what it is, each of its errors with the traceback, and what Telegram sent."""
+    client = lanes.client
+    record = _buried(lanes, message_id)
+    buried_ms = inspection.dead(client).get(record.id, 0)
+    title = inspection.titles(client, [record.id])[record.id]
+    problems, content = inspection.problems(client, record.id), inspection.content(client, record.id)
+    if as_json:
+        told = {**_as_json(record, buried_ms, title, {}), "errors": problems, "update": content}
+        click.echo(json.dumps({**told, "lanes": record.lanes, "queue": record.queue}, indent=2))
+        return
+    click.echo(f"{record.id}  {title}")
+    click.echo(f"came {moment(record.appended_us / 1000)}, buried {moment(buried_ms)}, in {record.queue}")
+    click.echo(f"lanes {', '.join(record.lanes) or '(none)'}; {len(problems)} errors, {record.died} deaths")
+    for problem in problems:
+        click.echo(f"\n{moment(problem.get('at_ms', 0))}  {problem.get('type')}: {problem.get('message')}")
+        click.echo(str(problem.get("traceback", "")).rstrip())
+    click.echo(f"\n{json.dumps(content, indent=2, ensure_ascii=False)}")
+
+
+@command("replay", dead)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "is_all", is_flag=True, help="All of them, or all of --chat and --bot.")
+@chat_option
+@bot_option
+def replay(lanes: Lanes, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None) -> None:
+    """Put buried updates back at the end of their lanes, in the order in which they came; their counts begin anew."""
+    found = _chosen(lanes, ids, is_all=is_all, chat=chat, bot=bot)
+    _each(found, lanes.store.replay, "replayed")
+
+
+@command("drop", dead)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "is_all", is_flag=True, help="All of them, or all of --chat and --bot.")
+@chat_option
+@bot_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def drop(lanes: Lanes, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None, yes: bool) -> None:
+    """Throw buried updates away, for good."""
+    found = _chosen(lanes, ids, is_all=is_all, chat=chat, bot=bot)
+    if found and not yes:
+        _ask(f"Throw {_many(len(found))} away? Nothing brings them back")
+    _each(found, lanes.store.drop, "dropped")
+
+
+def _chosen(lanes: Lanes, ids: tuple[str, ...], *, is_all: bool, chat: str | None, bot: str | None) -> list[Record]:
+    """Raises UsageError when it is not clear what is meant, Told for an id that is not buried."""
+    if bool(ids) == is_all:
+        raise click.UsageError("say which: their IDs (lanes dead list shows them), or --all")
+    if ids and (chat or bot):
+        raise click.UsageError("--chat and --bot go with --all")
+    if ids:
+        return in_order([_buried(lanes, message_id) for message_id in dict.fromkeys(ids)])
+    is_wanted = wanted(lanes, chat, bot)
+    return in_order(
+        record for record in inspection.records(lanes.client, inspection.dead(lanes.client)) if is_wanted(record)
+    )
+
+
+def _buried(lanes: Lanes, message_id: str) -> Record:
+    record = next(inspection.records(lanes.client, [message_id]), None)
+    if record is None:
+        raise Told(f"{message_id} is not buried: there is no such message; it has been settled, or never came")
+    if record.state != "buried":
+        raise Told(f"{message_id} is not buried: it is {record.state}")
+    return record
+
+
+def _each(found: list[Record], verb: Callable[[str], bool], done: str) -> None:
+    """What somebody else was faster with counts as theirs."""
+    count = sum(verb(record.id) for record in found)
+    click.echo(f"{done} {_many(count)}" if found else "nothing is buried")
+
+
+def _ask(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise Told(f"{question.partition('?')[0]}? There is nobody to ask: say --yes")
+    click.confirm(question, abort=True)
+
+
+def _many(count: int) -> str:
+    return "1 update" if count == 1 else f"{count:,} updates"
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
+
+
+def _as_json(record: Record, buried_ms: int, title: str, last: dict[str, Any]) -> dict[str, Any]:
+    counts = {"failed": record.failed, "died": record.died}
+    error = {"type": last.get("type"), "message": last.get("message")} if last else None
+    return {"id": record.id, "buried_ms": buried_ms, "update": title, **counts, "error": error}

@@ -1,0 +1,72 @@
+"""`lanes metrics`: serves what Redis counts to Prometheus.
+
+Promises that each scrape reads a few keys, however much waits, and that none changes anything of the lanes: any number
+of these may run, and none has to. Counters are kept by the scripts and live in Redis; that Redis is away is a gauge
+too.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from redis.exceptions import RedisError
+
+from chatlanes.cli.command import Lanes, Told, command
+from chatlanes.cli.metric_families import families
+from chatlanes.logs.process import say
+
+
+class LanesCollector(Collector):
+    """One scrape is one look."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("lanes_redis_up", "Whether Redis answers.")
+        try:
+            found = list(families(self._lanes))
+        except RedisError:
+            up.add_metric([], 0)
+            yield up
+            return
+        up.add_metric([], 1)
+        yield from (up, *found)
+
+
+@command("metrics")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=9808, show_default=True, help="0 takes a free one.")
+def metrics(lanes: Lanes, host: str, port: int) -> None:
+    """Serve counters, backlogs and ages to Prometheus, until it is told to stop."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(LanesCollector(lanes))
+    # Before the server's threads are there, so that none of them is chosen to hear of it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    server = _serve(host, port, registry)
+    tell(lanes, f"metrics at http://{host}:{server.server_port}/metrics")
+    signal.sigwait({signal.SIGTERM, signal.SIGINT})
+    server.shutdown()
+
+
+def tell(lanes: Lanes, sentence: str) -> None:
+    """As LOG_FORMAT wants it; an app that is not ours has no such setting."""
+    ours = lanes.settings()
+    if ours is not None and ours.log_format == "json":
+        say(ours, sentence)
+    else:
+        click.echo(sentence)
+
+
+def _serve(host: str, port: int, registry: CollectorRegistry) -> Any:
+    try:
+        server, _ = start_http_server(port, host, registry)
+    except OSError as error:
+        raise Told(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    return server

@@ -1,0 +1,45 @@
+"""Which messages a command is about: those of a chat, those of a bot. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import click
+
+from chatlanes.cli.command import Lanes, Told
+from chatlanes.lanes.monitoring.inspection import Record
+
+
+def is_of_chat(lane: str, chat: str) -> bool:
+    """`chat` is a number, or a lane's key with or without the bot's id in front of it.
+
+    A number stands for all that happens in the chat: its topics, and business and guest messages too.
+    """
+    key = lane.partition("/")[2] or lane
+    if chat in (lane, key):
+        return True
+    kind, *rest = key.split(":")
+    if kind in ("chat", "guest", "user"):
+        return rest == [chat]
+    return (kind == "topic" and rest[:1] == [chat]) or (kind == "business" and rest[-1:] == [chat])
+
+
+def wanted(lanes: Lanes, chat: str | None, bot: str | None) -> Callable[[Record], bool]:
+    """Raises Told for a bot that is not there."""
+    if bot is not None and bot not in lanes.names.values():
+        raise Told(f"--bot {bot}: there are {', '.join(dict.fromkeys(lanes.names.values()))}")
+
+    def is_wanted(record: Record) -> bool:
+        in_chat = chat is None or any(is_of_chat(lane, chat) for lane in record.lanes)
+        return in_chat and (bot is None or lanes.names.get(record.group) == bot)
+
+    return is_wanted
+
+
+def in_order(found: Iterable[Record]) -> list[Record]:
+    """As they came in."""
+    return sorted(found, key=lambda record: record.appended_us)
+
+
+chat_option = click.option("--chat", metavar="CHAT", help="Only of this chat: its number, or a key such as user:7.")
+bot_option = click.option("--bot", metavar="NAME", help="Only of this bot.")

@@ -1,0 +1,185 @@
+"""`lanes status`: what waits for which bot, in which queue and state, and for whom the others wait."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Container
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import click
+
+from chatlanes.cli.command import Lanes, command
+from chatlanes.cli.formatting import age, bar, duration, moment, number, table
+from chatlanes.cli.overview import STATES, Figures, FloodWait, Overview, overview
+from chatlanes.cli.rates import Glance, add_medians, add_rates
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.monitoring.inspection import Record
+
+#: More are not looked at one by one: a look must not take longer than anybody wants to wait for it.
+MOST_LOOKED_AT = 50_000
+#: Between two looks at what is settled.
+RATE_OVER_S = 1.0
+BAR = 20
+#: Characters of why an update was put off.
+MOST_OF_A_REASON = 160
+
+
+@command("status")
+@click.option("--watch", is_flag=True, help="Again and again, with bars; Ctrl-C ends it.")
+@click.option("--every", "every_s", type=click.FloatRange(0.2), default=2.0, show_default=True, help="With --watch, s.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line.")
+def status(lanes: Lanes, watch: bool, every_s: float, as_json: bool) -> None:
+    """What waits, runs and was buried, for each bot and queue; the chats with the most waiting, and why they wait."""
+    before = Glance.of(lanes)
+    pause_s = RATE_OVER_S
+    with suppress(KeyboardInterrupt):  # how --watch ends
+        while True:
+            time.sleep(pause_s)
+            now = Glance.of(lanes)
+            seen = look(lanes)
+            add_rates(seen, before.settled, now.settled)
+            add_medians(seen, lanes, before, now)
+            tell(seen, watch=watch, as_json=as_json)
+            if not watch:
+                return
+            before, pause_s = now, every_s
+
+
+def look(lanes: Lanes) -> Overview:
+    client = lanes.client
+    groups = sorted({*lanes.names, *inspection.groups(client)})
+    each = {group: inspection.pending(client, group, MOST_LOOKED_AT // max(len(groups), 1)) for group in groups}
+    ids = [*chain.from_iterable(each.values()), *list(inspection.dead(client))[:MOST_LOOKED_AT]]
+    seen = overview(inspection.now_us(client), inspection.records(client, ids), lanes.names, lanes.queues)
+    for group, found in each.items():
+        figures = seen.bots.get(lanes.names.get(group, group))
+        if figures is not None:
+            figures.more = max(lanes.store.pending(group) - len(found), 0)
+    titles = inspection.titles(client, [crowd.first.id for crowd in seen.crowds])
+    crowds = [replace(crowd, title=titles[crowd.first.id]) for crowd in seen.crowds]
+    return replace(seen, crowds=crowds, paused=inspection.paused(client), flood_waits=flood_waits(lanes))
+
+
+def flood_waits(lanes: Lanes) -> list[FloodWait]:
+    """What Telegram makes the bots wait for, of those whose tokens are here."""
+    if not lanes.bot_ids:
+        return []
+    from chatlanes.telegram.flood.inspection import (
+        flood_pauses,  # an app that is not ours has no bots, and need not load them
+    )
+
+    return [
+        FloodWait(name, pause.what, round(pause.left_s, 1))
+        for bot_id, name in lanes.bot_ids.items()
+        for pause in flood_pauses(lanes.client, bot_id)
+    ]
+
+
+def tell(seen: Overview, *, watch: bool, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_as_json(seen), indent=None if watch else 2))
+        return
+    live = watch and sys.stdout.isatty()
+    if live:
+        click.clear()
+    click.echo(figures_table(seen, bars=live))
+    for what, since_ms in sorted(seen.paused.items()):
+        click.echo(f"paused since {moment(since_ms)}: {what.replace(':', ' ', 1)}")
+    for wait in seen.flood_waits:
+        click.echo(f"Telegram makes {wait.what} wait for {age(wait.left_s)} more ({wait.bot})")
+    for bot, figures in seen.bots.items():
+        if figures.more:
+            click.echo(f"{bot}: {figures.more:,} of them, the youngest, were not looked at one by one")
+    if seen.crowds:
+        click.echo()
+        click.echo(crowds_table(seen))
+
+
+def figures_table(seen: Overview, *, bars: bool) -> str:
+    """Queues in which nothing is are left out, unless there is nothing at all."""
+    most = max((figures.backlog for figures in seen.bots.values()), default=0) or 1
+    rows = []
+    for bot, total in seen.bots.items():
+        medians = [duration(total.wait_s), duration(total.run_s)]
+        rows.append([bot, "", *_cells(seen, total), *medians, *([bar(total.backlog / most, BAR)] if bars else [])])
+        for queue, figures in seen.queues[bot].items():
+            if figures.backlog or figures.states["buried"] or figures.rate:
+                shown = [bar(figures.backlog / most, BAR)] if bars else []
+                rows.append(["", queue, *_cells(seen, figures), "", "", *shown])
+    head = ["bot", "queue", "backlog", *STATES, "oldest", "rate/s", "wait", "run", *([""] if bars else [])]
+    return table(head, rows, left=(0, 1, len(head) - 1) if bars else (0, 1))
+
+
+def _cells(seen: Overview, figures: Figures) -> list[str]:
+    oldest_s = None if figures.oldest_us is None else (seen.now_us - figures.oldest_us) / 1e6
+    states = [number(figures.states[state]) for state in STATES]
+    return [number(figures.backlog), *states, age(oldest_s), number(figures.rate)]
+
+
+def crowds_table(seen: Overview) -> str:
+    rows = []
+    for crowd in seen.crowds:
+        named = crowd.title or crowd.first.id  # it may be done by now
+        rows.append([crowd.lane, number(crowd.waiting), f"{named}: {doing(crowd.first, seen.now_us, seen.paused)}"])
+    return table(["lane", "waiting", "for"], rows, left=(0, 2))
+
+
+def doing(first: Record, now_us: int, paused: Container[str]) -> str:
+    """What the first update of a lane is doing, where, and since when. `paused` as looking.paused has it."""
+    since = age((now_us - (first.moved_us or first.appended_us)) / 1e6)
+    again = f", attempt {first.attempt}" if first.attempt > 1 else ""
+    if first.state == "leased":
+        return f"runs on {worker_of(first.holder)} for {since}{again}"
+    if any(what in paused for what in (*first.in_lanes, f"queue:{first.queue}", f"group:{first.group}")):
+        return f"paused; there for {since}{again}"
+    if first.state == "delayed":
+        why = f": {' '.join(first.parked.split())[:MOST_OF_A_REASON]}" if first.parked else ""
+        return f"put off {since} ago{again}{why}"
+    if first.state == "held":
+        return f"held for {since}, for one that came before it may still be on its way"
+    if first.state == "ready":
+        return f"ready for {since}{again}"
+    return f"waits for another lane for {since}{again}"
+
+
+def worker_of(holder: str) -> str:
+    """`host:pid` of the main process of a worker."""
+    return ":".join(holder.split(":")[:2])
+
+
+def _as_json(seen: Overview) -> dict[str, Any]:
+    bots = {
+        bot: {
+            **figures.as_json(seen.now_us),
+            "wait_median_s": figures.wait_s,
+            "run_median_s": figures.run_s,
+            "queues": {queue: each.as_json(seen.now_us) for queue, each in seen.queues[bot].items()},
+        }
+        for bot, figures in seen.bots.items()
+    }
+    lanes_ = [
+        {
+            "lane": crowd.lane,
+            "waiting": crowd.waiting,
+            "first": {
+                "id": crowd.first.id,
+                "title": crowd.title,
+                "state": crowd.first.state,
+                "worker": worker_of(crowd.first.holder) or None,
+                "since_s": round((seen.now_us - (crowd.first.moved_us or crowd.first.appended_us)) / 1e6, 3),
+                "attempt": crowd.first.attempt,
+            },
+        }
+        for crowd in seen.crowds
+    ]
+    return {
+        "bots": bots,
+        "lanes": lanes_,
+        "paused_since_ms": seen.paused,
+        "flood_waits": [wait._asdict() for wait in seen.flood_waits],
+    }

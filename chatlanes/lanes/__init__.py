@@ -1,0 +1,45 @@
+"""Ordered, leased, crash-safe delivery for any Celery app on Redis.
+
+Messages that share a lane key start in the order they were published and never overlap, on any number of workers,
+whatever dies. Promises at least one run of each message; knows nothing of Telegram.
+
+    app = Celery("shop", broker="redis://localhost/0")
+    lanes.install(app)
+    app.conf.task_queues = [Queue("orders", queue_arguments=lanes.QUEUE_ARGUMENTS)]
+
+    charge.apply_async((order,), queue="orders", headers=lanes.headers(["customer:9"]))
+"""
+
+from chatlanes.lanes.errors import LanesError, LeaseLost, Misconfigured, PublishRefused, RedisAway, ServerUnfit
+from chatlanes.lanes.install import Lanes, install
+from chatlanes.lanes.protocol.commands import Delete, Move, Set
+from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, Outcome
+from chatlanes.lanes.transport.channel import FIRST_QUEUE_ARGUMENTS, QUEUE_ARGUMENTS
+from chatlanes.lanes.transport.publish import headers
+from chatlanes.lanes.worker.delivery import Delivery
+from chatlanes.lanes.worker.journal import Journal
+from chatlanes.lanes.worker.task import LaneTask
+
+__all__ = [
+    "FIRST_QUEUE_ARGUMENTS",
+    "QUEUE_ARGUMENTS",
+    "Begun",
+    "Delete",
+    "Delivery",
+    "Journal",
+    "Kind",
+    "LaneTask",
+    "Lanes",
+    "LanesError",
+    "LeaseLost",
+    "Misconfigured",
+    "Move",
+    "Noted",
+    "Outcome",
+    "PublishRefused",
+    "RedisAway",
+    "ServerUnfit",
+    "Set",
+    "headers",
+    "install",
+]

@@ -1,0 +1,183 @@
+"""What a prefork child does between its jobs: takes the next one, and says how the last one ended.
+
+billiard's own child reads the length of a job and then the job, and writes two messages for each: that it begins, and
+its result. Promises the same with less than one system call for each: several jobs are read at once, the results of
+quick ones are written at once, and that one begins is said in memory that the parent reads (report_channel.py), unless
+somebody must hear of it immediately.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Any
+
+from billiard.common import pickle_loads
+from billiard.pool import ACK, EX_FAILURE, EX_OK, READY
+from celery.concurrency.asynpool import Worker
+
+from chatlanes.lanes.leases.report_channel import Handoff
+from chatlanes.lanes.runtime.pipes import End
+
+#: As much as a pipe holds.
+_CHUNK = 1 << 16
+#: billiard's: the length of what follows.
+_LENGTH = struct.Struct("!i")
+#: How long a result may wait for others, seconds.
+_TOGETHER_S = 0.002
+_START_BY, _MARK = struct.Struct("!Bd"), 0
+
+#: In place of a job's part number, which only billiard's map has: say at once that it begins.
+ALOUD = "aloud"
+
+
+class Frames:
+    """Cuts what comes out of a pipe into billiard's messages."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def cut(self, chunk: bytes) -> list[bytes]:
+        data = self._rest + chunk if self._rest else chunk
+        at, frames = 0, []
+        while len(data) - at >= _LENGTH.size:
+            begin = at + _LENGTH.size
+            end = begin + _LENGTH.unpack_from(data, at)[0]
+            if end > len(data):
+                break
+            frames.append(data[begin:end])
+            at = end
+        self._rest = data[at:]
+        return frames
+
+
+def framed(body: bytes) -> bytes:
+    return _LENGTH.pack(len(body)) + body
+
+
+def started_by(start_by_s: float) -> bytes:
+    """Before a job: it is not to begin later. No pickle begins like this."""
+    return framed(_START_BY.pack(_MARK, start_by_s))
+
+
+def _start_by_s(frame: bytes) -> float | None:
+    if frame[0] != _MARK:
+        return None
+    start_by_s: float = _START_BY.unpack(frame)[1]
+    return start_by_s
+
+
+class Child(Worker):
+    """In the parent its description; called in the child."""
+
+    def __init__(self, handoff: Handoff, *args: Any, **kwargs: Any) -> None:
+        self._handoff = handoff
+        self.others: Iterable[Any] = ()  # the queues of jobs of its siblings, set before the fork
+        super().__init__(*args, **kwargs)
+        self.outq: Any
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        # Celery has the kernel end a child whose parent dies; one that had only just begun then hears it from its pipe,
+        # unless siblings hold the other end.
+        for inq in self.others:
+            inq._writer.close()
+        self._handoff.own()
+        should_stop = self._shutdown.is_set if self._shutdown else None
+        jobs = Jobs(self.inq._reader.fileno(), should_stop, self._handoff)
+        self.outq = jobs.results = Results(self.outq, self._handoff, jobs.has_more)
+        self.wait_for_job = jobs
+
+    def _ensure_messages_consumed(self, completed: int) -> Any:
+        self.outq.flush()
+        return super()._ensure_messages_consumed(completed=completed)
+
+
+def _leave_unless_intact(end: End) -> None:
+    """Its parent notices, and starts another. What was said in memory is heard."""
+    if not end.is_intact():
+        os._exit(EX_FAILURE)
+
+
+class Jobs:
+    """billiard's `wait_for_job`. Raises SystemExit when there will be no more."""
+
+    def __init__(self, fileno: int, should_stop: Callable[[], bool] | None, handoff: Handoff) -> None:
+        self._fileno, self._end = fileno, End(fileno)
+        self._should_stop = should_stop
+        self._handoff = handoff
+        self._frames = Frames()
+        self._waiting: deque[bytes] = deque()
+        self.results: Results
+
+    def __call__(self) -> Any:
+        if self._should_stop and self._should_stop():
+            raise SystemExit(EX_OK)
+        frame = self._next()
+        if start_by_s := _start_by_s(frame):
+            frame = self._next()
+        self._handoff.start_by_s = start_by_s
+        job = pickle_loads(frame)
+        if job is None:  # the pool is closed
+            raise SystemExit(EX_FAILURE)
+        return job
+
+    def has_more(self) -> bool:
+        """Than the one that comes next, which is a frame or two."""
+        return len(self._waiting) > 2
+
+    def _next(self) -> bytes:
+        while not self._waiting:
+            self.results.flush()
+            _leave_unless_intact(self._end)
+            try:
+                chunk = os.read(self._fileno, _CHUNK)
+            except OSError:
+                chunk = b""
+            if not chunk:  # the parent is gone
+                raise SystemExit(EX_FAILURE)
+            self._waiting += self._frames.cut(chunk)
+        return self._waiting.popleft()
+
+
+class Results:
+    """In front of billiard's queue of results: those of quick jobs are written together.
+
+    That a lane's message is done is also reported in shared memory (report_channel.py), where the parent finds it
+    when nothing wakes it.
+    """
+
+    def __init__(self, queue: Any, handoff: Handoff, has_more: Callable[[], bool]) -> None:
+        self._queue = queue
+        self._handoff = handoff
+        self._has_more = has_more
+        self._fileno = queue._writer.fileno()
+        self._end = End(self._fileno)
+        self._unwritten = b""
+        self._write_by_s = 0.0
+
+    def put(self, message: Any) -> None:
+        what, about = message
+        if what == ACK and about[1] != ALOUD and self._handoff.accept(about[0], about[2]):
+            return
+        if what == READY and about[2][0]:
+            now_s = monotonic()
+            if not self._unwritten:
+                self._write_by_s = now_s + _TOGETHER_S
+            self._unwritten += framed(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
+            if now_s >= self._write_by_s or about[1] == ALOUD or not self._has_more():
+                self.flush()
+        else:  # an error may hold what only billiard can pickle
+            self.flush()
+            _leave_unless_intact(self._end)
+            self._queue.put(message)
+
+    def flush(self) -> None:
+        if self._unwritten:
+            _leave_unless_intact(self._end)
+        while self._unwritten:
+            self._unwritten = self._unwritten[os.write(self._fileno, self._unwritten) :]

@@ -1,0 +1,184 @@
+"""The request for a plain message: one that has no expiry, and nothing else that Celery would have to look at first.
+
+Promises that what Celery, its events and `celery inspect` ask of a request is answered as Celery's own answers, and
+that a message which was given back never begins: that is looked up when a thread or greenlet has time for it.
+strategy.py decides what is plain; tests/lanes/test_strategy.py holds it against Celery's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from time import monotonic, time
+from typing import Any, ClassVar
+
+from celery.exceptions import TaskRevokedError
+from celery.worker import request as celerys
+from celery.worker import state
+from celery.worker.request import ref
+
+from chatlanes.lanes.fast import tracer
+from chatlanes.lanes.fast.json_decoder import Arguments
+from chatlanes.lanes.runtime import process
+from chatlanes.lanes.worker.request import LaneRequest
+
+#: In the place of an outcome, for the pool to bring back.
+_NOT_RUN = None
+
+
+class PlainRequest(LaneRequest):
+    """One without an expiry, an eta or stamps. `of` makes a class that knows what all messages of a task share."""
+
+    _eta = _expires = None
+    _utc, _decoded = True, True
+    acknowledged: bool = False
+    _content_type: ClassVar[str | None] = None
+    _content_encoding: ClassVar[str | None] = None
+
+    @classmethod
+    def of(cls, task: Any, consumer: Any) -> type[PlainRequest]:
+        shared = {
+            "_app": task.app,
+            "_settler": task.app.lanes.settler,
+            "_forks": task.app.lanes.settler.forks,
+            "_task": task,
+            "_type": task.name,
+            "name": task.name,
+            "_hostname": consumer.hostname,
+            "_eventer": consumer.event_dispatcher,
+            "_connection_errors": consumer.connection_errors,
+            "_call_soon_ack": staticmethod(consumer.call_soon_ack),
+            "_utc": task.app.uses_utc_timezone(),
+        }
+        return type(cls.__name__, (cls,), shared)
+
+    def __init__(self, message: Any, arguments: Arguments) -> None:
+        # Not Celery's, which looks for all that a message might have.
+        headers, properties = message.headers, message.properties
+        self._message = message
+        self.id = headers["id"]
+        self._root_id, self._parent_id = headers.get("root_id"), headers.get("parent_id")
+        self._argsrepr, self._kwargsrepr = headers.get("argsrepr", ""), headers.get("kwargsrepr", "")
+        if shadow := headers.get("shadow"):
+            self.name = shadow
+        if limits := headers.get("timelimit"):
+            self.time_limits = limits
+        ignored = headers.get("ignore_result")
+        self._ignore_result = self._task.ignore_result if ignored is None else ignored
+        told = message.delivery_info
+        self._delivery_info = {
+            "exchange": told.get("exchange"),
+            "routing_key": told.get("routing_key"),
+            "priority": properties.get("priority"),
+            "redelivered": told.get("redelivered", False),
+        }
+        self._body = arguments
+        self._request_dict = {
+            **headers,
+            "properties": properties,
+            "reply_to": properties.get("reply_to"),
+            "correlation_id": properties.get("correlation_id"),
+            "hostname": self._hostname,
+            "delivery_info": self._delivery_info,
+            "args": arguments[0],
+            "kwargs": arguments[1],
+        }
+
+    @property
+    def _on_ack(self) -> Any:
+        return partial(self._call_soon_ack, self._message.ack_log_error)
+
+    @property
+    def _on_reject(self) -> Any:
+        return partial(self._call_soon_ack, self._message.reject_log_error)
+
+    @property
+    def _payload(self) -> Any:
+        """As it came: what runs may change its arguments."""
+        return self._message.payload
+
+    @property
+    def _args(self) -> Any:
+        return self._payload[0]
+
+    @property
+    def _kwargs(self) -> Any:
+        return self._payload[1]
+
+    def revoked(self) -> bool:
+        if self._already_revoked or self.id in state.revoked:
+            return super().revoked()
+        return self._forks and self._was_given_back()  # otherwise it is asked when it begins
+
+    def execute_using_pool(self, pool: Any, **_: Any) -> Any:
+        if self.revoked():
+            raise TaskRevokedError(self.id)
+        limit_s, soft_limit_s = self.time_limits
+        result = pool.apply_async(
+            tracer.run if self._forks else self._run_here,
+            args=self._what_to_send() if self._forks else (pool,),
+            accept_callback=self.on_accepted if self._forks else None,
+            timeout_callback=self.on_timeout,
+            callback=self.on_success,
+            error_callback=self.on_failure,
+            soft_timeout=soft_limit_s or self._task.soft_time_limit,
+            timeout=limit_s or self._task.time_limit,
+            correlation_id=self.id,
+            **self._loop(pool),
+        )
+        self._apply_result = None if result is None else ref(result)
+        return result
+
+    def _loop(self, pool: Any) -> dict[str, Any]:
+        """For a pool that knows what to do with it: where this may run without a thread of its own."""
+        if not getattr(pool, "has_loops", False) or not self._task.__trace__.is_alone(self._body[2]):
+            return {}
+        return {"loop": self._task.loop_of(self.id)}
+
+    def _what_to_send(self) -> tuple[Any, ...]:
+        """For a child. Bytes go through a pipe quicker than what they say."""
+        message = self._message
+        told = {name: value for name, value in self._request_dict.items() if name not in ("args", "kwargs")}
+        return self._type, self.id, told, message.body, message.content_type, message.content_encoding
+
+    def _run_here(self, pool: Any) -> Any:
+        """In a thread or greenlet of the pool, perhaps long after it was given to it."""
+        if not self._settler.holds(self._message.delivery_tag) and self._was_given_back():
+            return _NOT_RUN
+        self.on_accepted(pool.getpid() if hasattr(pool, "getpid") else process.pid, monotonic())
+        return tracer.run(self._type, self.id, self._request_dict, self._body, None, None)
+
+    def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's word
+        if self._eventer and self._eventer.tells_tasks and self._task.send_events:
+            self._eventer.send(type, uuid=self.id, **fields)
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        self.worker_pid = pid
+        self.time_start = time() - (monotonic() - time_accepted)
+        # state.task_accepted, which counts with a slow one of Counter's verbs
+        state.requests[self.id] = self
+        state.active_requests.add(self)
+        state.total_count[self.name] += 1
+        state.all_total_count[0] += 1
+        self.send_event("task-started")
+        if celerys._does_debug:
+            celerys.debug("Task accepted: %s[%s] pid:%r", self.name, self.id, pid)
+        if self._terminate_on_ack is not None:
+            self.terminate(*self._terminate_on_ack)
+
+    def on_success(self, failed__retval__runtime: Any, **_: Any) -> None:
+        if failed__retval__runtime is _NOT_RUN:
+            return
+        failed, retval, runtime = failed__retval__runtime
+        if failed:
+            super().on_success(failed__retval__runtime)
+            return
+        state.task_ready(self)
+        self.acknowledge()
+        self.send_event("task-succeeded", result=retval, runtime=runtime)
+
+    def acknowledge(self) -> None:
+        """Any thread may say it: Redis hears of it later."""
+        if not self.acknowledged:
+            self._settler.done(self._message.delivery_tag)
+            self._message._state = "ACK"
+            self.acknowledged = True

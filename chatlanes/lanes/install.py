@@ -1,0 +1,213 @@
+"""Puts lanes into a Celery app: `lanes.install(app)`, before the app is used.
+
+Promises that the app's worker, its publishers and Flower use the lanes transport under the usual URLs, and that a
+worker which could not keep the order of lanes does not start.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import cached_property, partial
+from importlib import import_module
+from typing import Any
+
+from celery import Celery, bootsteps, signals
+from celery.concurrency import solo
+from celery.exceptions import CPendingDeprecationWarning
+from kombu import transport as kombu_transport
+
+from chatlanes.lanes.errors import Misconfigured
+from chatlanes.lanes.fast.events import GatherEvents, say_when_they_are_told
+from chatlanes.lanes.fast.gc_tuning import leave_alone
+from chatlanes.lanes.fast.pools import make_lean
+from chatlanes.lanes.fast.strategy import ReceivePlain
+from chatlanes.lanes.leases.books import Pool
+from chatlanes.lanes.leases.registry import settler_of
+from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.monitoring.log_lines import say_it_in_one_line
+from chatlanes.lanes.monitoring.redaction import show_no_bodies
+from chatlanes.lanes.protocol.connect import connect_like
+from chatlanes.lanes.protocol.pipelined_pool import Wires
+from chatlanes.lanes.protocol.scripts import script
+from chatlanes.lanes.protocol.server import check_server
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
+from chatlanes.lanes.worker.prefork import keep_written_jobs, replace_the_dead_at_once
+from chatlanes.lanes.worker.shutdown import LastWords, let_them_end
+from chatlanes.lanes.worker.stopping import is_stopping, share_with_children
+from chatlanes.lanes.worker.task import LaneTask
+
+_ALIASES = {
+    "redis": "chatlanes.lanes.transport.transport:Transport",
+    "rediss": "chatlanes.lanes.transport.transport:Transport",
+    "sentinel": "chatlanes.lanes.transport.transport:SentinelTransport",
+}
+
+#: What lanes need of Celery, each with its reason; the app's own configuration is applied on top.
+DEFAULTS: dict[str, Any] = {
+    # A task that fails to settle early is settled by Celery's acknowledgement, which must come after the run.
+    "task_acks_late": True,
+    # The message of a child that was killed goes back at once, not when its lease runs out.
+    "task_reject_on_worker_lost": True,
+    # Celery 6 turns it on: it would kill handlers whose leases still hold.
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    # Room comes from the settler; the reduced prefetch would only slow a worker down after a reconnect.
+    "worker_enable_prefetch_count_reduction": False,
+    # A rate limit would hold a lane's first message in the worker, with its lease, beside idle workers.
+    "worker_disable_rate_limits": True,
+    # The most to hold for each slot, itself included; how many it is, prefetch.py decides.
+    "worker_prefetch_multiplier": 16,
+    # A broker that is away comes back; giving up after 100 attempts would end every worker.
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
+    # Redis refuses what it is asked while it is a replica, out of memory, or busy; that would end every worker too.
+    "broker_channel_error_retry": True,
+}
+
+
+class Lanes:
+    """What an app knows of its lanes: `app.lanes`."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._stores: dict[int, Store] = {}
+        self._wires: dict[int, Wires] = {}
+
+    @cached_property
+    def settler(self) -> Settler:
+        """The settler of the worker's main process; in its children a copy, of which only the pipe is of use."""
+        return settler_of(self._app.connection_for_read())
+
+    @property
+    def store(self) -> Store:
+        """A store of this process' own: a forked child must not share its parent's sockets."""
+        pid = os.getpid()
+        if pid not in self._stores:
+            self._stores = {pid: Store(connect_like(self._app.connection_for_write()))}
+        return self._stores[pid]
+
+    @property
+    def wires(self) -> Wires:
+        """This process' own, as its store."""
+        pid = os.getpid()
+        if pid not in self._wires:
+            self._wires = {pid: Wires(self.store.client, script("begin"), script("end"))}
+        return self._wires[pid]
+
+
+def install(app: Celery) -> Lanes:
+    """Make an app's lane queues keep their order; `app.lanes` and the return value give access to the store."""
+    for alias, transport in _ALIASES.items():
+        kombu_transport.TRANSPORT_ALIASES[alias] = transport
+    app.lanes = Lanes(app)
+    app.task_cls = LaneTask
+    app.control_cls = "chatlanes.lanes.worker.termination:NamingControl"
+    app.events.dispatcher_cls = "chatlanes.lanes.fast.events:Dispatcher"
+    app.add_defaults(DEFAULTS)
+    app.steps["worker"].add(LanesStep)
+    app.steps["consumer"].add(BuryUndecodable)
+    app.steps["consumer"].add(ReceivePlain)
+    app.steps["consumer"].add(LastWords)
+    app.steps["consumer"].add(GatherEvents)
+    signals.celeryd_init.connect(say_when_they_are_told, weak=False)
+    # Celery's table of what a worker may be asked is filled by importing.
+    import_module("chatlanes.lanes.monitoring.remote_control")
+    say_it_in_one_line()
+    show_no_bodies()
+    return app.lanes
+
+
+def check_transport(app: Celery) -> None:
+    """Raises Misconfigured when a URL of the app does not lead to the lanes transport."""
+    from chatlanes.lanes.transport.transport import Transport
+
+    for connection in (app.connection_for_read(), app.connection_for_write()):
+        cls = connection.get_transport_cls()
+        if not issubclass(cls, Transport):
+            raise Misconfigured(
+                f"the broker {connection.as_uri()} is used through {cls.__module__}.{cls.__name__}, not through lanes: "
+                "call lanes.install(app) before anything connects, and use a redis://, rediss:// or sentinel:// "
+                "URL"
+            )
+
+
+class LanesStep(bootsteps.StartStopStep):
+    """Of the worker, made before the pool forks: its children inherit the settler's pipe."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        check_transport(worker.app)
+        self._check_tasks(worker.app)
+        super().__init__(worker, **kwargs)
+
+    def create(self, worker: Any) -> Any:
+        if worker.prefetch_multiplier <= 0:
+            raise Misconfigured(
+                "worker_prefetch_multiplier must be at least 1: unlimited prefetch would hold every lane"
+            )
+        pool = worker.pool
+        # A full gevent pool blocks the loop that hands it work, so it gets nothing to spare.
+        spare = 0 if getattr(pool, "is_green", False) else worker.prefetch_multiplier - 1
+        settler = worker.app.lanes.settler
+        settler.room.pool = Pool(
+            slots=partial(_slots, pool),
+            forks=pool.uses_semaphore,
+            spare=spare,
+            claims=make_lean(worker, settler),
+            runs_here=isinstance(pool, solo.TaskPool),
+            together=getattr(pool, "together", Pool.together),
+        )
+        leave_alone(settler.room.pool)
+        share_with_children()
+        return None
+
+    def start(self, worker: Any) -> None:
+        """Celery starts it after the pool and before the consumer."""
+        # At every reconnect Celery would praise an option that must be off here (DEFAULTS).
+        warnings.filterwarnings("ignore", "\nIn Celery 5.1 we introduced", CPendingDeprecationWarning)
+        keep_written_jobs(worker.pool, worker.app.lanes.settler.give_back_dropped)
+        replace_the_dead_at_once(worker.pool)
+        let_them_end(worker.pool)
+        broker = worker.app.connection_for_write()
+        ForcedExit(worker.app.lanes.settler, partial(connect_like, broker, ANSWER_WITHIN_S)).start()
+
+    @staticmethod
+    def _check_tasks(app: Celery) -> None:
+        for name, task in app.tasks.items():
+            if not isinstance(task, LaneTask):
+                raise Misconfigured(
+                    f"task {name} has a base that is no LaneTask: derive it from chatlanes.lanes.LaneTask"
+                )
+            if task.rate_limit:
+                raise Misconfigured(f"task {name} has a rate_limit: it would hold a lane inside the worker; remove it")
+
+
+def _slots(pool: Any) -> int:
+    if is_stopping():
+        return 0  # on gevent the consumer hears of it up to 2 s later, and would go on taking
+    try:
+        return pool.num_processes or 1
+    except (AttributeError, TypeError):  # it has stopped already, and the lease keeper has not
+        return 1
+
+
+class BuryUndecodable(bootsteps.StartStopStep):
+    """Of the consumer: a message that cannot be decoded is buried. Celery would acknowledge it, which drops it."""
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        decoded_badly = consumer.on_decode_error
+
+        def on_decode_error(message: Any, error: Exception) -> None:
+            if "#" in str(message.delivery_tag):
+                consumer.app.lanes.settler.bury(
+                    message.delivery_tag, {"type": type(error).__name__, "message": f"it cannot be decoded: {error}"}
+                )
+            decoded_badly(message, error)
+
+        consumer.on_decode_error = on_decode_error
+        super().__init__(consumer, **kwargs)
+
+
+__all__ = ["DEFAULTS", "Lanes", "LanesStep", "check_server", "check_transport", "install"]

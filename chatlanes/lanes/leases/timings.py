@@ -1,0 +1,67 @@
+"""How long things take: what a worker has seen, counted in buckets until Redis is told of it.
+
+Promises that one more costs the same, however many there were, and that what is told is added to what Redis knows, so
+that nothing depends on who reads it, or when. Does not promise that a worker which is killed has told its last second.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING
+
+from chatlanes.lanes.protocol.keys import group_of
+
+if TYPE_CHECKING:
+    from chatlanes.lanes.leases.books import Held
+
+#: Upper bounds of the buckets, seconds: from a quick handler to the slowest that somebody waits for; closer together
+#: around the lease of 15 s, because recovery takes that and a little more.
+BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 60, 120, 300, 600)
+#: The bucket of all that took longer, and in place of a bound: all of it together, in µs.
+LONGER, SUM = "+Inf", "sum"
+
+#: From the append, or the replay, until the handler starts: of the first run.
+WAIT = "wait"
+#: From the start of a handler until it has ended, whatever came of it.
+RUN = "run"
+#: From the last sign of life of a worker that died until the handler of what it had starts again.
+RECOVERY = "recovery"
+#: No time: how many runs lost their lease before they had ended.
+LOST, RUNS = "lost", "runs"
+
+
+class Times(Counter[str]):
+    """Field (as keys.TIMES has it) -> how many, or µs."""
+
+    def note(self, what: str, queue: str, seconds: float) -> None:
+        names = _fields(what, queue)
+        self[names[bisect_left(BOUNDS_S, seconds)]] += 1
+        self[names[-1]] += max(0, round(seconds * 1_000_000))
+
+    def began(self, held: Held, at_s: float) -> None:
+        """Once for each hand-out."""
+        if held.appended_s is not None:
+            self.note(WAIT, held.queue, at_s - held.appended_s)
+        if held.alive_s is not None:
+            self.note(RECOVERY, held.queue, at_s - held.alive_s)
+
+    def ended(self, held: Held | None, at_s: float) -> None:
+        """What lost its lease does not count: it ran in vain."""
+        if held is not None and held.started_s is not None and not held.is_lost:
+            self.note(RUN, held.queue, at_s - held.started_s)
+
+    def lost(self, held: Held) -> None:
+        """Its lease, while it runs."""
+        self[field(LOST, RUNS, group_of(held.queue))] += 1
+
+
+@cache
+def _fields(what: str, queue: str) -> tuple[str, ...]:
+    group = group_of(queue)
+    return tuple(field(what, name, group) for name in (*map(str, BOUNDS_S), LONGER, SUM))
+
+
+def field(what: str, bound: str, group: str) -> str:
+    return f"{what} {bound} {group}"

@@ -1,0 +1,1 @@
+"""Looking at lanes from outside: what waits where, log filters, remote control."""

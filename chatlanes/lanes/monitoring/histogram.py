@@ -1,0 +1,57 @@
+"""How long things took, as it is read: how many fell into each bucket. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from chatlanes.lanes.leases.timings import BOUNDS_S, LONGER, LOST, SUM
+
+_PLACES = {name: place for place, name in enumerate((*map(str, BOUNDS_S), LONGER))}
+
+
+def _nothing() -> list[int]:
+    return [0] * len(_PLACES)
+
+
+@dataclass
+class Histogram:
+    """`buckets`: how many of each, the last one of all that took longer than the last of BOUNDS_S."""
+
+    buckets: list[int] = field(default_factory=_nothing)
+    sum_s: float = 0.0
+
+    def since(self, earlier: Histogram) -> Histogram:
+        """What came since an earlier look."""
+        buckets = [now - then for now, then in zip(self.buckets, earlier.buckets, strict=True)]
+        return Histogram(buckets, self.sum_s - earlier.sum_s)
+
+    def cumulative(self) -> Iterator[tuple[str, int]]:
+        """Upper bound -> how many took no longer: as Prometheus has it."""
+        return zip(_PLACES, accumulate(self.buckets), strict=True)
+
+    def median_s(self) -> float | None:
+        """As far as buckets tell: within one, they are taken to lie evenly. None: there was nothing."""
+        half = sum(self.buckets) / 2
+        lower_s, before = 0.0, 0
+        for upper_s, n in zip((*BOUNDS_S, BOUNDS_S[-1]), self.buckets, strict=True):
+            if n > 0 and before + n >= half:
+                return lower_s + (upper_s - lower_s) * (half - before) / n
+            lower_s, before = upper_s, before + n
+        return None
+
+
+def read_times(fields: Mapping[str, int]) -> dict[tuple[str, str], Histogram]:
+    """By what was timed and group of queues; `fields` are those of keys.TIMES. Leaves out bounds of another version."""
+    found: dict[tuple[str, str], Histogram] = {}
+    for name, n in fields.items():
+        what, bound, group = name.split(" ", 2)
+        if what == LOST:
+            continue
+        histogram = found.setdefault((what, group), Histogram())
+        if bound == SUM:
+            histogram.sum_s = n / 1e6
+        elif bound in _PLACES:
+            histogram.buckets[_PLACES[bound]] += n
+    return found

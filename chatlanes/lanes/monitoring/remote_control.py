@@ -1,0 +1,52 @@
+"""What a worker tells of itself when somebody asks (`celery -A … inspect lanes`, `lanes check`), and whom it ends.
+
+Promises an answer for as long as the worker's loop goes round; a solo worker answers between two tasks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery.worker import control
+from celery.worker.control import control_command, inspect_command
+from kombu.utils.functional import maybe_list
+
+from chatlanes.lanes.protocol.scripts import digest
+from chatlanes.lanes.worker import termination
+
+_celerys_revoke = control.revoke
+
+
+@inspect_command()
+def lanes(state: Any) -> dict[str, Any]:
+    """The lanes: which scripts this worker runs, which queues it reads, how much it holds."""
+    settler = state.app.lanes.settler
+    queues = state.consumer.task_consumer.queues if state.consumer.task_consumer else []
+    return {
+        "scripts": digest(),
+        "queues": sorted(queue.name for queue in queues),
+        "holder": settler.holder,
+        "holding": settler.holding(),
+        "slots": settler.room.slots,
+    }
+
+
+@control_command(variadic="task_id", signature="[id1 [id2 [... [idN]]]]")
+def revoke(
+    state: Any,
+    task_id: Any,
+    terminate: bool = False,
+    signal: str | None = None,
+    asked_by: str = "",
+    **options: Any,
+) -> Any:
+    """Revoke task by task id (or list of ids); with terminate, end it, too: a lane's message is then buried."""
+    if terminate:
+        termination.note(maybe_list(task_id) or [], asked_by)
+    return _celerys_revoke(state, task_id, terminate=terminate, signal=signal, **options)
+
+
+@control_command(variadic="task_id", args=[("signal", str)], signature="<signal> [id1 [id2 [... [idN]]]]")
+def terminate(state: Any, signal: str, task_id: Any, **options: Any) -> Any:
+    """Terminate task by task id (or list of ids); a lane's message is buried."""
+    return revoke(state, task_id, terminate=True, signal=signal, **options)

@@ -1,0 +1,101 @@
+"""Loads Lua verbs and binds their arguments by the names their headers give.
+
+A header is the contract: `-- ARGV  holder lease_ms` are the fixed arguments, `--       then id fence, …` the group
+that repeats, `-- With  gaps ends` are the files of functions that the verb needs besides the prelude, which may need
+others in turn. A call that does not fit it raises TypeError before anything is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import NoScriptError
+
+from chatlanes.lanes.runtime.loop_jobs import apart
+
+_FIXED = re.compile(r"^-- ARGV  (.*)$", re.MULTILINE)
+_WITH = re.compile(r"^-- With  ([\w ]+)$", re.MULTILINE)
+_GROUP = re.compile(r"^--       then ([\w ]+?)(?:,.*)?$", re.MULTILINE)
+
+LANES = "chatlanes.lanes.protocol"
+
+Argument = str | bytes | int | float
+
+
+class Script:
+    """One verb of a package, from its folder `lua`. `group` is empty where nothing repeats."""
+
+    def __init__(self, name: str, package: str = LANES) -> None:
+        verb = _read(name, package)
+        self.name = name
+        self.source = "".join(_read(f"lib/{chunk}", package) for chunk in ["prelude", *chunks(name, package)]) + verb
+        self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        self.fixed, self.group = _contract(name, verb)
+
+    def command(
+        self, keys: Sequence[str] = (), group: Iterable[Sequence[Argument]] = (), **fixed: Argument
+    ) -> list[Argument]:
+        """The EVALSHA command. Raises TypeError when the arguments are not those of the header."""
+        if tuple(fixed) != self.fixed:
+            raise TypeError(f"{self.name}.lua takes {self.fixed}, not {tuple(fixed)}")
+        command: list[Argument] = ["EVALSHA", self.sha, len(keys), *keys, *fixed.values()]
+        for values in group:
+            if len(values) != len(self.group):
+                raise TypeError(f"{self.name}.lua repeats {self.group}, not {values!r}")
+            command.extend(values)
+        return command
+
+    def run(self, client: Redis, command: list[Argument]) -> Any:
+        """Run a command made by `command`. NOSCRIPT means that nothing ran, so it is loaded and sent again."""
+        return apart(lambda: self._run(client, command))
+
+    def _run(self, client: Redis, command: list[Argument]) -> Any:
+        try:
+            return client.execute_command(*command)
+        except NoScriptError:
+            client.script_load(self.source)
+            return client.execute_command(*command)
+
+
+def chunks(name: str, package: str = LANES) -> list[str]:
+    """The files of `lua/lib` that a file needs, each after those that it needs itself."""
+    needed = [chunk for line in _WITH.findall(_read(name, package)) for chunk in line.split()]
+    return list(dict.fromkeys(each for chunk in needed for each in [*chunks(f"lib/{chunk}", package), chunk]))
+
+
+@cache
+def _read(name: str, package: str) -> str:
+    return (files(package) / "lua" / f"{name}.lua").read_text()
+
+
+def _contract(name: str, verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    argv = _FIXED.search(verb)
+    if argv is None:
+        raise ValueError(f"{name}.lua has no ARGV line in its header")
+    group = _GROUP.search(verb)
+    words = argv.group(1)
+    if words == "none":
+        return (), ()
+    if group is None and "once for each" in words:  # nothing but a group
+        return (), tuple(words.split(",")[0].split())
+    return tuple(words.split()), tuple(group.group(1).split()) if group else ()
+
+
+@cache
+def script(name: str, package: str = LANES) -> Script:
+    return Script(name, package)
+
+
+@cache
+def digest(package: str = LANES) -> str:
+    """The same for two processes whose verbs are the same."""
+    lua = files(package) / "lua"
+    found = [file for folder in (lua, lua / "lib") for file in folder.iterdir() if file.is_file()]
+    sources = sorted((file.name, file.read_text()) for file in found)
+    return hashlib.sha1(repr(sources).encode(), usedforsecurity=False).hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""What lanes need of the process they run in: clock, threads, timers, retries."""

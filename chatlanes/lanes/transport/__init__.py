@@ -1,0 +1,1 @@
+"""The kombu side: a transport whose queues keep the order of their lanes."""

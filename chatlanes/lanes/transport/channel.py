@@ -1,0 +1,227 @@
+"""The channel: what is a lane queue, how it is published to, and that nothing of it is ever dropped.
+
+Promises that a publish that does not fit its queue is refused before anything is sent, and that purging or deleting a
+lane queue buries. Taking messages is the business of turns.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cached_property
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from kombu.log import get_logger
+from kombu.transport import redis as stock
+from kombu.utils.encoding import bytes_to_str
+from kombu.utils.json import dumps, loads
+from redis.exceptions import NoScriptError, RedisError
+
+from chatlanes.lanes.errors import Misconfigured
+from chatlanes.lanes.leases.registry import keeper_of, settler_of
+from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.protocol.connect import connect_like
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.lanes.runtime import clock
+from chatlanes.lanes.transport import publish
+from chatlanes.lanes.transport.dispatch import unpack
+from chatlanes.lanes.transport.fetch import Turns
+
+#: A queue with this argument is a lane queue: Queue("orders", queue_arguments=QUEUE_ARGUMENTS).
+LANES_ARGUMENT = "x-lanes"
+QUEUE_ARGUMENTS = {LANES_ARGUMENT: True}
+#: One with this argument too is emptied before any other is looked at, at each turn.
+FIRST_ARGUMENT = "x-lanes-first"
+FIRST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, FIRST_ARGUMENT: True}
+
+
+logger = get_logger(__name__)
+
+_AWAY = (RedisError, OSError)
+
+_StockChannel: Any = stock.Channel if TYPE_CHECKING else object
+
+
+class LaneChannelMixin(_StockChannel):
+    """In front of one of kombu's Redis channels."""
+
+    connection: Any
+    _active_queues: list[str]
+    #: How many heard the last message to all (an event, a remote command). None: not known.
+    heard_by: int | None = None
+    _kept: Any = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.turns = Turns(self)
+        super().__init__(*args, **kwargs)
+        if self.global_keyprefix:
+            self.close()
+            raise Misconfigured(
+                "lanes do not work with the transport option global_keyprefix: their scripts would miss the keys. "
+                "Give each app a database of its own (redis://host/1)"
+            )
+
+    @cached_property
+    def settler(self) -> Settler:
+        return settler_of(self.connection.client)
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(connect_like(self.connection.client))
+
+    # -- what is a lane queue
+
+    def _new_queue(self, queue: str, **kwargs: Any) -> Any:
+        arguments = kwargs.get("arguments") or {}
+        if arguments.get(LANES_ARGUMENT):
+            self.connection.lane_queues[queue] = bool(arguments.get(FIRST_ARGUMENT))
+        return super()._new_queue(queue, **kwargs)
+
+    def _is_lane_queue(self, queue: str) -> bool:
+        return self.connection is not None and queue in self.connection.lane_queues
+
+    @property
+    def active_queues(self) -> list[str]:
+        """The ordinary queues: what stock kombu consumes with BRPOP."""
+        return [queue for queue in super().active_queues if not self._is_lane_queue(queue)]
+
+    @property
+    def active_lane_queues(self) -> list[str]:
+        """Those that are looked at first, first."""
+        queues = [queue for queue in dict.fromkeys(self._active_queues) if self._is_lane_queue(queue)]
+        return sorted(queues, key=lambda queue: not self.connection.lane_queues[queue])
+
+    def first_queues(self) -> int:
+        """How many of active_lane_queues are looked at first."""
+        return sum(self.connection.lane_queues[queue] for queue in self.active_lane_queues)
+
+    # -- publishing
+
+    def create_publish_batch(self, max_size: int) -> publish.LanesBatch:
+        return publish.LanesBatch(self, max_size)
+
+    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
+        if not self._is_lane_queue(queue):
+            publish.check_ordinary(queue, message)
+            super()._put(queue, message, **kwargs)
+            return
+        new = publish.row(queue, message)
+        batch = kwargs.get("_publish_batch")
+        if batch is not None:
+            batch.append(new)
+        else:
+            self.store.append([new])
+
+    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
+        """As kombu's, which drops the answer."""
+        if kwargs.get("_publish_batch") is not None:
+            super()._put_fanout(exchange, message, routing_key, **kwargs)
+            return
+        payload = dumps(message)
+        with self.conn_or_acquire() as client:
+            topics = self._get_publish_topics(exchange, routing_key)
+            self.heard_by = sum(client.publish(topic, payload) for topic in topics)
+
+    @contextmanager
+    def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
+        """Kombu's makes a new client for each command; this one is made anew with its connections."""
+        if client is None:
+            if self._kept is None or self._kept.connection_pool is not self.pool:
+                self._kept = self._create_client()
+            client = self._kept
+        yield client
+
+    # -- queues as a whole
+
+    def _purge(self, queue: str) -> int:
+        if self._is_lane_queue(queue):
+            return self.store.purge(queue)
+        return int(super()._purge(queue))
+
+    def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
+        if self._is_lane_queue(queue):
+            self.store.purge(queue)
+        # A channel that closes takes its private queues along, as far as it can: Redis may be why it closes.
+        with suppress(*_AWAY) if self._closing else nullcontext():
+            super()._delete(queue, *args, **kwargs)
+
+    def _get(self, queue: str) -> dict[str, Any]:
+        """For `queue.get()`: a turn for one message, which is held until it is acknowledged."""
+        if not self._is_lane_queue(queue):
+            return super()._get(queue)
+        keeper_of(self.settler, self.connection.client)
+        asked_s = clock.now_s()
+        turned = self.store.turn([queue], holder=self.settler.holder, lease_ms=self.settler.lease_ms, room=1)
+        for held in self.settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects):
+            self.settler.claim(held.tag, starts=True)
+        for leased in turned.leased:
+            return unpack(leased, asked_s + self.settler.lease_s)
+        raise Empty
+
+    # -- consuming
+
+    def basic_consume(self, queue: str, *args: Any, **kwargs: Any) -> Any:
+        consumer_tag = super().basic_consume(queue, *args, **kwargs)
+        if self._is_lane_queue(queue):
+            self.turns.start()
+        return consumer_tag
+
+    def _basic_cancel(self, consumer_tag: str) -> Any:
+        before = self.active_lane_queues
+        result = super()._basic_cancel(consumer_tag)
+        after = self.active_lane_queues
+        if cancelled := set(before) - set(after):
+            self.turns.cancel(cancelled, is_last=not after)
+        return result
+
+    def _brpop_read(self, **options: Any) -> bool:
+        """As kombu's, which ends the worker when something that is no message stands in an ordinary queue."""
+        try:
+            try:
+                found = self.client.parse_response(self.client.connection, "BRPOP", **options)
+            except self.connection_errors:
+                self.client.connection.disconnect()
+                raise
+            if not found:
+                raise Empty
+            queue = bytes_to_str(found[0]).rsplit(self.sep, 1)[0]
+            self._queue_cycle.rotate(queue)
+            self._deliver_ordinary(queue, found[1])
+            return True
+        finally:
+            self._in_poll = None
+            self._flush_brpop_reauth()
+
+    def _deliver_ordinary(self, queue: str, stored: bytes) -> None:
+        """Whoever may write to the queue may write anything. Its content is not logged."""
+        tag: Any = None
+        try:
+            message = loads(bytes_to_str(stored))
+            tag = message["properties"]["delivery_tag"]
+            self.connection._deliver(message, queue)
+        except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+            kind = type(error).__name__
+            logger.error("lanes: %s of %d bytes is no message; %s goes on without it", kind, len(stored), queue)
+            if isinstance(tag, str) and tag in self.qos._delivered:
+                self.basic_reject(tag, requeue=False)
+
+    def maybe_refresh_binding_expiry(self) -> None:
+        """A failover may forget kombu's script between its look whether Redis knows it and its use.
+
+        The refresh comes again, then.
+        """
+        with suppress(NoScriptError):
+            super().maybe_refresh_binding_expiry()
+
+    def _on_connection_disconnect(self, connection: Any) -> None:
+        self.turns.on_disconnect(connection)
+        super()._on_connection_disconnect(connection)
+
+    def close(self) -> None:
+        """Whatever Redis answers: what stayed open would go on to be polled."""
+        self.turns.close()
+        try:
+            super().close()
+        except _AWAY:  # in the answer to its last BRPOP; the next attempt has none to wait for
+            super().close()

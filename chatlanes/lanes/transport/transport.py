@@ -1,0 +1,182 @@
+"""kombu's Redis transport with lanes: publish is append, consume is turn, ack is settle.
+
+Promises that a queue declared with QUEUE_ARGUMENTS delivers each lane in order, one message at a time, and that every
+other queue behaves as in stock kombu. Builds on kombu's internals: tests/lanes/test_contract.py says what moved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kombu.transport import redis as stock
+from kombu.transport import virtual
+from kombu.utils.eventio import READ
+
+from chatlanes.lanes.errors import Misconfigured
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.envelope import LANE
+from chatlanes.lanes.transport.channel import LaneChannelMixin
+from chatlanes.lanes.transport.fetch import WAKE
+
+#: kombu looks every second whether bindings are to be refreshed, which live for an hour at least, or to be swept, once
+#: a minute.
+BINDINGS_EVERY_S = 30
+
+
+class Poller(stock.MultiChannelPoller):
+    """Polls, besides what stock kombu polls, each channel's turn and bell and the pipe that tasks report through."""
+
+    def on_poll_start(self) -> None:
+        super().on_poll_start()
+        for channel in self._channels:
+            channel.turns.step()
+
+    def on_readable(self, fileno: int) -> Any:
+        channel, kind = self._fd_to_chan.get(fileno, (None, None))
+        if channel is not None:
+            channel.settler.hear()  # what arrives may ask what runs
+        if channel is not None and kind in channel.turns.handlers:
+            return channel.turns.handlers[kind]()
+        return super().on_readable(fileno)
+
+    def watch(self, channel: Any, client: Any, kind: str) -> None:
+        """Make sure that a client of a channel is connected and polled."""
+        if not self._client_registered(channel, client, kind):
+            self._register(channel, client, kind)
+
+    def unwatch(self, channel: Any, client: Any, kind: str) -> None:
+        """Forget a client, before its connection is closed."""
+        sock = self._chan_to_sock.pop((channel, client, kind), None)
+        if sock is not None and sock.fileno() >= 0:
+            self.unwatch_pipe(sock.fileno())
+
+    def watch_pipe(self, channel: Any, fileno: int) -> None:
+        self._fd_to_chan[fileno] = (channel, WAKE)
+        self.poller.register(fileno, READ)
+
+    def unwatch_pipe(self, fileno: int) -> None:
+        if self._fd_to_chan.pop(fileno, None) is not None:
+            self._unregister_from_poll(fileno)
+
+
+class QoS(stock.QoS):
+    """Acknowledgements of lane messages go to the settler, which outlives the channel and knows them by their tag."""
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        if not is_lane_tag(delivery_tag):  # a lane message is leased by the turn that brought it: nothing to save
+            super().append(message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        if is_lane_tag(delivery_tag):
+            self.channel.settler.done(delivery_tag)
+        else:
+            super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        if not is_lane_tag(delivery_tag):
+            super().reject(delivery_tag, requeue=requeue)
+        elif requeue:
+            self.channel.settler.give_back(delivery_tag, died=True)
+        else:
+            self.channel.settler.bury(delivery_tag, _REJECTED)
+
+    def can_consume_max_estimate(self) -> int:
+        estimate = super().can_consume_max_estimate()
+        if estimate is None:
+            raise Misconfigured("a lane queue needs a prefetch count: unlimited prefetch would hold every lane")
+        return int(estimate)
+
+
+_REJECTED = {
+    "type": "Rejected",
+    "message": "the worker rejected it: an unknown task, a message that is none, or Reject(requeue=False); "
+    "the worker's log says which",
+}
+
+
+def is_lane_tag(delivery_tag: str) -> bool:
+    """Stock kombu's tags are UUIDs; ours are `<message id>#<fence>`."""
+    return "#" in str(delivery_tag)
+
+
+class Message(virtual.Message):
+    """kombu's. What we have unpacked ourselves (envelope.py) is taken over as it is."""
+
+    def __init__(self, payload: dict[str, Any], channel: Any = None, **kwargs: Any) -> None:
+        headers, properties = payload.get("headers") or {}, payload["properties"]
+        is_ours = LANE in headers and properties.get("body_encoding") == "utf-8"
+        if not is_ours or headers.get("compression") or kwargs:
+            super().__init__(payload, channel, **kwargs)
+            return
+        self._raw, self.channel = payload, channel
+        self.body = payload["body"].encode()
+        self.content_type, self.content_encoding = payload["content-type"], payload["content-encoding"]
+        self.headers, self.properties = headers, properties
+        self.delivery_tag, self.delivery_info = properties["delivery_tag"], properties["delivery_info"]
+        self.errors: list[Any] = []
+        self.accept = self._decoded_cache = None
+        self._state = "RECEIVED"
+
+
+class Channel(LaneChannelMixin, stock.Channel):
+    QoS = QoS
+    Message = Message
+
+
+class SentinelChannel(LaneChannelMixin, stock.SentinelChannel):
+    QoS = QoS
+    Message = Message
+
+
+class Transport(stock.Transport):
+    """`redis://` and `rediss://`, in place of kombu's class (install.py)."""
+
+    Channel = Channel
+    cycle: Poller
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cycle = Poller()
+        self.lane_queues: dict[str, bool] = {}  # whether it is looked at first
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """As kombu's, which tells the loop of every socket again each time it goes round, and wakes it every second."""
+        others = set(loop.on_tick)
+        super().register_with_event_loop(connection, loop)
+        loop.on_tick.intersection_update(others)
+        self.cycle._binding_expiry_tref.cancel()
+        refresh = self.cycle.maybe_refresh_binding_expiry
+        self.cycle._binding_expiry_tref = loop.call_repeatedly(BINDINGS_EVERY_S, refresh)
+        polled: dict[int, Any] = {}
+
+        def go_round() -> None:
+            self.cycle.on_poll_start()
+            for fileno, registered in self.cycle._fd_to_chan.items():
+                # Registering makes a new entry, also for a socket that got the number of one that was closed.
+                if polled.get(fileno) is registered and fileno in loop.readers:
+                    continue
+                if fileno not in self.cycle._paused_brpop:
+                    loop.add_reader(fileno, self.on_readable, fileno)
+                    polled[fileno] = registered
+
+        loop.on_tick.add(go_round)
+
+    def establish_connection(self) -> Any:
+        """A server that refuses writes counts as one that is away: Celery waits longer after each attempt.
+
+        Raises ResponseError.
+        """
+        established = super().establish_connection()
+        try:
+            # Changes nothing, and is refused by a replica, a full disk and a full memory.
+            self._avail_channels[-1].client.setrange(keys.COUNTS + ":none", 0, b"")
+        except BaseException:
+            self._avail_channels.pop().close()
+            raise
+        return established
+
+
+class SentinelTransport(Transport, stock.SentinelTransport):
+    """`sentinel://`."""
+
+    Channel = SentinelChannel

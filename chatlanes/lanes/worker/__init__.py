@@ -1,0 +1,1 @@
+"""The Celery side: the task, its request, and what a worker does at start and shutdown."""

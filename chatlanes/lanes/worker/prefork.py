@@ -1,0 +1,74 @@
+"""What a prefork pool does with its jobs when the consumer stops or loses its connection, and when a child dies.
+
+Celery's own flush forgets every job whose start it has not yet heard of, also those that are in a child's pipe already:
+the child runs them and then waits half a minute for somebody to take the result (billiard waits 300 times 0.1 s), and
+nobody settles them. Promises instead that only jobs of which nothing was written are forgotten, and told: whatever a
+child may run is heard of, and nothing else keeps a slot.
+When a child dies, Celery looks once, often a moment too early, and again after up to 5 s. Promises a new one at once,
+also for a child that dies while its worker starts, which Celery ends then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from celery.concurrency import asynpool
+
+#: A child is gone within milliseconds after its pipes, one of many gigabytes within seconds.
+_LOOK_AGAIN_AFTER_S, _LOOKS = 0.01, 200
+
+
+def keep_written_jobs(pool: Any, forgotten: Callable[[set[str]], None]) -> None:
+    """Change a started `celery.concurrency.prefork.TaskPool`; other pools stay as they are.
+
+    `forgotten` is told the task ids of the jobs that no child will run.
+    """
+    children: Any = getattr(pool, "_pool", None)
+    if hasattr(children, "outbound_buffer"):
+        pool.flush = lambda: forgotten(_flush(children))
+
+
+def replace_the_dead_at_once(pool: Any) -> None:
+    """Change a started prefork pool; other pools stay as they are."""
+    children: Any = getattr(pool, "_pool", None)
+    if not hasattr(children, "_event_process_exit"):
+        return
+    stock = children._event_process_exit
+
+    def look_again(hub: Any, child: Any, times: int) -> None:
+        # A process that ends closes its pipes, which is what the hub hears of, before it can be waited for.
+        children.maintain_pool()
+        if child in children._pool and times:
+            hub.call_later(_LOOK_AGAIN_AFTER_S, look_again, hub, child, times - 1)
+
+    def exited(hub: Any, child: Any) -> None:
+        stock(hub, child)
+        look_again(hub, child, _LOOKS)
+
+    def did_start_ok() -> bool:
+        # Celery ends the worker when a child has died before its loop begins.
+        children.maintain_pool()
+        return True
+
+    children._event_process_exit = exited
+    pool.did_start_ok = did_start_ok
+
+
+def _flush(children: Any) -> set[str]:
+    unwritten: list[Any] = []
+    for jobs in (
+        children.outbound_buffer,
+        getattr(children, "waiting", None),
+    ):  # the second one is ours (prefork_pool.py)
+        unwritten += jobs or ()
+        if jobs:
+            jobs.clear()
+    for job in unwritten:
+        job.discard()
+    children.maintain_pool()
+    for job in tuple(children._cache.values()):
+        writer = asynpool._get_job_writer(job)
+        if writer in children._active_writers:  # half a job in a pipe would garble the next one
+            children._flush_writer(job._write_to, writer)
+    return {job.correlation_id for job in unwritten}

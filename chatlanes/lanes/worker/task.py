@@ -1,0 +1,109 @@
+"""The task class that lanes need of a Celery app.
+
+Promises that a task of a lane queue starts only with a valid lease, and that it is settled when it has ended as Celery
+would have acknowledged it. Tasks on ordinary queues are Celery's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Task
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
+from celery.utils.log import get_task_logger
+from greenlet import GreenletExit  # type: ignore[import-untyped]
+from redis.exceptions import RedisError
+
+from chatlanes.lanes.errors import LeaseLost, RedisAway
+from chatlanes.lanes.fast.tracer import Trace, Tracer
+from chatlanes.lanes.protocol.replies import Outcome
+from chatlanes.lanes.runtime.loop_jobs import Loop
+from chatlanes.lanes.worker.delivery import Delivery, delivery_of
+from chatlanes.lanes.worker.exits import check_is_exception
+
+logger = get_task_logger(__name__)
+
+
+class LaneTask(Task):
+    """The base of every task of the app (install.py)."""
+
+    abstract = True
+    Request = "chatlanes.lanes.worker.request:LaneRequest"
+    Strategy = "chatlanes.lanes.fast.strategy:strategy"
+    #: The message is settled when the task has ended, and given back when its process died.
+    acks_late = True
+    reject_on_worker_lost = True
+    #: A hard time limit kills the process: to be counted as a death, not to be taken for the end of the run.
+    acks_on_timeout = False
+
+    _tracer: Tracer | None = None
+
+    @property
+    def __trace__(self) -> Tracer | None:
+        """What runs it; Celery sets it in each process."""
+        return self._tracer
+
+    @__trace__.setter
+    def __trace__(self, celerys: Trace | None) -> None:
+        is_ours = type(self).__call__ is LaneTask.__call__
+        self._tracer = Tracer(self, celerys, self.run_leased if is_ours else None) if celerys else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        delivery = self.delivery
+        if delivery is None:  # on an ordinary queue, or called by hand
+            return super().__call__(*args, **kwargs) if self.request.called_directly else self.run(*args, **kwargs)
+        return self.run_leased(delivery, args, kwargs)
+
+    def run_leased(self, delivery: Delivery, args: Any, kwargs: Any) -> Any:
+        """Run what came through a lane, if its lease still holds. An outage of Redis is not a failure of it."""
+        try:
+            delivery.start()
+        except LeaseLost as lost:
+            logger.info("lanes: not run: %s", lost)
+            raise Ignore(str(lost)) from None
+        except (RedisError, SoftTimeLimitExceeded) as away:
+            raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
+        try:
+            return self.run(*args, **kwargs)
+        except RedisAway as away:
+            delivery.give_back()
+            raise Reject(f"{delivery.id} goes back uncounted: {away}", requeue=True) from None
+        except BaseException as error:
+            check_is_exception(error)
+            # A cold shutdown or a termination; Celery takes it for success: it would be settled unfinished.
+            if isinstance(error, GreenletExit) and self.app.lanes.settler.give_back(delivery.tag):
+                raise Ignore(f"{delivery.id} was terminated") from None
+            raise
+
+    def loop_of(self, message_id: str) -> Loop | None:
+        """On whose thread this message may run, with -P threads: for a task that waits in coroutines, and does what
+        else blocks `apart` (loop_jobs.py). None: it gets a thread.
+        """
+        return None
+
+    def on_hard_limit(self, delivery: Delivery) -> None:
+        """In the main process, when the child that ran it was killed at its hard limit. What is not evicted counts as
+        a death.
+        """
+
+    @property
+    def delivery(self) -> Delivery | None:
+        """The message that is run now; None when it did not come through a lane."""
+        return delivery_of(self.request, self.app.lanes)
+
+    def retry(self, *args: Any, exc: BaseException | None = None, countdown: float | None = None, **kw: Any) -> Any:
+        """As Celery's, but in its place: it stays first, its lanes wait `countdown` seconds, nothing is published."""
+        delivery = self.delivery
+        if delivery is None:
+            return super().retry(*args, exc=exc, countdown=countdown, **kw)
+        most = kw.get("max_retries", self.max_retries)
+        if most is not None and delivery.failed >= most:
+            raise exc or self.MaxRetriesExceededError(f"{self.name}[{delivery.id}] failed {delivery.attempt} times")
+        delay_s = self.default_retry_delay if countdown is None else countdown
+        problem = {"type": type(exc).__name__ if exc else "Retry", "message": str(exc or "")}
+        if delivery.retry(delay_s=delay_s, problem=problem) is Outcome.LOST:
+            raise Ignore(f"the lease of {delivery.id} is over")
+        reason = Retry(exc=exc, when=delay_s)
+        if kw.get("throw", True):
+            raise reason
+        return reason

@@ -1,0 +1,101 @@
+"""Celery's own logging, with our lines: `-l`, `-f`, colours and redirected prints stay as they are.
+
+Promises that with LOG_FORMAT=json whatever a worker writes is a JSON line, its children's and its last words too, but
+for what is said before its settings are read. Celery takes the root logger over; a bot that sets up logging of its own
+when it is imported keeps that, and can use `chatlanes.logs.JsonLines` and `UpdateIds` there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from typing import Any
+
+from celery._state import get_current_task
+from celery.app.log import Logging
+from celery.apps import worker as program
+from celery.utils.log import ColorFormatter
+
+from chatlanes.lanes.protocol import envelope
+from chatlanes.logs.ids import Ids, Known
+from chatlanes.logs.lines import JsonLines, TextLines
+from chatlanes.logs.process import bots_of
+from chatlanes.logs.redaction import Secrets
+from chatlanes.settings import Settings
+from chatlanes.traces.off import TRACE, trace_of
+
+logger = logging.getLogger("celery.worker")
+
+
+class WorkerText(TextLines, ColorFormatter):
+    """As Celery's, with ids."""
+
+
+class WorkerLog(Logging):
+    """What `app.log` is."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(app)
+        settings = settings_here()
+        self._is_json = settings.log_format == "json"
+        self._secrets = Secrets.of(settings)
+        self._known = Known(bots_of(settings), elsewhere=running_task)
+
+    def setup(self, *arguments: Any, hostname: str | None = None, **how: Any) -> Any:
+        """In the main process, and again in each child."""
+        self._known.worker = hostname or ""
+        return super().setup(*arguments, hostname=hostname, **how)
+
+    def setup_handlers(
+        self, logger: Any, logfile: Any, _format: str, colorize: Any, formatter: Any = None, **how: Any
+    ) -> Any:
+        """The same lines for tasks and for all else: their ids say which is which."""
+        return super().setup_handlers(logger, logfile, self.format, colorize, formatter=self._lines, **how)
+
+    def _lines(self, fmt: str, datefmt: str | None = None, use_color: bool = False) -> logging.Formatter:
+        if self._is_json:
+            return JsonLines(self._known, self._secrets)
+        return WorkerText(self._known, self._secrets, fmt, datefmt=datefmt, use_color=use_color)
+
+
+def settings_here() -> Settings:
+    from chatlanes.tasks.app import settings
+
+    return settings()
+
+
+def running_task() -> Ids | None:
+    """What Celery runs on this thread: it tells of its end when the handler's own context is gone."""
+    task = get_current_task()
+    request = task.request if task else None
+    if request is None or request.id is None:
+        return None
+    lane = request.get(envelope.LANE)
+    attempt = lane["failed"] + lane["died"] + 1 if lane else None
+    return Ids.shown(request.id, request.get("argsrepr"), attempt, trace_of(request.get(TRACE)))
+
+
+def say_all_in_json(worker: Any) -> None:
+    """At a worker's start, with LOG_FORMAT=json: no banner; lines for what it says before its log is there, and on
+    signals.
+    """
+    worker.quiet = True
+    lines = JsonLines(Known(worker=worker.hostname), Secrets.of(settings_here()))
+    if logging.lastResort is not None:  # for log lines before there is a log: a bot's import may have some
+        logging.lastResort.setFormatter(lines)
+    # It is called in signal handlers, where nobody may wait for the lock of a log handler; and by greenlets.
+    write = program._original_os_write
+
+    def say(words: object, stream: Any = None) -> None:
+        record = logging.LogRecord(logger.name, logging.WARNING, __file__, 0, str(words).strip(), (), None)
+        stream = stream or sys.__stderr__
+        write(stream.fileno(), lines.format(record).encode() + os.linesep.encode())
+
+    def warn(message: Warning | str, *_: Any) -> None:
+        """Until Celery sends warnings to its log."""
+        say(message)
+
+    warnings.showwarning = warn  # type: ignore[assignment]  # it takes what it needs
+    program.safe_say = say

@@ -1,0 +1,105 @@
+"""The text of an error: like Python's own, bounded and without secrets.
+
+Guarantees a bound on what is formatted, whatever the error holds: a huge message, a deep recursion, a long chain of
+causes, a large group. Raises nothing when the error cannot be shown.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+
+from chatlanes.logs.redaction import Secrets
+
+#: Characters kept of a message, and of the end of a traceback: a handler may put a whole answer into its error.
+LONGEST_MESSAGE, LONGEST_TRACEBACK = 2_000, 20_000
+#: Frames of each error (the last ones), errors of a chain (the last ones), notes, members of a group (the first ones).
+MOST_FRAMES, MOST_CAUSES, MOST_NOTES, MOST_MEMBERS = 100, 8, 10, 5
+#: Groups within groups.
+DEEPEST = 2
+#: Stands wherever something is missing.
+LEFT_OUT = "[left out: "
+
+_LONGEST_LINE = 500
+_CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
+_CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+def message_of(error: BaseException, secrets: Secrets) -> str:
+    try:
+        text = str(error)
+    except Exception as trouble:
+        return f"(no message: its __str__ raised {type(trouble).__name__})"
+    return _bounded(text, secrets, LONGEST_MESSAGE)
+
+
+def traceback_of(error: BaseException, secrets: Secrets, at: TracebackType | None = None, depth: int = DEEPEST) -> str:
+    """With its causes, the last error at the end. `at`: the frames to show of it, if not its own."""
+    parts: list[str] = []
+    for number, (each, link) in enumerate(_chain(error)):
+        if number == MOST_CAUSES:
+            parts.append(f"{LEFT_OUT}earlier errors]\n{link}")
+            break
+        frames = at if at is not None and number == 0 else each.__traceback__
+        parts.append("".join(_one(each, frames, secrets, depth)) + link)
+    text = secrets.cut("".join(reversed(parts)))
+    if len(text) <= LONGEST_TRACEBACK:
+        return text
+    return f"{LEFT_OUT}the beginning]\n{secrets.tail(text, LONGEST_TRACEBACK)}"
+
+
+def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
+    """From the last to the first, each with what links it to the one that came after it."""
+    seen, link = set[int](), ""
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following, link
+        if following.__cause__ is not None:
+            following, link = following.__cause__, _CAUSE
+        else:
+            following, link = (None if following.__suppress_context__ else following.__context__), _CONTEXT
+
+
+def _one(error: BaseException, at: TracebackType | None, secrets: Secrets, depth: int) -> Iterator[str]:
+    if at is not None:
+        yield "Traceback (most recent call last):\n"
+        if _is_longer(at, MOST_FRAMES):
+            yield f"  {LEFT_OUT}earlier frames]\n"
+        for frame in traceback.format_tb(at, limit=-MOST_FRAMES):
+            yield "\n".join(line[:_LONGEST_LINE] for line in frame.split("\n"))
+    kind, message = type(error), message_of(error, secrets)
+    module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    name = f"{module}{kind.__qualname__}"
+    yield f"{name}: {message}\n" if message else f"{name}\n"
+    notes = getattr(error, "__notes__", None)
+    if isinstance(notes, list):
+        for note in notes[:MOST_NOTES]:
+            yield _bounded(note if isinstance(note, str) else "(a note)", secrets, LONGEST_TRACEBACK) + "\n"
+    if isinstance(error, BaseExceptionGroup):
+        yield from _members(error, secrets, depth)
+
+
+def _members(group: BaseExceptionGroup[BaseException], secrets: Secrets, depth: int) -> Iterator[str]:
+    if depth:
+        for number, member in enumerate(group.exceptions[:MOST_MEMBERS], start=1):
+            yield f"  +---------------- {number} ----------------\n"
+            for line in traceback_of(member, secrets, depth=depth - 1).splitlines():
+                yield f"  | {line}\n"
+    left_out = len(group.exceptions) - (MOST_MEMBERS if depth else 0)
+    if left_out > 0:
+        yield f"  | {LEFT_OUT}{left_out:,} errors of the group]\n"
+
+
+def _bounded(text: str, secrets: Secrets, limit: int) -> str:
+    """The beginning of a text."""
+    if len(text) <= limit:
+        return secrets.cut(text)
+    return f"{secrets.head(text, limit)} {LEFT_OUT}{len(text) - limit:,} characters]"
+
+
+def _is_longer(at: TracebackType | None, frames: int) -> bool:
+    while at is not None and frames:
+        at, frames = at.tb_next, frames - 1
+    return at is not None

@@ -1,0 +1,138 @@
+"""Which update a log record is about, and what else is known of where it was written.
+
+Promises the ids of the running update in every thread, greenlet and coroutine that its handler started its work in, and
+those of the task that Celery runs, or tells of, elsewhere. Costs a log line something, and an update next to nothing:
+they are looked for when a line is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple
+
+#: Of many bots in one process each has threads of this name, with its own behind it.
+_BOT_THREAD = "bot "
+_UPDATE = re.compile(r"(\d+):.")
+#: What an update's task shows in place of its arguments (chatlanes/updates/intake.py).
+_SHOWN = re.compile(r"\(\w+, chat (-?\d+), update \d+\)")
+
+
+class Ids(NamedTuple):
+    """`task` is Celery's task id: an update's is `<bot>:<update_id>`. `attempt` is the handler's, 1, 2, …"""
+
+    task: str
+    chat: int | None = None
+    attempt: int | None = None
+    trace: str | None = None  #: where no span of it is open
+
+    @classmethod
+    def shown(cls, task: str, arguments: object, attempt: int | None = None, trace: str | None = None) -> Ids:
+        """From what Celery shows of a task."""
+        found = _SHOWN.fullmatch(arguments) if isinstance(arguments, str) else None
+        return cls(task, int(found[1]) if found else None, attempt, trace)
+
+
+def _nobody() -> None:
+    return None
+
+
+_RUNNING: ContextVar[Callable[[], Ids | None]] = ContextVar("ids of the running update", default=_nobody)
+
+
+class about:  # noqa: N801 - read as one does `with suppress(…)`
+    """Around the run of an update. `ids` is called for each line."""
+
+    __slots__ = ("_ids", "_token")
+    _token: Token[Callable[[], Ids | None]]
+
+    def __init__(self, ids: Callable[[], Ids]) -> None:
+        self._ids = ids
+
+    def __enter__(self) -> None:
+        self._token = _RUNNING.set(self._ids)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        _RUNNING.reset(self._token)
+
+
+def thread_of(bot_name: str) -> str:
+    """The name of a thread whose lines are about this bot."""
+    return _BOT_THREAD + bot_name
+
+
+def bot_of_thread(record: logging.LogRecord) -> str:
+    """Empty: it is nobody's."""
+    name = record.threadName or ""
+    return name.removeprefix(_BOT_THREAD) if name.startswith(_BOT_THREAD) else ""
+
+
+_trace_ids: Callable[[], Mapping[str, str | None]] = dict
+
+
+def with_traces(ids: Callable[[], Mapping[str, str | None]]) -> None:
+    """From now on every line has what `ids` gives where it is written."""
+    global _trace_ids
+    _trace_ids = ids
+
+
+@dataclass
+class Known:
+    """What the lines of one process can tell. `bots`: name (empty for the only one) -> bot id."""
+
+    bots: Mapping[str, int] = field(default_factory=dict)
+    worker: str = ""
+    #: Asked where no handler runs.
+    elsewhere: Callable[[], Ids | None] = _nobody
+
+    def of(self, record: logging.LogRecord) -> dict[str, Any]:
+        """The fields that apply, in their order."""
+        fields: dict[str, Any] = {}
+        ids = self._ids(record)
+        update = _UPDATE.match(ids.task) if ids else None
+        if ids:
+            fields["update" if update else "task"] = ids.task
+        if update:
+            fields |= self._bot(int(update[1]))
+        elif name := bot_of_thread(record):
+            fields |= {"bot": self.bots[name], "bot_name": name} if name in self.bots else {"bot_name": name}
+        elif "" in self.bots and not self.worker:
+            fields["bot"] = self.bots[""]
+        if ids:
+            fields |= {"chat": ids.chat, "attempt": ids.attempt}
+        if self.worker:
+            fields["worker"] = self.worker
+        fields |= _trace_ids() or {"trace_id": ids.trace if ids else None}
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def _ids(self, record: logging.LogRecord) -> Ids | None:
+        here = _RUNNING.get()() or self.elsewhere()
+        # Celery's own convention: what a line tells of a task stands in `data` too.
+        told = getattr(record, "data", None)
+        task = told.get("id") if isinstance(told, dict) else None
+        if not isinstance(task, str) or (here is not None and here.task == task):
+            return here
+        return Ids.shown(task, told.get("args") if isinstance(told, dict) else None)
+
+    def _bot(self, bot_id: int) -> dict[str, Any]:
+        names = [name for name, number in self.bots.items() if number == bot_id and name]
+        return {"bot": bot_id, **({"bot_name": names[0]} if names else {})}
+
+
+class UpdateIds(logging.Filter):
+    """For log handlers of your own: records get `update`, `chat` and `attempt`, which are "-" outside of a handler."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        ids = _RUNNING.get()()
+        for name, value in (
+            ("update", ids and ids.task),
+            ("chat", ids and ids.chat),
+            ("attempt", ids and ids.attempt),
+        ):
+            if not hasattr(record, name):
+                setattr(record, name, "-" if value is None else value)
+        return True

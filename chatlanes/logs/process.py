@@ -1,0 +1,68 @@
+"""The log of a process that is not Celery's: one handler, on stderr.
+
+Promises that errors which end a thread, and warnings, are lines like all others. Celery's worker and Flower set up
+their own handlers, to which celery_log.py and chatlanes/tasks/flower.py give the same lines.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from typing import Any, NoReturn
+
+from chatlanes.logs.ids import Known
+from chatlanes.logs.lines import JsonLines, TextLines
+from chatlanes.logs.redaction import Secrets
+from chatlanes.settings import Settings
+
+TEXT = "%(asctime)s %(levelname)s %(name)s%(_bot)s: %(message)s"
+
+log = logging.getLogger("chatlanes")
+
+
+def lines_of(settings: Settings, text: str = TEXT, **known: Any) -> logging.Formatter:
+    """The lines that LOG_FORMAT asks for."""
+    about = Known(bots_of(settings), **known)
+    secrets = Secrets.of(settings)
+    return JsonLines(about, secrets) if settings.log_format == "json" else TextLines(about, secrets, text)
+
+
+def bots_of(settings: Settings) -> dict[str, int]:
+    """Name (empty for the only one) -> bot id, of those whose tokens are here."""
+    return {bot.bot_name: bot.bot_id for bot in settings.served if bot.bot_token}
+
+
+def start_logging(settings: Settings, level: int = logging.INFO, own: str = "poller") -> None:
+    """`level`: of the lines of `own`; those of others have it too, but for their debug lines."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(lines_of(settings))
+    logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
+    logging.getLogger(own).setLevel(level)
+    logging.captureWarnings(True)
+    threading.excepthook = _thread_ended
+
+
+def say(settings: Settings, sentence: str, level: int = logging.INFO, error: BaseException | None = None) -> None:
+    """On stderr, whatever the level of the log is, or before there is one."""
+    about = (type(error), error, error.__traceback__) if error else None
+    record = logging.LogRecord(log.name, level, __file__, 0, sentence, (), about)
+    line = lines_of(settings, "%(message)s").format(record)
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 - see above
+
+
+def give_up(settings: Settings, why: str, cause: BaseException | None = None) -> NoReturn:
+    """End a process that cannot start, with its traceback, if there is one, and one sentence."""
+    if settings.log_format == "json":
+        say(settings, why, logging.CRITICAL, cause)
+        sys.exit(1)
+    if cause is not None:
+        traceback.print_exception(cause)
+    sys.exit(why)
+
+
+def _thread_ended(what: threading.ExceptHookArgs) -> None:
+    if what.exc_value is not None and not isinstance(what.exc_value, SystemExit):
+        about = (what.exc_type, what.exc_value, what.exc_traceback)
+        log.error("a thread ended with an error: %s", what.thread and what.thread.name, exc_info=about)

@@ -1,0 +1,98 @@
+"""Keeps secrets out of texts: bot tokens, webhook secrets, the password of Redis.
+
+Guarantees to cut out the secrets it is given, as they are and as URLs, JSON and Python write them, any other token in a
+URL of the Bot API, and any password in a URL of Redis.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable
+from urllib.parse import quote, unquote
+
+from chatlanes.settings import Settings
+from chatlanes.settings.webhook_secret import secret_from
+
+CUT = "<token>"
+#: A shorter webhook secret or password is likely to be a part of other words.
+_SHORTEST_SECRET, _SHORTEST_PASSWORD = 8, 6
+
+_IN_URL = re.compile(r"/bot\d+(:|%3A)[^/?\s'\"]+", re.IGNORECASE)
+_IN_REDIS_URL = re.compile(r"\b((?:rediss?|sentinel)://[^:/@\s]*:)([^@\s]+?)@", re.IGNORECASE)
+
+#: Everyone in urllib3 who logs URLs, most of them at level DEBUG.
+_TALKERS = ("connection", "connectionpool", "poolmanager", "response", "util.retry")
+
+
+class Secrets:
+    """What must be in no line and in no trace of this process."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        forms = {form for secret in secrets if secret for form in _forms_of(secret)}
+        self._forms = sorted(forms, key=len, reverse=True)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Secrets:
+        """Tokens and webhook secrets of every bot, also derived ones, as far as they are there; Redis' password."""
+        tokens = [bot.bot_token.get_secret_value() for bot in settings.served if bot.bot_token]
+        secrets = [bot.webhook_secret.get_secret_value() for bot in settings.served if bot.webhook_secret]
+        passwords = [unquote(password) for _, password in _IN_REDIS_URL.findall(settings.redis_url)]
+        return cls(
+            [
+                *tokens,
+                *map(secret_from, tokens),
+                *(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET),
+                *(password for password in passwords if len(password) >= _SHORTEST_PASSWORD),
+            ]
+        )
+
+    def cut(self, text: str) -> str:
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, CUT)
+        if "/bot" in text:
+            text = _IN_URL.sub(f"/bot{CUT}", text)
+        return _IN_REDIS_URL.sub(rf"\1{CUT}@", text) if "://" in text and "@" in text else text
+
+    def head(self, text: str, limit: int) -> str:
+        """The first `limit` characters, without secrets and without the beginning of one."""
+        text = text[:limit]
+        longest = max((_overlap(text, form, len(form) - 1) for form in self._forms), default=0)
+        return self.cut(text[: len(text) - longest])
+
+    def tail(self, text: str, limit: int) -> str:
+        """The last `limit` characters, without secrets and without the end of one."""
+        text = text[-limit:]
+        longest = max((_overlap(form, text, len(form) - 1) for form in self._forms), default=0)
+        return self.cut(text[longest:])
+
+
+def _forms_of(secret: str) -> Iterable[str]:
+    return secret, quote(secret), quote(secret, safe=""), json.dumps(secret)[1:-1], repr(secret)[1:-1]
+
+
+def _overlap(first: str, second: str, most: int) -> int:
+    """How many characters at the end of the first begin the second."""
+    longest = min(len(first), len(second), most)
+    return next((length for length in range(longest, 0, -1) if first.endswith(second[:length])), 0)
+
+
+def without_token(text: str, token: str = "") -> str:
+    """The text without this token, and without any that stands in a URL."""
+    return Secrets([token] if token else []).cut(text)
+
+
+def keep_tokens_out_of_logs() -> None:
+    """Once or often, in each process that calls the Bot API."""
+    for talker in _TALKERS:
+        logging.getLogger(f"urllib3.{talker}").addFilter(_hide_token)
+
+
+def _hide_token(record: logging.LogRecord) -> bool:
+    told = record.getMessage()
+    hidden = without_token(told)
+    if hidden != told:
+        record.msg, record.args = hidden, ()
+    return True

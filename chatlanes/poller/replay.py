@@ -1,0 +1,122 @@
+"""`chatlanes poller replay FILE`: appends the updates of a file, one JSON object a line, at the end of their lanes.
+
+Promises that what it says it appended is durable, in the order of the file, and that a line which is no update is told
+by its number and never appended. Does not run again what the lanes remember: an update that was appended in the last
+48 h is dropped as seen, so that a replay may be repeated.
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import orjson
+
+from chatlanes.lanes.protocol.keys import SEEN_TTL_S
+from chatlanes.poller.batch import LARGEST_UPDATE_ID, has_id
+from chatlanes.poller.building import Given, poller_of
+from chatlanes.poller.report import Tally
+from chatlanes.poller.stop import Stop
+from chatlanes.poller.telegram import BATCH
+from chatlanes.settings import Settings
+
+log = logging.getLogger("poller")
+
+STDIN = "-"
+#: A file of another kind has a bad line for each of its lines.
+TELL_BAD_LINES = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a file of updates, one JSON object a line; - reads stdin")
+    parser.add_argument("--bot", metavar="NAME", help="whose updates they are, when BOTS names several")
+
+
+def replay(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
+    """The exit code: 1 when a line was no update, or before the end of the file; 2 for what cannot be begun."""
+    bots = {bot.bot_name: bot for bot in settings.served}
+    bot = bots.get(given.bot or "")
+    if bot is None:
+        named = ", ".join(filter(None, bots)) or "no bots"
+        return _refuse(f"--bot {given.bot or 'is missing'}: BOTS names {named}")
+    try:
+        opened = _open(given.file)
+    except OSError as error:
+        return _refuse(f"{given.file} cannot be read: {error.strerror}")
+    lines = JsonLines(opened)
+    poller = poller_of(bot, stop, Given(source=lines))
+    poller.run()
+    return _tell(given.file, lines, poller.tally)
+
+
+class JsonLines:
+    """A source. `durable`: so many lines of the file are done with; `bad`: so many were no updates."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.durable = 0
+        self.bad = 0
+        self.is_over = False
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        batch: list[Any] = []
+        number = 0
+        # Closed by whoever reads: closing it elsewhere would wait for a read that may never end.
+        with self._file:
+            for number, line in enumerate(self._file, 1):
+                batch += self._read(number, line)
+                if len(batch) == BATCH:
+                    yield batch
+                    # Asked for more: the batch is durable.
+                    self.durable, batch = number, []
+            if batch:
+                yield batch
+        self.durable, self.is_over = number, True
+
+    def _read(self, number: int, line: bytes) -> list[Any]:
+        """The update of a line, if there is one. An empty line is none, and no mistake."""
+        text = line.strip().removeprefix(b"\xef\xbb\xbf")
+        if not text:
+            return []
+        try:
+            update = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            return self._bad(number, f"is no JSON: {error}")
+        return [update] if has_id(update) else self._bad(number, f"has no update_id from 0 to {LARGEST_UPDATE_ID}")
+
+    def _bad(self, number: int, why: str) -> list[Any]:
+        self.bad += 1
+        if self.bad <= TELL_BAD_LINES:
+            log.error("line %d %s", number, why)
+        elif self.bad == TELL_BAD_LINES + 1:
+            log.error("line %d too; further ones are counted", number)
+        return []
+
+
+def _open(path: str) -> BinaryIO:
+    # Not sys.stdin: at its end Python waits for whoever reads that, and nobody may ever write.
+    return open(0, "rb", closefd=False) if path == STDIN else open(path, "rb")
+
+
+def _tell(path: str, lines: JsonLines, tally: Tally) -> int:
+    name = "stdin" if path == STDIN else path
+    _say(
+        f"{name}: {lines.durable} lines, {tally.received} updates: {tally.added} appended, {tally.seen} seen before, "
+        f"{tally.buried} buried, {tally.dropped} dropped at the door, {lines.bad} lines that are no updates; "
+        f"backlog {tally.pending}"
+    )
+    if tally.seen:
+        _say(f"what was appended in the last {SEEN_TTL_S // 3600} h is remembered, and not appended again")
+    if not lines.is_over:
+        _say(f"stopped before the end: all up to line {lines.durable} is in the lanes. Run it again for the rest")
+    return int(lines.bad > 0 or not lines.is_over)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(why + "\n")
+    return 2

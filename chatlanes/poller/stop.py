@@ -1,0 +1,113 @@
+"""How the poller ends: at once, whatever it waits for, and never later than a last moment.
+
+Promises that no call made through here holds the process once it was asked to stop: the caller walks away from it.
+Does not end the call itself: it goes on, on a daemon thread, until the process is gone. So only calls that may die
+at any point are made through here; every call of the poller is one, see loop.py.
+"""
+
+import math
+import signal
+import time
+from collections.abc import Callable
+from threading import Event, Lock, Thread
+from typing import TypeVar
+
+from chatlanes.poller.executor import Call, Hands
+
+T = TypeVar("T")
+
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
+
+
+class Stopping(BaseException):
+    """The poller was asked to stop. Like KeyboardInterrupt no error: `except Exception` does not swallow it."""
+
+
+#: What the graces of all calls together fit into, when nobody says otherwise.
+USUALLY_WITHIN_S = 2.0
+
+
+class Stop:
+    """Asked once, for ever. Safe to ask from any thread."""
+
+    def __init__(self) -> None:
+        self._asking = Lock()
+        self._asked = Event()
+        self._asked_at_s = math.inf  # on the monotonic clock
+        self._more_s = 0.0  # than usual
+        self._seen_through_s = -math.inf  # when the last call of that kind was over
+        self._hands = Hands()
+        self._calls: set[Call] = set()  # under way
+
+    @property
+    def is_asked(self) -> bool:
+        return self._asked.is_set()
+
+    def ask(self, within_s: float | None = USUALLY_WITHIN_S) -> None:
+        """All is to be over `within_s` from now; None: what is in hand is seen through, however long that takes."""
+        with self._asking:
+            if not self.is_asked:
+                self._more_s = math.inf if within_s is None else within_s - USUALLY_WITHIN_S
+                self._asked_at_s = time.monotonic()
+                self._asked.set()
+                for call in list(self._calls):
+                    call.ring()
+
+    def ask_on_signals(self) -> None:
+        """SIGTERM and SIGINT ask from now on. To be called on the main thread, before any other is started.
+
+        A thread waits for them. A handler would run on the main thread at any point, also while that holds the
+        very lock that `ask` needs.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        Thread(target=self._wait_for_signal, name="signals", daemon=True).start()
+
+    def _wait_for_signal(self) -> None:
+        signal.sigwait(SIGNALS)
+        self.ask()
+
+    def sleep(self, seconds: float, seeing_through_s: float = 0.0) -> None:
+        """Raises Stopping when asked before the time is over; with a grace, `seeing_through_s` after that."""
+        over_s = time.monotonic() + max(seconds, 0.0)
+        if seconds > 0:
+            self._asked.wait(seconds)
+        if self.is_asked:
+            leave_s = self._see_through_until_s(seeing_through_s)
+            time.sleep(max(min(leave_s, over_s) - time.monotonic(), 0.0))
+            if leave_s <= over_s:
+                raise Stopping
+
+    def run(self, call: Callable[[], T], grace_s: float = 0.0) -> T:
+        """What `call` returns or raises; Stopping when it is still busy so long after the poller was asked to stop."""
+        return self._run(call, lambda: self._leave_at_s(grace_s))
+
+    def see_through(self, call: Callable[[], T], grace_s: float) -> T:
+        """The same for what is in hand: with as much more time as whoever asked has given."""
+        try:
+            return self._run(call, lambda: self._see_through_until_s(grace_s))
+        finally:
+            self._seen_through_s = time.monotonic()
+
+    def _run(self, call: Callable[[], T], leave_at_s: Callable[[], float]) -> T:
+        made = Call(call)
+        # In this order: whoever asks from now on rings its bell.
+        self._calls.add(made)
+        try:
+            self._hands.give(made)
+            while not made.is_over:
+                left_s = leave_at_s() - time.monotonic() if self.is_asked else math.inf
+                if left_s <= 0:
+                    raise Stopping
+                made.wait(left_s)
+        finally:
+            self._calls.discard(made)
+        result: T = made.outcome()
+        return result
+
+    def _leave_at_s(self, grace_s: float) -> float:
+        """What is seen through may take long; the calls that follow still have their own time, as far as it goes."""
+        asked_s = self._asked_at_s
+        return min(max(asked_s, self._seen_through_s) + grace_s, asked_s + grace_s + max(self._more_s, 0.0))
+
+    def _see_through_until_s(self, grace_s: float) -> float:
+        return self._asked_at_s + (max(grace_s + self._more_s, 0.0) if grace_s else 0.0)

@@ -1,0 +1,148 @@
+"""The receiver as an ASGI app: a function of its hooks, one for each bot.
+
+Promises 200 only for what Redis holds durably, 503 with Retry-After for what it could not be brought to hold, and no
+other status above 499. Whoever has no secret gets an answer before anything of a body is read, and the connection
+closes after an answer that was given before the end of a body.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chatlanes.poller.webhook.counted_warnings import CountedWarnings
+from chatlanes.poller.webhook.group_commit import NotDurableError
+from chatlanes.poller.webhook.intake import HookIntake
+from chatlanes.poller.webhook.peers import PEER
+from chatlanes.poller.webhook.validation import MOST_BYTES, Door, Refused, has_body, update_of
+
+#: For the whole of a body. Telegram is on a fast line, and so is a proxy.
+BODY_WITHIN_S = 10.0
+#: Telegram doubles its own pauses, up to a minute or two; it obeys this instead.
+RETRY_AFTER_S = 2
+
+
+def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> ASGIApp:
+    """`is_ready` may block for a moment: it is asked on a thread."""
+
+    async def healthz(request: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def readyz(request: Request) -> Response:
+        if await asyncio.to_thread(is_ready):
+            return PlainTextResponse("ready\n")
+        return PlainTextResponse("Redis does not answer\n", 503)
+
+    health = [Route("/healthz", healthz), Route("/readyz", readyz)]
+    app = Starlette(routes=[*(Route(hook.path, hook, methods=["POST"]) for hook in hooks), *health])
+    app.router.redirect_slashes = False  # Telegram follows no redirect
+    return Closing(app)
+
+
+@dataclass
+class Closing:
+    """Closes a connection after an answer that was given before the end of a body, and answers no malformed request:
+    whoever sends it has been answered with 400.
+    """
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["state"][PEER].is_malformed:
+            return
+        has_more = has_body(dict(scope["headers"]))
+
+        async def receive_some() -> Message:
+            nonlocal has_more
+            message = await receive()
+            has_more = has_more and message.get("more_body", False)
+            return message
+
+        async def send_some(message: Message) -> None:
+            if message["type"] == "http.response.start" and has_more:
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        await self.app(scope, receive_some, send_some)
+
+
+@dataclass
+class Hook:
+    """The endpoint of one bot; `name` is empty for the only one."""
+
+    name: str
+    path: str
+    door: Door
+    intake: HookIntake
+    _refusals: CountedWarnings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._refusals = CountedWarnings(f"{self.name}: " if self.name else "")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        client = scope["client"][0] if scope["client"] else None
+        refused = self.door.refusal(client, headers)
+        if refused:
+            return await self._refuse(refused, send)
+        scope["state"][PEER].showed_secret()
+        if not self.intake.has_room():
+            return await _not_now(send)
+        update = await _update_from(receive)
+        if isinstance(update, Refused):
+            return await self._refuse(update, send)
+        if update is None:
+            return None  # whoever sent half of it is gone
+        try:
+            await self.intake.add(update)
+        except NotDurableError:
+            return await _not_now(send)
+        # Dying here, Telegram sends it again, and it is dropped as seen.
+        return await _answer(send, 200)
+
+    async def _refuse(self, refused: Refused, send: Send) -> None:
+        self._refusals.count(f"refused with {refused.status}: {refused.words}")
+        await _answer(send, refused.status, refused.words)
+
+
+async def _update_from(receive: Receive) -> Any | Refused | None:
+    """None: the sender hung up."""
+    try:
+        async with asyncio.timeout(BODY_WITHIN_S):
+            body = await _body(receive)
+    except TimeoutError:
+        return Refused.TOO_SLOW
+    if body is None:
+        return None
+    return update_of(body) if len(body) <= MOST_BYTES else Refused.TOO_LONG
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """No more of it than is needed to see that it is too long."""
+    body, has_more = b"", True
+    while has_more and len(body) <= MOST_BYTES:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body += message.get("body", b"")
+        has_more = message.get("more_body", False)
+    return body
+
+
+async def _not_now(send: Send) -> None:
+    await _answer(send, 503, "try again", [(b"retry-after", b"%d" % RETRY_AFTER_S)])
+
+
+async def _answer(send: Send, status: int, words: str = "", headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    body = f"{words}\n".encode() if words else b""
+    about = [(b"content-length", b"%d" % len(body)), *headers]
+    if body:
+        about.append((b"content-type", b"text/plain; charset=utf-8"))
+    await send({"type": "http.response.start", "status": status, "headers": about})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,95 @@
+"""One bot's way from its webhook into the lanes: what is wanted, how much may wait, and what has come so far.
+
+Promises that above MAX_PENDING nothing more is taken in, so that Telegram holds the rest, and that the backlog is
+looked at again and again until there is room. Connects to Redis when it is first needed, and whenever it is back.
+"""
+
+import logging
+import time
+from dataclasses import replace
+from typing import Any
+
+from chatlanes.lanes.protocol.replies import Appended
+from chatlanes.logs.ids import thread_of
+from chatlanes.poller.filter import Filter
+from chatlanes.poller.report import Tally
+from chatlanes.poller.webhook.group_commit import Commits
+from chatlanes.settings import Settings
+from chatlanes.updates.connection import connect_to
+from chatlanes.updates.intake import Intake
+
+log = logging.getLogger("poller")
+
+#: For each answer of Redis: it leaves an update time to be answered.
+REDIS_ANSWERS_WITHIN_S = 4.0
+#: How old the backlog that was last heard of may be while it is too large.
+LOOK_EVERY_S = 0.5
+#: The backlog crosses its limit every other second under constant overload: told once, then only so often.
+TELL_EVERY_S = 30.0
+
+
+class HookIntake:
+    """Of one bot, in one process. Everything but `append` happens on the event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._filtering = Filter(settings)
+        self._intake: Intake | None = None
+        self._commits = Commits(
+            self._append, self._appended, thread_of(settings.bot_name) if settings.bot_name else "appends"
+        )
+        self._pending = 0
+        self._looked_at_s = float("-inf")
+        self._told_at_s = float("-inf")
+        self.tally = Tally()
+
+    async def add(self, update: Any) -> None:
+        """Returns when Redis holds the update durably. Raises NotDurableError."""
+        await self._commits.add(update)
+
+    def give_up(self) -> None:
+        """Whoever waits in `add` is told that nobody knows."""
+        self._commits.give_up()
+
+    def has_room(self) -> bool:
+        """Whether one more may wait. Looks at the backlog anew when the last look is old."""
+        if self._pending <= self._settings.max_pending:
+            return True
+        now_s = time.monotonic()
+        self._tell(now_s)
+        if now_s - self._looked_at_s >= LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            self._commits.look()
+        return False
+
+    def _tell(self, now_s: float) -> None:
+        if now_s - self._told_at_s >= TELL_EVERY_S:
+            self._told_at_s = now_s
+            limit = self._settings.max_pending
+            log.warning("backlog %d is over MAX_PENDING %d: updates are answered with 503", self._pending, limit)
+
+    def _append(self, updates: list[Any]) -> Appended:
+        """On the thread of the commits, one at a time. Raises RedisError, ServerUnfit."""
+        if self._intake is None:
+            self._intake = connected(self._settings)
+        wanted = self._filtering.admitted(updates)
+        kept = set(map(id, wanted))
+        dropped = [update for update in updates if id(update) not in kept]
+        appended = self._intake.append(wanted, hold_ms=self._settings.webhook_reorder, unwanted=dropped)
+        if not wanted:  # an append knows the backlog of what it has appended
+            appended = replace(appended, pending=self._intake.pending())
+        if updates:
+            self.tally.count(updates, len(dropped), appended)
+        return appended
+
+    def _appended(self, appended: Appended) -> None:
+        self._pending = appended.pending
+
+
+def connected(settings: Settings) -> Intake:
+    """Says how durable Redis is. Raises RedisError, ServerUnfit."""
+    intake = Intake(connect_to(settings, REDIS_ANSWERS_WITHIN_S), settings)
+    log.log(logging.INFO if intake.durability.safe else logging.WARNING, "%s", intake.durability)
+    for sentence in intake.advice:
+        log.warning("%s", sentence)
+    return intake

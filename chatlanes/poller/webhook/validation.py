@@ -1,0 +1,98 @@
+"""Who may hand in an update, and what one looks like. Pure.
+
+Promises that nothing is asked of a body before its sender has proved to be Telegram, and that a secret is compared in
+the same time whatever stands in it.
+"""
+
+import hmac
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Any
+
+from chatlanes.settings.webhook_secret import secret_from as secret_from
+from chatlanes.updates.decoding import read
+
+#: Telegram's updates have some KiB; the longest text is 4,096 characters, and a few of them are nested.
+MOST_BYTES = 1 << 20
+
+SECRET = b"x-telegram-bot-api-secret-token"
+
+Networks = tuple[IPv4Network | IPv6Network, ...]
+
+
+class Refused(Enum):
+    """Status and words. The words hold nothing of what was sent."""
+
+    STRANGER = 403, "this address is not in WEBHOOK_NETWORKS"
+    NO_SECRET = 401, "no X-Telegram-Bot-Api-Secret-Token"
+    WRONG_SECRET = 403, "a wrong X-Telegram-Bot-Api-Secret-Token"
+    NOT_JSON = 415, "send application/json, not encoded"
+    TOO_LONG = 413, "more than 1 MiB"
+    TOO_SLOW = 408, "the body did not come in time"
+    BROKEN = 400, "no JSON"
+    NO_UPDATE = 400, "no update: a JSON object with an update_id is one"
+
+    @property
+    def status(self) -> int:
+        return int(self.value[0])
+
+    @property
+    def words(self) -> str:
+        return str(self.value[1])
+
+
+@dataclass(frozen=True)
+class Door:
+    """`networks` empty: from anywhere."""
+
+    secret: bytes
+    networks: Networks = ()
+
+    def refusal(self, client: str | None, headers: dict[bytes, bytes]) -> Refused | None:
+        """Why a request is refused before its body is read; None: it is not."""
+        if self.networks and not is_within(client, self.networks):
+            return Refused.STRANGER
+        if (given := headers.get(SECRET)) is None:
+            return Refused.NO_SECRET
+        if not hmac.compare_digest(given, self.secret):
+            return Refused.WRONG_SECRET
+        if not is_json(headers):
+            return Refused.NOT_JSON
+        return Refused.TOO_LONG if length_of(headers) > MOST_BYTES else None
+
+
+def is_within(client: str | None, networks: Networks) -> bool:
+    try:
+        address = ip_address(client or "")
+    except ValueError:
+        return False
+    address = getattr(address, "ipv4_mapped", None) or address  # as a socket for both kinds tells it
+    return any(address in network for network in networks)
+
+
+def is_json(headers: dict[bytes, bytes]) -> bool:
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    return kind == b"application/json" and headers.get(b"content-encoding", b"identity") == b"identity"
+
+
+def length_of(headers: dict[bytes, bytes]) -> int:
+    """As announced; 0 when it is not."""
+    announced = headers.get(b"content-length", b"")
+    return int(announced) if announced.isdigit() and len(announced) < 20 else 0
+
+
+def has_body(headers: dict[bytes, bytes]) -> bool:
+    """Whether a body follows the head."""
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0") != b""
+
+
+def update_of(body: bytes) -> Any | Refused:
+    """The update. One with an unusable id, or with parts that cannot be read, is one too: it is buried where it can be
+    seen, and Telegram is rid of it.
+    """
+    try:
+        update = read(body)
+    except ValueError:
+        return Refused.BROKEN
+    return update if isinstance(update, dict) and "update_id" in update else Refused.NO_UPDATE

@@ -1,0 +1,80 @@
+"""The page over HTTP, what is read: /, /page/….
+
+Promises that a browser runs nothing but the page's own script, whatever is said in the chats or sent as a file.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from chatlanes.sandbox.page.acts import ACTS
+from chatlanes.sandbox.page.page import Page
+from chatlanes.sandbox.simulator.content.pictures import kind_of
+from chatlanes.sandbox.simulator.control import welcome
+from chatlanes.sandbox.simulator.params import LARGEST_NUMBER
+from chatlanes.sandbox.simulator.replies import json_reply
+
+STATIC = Path(__file__).with_name("static")
+INDEX = "index.html"
+#: Nothing from elsewhere, and no script but ours: texts are texts.
+POLICY = "default-src 'self'; img-src 'self' data: blob:; style-src 'self'; frame-ancestors 'none'; base-uri 'none'"
+HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
+
+
+async def index(request: Request) -> Response:
+    """For a browser the page, for others the text."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return await welcome(request)
+    return _static(INDEX)
+
+
+async def static(request: Request) -> Response:
+    return _static(request.path_params["file"])
+
+
+def _static(name: str) -> Response:
+    if name not in os.listdir(STATIC):
+        return json_reply({"error": f"there is no {name}"}, 404)
+    return FileResponse(STATIC / name, headers=HEADERS)
+
+
+async def file(request: Request) -> Response:
+    """What was sent. Only pictures are shown; anything else is saved."""
+    page: Page = request.app.state.page
+    found = page.bot.kept.file(request.path_params["file_id"])
+    if found is None:
+        return json_reply({"error": "there is no such file any more"}, 404)
+    name, content = found
+    kind = kind_of(content)
+    shown = f"{'inline' if kind else 'attachment'}; filename*=UTF-8''{quote(name, safe='')}"
+    headers = {**HEADERS, "Content-Disposition": shown}
+    return Response(content, headers=headers, media_type=kind or "application/octet-stream")
+
+
+async def events(request: Request) -> Response:
+    page: Page = request.app.state.page
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return StreamingResponse(page.bot.feed.follow(page.snapshot), media_type="text/event-stream", headers=headers)
+
+
+async def update(request: Request) -> Response:
+    page: Page = request.app.state.page
+    number = request.path_params["update_id"]
+    found = page.update(number) if number <= LARGEST_NUMBER else None
+    return json_reply({"error": "nothing is known of it any more"}, 404) if found is None else json_reply(found)
+
+
+ROUTES = [
+    Route("/", index),
+    Route("/page/events", events),
+    Route("/page/files/{file_id}", file),
+    Route("/page/updates/{update_id:int}", update),
+    *ACTS,
+    Route("/page/{file}", static),
+]

@@ -1,0 +1,93 @@
+"""The processes that work on top of Redis and the Bot API."""
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from chatlanes.sandbox.plan import Plan
+from chatlanes.sandbox.ports import HOST, NAMES
+
+PYTHON = (sys.executable, "-m")
+#: So that one goes on when another is killed.
+SIMULATED_WORKERS = 2
+FLOWER_USER = "admin"
+CELERY = (*PYTHON, "celery", "--quiet", "-A", "chatlanes")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process that never ends by itself."""
+
+    name: str
+    command: tuple[str, ...]
+    is_worker: bool = False
+
+
+def parts_of(plan: Plan, report: tuple[str, ...] | None) -> list[Part]:
+    """`report` are the arguments of sandbox.report; None: nothing to report on, for the bot is a real one."""
+    count = plan.workers or (1 if report is None else SIMULATED_WORKERS)
+    names = [f"worker{number}" for number in range(1, count + 1)] if count > 1 else ["worker"]
+    concurrency = plan.concurrency or (None if count == 1 else _share(count))
+    parts = [
+        Part("poller", (*PYTHON, "chatlanes.poller")),
+        *(Part(name, _worker(plan, name, concurrency), is_worker=True) for name in names),
+        Part("flower", _flower(plan)),
+    ]
+    if report is not None:
+        parts.append(Part("report", (*PYTHON, "chatlanes.sandbox.report", *report)))
+    return parts
+
+
+def _share(workers: int) -> int:
+    """Of the processors, for one of several workers."""
+    return min(max((os.cpu_count() or 1) // workers, 2), 4)
+
+
+def _worker(plan: Plan, name: str, concurrency: int | None) -> tuple[str, ...]:
+    command = [*CELERY, "worker", "-n", f"{name}@%h", "-E", "-l", plan.log_level]
+    if plan.pool:
+        command += ["-P", plan.pool]
+    if concurrency:
+        command += ["-c", str(concurrency)]
+    return tuple(command)
+
+
+def _flower(plan: Plan) -> tuple[str, ...]:
+    # Its warnings are about workers that have not come up yet.
+    return (*CELERY, "flower", f"--address={HOST}", f"--port={plan.flower_port}", "--logging=error")
+
+
+def environment_of(
+    surroundings: Mapping[str, str],
+    *,
+    bot: str | None = None,
+    redis_url: str | None = None,
+    simulator: tuple[str, str] | None = None,
+    flower_login: str | None = None,
+) -> dict[str, str]:
+    """The environment of every part; what is None stays as the settings have it. `simulator` is (token, url),
+    `flower_login` is user:password.
+    """
+    environment = dict(surroundings)
+    environment["PYTHONUNBUFFERED"] = "1"  # else their lines come in lumps
+    if bot is not None:
+        environment["BOT"] = bot
+    if redis_url is not None:
+        environment["REDIS_URL"] = redis_url
+    if simulator is not None:
+        environment["BOT_TOKEN"], environment["BOT_API_URL"] = simulator
+    environment["FLOWER_HOSTS"] = ",".join(sorted(NAMES))
+    if flower_login is not None:
+        environment["FLOWER_BASIC_AUTH"] = flower_login
+    return environment
+
+
+def flower_login_of(surroundings: Mapping[str, str]) -> str | None:
+    """A login of this run, without which any page that a browser on this machine shows could use Flower's API. None:
+    the surroundings name one.
+    """
+    if surroundings.get("FLOWER_BASIC_AUTH") or surroundings.get("FLOWER_AUTH"):
+        return None
+    return f"{FLOWER_USER}:{secrets.token_urlsafe(12)}"

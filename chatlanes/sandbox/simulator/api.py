@@ -1,0 +1,107 @@
+"""The Bot API over HTTP: POST or GET /bot<token>/<method>.
+
+Promises the answers of api.telegram.org: parameters in the query, as a form, as JSON or multipart; 404 for a malformed
+token or an unknown method, 401 for someone else's token.
+"""
+
+import hmac
+import re
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chatlanes.sandbox.simulator.bot import SimulatedBot
+from chatlanes.sandbox.simulator.faults import Fault, slowed
+from chatlanes.sandbox.simulator.files import Files
+from chatlanes.sandbox.simulator.methods import METHODS
+from chatlanes.sandbox.simulator.params import Params, RefusedError
+from chatlanes.sandbox.simulator.polls import ConflictError
+from chatlanes.sandbox.simulator.replies import refusal, result, result_of_updates
+
+_TOKEN = re.compile(r"\d+:[\w-]+")
+#: In which a client may say the update that it calls for, as `<bot>:<update_id>`.
+UPDATE_HEADER = "x-update-id"
+#: And which of that update's calls it is.
+PLACE_HEADER = "x-call"
+
+
+async def bot_api(request: Request) -> Response:
+    """One call of a method."""
+    bot: SimulatedBot = request.app.state.bot
+    token = request.path_params["token"]
+    if not _TOKEN.fullmatch(token):
+        return refusal(404)
+    if not hmac.compare_digest(token.encode(), bot.token.encode()):
+        return refusal(401)
+    try:
+        params = await _parameters(request, bot.files)
+    except (orjson.JSONDecodeError, UnicodeDecodeError):
+        return refusal(400, "Bad Request: can't parse the request's body")
+    method = METHODS.get(request.path_params["method"].lower())
+    if method is None:
+        return refusal(404, "Not Found: method not found")
+    return await _answer(request, bot, method, params)
+
+
+async def _answer(request: Request, bot: SimulatedBot, method: str, params: Params) -> Response:
+    call = bot.received(method, params, request.headers.get(UPDATE_HEADER))
+    if place := request.headers.get(PLACE_HEADER):
+        call["place"] = place
+    fault = bot.faults.take(method, params) or Fault()
+    await fault.hang()
+    if fault.loses_the_answer:
+        if fault.takes_effect:
+            await _carry_out(request, bot, call)
+        return await fault.respond(request)
+    response = await _carry_out(request, bot, call)
+    return slowed(response, fault.slow_s) if fault.slow_s else response
+
+
+async def _carry_out(request: Request, bot: SimulatedBot, call: dict[str, Any]) -> Response:
+    method, params = call["method"], call["params"]
+    try:
+        if method == "getUpdates":
+            return result_of_updates(await bot.get_updates(params, lambda: _hung_up(request)))
+        done = result(bot.carry_out(call))
+    except ConflictError as conflict:
+        return refusal(409, str(conflict))
+    except RefusedError as refused:
+        return refusal(400, str(refused))
+    except orjson.JSONEncodeError:  # what is repeated was nested too deep
+        return refusal(400, "Bad Request: can't parse the parameters")
+    call["ok"] = True
+    return done
+
+
+async def _hung_up(request: Request) -> None:
+    """Returns when the caller has closed its connection: nobody is left to be answered."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _parameters(request: Request, files: Files) -> Params:
+    """Those of the body win over those of the query; values stay as they were sent."""
+    params: Params = dict(request.query_params)
+    kind = request.headers.get("content-type", "")
+    if kind.startswith("multipart/form-data"):
+        async with request.form() as form:
+            for name, value in form.items():
+                params[name] = value if isinstance(value, str) else await _described(value, files)
+        return params
+    body = await request.body()
+    if kind.startswith("application/json") and body:
+        decoded = orjson.loads(body)
+        return params | (decoded if isinstance(decoded, dict) else {})
+    return params | dict(parse_qsl(body.decode(), keep_blank_values=True))
+
+
+async def _described(upload: UploadFile, files: Files) -> Any:
+    """A file is noted by name and size; its content only where files are kept."""
+    noted: Params = {"file": upload.filename, "bytes": upload.size}
+    if files.keeps:
+        noted["file_id"] = files.keep(upload.filename or "file", await upload.read())
+    return noted

@@ -1,0 +1,175 @@
+"""One simulated bot: everything Telegram knows of it, and everything its calls did."""
+
+import asyncio
+import time
+from collections import Counter, deque
+from typing import Any
+
+from chatlanes.sandbox.simulator.answers import Answers
+from chatlanes.sandbox.simulator.chats import Chats
+from chatlanes.sandbox.simulator.faults import Faults
+from chatlanes.sandbox.simulator.files import Files
+from chatlanes.sandbox.simulator.params import Params, whole
+from chatlanes.sandbox.simulator.polls import WEBHOOK_ACTIVE, WEBHOOK_SET, ConflictError, Gone, Polls
+from chatlanes.sandbox.simulator.stream import StreamPlan, Update, run_stream
+from chatlanes.sandbox.simulator.updates import Updates
+from chatlanes.sandbox.simulator.webhook import USUAL_CONNECTIONS, Disorder, Webhook, webhook_from
+
+#: So many of the last calls are kept to be looked at.
+KEPT_CALLS = 200_000
+
+
+class SimulatedBot:
+    """The state behind one token. `reset` brings it back to the beginning."""
+
+    def __init__(self, token: str, *, quirks: bool = True, first_update_id: int = 1) -> None:
+        self.token = token
+        self._first_update_id = first_update_id
+        self._quirks = quirks
+        self._streaming: asyncio.Task[None] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.updates = Updates(self._first_update_id)
+        self.polls = Polls(self.updates, quirks=self._quirks)
+        self.faults = Faults()
+        self.files = Files()
+        self.chats = Chats(self.me(), self.files)
+        self.answers = Answers()
+        self.webhook: Params = {}
+        self.disorder = Disorder()
+        self._sending: Webhook | None = None
+        self.calls: deque[dict[str, Any]] = deque(maxlen=KEPT_CALLS)
+        self.calls_received = 0
+        self.call_counts: Counter[str] = Counter()
+
+    def reset(self) -> None:
+        self.stop_stream()
+        self._end_sending()
+        self.polls.wake()
+        self._begin()
+
+    def me(self) -> dict[str, Any]:
+        bot_id = int(self.token.partition(":")[0])
+        can = {"can_join_groups": True, "can_read_all_group_messages": True, "supports_inline_queries": True}
+        return {"id": bot_id, "is_bot": True, "first_name": "Simulated", "username": "simulated_bot", **can}
+
+    # ── what the bot asks for ──
+
+    async def get_updates(self, params: Params, gone: Gone) -> list[bytes]:
+        """Raises ConflictError."""
+        if self.webhook:
+            raise ConflictError(f"Conflict: {WEBHOOK_ACTIVE}")
+        return await self.polls.get(params, gone)
+
+    def received(self, method: str, params: Params, update: str | None = None) -> dict[str, Any]:
+        """Note a call as it arrives, with the update it is for if its caller says so; `ok` tells later whether it took
+        effect.
+        """
+        self.call_counts[method] += 1
+        call = {"at": time.time(), "method": method, "params": params, "ok": False}
+        if update is not None:
+            call["update"] = update
+        if method != "getUpdates":
+            self.calls_received += 1
+            call["number"] = self.calls_received
+            self.calls.append(call)
+        return call
+
+    def carry_out(self, call: dict[str, Any]) -> Any:
+        """The result of a call of any method but getUpdates. Raises RefusedError."""
+        method, params = call["method"], call["params"]
+        match method:
+            case "getMe":
+                return self.me()
+            case "setWebhook":
+                return self._set_webhook(params)
+            case "deleteWebhook":
+                return self._set_webhook({**params, "url": ""})
+            case "getWebhookInfo":
+                return self._webhook_info()
+        done = self.chats.call(method, params)
+        self.answers.add(method, params)
+        return done
+
+    def _set_webhook(self, params: Params) -> bool:
+        """Any address is taken; the public server insists on https and on some ports."""
+        self._end_sending()
+        self.webhook = params if params.get("url") else {}
+        if str(params.get("drop_pending_updates", "")).lower() in {"true", "1"}:
+            self.updates.forget_all()
+        if self.webhook:
+            self.polls.allow(params.get("allowed_updates"))
+            self.polls.terminate(WEBHOOK_SET)
+            self._sending = webhook_from(self.webhook, self._connections(), self.updates, self.disorder)
+        return True
+
+    def _connections(self) -> int:
+        return whole(self.webhook, "max_connections", USUAL_CONNECTIONS)
+
+    def _end_sending(self) -> None:
+        if self._sending:
+            self._sending.end()
+            self._sending = None
+
+    def _webhook_info(self) -> dict[str, Any]:
+        info = {
+            "url": self.webhook.get("url", ""),
+            "has_custom_certificate": "certificate" in self.webhook,
+            "pending_update_count": len(self.updates),
+        }
+        if self.webhook:
+            info |= {"max_connections": self._connections(), "ip_address": "127.0.0.1"}
+        if self._sending and self._sending.last_error:
+            info["last_error_date"], info["last_error_message"] = self._sending.last_error
+        if self.updates.allowed is not None:
+            info["allowed_updates"] = self.updates.allowed
+        return info
+
+    # ── what its users do ──
+
+    def deliver(self, updates: list[Update]) -> list[int | None]:
+        """New updates; gives their ids, None for those that were dropped."""
+        return self._told_of([self.updates.add(update) for update in updates])
+
+    def deliver_raw(self, bodies: list[Any]) -> list[int | None]:
+        return self._told_of([self.updates.add_raw(body) for body in bodies])
+
+    def _told_of(self, ids: list[int | None]) -> list[int | None]:
+        self.polls.wake()
+        if self._sending:
+            for update_id, body in self.updates.newest(sum(update_id is not None for update_id in ids)):
+                self._sending.take(update_id, body)
+        return ids
+
+    def disturb(self, disorder: Disorder) -> None:
+        """From now on, whatever the webhook."""
+        self.disorder = disorder
+        if self._sending:
+            self._sending.disturb(disorder)
+
+    def start_stream(self, plan: StreamPlan) -> None:
+        """In place of the one that runs, if any."""
+        self.stop_stream()
+        self._streaming = asyncio.get_running_loop().create_task(run_stream(plan, self.deliver))
+
+    def stop_stream(self) -> None:
+        if self._streaming:
+            self._streaming.cancel()
+            self._streaming = None
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "pending": len(self.updates),
+            "added": self.updates.added,
+            "dropped": self.updates.dropped,
+            "confirmed": self.updates.confirmed,
+            "offset": self.polls.last_offset,
+            "polls": self.polls.received,
+            "conflicts": self.polls.conflicts,
+            "calls": dict(self.call_counts),
+            "answers": self.answers.summary(),
+            "faults": self.faults.waiting(),
+            "webhook": self._sending.tally() if self._sending else {},
+            "streaming": bool(self._streaming and not self._streaming.done()),
+        }

@@ -1,0 +1,139 @@
+"""A simulator of one's own, in a process of its own: for tests and the demonstration."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import requests
+
+#: What it prints, with its address, as soon as it answers.
+READY = "simulator listening on "
+#: It leaves at once when told to; one that was frozen by a test is killed.
+STOP_WITHIN_S = 10.0
+CALL_TIMEOUT_S = 30.0
+
+Update = dict[str, Any]
+
+
+class SimulatorFailedError(RuntimeError):
+    """It did not come up, or refused what it was asked for."""
+
+
+class Simulator:
+    """A running simulator, by its control interface."""
+
+    def __init__(self, url: str, token: str, process: subprocess.Popen[str] | None = None) -> None:
+        self.url = url
+        self.token = token
+        self.process = process
+        self._session = requests.Session()
+        self._session.trust_env = False  # a proxy set for the outside has no say on this machine
+
+    def push(self, *updates: Update) -> list[int | None]:
+        """New updates, with ids of their own or the next ones; gives the ids, None for a dropped one."""
+        return list(self._post("updates", list(updates)))
+
+    def push_raw(self, *bodies: Any) -> list[int | None]:
+        """The same for anything, given out as it is."""
+        return list(self._post("updates", {"raw": list(bodies)}))
+
+    def fault(self, **fields: Any) -> None:
+        """The next calls fail; the fields are those of faults.Fault."""
+        self._post("faults", fields)
+
+    def stream(self, **plan: Any) -> None:
+        """Start a stream of updates; the fields are those of stream.StreamPlan."""
+        self._post("stream", plan)
+
+    def stop_stream(self) -> None:
+        self._post("stream", {"stop": True})
+
+    def disturb(self, **disorder: Any) -> None:
+        """What comes by webhook comes late and twice; the fields are those of webhook.Disorder."""
+        self._post("webhook", disorder)
+
+    def reset(self) -> None:
+        self._post("reset", {})
+
+    def calls(self, method: str | None = None, *, after: int = 0) -> list[dict[str, Any]]:
+        """Every call but getUpdates and the first `after`: {number, at (unix seconds), method, params, ok (it took
+        effect)}.
+        """
+        return list(self._get("calls", {"after": str(after), **({"method": method} if method else {})}))
+
+    def stats(self) -> dict[str, Any]:
+        return dict(self._get("stats"))
+
+    def answers(self) -> dict[int, list[int]]:
+        """Per chat, the numbers (`#<n>`) of the updates it was answered, in order."""
+        return {int(chat): numbers for chat, numbers in self._get("answers").items()}
+
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self) -> None:
+        """Twice is harmless."""
+        self._session.close()
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for end in (self.process.stdin, self.process.stdout):
+            if end:
+                end.close()
+
+    def _post(self, path: str, body: Any) -> Any:
+        return self._read(self._session.post(f"{self.url}/control/{path}", json=body, timeout=CALL_TIMEOUT_S))
+
+    def _get(self, path: str, query: dict[str, str] | None = None) -> Any:
+        return self._read(self._session.get(f"{self.url}/control/{path}", params=query, timeout=CALL_TIMEOUT_S))
+
+    def _read(self, response: requests.Response) -> Any:
+        if not response.ok:
+            raise SimulatorFailedError(f"the simulator answers {response.status_code}: {response.text}")
+        return response.json()
+
+    def __enter__(self) -> "Simulator":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+
+def start(
+    token: str = "1:TEST",  # noqa: S107 - made up
+    port: int = 0,
+    *,
+    quirks: bool = True,
+    first_update_id: int = 1,
+    page: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Simulator:
+    """Start one and wait until it answers; `port` 0 takes a free one. With `page` it serves the page, too, and keeps
+    its chats in that file. Raises SimulatorFailedError.
+    """
+    command = [sys.executable, "-m", "chatlanes.sandbox.simulator", "--port", str(port), "--token", token]
+    command += ["--first-update-id", str(first_update_id), *([] if quirks else ["--no-quirks"])]
+    command += ["--page", str(page)] if page else []
+    # In a session of its own: Ctrl-C in a terminal must not take it from under those who still call it.
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE if page else None,  # what the supervisor tells the page
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment,
+    )
+    assert process.stdout is not None  # noqa: S101 - asked for above
+    line = process.stdout.readline()
+    if not line.startswith(READY):
+        process.stdout.close()
+        raise SimulatorFailedError(f"the simulator ended with code {process.wait()}")
+    return Simulator(line.removeprefix(READY).strip(), token, process)

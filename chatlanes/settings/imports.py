@@ -1,0 +1,92 @@
+"""Imports what a setting names as `module:attribute`, and says in a sentence what to do when that fails.
+
+Promises that an error inside the named module keeps its own traceback. The current directory is looked in first, as
+with `python -m`, whichever command started this process.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
+from typing import Any
+
+#: A large bot on a slow machine is imported in less.
+LONG_IMPORT_S = 20.0
+
+
+class ImportPathError(Exception):
+    """A setting names something that cannot be had. The text says what to do about it."""
+
+
+class BotImportError(ImportPathError):
+    """BOT names nothing that can handle updates."""
+
+
+def import_callable(setting: str, path: str, error: type[ImportPathError] = ImportPathError) -> Callable[..., Any]:
+    """The function that `path` (the value of `setting`) names. Raises `error` with one sentence."""
+    found = import_object(setting, path, error)
+    check_callable(setting, path, found, error)
+    return found
+
+
+def check_callable(setting: str, path: str, found: Any, error: type[ImportPathError] = ImportPathError) -> None:
+    """Raises `error` unless it can be called."""
+    if not callable(found):
+        kind = type(found).__name__
+        raise error(f"{setting}={path} names a value of type {kind}, which cannot be called; name a function.")
+
+
+def import_object(setting: str, path: str, error: type[ImportPathError] = ImportPathError) -> Any:
+    """What `path` (the value of `setting`) names. Raises `error` with one sentence."""
+    module_name, colon, attribute = path.partition(":")
+    if not (module_name and colon and attribute):
+        raise error(f"{setting}={path} is not an import path: write module:attribute, such as mybot:handle.")
+    _look_in_current_directory()
+    found = _import_module(setting, path, module_name, error)
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise error(f"{setting}={path}: {module_name} has no {attribute}; write a name that it defines.")
+        found = getattr(found, name)
+    return found
+
+
+def _import_module(setting: str, path: str, module: str, error: type[ImportPathError]) -> Any:
+    try:
+        with _impatient(f"{setting}={path}: importing {module}"):
+            return importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
+            raise error(
+                f"{setting}={path}: importing {module} failed, because it needs the module {missing.name}, "
+                "which is not here; install it or mend the import (the traceback above shows where)."
+            ) from missing
+    except Exception as failure:
+        raise error(
+            f"{setting}={path}: importing {module} failed with {type(failure).__name__}; "
+            "mend the module (the traceback above shows where)."
+        ) from failure
+    raise error(
+        f"{setting}={path}: there is no module {module} in {os.getcwd()} or among the installed ones; "
+        "start in the directory that holds it, or correct the name."
+    )
+
+
+@contextmanager
+def _impatient(what: str) -> Iterator[None]:
+    """Says so when it takes long: a module that starts polling by itself never ends."""
+    said = f"{what} is not done after {LONG_IMPORT_S:g} s. If it starts polling, put that under `if __name__ == ...`."
+    timer = Timer(LONG_IMPORT_S, lambda: print(said, file=sys.stderr, flush=True))  # noqa: T201 - there is no log yet
+    timer.daemon = True
+    timer.name = "alarm"  # it may outlive the import by a moment, and is not the bot's
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _look_in_current_directory() -> None:
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.insert(0, os.getcwd())

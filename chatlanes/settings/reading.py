@@ -1,0 +1,77 @@
+"""Reads the settings once, from the environment and, behind it, `.env`.
+
+Promises one error with all wrong variables, and no secret in its text, its repr or its traceback.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dotenv import dotenv_values
+from pydantic import SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
+
+from chatlanes.settings import checks
+from chatlanes.settings.bots import read_bots
+from chatlanes.settings.model import Settings, SettingsError
+from chatlanes.settings.table import Row, rows
+
+
+def load(env: Mapping[str, str] | None = None, env_file: str | Path | None = ".env") -> Settings:
+    """The settings of this process. Raises SettingsError with a line for each wrong variable.
+
+    `env` stands in for the environment, which wins over `env_file`; a file that is not there is no error.
+    """
+    given = _read(env, env_file)
+    try:
+        settings = Settings(**given)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_context=False)
+    else:
+        if settings.bots is not None:
+            settings._many = read_bots(settings.bots, given, _variables(env, env_file))
+        return settings
+    # Outside the except block: pydantic's error holds the values, secrets among them, and would hang on as context.
+    raise SettingsError("\n".join(_line(detail) for detail in wrong))
+
+
+def _read(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[str, Any]:
+    environment = EnvSettingsSource(Settings)
+    if env is not None:
+        environment.env_vars = {name.lower(): value for name, value in env.items()}
+    behind: dict[str, Any] = {}
+    if env_file is not None:
+        try:
+            behind = DotEnvSettingsSource(Settings, env_file=env_file)()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise SettingsError(f"{env_file} cannot be read: {reason}") from None
+    return {**checks.without_blanks(behind), **checks.without_blanks(environment())}
+
+
+def variables(prefix: str, env_file: str | Path | None = ".env") -> dict[str, str]:
+    """What is set under names that begin so, for libraries that have variables of their own."""
+    return {name: value for name, value in _variables(None, env_file).items() if name.startswith(prefix)}
+
+
+def _variables(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[str, str]:
+    """All there are, by their names: tokens may have any."""
+    behind = dotenv_values(env_file) if env_file is not None else {}
+    set_ = {name: value for name, value in (os.environ if env is None else env).items() if value.strip()}
+    return {**{name: value for name, value in behind.items() if value}, **set_}
+
+
+def _line(detail: ErrorDetails) -> str:
+    row = rows()[str(detail["loc"][0])]
+    return f"{row.name}{_shown(row, detail['input'])}: allowed is {row.allowed}"
+
+
+def _shown(row: Row, value: Any) -> str:
+    if value is None:
+        return " is not set"
+    if row.secret or isinstance(value, SecretStr):
+        return " is wrong (its value is secret and not shown)"
+    show = checks.redis_address_shown if row.name == "REDIS_URL" else checks.shown
+    return f"={show(str(value))}"

@@ -1,0 +1,1 @@
+"""The Celery app and its one task, which runs the bot on one update."""

@@ -1,0 +1,76 @@
+"""The bots that this worker serves: who runs an update, with which settings, through which client.
+
+Promises that a bot is found by the id in front of a message's own (`<bot id>:<update id>`), and that one which cannot
+be had is told in one sentence. Does not call anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from chatlanes.bot.bot import Bot
+from chatlanes.bot.loader import load_bot, waits_in_coroutines
+from chatlanes.bot.session.key import check_order
+from chatlanes.bot.session.session import SessionPlan
+from chatlanes.settings import Settings
+from chatlanes.settings.imports import BotImportError
+from chatlanes.telegram.client import BotApi
+from chatlanes.telegram.flood import Gate, Rates
+
+
+@dataclass(frozen=True)
+class Served:
+    """One bot: the settings as they are for it, its handler, its client, and what all its calls pass."""
+
+    settings: Settings
+    bot: Bot
+    api: BotApi
+    gate: Gate
+
+    @cached_property
+    def in_coroutines(self) -> bool:
+        return waits_in_coroutines(self.bot)
+
+    @cached_property
+    def session_plan(self) -> SessionPlan:
+        return SessionPlan(self.bot.session, self.settings.session_ttl)
+
+
+class Bots:
+    """All that this process serves."""
+
+    def __init__(self, served: Iterable[Served]) -> None:
+        self._by_id = {str(each.settings.bot_id): each for each in served}
+
+    @classmethod
+    def load(cls, settings: Settings) -> Bots:
+        """Raises BotImportError, and SettingsError for a token that is missing."""
+        return cls(_load(each) for each in settings.served)
+
+    def of(self, message_id: str) -> Served | None:
+        """Whose update this is. A message that names no bot, put in by hand, is for the only one; None: not ours."""
+        bot_id, colon, _ = message_id.partition(":")
+        if colon and bot_id.isdecimal():
+            return self._by_id.get(bot_id)
+        return next(iter(self._by_id.values())) if len(self._by_id) == 1 else None
+
+
+def _load(settings: Settings) -> Served:
+    api = BotApi(settings.bot_api_url, settings.token)
+    bot = load_bot(settings.bot, settings.name_of("bot"), api)
+    try:
+        check_order(bot.session, settings.order_by)
+    except ValueError as error:
+        raise BotImportError(f"{settings.name_of('bot')}={settings.bot}: {error}.") from None
+    return Served(
+        settings=settings,
+        bot=bot,
+        api=api,
+        gate=Gate(
+            str(settings.bot_id),
+            Rates(settings.rate_per_bot, settings.rate_per_chat, settings.rate_per_group),
+            settings.flood_wait,
+        ),
+    )

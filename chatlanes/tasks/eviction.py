@@ -1,0 +1,61 @@
+"""An update that goes on without its handler, because that did not end at the hard limit.
+
+Promises that the handler is refused from then on. Does not end it: nothing can end a thread.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from celery.utils.log import get_task_logger
+
+from chatlanes import lanes
+from chatlanes.bot.bot import UpdateTimeoutError
+from chatlanes.bot.calls import Calls
+from chatlanes.bot.context import Context
+from chatlanes.tasks.app import app, secrets
+from chatlanes.tasks.bots import Served
+from chatlanes.tasks.hooks import tell
+from chatlanes.tasks.outcome import Bury, RetryIn, problem_of
+from chatlanes.tasks.settlement import verdict
+from chatlanes.tasks.time_limits import Run
+
+logger = get_task_logger(__name__)
+
+
+def evict(run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> None:
+    """At the hard limit, beside a handler that cannot be ended: its update goes on without it."""
+    if delivery is None:
+        return
+    error = UpdateTimeoutError("the handler did not end at the hard limit and cannot be killed; it runs on, unheeded")
+    problem = problem_of(error, delivery.attempt, secrets())
+    problem["traceback"] = run.where() or problem["traceback"]
+    decision = take_back(served, delivery, error, problem)
+    if decision is None:
+        return
+    logger.warning("%s: %s. Its slot is taken until it ends.", delivery.id, error)
+    tell(show_eviction, request, decision, problem)
+    tell(served.bot.on_error, replace(ctx, api=Calls(served.api)), error)
+
+
+def take_back(
+    served: Served, delivery: lanes.Delivery, error: Exception, problem: dict[str, Any]
+) -> RetryIn | Bury | None:
+    """Evict it, to be retried or buried; None when it had ended, or goes back uncounted."""
+    if delivery.is_cut_off:  # an outage took its time, and is not its failure
+        delivery.evict(delay_s=None, problem=None)
+        return None
+    decision = verdict(served, delivery, error)
+    delay_s = None if isinstance(decision, Bury) else decision.seconds
+    return decision if delivery.evict(delay_s=delay_s, problem=problem) else None
+
+
+def show_eviction(request: Any, decision: RetryIn | Bury, problem: dict[str, Any]) -> None:
+    """To Flower; the handler's own end will not be told."""
+    kind = "task-failed" if isinstance(decision, Bury) else "task-retried"
+    with app.events.default_dispatcher(hostname=request.hostname) as dispatcher:
+        dispatcher.send(
+            kind,
+            uuid=request.id,
+            exception=f"UpdateTimeoutError({problem['message']!r})",
+            traceback=problem["traceback"],
+        )

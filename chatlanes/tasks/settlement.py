@@ -1,0 +1,71 @@
+"""What Redis and Celery are told of an update that has ended: done, failed, put off.
+
+Raises RedisAway when Redis cannot be told because it is away: the update goes back uncounted (lanes.LaneTask).
+
+Promises that Redis hears of it first, and that what it could not be told is run again. To Celery a task that raised is
+done, unless it raised Retry, Ignore or Reject: so each of these functions ends with one of them, or with the error.
+"""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from celery.exceptions import Ignore, Reject, Retry
+
+from chatlanes import lanes
+from chatlanes.lanes.protocol.commands import Write
+from chatlanes.lanes.protocol.replies import Outcome
+from chatlanes.logs import Secrets
+from chatlanes.tasks.bots import Served
+from chatlanes.tasks.outcome import Bury, RetryIn, decide, fit_for_celery, problem_of
+
+
+def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: bool = False) -> None:
+    """Raises Reject when Redis cannot be told, and Ignore when somebody else has it by now."""
+    try:
+        outcome = delivery.commit(writes, skipped=skipped)
+    except lanes.RedisAway:
+        raise
+    except Exception as trouble:
+        # It may have happened: then the update is gone, and giving it back changes nothing.
+        raise Reject(f"could not tell Redis that {delivery.id} is done: {trouble}", requeue=True) from trouble
+    if outcome is Outcome.LOST:
+        raise Ignore(f"the lease of {delivery.id} was over when it ended")
+
+
+def verdict(served: Served, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
+    return decide(delivery.attempt, served.settings, is_final=isinstance(error, served.bot.never_retry))
+
+
+def fail(served: Served, delivery: lanes.Delivery, error: Exception, secrets: Secrets) -> NoReturn:
+    """Retry or bury, and tell Celery, which tells Flower. Raises in any case."""
+    decision = verdict(served, delivery, error)
+    problem, told = problem_of(error, delivery.attempt, secrets), fit_for_celery(error, secrets)
+    try:
+        if isinstance(decision, Bury):
+            outcome = delivery.bury(problem)
+        else:
+            outcome = delivery.retry(delay_s=decision.seconds, problem=problem)
+    except lanes.RedisAway:
+        raise
+    except Exception as trouble:
+        # Nobody knows of the failure, and to Celery an update that raised is done: it would be lost, whatever this
+        # trouble is. It is given back as if this process had died.
+        raise Reject(f"could not tell Redis that {delivery.id} failed: {trouble}", requeue=True) from told
+    if outcome is Outcome.LOST:
+        raise Ignore(f"the lease of {delivery.id} was over when it failed") from told
+    if isinstance(decision, Bury):
+        raise told
+    raise Retry(exc=told, when=decision.seconds) from told
+
+
+def put_off(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoReturn:
+    """Park it, which counts no attempt, and tell Celery why. Raises in any case."""
+    try:
+        outcome = delivery.park(delay_s=delay_s, kind=type(why).__name__, reason=str(why))
+    except lanes.RedisAway:
+        raise
+    except Exception as trouble:
+        raise Reject(f"could not tell Redis that {delivery.id} waits: {trouble}", requeue=True) from why
+    if outcome is Outcome.LOST:
+        raise Ignore(f"the lease of {delivery.id} was over when it was to wait") from why
+    raise Retry(exc=why, when=round(delay_s, 1))

@@ -1,0 +1,228 @@
+"""The one task: run the bot on one update, and decide what becomes of it.
+
+Promises that an update whose handler returned is settled, one whose handler raised is retried in its place and at last
+buried, and one whose outcome could not be told to Redis is run again. The steps happen in this order because a process
+may die between any two of them.
+"""
+
+from functools import cache
+from time import monotonic
+from typing import Any, NoReturn
+
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from celery.utils.log import get_task_logger
+
+from chatlanes import lanes, traces
+from chatlanes.bot.bot import Bot, BotStartError, UpdateTimeoutError
+from chatlanes.bot.calls import calls_of
+from chatlanes.bot.context import Context
+from chatlanes.bot.event_loop import EventLoop, event_loop
+from chatlanes.bot.session.stored import Stored
+from chatlanes.lanes.worker.delivery import delivery_of
+from chatlanes.lanes.worker.exits import check_is_exception
+from chatlanes.logs import Ids, about
+from chatlanes.logs.process import give_up
+from chatlanes.settings import SettingsError
+from chatlanes.settings.imports import BotImportError
+from chatlanes.tasks.app import app, secrets, settings
+from chatlanes.tasks.bots import Bots, Served
+from chatlanes.tasks.eviction import evict, take_back
+from chatlanes.tasks.hooks import beside, tell
+from chatlanes.tasks.outcome import fit_for_celery, problem_of
+from chatlanes.tasks.settlement import commit, fail, put_off
+from chatlanes.tasks.time_limits import UNLIMITED, Run, means_here
+from chatlanes.telegram.flood import OpenGate, RunGate, Waiting
+from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
+
+logger = get_task_logger(__name__)
+
+TASK = "tasks.update"
+
+#: An update of a bot that is not ours is looked at again so often: a deployment that was told wrong is soon mended.
+UNKNOWN_BOT_AGAIN_AFTER_S = 60.0
+
+
+#: Before an update that came to a process whose bot could not start is run there, or elsewhere.
+START_AGAIN_AFTER_S = 3.0
+
+
+class UnknownBotError(Exception):
+    """No worker of ours may run it."""
+
+
+@cache
+def bots() -> Bots:
+    """Those of this worker. One that cannot be had ends the process with its traceback and one sentence."""
+    try:
+        return Bots.load(settings())
+    except BotImportError as error:
+        give_up(settings(), str(error), error.__cause__)
+    except SettingsError as error:
+        give_up(settings(), f"{error}. The worker calls the Bot API with it.")
+
+
+class UpdateTask(lanes.LaneTask):
+    """Its hard limit is a failed attempt. A bot of coroutines needs no threads."""
+
+    abstract = True
+
+    def loop_of(self, message_id: str) -> EventLoop | None:
+        served = bots().of(message_id)
+        return event_loop() if served is not None and served.in_coroutines else None
+
+    def on_hard_limit(self, delivery: lanes.Delivery) -> None:
+        served = bots().of(delivery.id)
+        error = UpdateTimeoutError("the handler did not end at the hard limit; its process was killed")
+        if served and take_back(served, delivery, error, problem_of(error, delivery.attempt, secrets())):
+            with about(lambda: Ids(delivery.id, attempt=delivery.attempt + delivery.died)):
+                logger.warning("%s: %s", delivery.id, error)
+
+
+@app.task(name=TASK, bind=True, base=UpdateTask, max_retries=None)
+def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
+    """Run the bot on one update, as Telegram sent it."""
+    request = self.request
+    delivery = delivery_of(request, app.lanes)
+    message_id = request.id
+    this_attempt = 1 if delivery is None else delivery.attempt + delivery.died
+    served = bots().of(message_id)
+    if served is None:
+        refuse(message_id, delivery)
+    limit_s, parking = served.settings.update_timeout, Parking()
+    deadline_s = None if limit_s is None else monotonic() + limit_s
+    ctx = Context(
+        content,
+        calls_of(
+            served.api, delivery, served.settings.uncertain_call, lambda: gate_of(served, delivery, parking, deadline_s)
+        ),
+        attempt=this_attempt,
+        deadline_s=deadline_s,
+        appended_s=None if delivery is None else monotonic() - delivery.age_s,
+        stored=None if delivery is None else Stored(delivery, parking),
+        session_plan=served.session_plan,
+        fence=None if delivery is None else int(delivery.fence),
+    )
+    try:
+        with (
+            about(lambda: Ids(message_id, ctx.chat_id, this_attempt)),
+            traces.here().running(request, ctx, delivery) as span,
+        ):
+            if delivery is not None and served.settings.stale == "skip" and ctx.is_stale:
+                skip(ctx, delivery)
+                span.set(outcome="skipped")
+                return
+            attempt(request, served, ctx, delivery, parking)
+    except SoftTimeLimitExceeded as late:
+        if delivery is not None and delivery.is_cut_off:
+            raise lanes.RedisAway("Redis was away until UPDATE_TIMEOUT") from late
+        # Celery's signal came between two steps of ours; to Celery an update that raised is done.
+        raise Reject("interrupted while its outcome was being told", requeue=True) from late
+
+
+def gate_of(
+    served: Served, delivery: lanes.Delivery | None, parking: Parking, deadline_s: float | None
+) -> RunGate | OpenGate:
+    """One that came through no lane could not be put off."""
+    return OpenGate() if delivery is None else RunGate(served.gate, Waiting(delivery, parking, deadline_s))
+
+
+def attempt(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None, parking: Parking) -> None:
+    """Run the bot once; tell it, Redis and Celery when that fails or takes too long."""
+    run = UNLIMITED if ctx.deadline_s is None else limited_run(request, served, ctx, delivery)
+    error: Exception | None = None
+    try:
+        with run.limited():
+            run_bot(served.bot, ctx)
+    except ParkUpdate:
+        pass  # it is remembered, for a bot may have swallowed it
+    except Exception as raised:
+        error = raised
+    if delivery is not None and (run.is_evicted or delivery.is_lost()):
+        raise Ignore(f"the lease of {delivery.id} was over when it ended") from (
+            error and fit_for_celery(error, secrets())
+        )
+    if delivery is not None and isinstance(error, BotStartError):
+        put_off(delivery, START_AGAIN_AFTER_S, fit_for_celery(error, secrets()))
+    if delivery is not None and (outage := outage_of(delivery, parking, error)):
+        raise outage
+    if not run.is_told and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
+        tell(served.bot.on_timeout, beside(ctx, "timeout", delivery))
+    if delivery is not None and parking.is_wanted:
+        put_off(delivery, parking.delay_s(), FloodWait(parking.reason))
+    if error is None:
+        keep(ctx, delivery)
+        return
+    tell(served.bot.on_error, beside(ctx, "error", delivery), error)
+    if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
+        raise fit_for_celery(error, secrets()) from None
+    fail(served, delivery, error, secrets())
+
+
+def outage_of(delivery: lanes.Delivery, parking: Parking, error: Exception | None) -> lanes.RedisAway | None:
+    """What kept the handler from its end, if that was Redis: an error of ours, whatever the bot made of it. What a
+    Redis client of the bot's own raises is a failure like any other.
+    """
+    if isinstance(error, lanes.RedisAway):
+        return error
+    if isinstance(error, UpdateTimeoutError) and delivery.is_cut_off:
+        return lanes.RedisAway("Redis was away until UPDATE_TIMEOUT")
+    return parking.outage
+
+
+def limited_run(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> Run:
+    """One that UPDATE_TIMEOUT ends, as far as this pool can."""
+    limit_s = served.settings.update_timeout
+    assert limit_s is not None, "it has a deadline"  # noqa: S101
+    run = Run(
+        limit_s,
+        means_here(forks=app.lanes.settler.forks),
+        tell=lambda: tell(served.bot.on_timeout, beside(ctx, "timeout", delivery)),
+        evict=lambda: evict(run, request, served, ctx, delivery),
+    )
+    return run
+
+
+def run_bot(bot: Bot, ctx: Context) -> None:
+    """Raises what the handler raises, as an Exception, or SessionError when it cannot be kept; and ParkUpdate."""
+    try:
+        bot(ctx)
+        ctx.stage()
+    except BaseException as error:
+        check_is_exception(error, but=ParkUpdate)  # who wants to be put off has not failed
+        if isinstance(error, SoftTimeLimitExceeded):
+            raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was interrupted") from error
+        raise
+
+
+def keep(ctx: Context, delivery: lanes.Delivery | None) -> None:
+    """Write what the handler keeps and settle its update, in one step. One that keeps nothing is settled by Celery's
+    acknowledgement.
+    """
+    writes = ctx.stored.writes if ctx.stored else []
+    if delivery is not None and writes:
+        commit(delivery, writes)
+
+
+def skip(ctx: Context, delivery: lanes.Delivery) -> None:
+    """Settle it without running it. Raises as `commit`."""
+    commit(delivery, skipped=True)
+    logger.info(
+        "%s: not run, for its %s is %.0f s old: Telegram takes no answer to it any more (STALE=skip)",
+        delivery.id,
+        ctx.kind,
+        ctx.age_s,
+    )
+
+
+def refuse(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
+    """An update of a bot whose token this worker was not given: no other bot may run it, nor may it be lost.
+
+    It stays first in its lanes until a worker comes that knows its bot. Raises in any case.
+    """
+    error = UnknownBotError(
+        f"{message_id} is of a bot whose token this worker was not given; it waits for one that was"
+    )
+    if delivery is None:
+        raise error
+    logger.error("%s", error)
+    put_off(delivery, UNKNOWN_BOT_AGAIN_AFTER_S, error)

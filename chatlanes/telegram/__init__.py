@@ -1,0 +1,1 @@
+"""The Bot API: client, errors, files and flood control."""

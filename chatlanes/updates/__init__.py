@@ -1,0 +1,1 @@
+"""An update: where things are in it, which lanes it joins, and how it is appended."""

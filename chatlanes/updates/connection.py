@@ -1,0 +1,25 @@
+"""What REDIS_URL, REDIS_CA and SENTINEL_MASTER mean for a connection, for Celery's and for our own.
+
+Promises that `rediss://` checks certificates: kombu's default is not to.
+"""
+
+import ssl
+from typing import Any
+
+from redis import Redis
+
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.settings import Settings
+
+
+def ssl_options(settings: Settings) -> dict[str, Any] | None:
+    """redis-py's ssl_* arguments; None where there is no TLS."""
+    if not settings.redis_url.startswith("rediss://"):
+        return None
+    ca = {"ssl_ca_certs": str(settings.redis_ca)} if settings.redis_ca else {}
+    return {"ssl_cert_reqs": ssl.CERT_REQUIRED, **ca}
+
+
+def connect_to(settings: Settings, timeout_s: float = 5.0) -> Redis:
+    """A client of the configured server. Nothing is sent yet."""
+    return connect(settings.redis_url, ssl=ssl_options(settings), master=settings.sentinel_master, timeout_s=timeout_s)

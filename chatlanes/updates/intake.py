@@ -1,0 +1,167 @@
+"""The way in: a batch of updates becomes messages in their lanes, in one durable step.
+
+Promises that when `append` returns, Redis holds the whole batch as durably as `durability` says, each update once.
+When it raises, nobody knows: the batch may be appended again, and what was seen is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from redis import Redis
+
+from chatlanes import traces
+from chatlanes.lanes.protocol.commands import Guard, NewMessage, only_seen
+from chatlanes.lanes.protocol.data_loss import witness_of
+from chatlanes.lanes.protocol.durable import DurableAppends
+from chatlanes.lanes.protocol.envelope import pack_task
+from chatlanes.lanes.protocol.replies import Appended
+from chatlanes.lanes.protocol.server import Durability, advice
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.settings import Settings
+from chatlanes.traces.off import TRACE, NoBatch
+from chatlanes.updates.connection import connect_to
+from chatlanes.updates.decoding import CutUpdate
+from chatlanes.updates.parsing import Anatomy, lay_open
+from chatlanes.updates.queues import left_behind
+from chatlanes.updates.routing import KeysError, check_order_by, is_express, keys_of, queue_of
+
+#: The name of the task in chatlanes/tasks/update.py; importing that would build the Celery app.
+TASK = "tasks.update"
+#: Celery's body: args, kwargs, and what may follow a task (celery.app.amqp.AMQP.as_task_v2).
+_BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
+#: For each answer; longer than an append waits for the disk, or for replicas.
+TIMEOUT_S = 10.0
+#: Numbers above it lose digits in Lua. Telegram's ids have 32 bits.
+_MOST_ID = 2**53
+#: In place of what cannot be stored.
+_NOT_KEPT = b'"(nested too deeply)"'
+
+
+class TooDeepError(Exception):
+    """An update with about a thousand levels: nobody could read it back."""
+
+
+class Intake:
+    """Appends updates of one bot."""
+
+    def __init__(self, client: Redis, settings: Settings) -> None:
+        """Raises OrderByError for an ORDER_BY that cannot be had, ServerUnfit for a server that cannot carry lanes,
+        RedisError when it does not answer.
+        """
+        check_order_by(settings.order_by)
+        self._appends = DurableAppends(client, settings.durable_replicas)
+        self._store = Store(client)
+        self._witness = witness_of(settings.redis_url)
+        #: A sentence for each thing that should be otherwise, besides its durability.
+        self.advice: list[str] = [*advice(client, settings.durable_replicas), *left_behind(client, settings)]
+        #: One Redis may serve several bots; the same update or chat id is another one for each.
+        self._bot = str(settings.bot_id)
+        self._order_by = settings.order_by
+        self._queues = settings.queues
+        self._queue_group = settings.queue_group
+        self._express = settings.express_queue
+
+    @classmethod
+    def connect(cls, settings: Settings) -> Intake:
+        return cls(connect_to(settings, TIMEOUT_S), settings)
+
+    @property
+    def durability(self) -> Durability:
+        """Of the server as it was last seen."""
+        return self._appends.durability
+
+    def recheck(self) -> None:
+        """Look at the server's settings again when the last look is old. Raises RedisError, ServerUnfit."""
+        self._appends.recheck()
+
+    def append(
+        self, updates: Sequence[Any], guard: Guard | None = None, *, hold_ms: int = 0, unwanted: Sequence[Any] = ()
+    ) -> Appended:
+        """Append a batch, in its order. What is no update is buried as it is.
+
+        With `hold_ms` they stand in the order of their ids instead, also with those of other batches: one whose
+        predecessor has not come waits for it so long at most. Of the `unwanted` only the ids are remembered, so that
+        nobody waits for them. Raises RedisError, and LeaseLost when the guard has another fence by now: then nothing
+        was appended. Raises ServerUnfit when another server is met, which cannot carry lanes.
+        """
+        with traces.here().appending() as batch:
+            rows = [self._message(update, batch) for update in updates]
+            rows += [only_seen(self._bot, update["update_id"]) for update in unwanted]
+            if hold_ms:
+                rows.sort(key=lambda row: row.once[1] if row.once else -1)
+            known = self._witness.known
+            appended = self._appends.append(rows, guard, hold_ms)
+            self._witness.appended(self._store, known, appended)
+            batch.appended(appended)
+        return appended
+
+    def pending(self) -> int:
+        """The bot's backlog: updates that are neither settled nor buried. Raises RedisError."""
+        return self._store.pending(self._queue_group)
+
+    def close(self) -> None:
+        self._store.client.close()
+
+    def _message(self, update: Any, batch: NoBatch) -> NewMessage:
+        number = update.get("update_id") if isinstance(update, dict) else None
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_ID:
+            return self._malformed(update)
+        problem, lanes, body, opened = None, [], _NOT_KEPT, lay_open(update)
+        try:
+            body = _json(update)
+            lanes = keys_of(update, self._order_by, opened)
+        except (KeysError, TooDeepError) as error:
+            problem = {"type": type(error).__name__, "message": str(error)}
+        if isinstance(update, CutUpdate):
+            problem = {
+                "type": "CutUpdate",
+                "message": "it is nested too deeply, or holds a number with too many digits",
+            }
+        message_id, told, queue = f"{self._bot}:{number}", _told(opened, number), self._queue(opened, lanes, number)
+        trace = batch.header(message_id, queue, told, problem["type"] if problem else "")
+        return NewMessage(
+            id=message_id,
+            queue=queue,
+            stored=pack_task(TASK, told, _BODY % body, **({TRACE: trace} if trace else {})),
+            lanes=[f"{self._bot}/{key}" for key in lanes],
+            once=(self._bot, number),
+            problem=problem,
+        )
+
+    def _queue(self, opened: Anatomy, lanes: list[str], number: int) -> str:
+        return self._express if is_express(opened) else queue_of(lanes, number, self._queues, self._queue_group)
+
+    def _malformed(self, update: Any) -> NewMessage:
+        try:
+            raw = _json(update)
+        except TooDeepError:
+            raw = _NOT_KEPT
+        return NewMessage(
+            id=f"{self._bot}:malformed:{hashlib.sha256(raw).hexdigest()[:16]}",
+            queue=queue_of([], 0, self._queues, self._queue_group),
+            stored=pack_task(TASK, "(malformed)", _BODY % raw),
+            lanes=[],
+            problem={"type": "MalformedUpdate", "message": "it has no update_id that is a number"},
+        )
+
+
+def _told(opened: Anatomy, number: int) -> str:
+    """What Flower and the worker's log show of it: never its text."""
+    return f"({opened.kind}, chat {opened.home}, update {number})"
+
+
+def _json(update: Any) -> bytes:
+    """Raises TooDeepError."""
+    try:
+        return orjson.dumps(update)
+    except TypeError:  # half a surrogate pair, a number beyond 64 bits, 250 levels: slower, and takes almost anything
+        pass
+    try:
+        return json.dumps(update).encode()
+    except RecursionError:
+        raise TooDeepError("it is nested too deeply to be stored") from None

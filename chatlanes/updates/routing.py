@@ -1,0 +1,144 @@
+"""Which lanes an update stands in, and which queue it travels through.
+
+Promises, for any JSON and every order of our own, distinct keys that Redis and a log line can hold, and the same answer
+in every process. Does not remember anything, and reads nothing but the update: keys must not depend on when one asks.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+from zlib import crc32
+
+from chatlanes.settings.imports import ImportPathError, import_callable
+from chatlanes.updates.parsing import Anatomy, chat_of, kind_of, lay_open
+
+__all__ = ["KeysError", "OrderByError", "chat_of", "check_order_by", "is_express", "keys_of", "kind_of", "queue_of"]
+
+Order = Callable[[dict[str, Any]], list[str]]
+#: One of ours: of an update laid open.
+OurOrder = Callable[[Anatomy], list[str]]
+
+#: Of payments: a user stands before a window that closes after 10 s.
+EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
+
+#: The one key of ORDER_BY=bot.
+WHOLE_BOT = "bot"
+
+_KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
+
+
+class OrderByError(ImportPathError):
+    """ORDER_BY names a function that cannot be had. Nothing can be routed until it is corrected."""
+
+
+class KeysError(Exception):
+    """The function that ORDER_BY names failed on this one update, or gave something that is no list of keys."""
+
+
+def keys_of(update: dict[str, Any], order_by: str = "chat", opened: Anatomy | None = None) -> list[str]:
+    """The update's lanes, the one that chooses its queue first; none for an update that may run at any time.
+
+    `opened`: it was laid open before. Raises nothing with an order of our own, whatever the update holds; OrderByError
+    and KeysError with a user's.
+    """
+    ours = ORDERS.get(order_by)
+    keys = _own(order_by)(update) if ours is None else ours(opened or lay_open(update))
+    return list(dict.fromkeys(keys)) if len(keys) > 1 else keys
+
+
+def queue_of(keys: list[str], update_id: int, queues: int, group: str = "updates") -> str:
+    """The queue `<group>.<n>` of these keys. The same for ever: Python's own hash() differs from process to process."""
+    text = keys[0] if keys else str(update_id)
+    return f"{group}.{crc32(text.encode()) % queues}"
+
+
+def is_express(opened: Anatomy) -> bool:
+    """Whether it travels through the bot's express queue: Telegram waits for its answer, and not for long."""
+    return opened.kind in EXPRESS_KINDS
+
+
+def check_order_by(order_by: str) -> None:
+    """Ask at start, so that a wrong one is found before the first update. Raises OrderByError."""
+    if order_by not in ORDERS:
+        _own(order_by)
+
+
+def by_chat_and_user(opened: Anatomy) -> list[str]:
+    return by_chat(opened) + _actors(opened)
+
+
+def by_topic(opened: Anatomy) -> list[str]:
+    if opened.topic is None or opened.chat is None or opened.is_guest or opened.business_connection:
+        return by_chat(opened)
+    return [f"topic:{opened.chat}:{opened.topic}"]
+
+
+def by_user(opened: Anatomy) -> list[str]:
+    """Its user; else its chat, which, when private, is the chat of just that user."""
+    if actors := _actors(opened):
+        return actors
+    chat = opened.chat
+    return [f"user:{chat}"] if chat is not None and chat > 0 and not opened.is_guest else by_chat(opened)
+
+
+def by_bot(opened: Anatomy) -> list[str]:
+    """One lane for all: each update waits for the one before, whosever it is."""
+    return [WHOLE_BOT]
+
+
+def by_chat(opened: Anatomy) -> list[str]:
+    """Its chat; else its user's private chat, which has the same id; else its poll; else nothing."""
+    chat = opened.chat
+    if chat is None:
+        return _private_chat_or_poll(opened)
+    if opened.is_guest:
+        return [f"guest:{chat}"]
+    if connection := opened.business_connection:
+        return [f"business:{connection}:{chat}"]
+    other = opened.migration
+    return [f"chat:{chat}"] if other is None else [f"chat:{chat}", f"chat:{other}"]
+
+
+ORDERS: dict[str, OurOrder] = {
+    "chat": by_chat,
+    "chat+user": by_chat_and_user,
+    "topic": by_topic,
+    "user": by_user,
+    "bot": by_bot,
+}
+
+
+def _private_chat_or_poll(opened: Anatomy) -> list[str]:
+    if (user := opened.user) is not None:
+        return [f"chat:{user}"]
+    return [f"poll:{poll}"] if (poll := opened.poll) else []
+
+
+def _actors(opened: Anatomy) -> list[str]:
+    if (acting_chat := opened.acting_chat) is not None:
+        return [f"chat:{acting_chat}"]
+    return [f"user:{user}" for user in (opened.user, opened.member) if user is not None]
+
+
+@cache
+def _own(order_by: str) -> Order:
+    function = import_callable("ORDER_BY", order_by, OrderByError)
+
+    def by_function(update: dict[str, Any]) -> list[str]:
+        try:
+            keys = function(update)
+        except Exception as failure:
+            raise KeysError(f"{order_by} (ORDER_BY) failed with {type(failure).__name__}: {failure}") from failure
+        return _checked(order_by, keys)
+
+    return by_function
+
+
+def _checked(order_by: str, keys: Any) -> list[str]:
+    if not isinstance(keys, list):
+        raise KeysError(f"{order_by} (ORDER_BY) must return a list of keys, not {type(keys).__name__}")
+    for key in keys:
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise KeysError(f"{order_by} (ORDER_BY): {key!r} is no key: 1 to 256 characters, no control characters")
+    return keys
