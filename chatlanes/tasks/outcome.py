@@ -35,9 +35,11 @@ def decide(attempt: int, settings: Settings, *, is_final: bool = False) -> Retry
 
 def problem_of(error: BaseException, attempt: int, secrets: Secrets) -> dict[str, Any]:
     """What the dead letters say about a failure. Raises nothing, whatever the error does when it is asked."""
+    stands_for = error.args if isinstance(error, HandlerError) else None
+    kind, message = stands_for or (type(error).__name__, message_of(error, secrets))
     return {
-        "type": type(error).__name__,
-        "message": message_of(error, secrets),
+        "type": kind,
+        "message": message,
         "attempt": attempt,
         "traceback": traceback_of(error, secrets),
     }

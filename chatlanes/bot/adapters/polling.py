@@ -43,7 +43,7 @@ WEBHOOK = {
 _STARTS = {"telegram.ext._application": ("Application", "start")}
 _SETS_WEBHOOK = ("set_webhook", "delete_webhook")
 #: Packages between what is called and the bot's own line.
-_BETWEEN = frozenset({"telebot", "aiogram", "telegram", "asyncio", "threading", "contextlib", "tasks"})
+_BETWEEN = frozenset({"telebot", "aiogram", "telegram", "asyncio", "threading", "contextlib", "chatlanes"})
 
 _importing: ContextVar[bool] = ContextVar("importing a bot", default=False)
 _expected: ContextVar[Polling | None] = ContextVar("what waits for a main to poll", default=None)
