@@ -21,8 +21,7 @@ from chatlanes.cli.metrics import LanesCollector
 from chatlanes.lanes.protocol import keys
 from chatlanes.settings import Settings
 from tests.cli.conftest import Cli
-
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT
 
 
 def scraped(cli: Cli) -> dict[str, float]:
@@ -91,7 +90,7 @@ def test_the_docs_list_what_is_served(cli: Cli, monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def served(redis_url: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "celery", "-A", "chatlanes", "lanes", "metrics", "--port", "0"]
-    env = {**os.environ, "REDIS_URL": redis_url, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
+    env = {**os.environ, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()

