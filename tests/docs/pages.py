@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -19,7 +19,7 @@ HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 #: A comment at the end of a command, as the shell has it.
 COMMENT = re.compile(r"(^|\s)#(\s.*|$)")
 #: What a span of code must begin with to be taken for a command.
-PROGRAMS = re.compile(r"^([A-Z_]+=\S+ )*(make|celery -A chatlanes|python -m|docker compose)( |$)")
+PROGRAMS = re.compile(r"^([A-Z_]+=\S+ )*(make|chatlanes|celery -A chatlanes|python -m|docker compose)( |$)")
 
 
 @dataclass(frozen=True)
