@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import ROOT
 
-ALL, AT_RUN_TIME = ROOT / "requirements.lock", ROOT / "requirements-run.lock"
+ALL, AT_RUN_TIME, OLDEST = (ROOT / f"requirements{name}.lock" for name in ("", "-run", "-oldest"))
 
 
 def pins(lock: Path) -> dict[str, set[str]]:
@@ -19,7 +19,7 @@ def pins(lock: Path) -> dict[str, set[str]]:
     return {requirement.partition(" ;")[0]: set(hashes) for requirement, *hashes in split}
 
 
-@pytest.mark.parametrize("lock", [ALL, AT_RUN_TIME])
+@pytest.mark.parametrize("lock", [ALL, AT_RUN_TIME, OLDEST])
 def test_every_pin_has_the_hashes_of_its_files_and_no_host(lock: Path) -> None:
     for requirement, hashes in pins(lock).items():
         assert re.fullmatch(r"[\w.-]+==[\w.]+", requirement)
