@@ -46,14 +46,15 @@ def _command(name: str, help_text: str) -> Callable[[Run], click.Command]:
 
 
 def _celery(command: str, arguments: Arguments) -> int:
-    from celery import __main__, maybe_patch_concurrency
+    from celery import maybe_patch_concurrency
 
-    # `worker --detach` and SIGHUP start the command anew from sys.argv.
-    sys.argv = [__main__.__file__, "-A", "chatlanes", command, *arguments]
-    maybe_patch_concurrency(sys.argv)  # before anything else is imported: gevent replaces sockets
+    given = ["-A", "chatlanes", command, *arguments]
+    maybe_patch_concurrency(["celery", *given])  # before anything else is imported: gevent replaces sockets
     from celery.bin.celery import celery
 
-    code: int = celery.main(sys.argv[1:], prog_name="chatlanes", auto_envvar_prefix="CELERY") or 0
+    if not {"-D", "--detach"}.isdisjoint(arguments):
+        sys.argv[1:] = given  # what Celery runs in the background, as `python -m celery`
+    code: int = celery.main(given, prog_name="chatlanes", auto_envvar_prefix="CELERY") or 0
     return code
 
 
@@ -101,4 +102,6 @@ def settings(arguments: Arguments) -> int:
 
 
 if __name__ == "__main__":
+    if not __package__:  # run as a file, as by SIGHUP: this folder would hide other packages, such as telegram
+        del sys.path[0]
     main(prog_name="chatlanes")

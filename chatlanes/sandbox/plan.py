@@ -1,6 +1,6 @@
-"""What `chatlanes sandbox` shall start, from its command line and the settings.
+"""What `chatlanes sandbox` starts, from its command line.
 
-Promises that every port in the plan was free a moment ago; one that was asked for and is taken is an error.
+Every port in the plan was free a moment ago; a requested port that is in use is an error.
 """
 
 import argparse

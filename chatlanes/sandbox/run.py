@@ -17,15 +17,13 @@ from redis.exceptions import RedisError
 
 from chatlanes.lanes.errors import LanesError, complaint
 from chatlanes.sandbox.lock import DirectoryTakenError
-from chatlanes.sandbox.page_line import PageLine
 from chatlanes.sandbox.parts import PYTHON, environment_of, flower_login_of, parts_of
 from chatlanes.sandbox.plan import Plan, PlanError, plan_from, with_a_bot
 from chatlanes.sandbox.ports import HOST
-from chatlanes.sandbox.rehearsal import Rehearsal
-from chatlanes.sandbox.report import Report
+from chatlanes.sandbox.report import ProgressReport
 from chatlanes.sandbox.server import Server, ServerFailedError, start_server
 from chatlanes.sandbox.simulator import Simulator, SimulatorFailedError, start
-from chatlanes.sandbox.supervisor import Supervisor
+from chatlanes.sandbox.supervisor import ImportCheck, PageChannel, Supervisor
 from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.updates.intake import Intake
 
@@ -100,7 +98,7 @@ def run(plan: Plan) -> str | None:
             simulator=(foundations.simulator.token, foundations.simulator.url) if foundations.simulator else None,
             flower_login=login,
         )
-        say(places(plan, settings, foundations, login))
+        say(addresses(plan, settings, foundations, login))
         return supervise(plan, settings, environment, foundations)
 
 
@@ -124,7 +122,7 @@ def start_redis(plan: Plan, settings: Settings, started: ExitStack) -> Server | 
     if "redis_url" in settings.model_fields_set:
         return None
     try:
-        return started.enter_context(start_server(plan.redis_data, port=plan.redis_port, is_bound=True))
+        return started.enter_context(start_server(plan.redis_data, port=plan.redis_port, ends_with_parent=True))
     except DirectoryTakenError as taken:
         raise StartError(f"{taken}: stop the other sandbox, or pass --data DIR to have one beside it.") from taken
 
@@ -149,7 +147,7 @@ def start_simulator(plan: Plan, settings: Settings, redis: Server | None, starte
     return simulator
 
 
-def places(plan: Plan, settings: Settings, foundations: Foundations, login: str | None) -> str:
+def addresses(plan: Plan, settings: Settings, foundations: Foundations, login: str | None) -> str:
     """What to open. A browser that opens Flower's address is logged in by it."""
     redis, simulator = foundations.redis, foundations.simulator
     no_page = "none: it stands in for Telegram, and your bot is a real one"
@@ -176,11 +174,11 @@ def supervise(plan: Plan, settings: Settings, environment: dict[str, str], found
     """Run the parts until their end. Returns what went wrong."""
     simulator = foundations.simulator
     intake = connect_intake(load(environment))
-    report = Report(simulator, intake, left_over=intake.pending()) if simulator else None
-    rehearsal = None
+    report = ProgressReport(simulator, intake, left_over=intake.pending()) if simulator else None
+    import_check = None
     if simulator and simulator.process:
-        rehearsal = Rehearsal(PageLine(simulator.process), settings.bot, environment, follows_edits=plan.reload)
-    supervisor = Supervisor(foundations.watched(), rehearsal)
+        import_check = ImportCheck(PageChannel(simulator.process), settings.bot, environment, follows_edits=plan.reload)
+    supervisor = Supervisor(foundations.watched(), import_check)
     for part in parts_of(plan, report.arguments() if report else None):
         supervisor.add(part, environment)
     ended = supervisor.run()
@@ -192,4 +190,3 @@ def supervise(plan: Plan, settings: Settings, environment: dict[str, str], found
 def say(text: str) -> None:
     with suppress(OSError):  # the terminal may be closed by now
         print(text, flush=True)  # noqa: T201 - the supervisor's own voice
-

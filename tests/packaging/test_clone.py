@@ -29,7 +29,7 @@ def test_the_commands_of_a_clone() -> None:
         shown = run("celery", "-A", "tasks", *words.split(), "--help", at=ROOT)
         assert (shown.returncode, shown.stderr) == (0, "")
     listed = run("celery", "-A", "tasks", "report", at=ROOT, REDIS_URL="redis://127.0.0.1:1")
-    assert "imports: ('chatlanes.tasks.update',)" in listed.stdout
+    assert "task_create_missing_queues: False" in listed.stdout
     code = "from tasks.routing import keys_of; print(keys_of)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 

@@ -112,7 +112,7 @@ def test_a_bot_folder_with_modules_of_the_same_names(
         shown = installed.run(*celery, *words.split(), at=folder, **settings)
         assert (shown.returncode, shown.stderr) == (0, "")
     flower = started(*celery, "flower", f"--port={free_port()}", at=folder, **settings)
-    flower.tells("Visit me at")
+    flower.tells("Connected to")
     # And each of them ends in order
     for process in (flower, poller, worker):
         process.stop()
@@ -134,19 +134,25 @@ def test_the_sandbox_in_a_folder_with_modules_of_the_same_names(started: Start, 
     sandbox.stop()
 
 
-def test_a_worker_is_detached_and_starts_anew_after_sighup(
-    installed: Installed, simulator: Simulator, redis_url: str, tmp_path: Path
-) -> None:
+def test_a_detached_worker(installed: Installed, simulator: Simulator, redis_url: str, tmp_path: Path) -> None:
     folder = write_bot(tmp_path / "folder", tasks_as_package=False)
     settings = {"BOT": "mybot:handle", "BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url}
     options = ("-P", "solo", "-l", "INFO", "--without-mingle", "--detach", "--pidfile=pid", "--logfile=log")
     assert installed.run("chatlanes", "worker", *options, at=folder, **settings).returncode == 0
-    log = folder / "log"
+    log, pid_file = folder / "log", folder / "pid"
     until(lambda: log.exists() and " ready." in log.read_text())
-    pid = int((folder / "pid").read_text())
-    try:
-        os.kill(pid, signal.SIGHUP)
-        until(lambda: log.read_text().count(" ready.") == 2)
-    finally:
-        os.kill(pid, signal.SIGTERM)
-        until(lambda: not (folder / "pid").exists())
+    os.kill(int(pid_file.read_text()), signal.SIGTERM)
+    until(lambda: not pid_file.exists())
+
+
+@pytest.mark.parametrize("program", [("chatlanes",), ("python", "-m", "chatlanes")])
+def test_sighup_starts_a_worker_anew(
+    started: Start, simulator: Simulator, redis_url: str, tmp_path: Path, program: tuple[str, ...]
+) -> None:
+    folder = write_bot(tmp_path / "folder", tasks_as_package=False)
+    settings = {"BOT": "mybot:handle", "BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url}
+    worker = started(*program, "worker", "-P", "solo", "-l", "INFO", "--without-mingle", at=folder, **settings)
+    worker.tells(" ready.")
+    os.kill(worker.pid, signal.SIGHUP)
+    until(lambda: worker.log.count(" ready.") == 2 or not worker.is_running())
+    worker.stop()

@@ -58,6 +58,9 @@ class Installed:
         self.installed = {path.name for path in self.packages.iterdir()}
         # A line of a .pth file: packages, but not the editable chatlanes, whose own .pth file is not read.
         (self.packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+        celery = self.directory / "bin" / "celery"
+        celery.write_text(f"#!{self.python}\nfrom celery.__main__ import main\nmain()\n")
+        celery.chmod(0o755)
         if without:
             blocked = f"import sys; sys.modules[{without!r}] = None\n"
             (self.packages / "blocked.pth").write_text(blocked)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from chatlanes.lanes.monitoring.inspection import Record
-from chatlanes.sandbox.page.fates import FORGOTTEN_FOR_S, Fates
-from chatlanes.sandbox.page.kept import Kept
-from chatlanes.sandbox.page.lives import Life
-from chatlanes.sandbox.page.watch import Look
+from chatlanes.sandbox.page.storage import PageStorage
+from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot
+from chatlanes.sandbox.page.tracking.progress import UpdateProgress
+from chatlanes.sandbox.page.tracking.tracker import FORGOTTEN_FOR_S, UpdateTracker
 
 CHAT, BOT = 101, 1
 TRACEBACK = "Traceback …\nValueError: no"
@@ -22,15 +22,15 @@ RETRIED = (
 
 
 class Told:
-    """Fates of one update, 5, and what it was told."""
+    """UpdateTracker of one update, 5, and what it was told."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: PageStorage) -> None:
         self.failures: list[str | None] = []
-        self.fates = Fates(kept, BOT, lambda life: None, lambda life: self.failures.append(life.error))
-        self.fates.begin(Life(5, telegram_s=100.0, chat_id=CHAT))
+        self.fates = UpdateTracker(kept, BOT, lambda life: None, lambda life: self.failures.append(life.error))
+        self.fates.begin(UpdateProgress(5, telegram_s=100.0, chat_id=CHAT))
 
     @property
-    def life(self) -> Life:
+    def life(self) -> UpdateProgress:
         return self.fates.lives[5]
 
     def hear(self, kind: str, at_s: float, **more: Any) -> None:
@@ -44,12 +44,12 @@ class Told:
         records = {"1:5": Record(id="1:5", state=state, **fields)} if state else {}
         reasons = {"1:5": {"type": "Buried", "message": "died"}} if state == "buried" else {}
         asked = self.fates.asks()
-        self.fates.see(Look(at_s, records, asked, reasons, 0, 0, 0, 0, 0, 0.0), first_waiting=6)
+        self.fates.see(LaneSnapshot(at_s, records, asked, reasons, 0, 0, 0, 0, 0, 0.0), first_waiting=6)
 
 
 @pytest.fixture
 def told(tmp_path: Path) -> Told:
-    return Told(Kept(tmp_path / "page.sqlite3"))
+    return Told(PageStorage(tmp_path / "page.sqlite3"))
 
 
 def test_a_failure_and_a_second_attempt_as_the_worker_tells_them(told: Told) -> None:
@@ -93,11 +93,11 @@ def test_why_an_update_was_buried_is_known_without_a_word_of_its_worker(told: To
 
 def test_of_a_flood_only_what_nobody_ran_is_lost(told: Told) -> None:
     for update_id in (7, 8):
-        told.fates.begin(Life(update_id, telegram_s=100.0))
+        told.fates.begin(UpdateProgress(update_id, telegram_s=100.0))
         told.fates.ledger.give(update_id, ["chat:7"], is_flood=True)
     told.fates.ledger.called(7, "sendMessage", {})
-    look = Look(110.0, {}, told.fates.asks(), {}, 0, 0, 0, 0, 0, 0.0)
+    look = LaneSnapshot(110.0, {}, told.fates.asks(), {}, 0, 0, 0, 0, 0, 0.0)
     told.fates.see(look, first_waiting=9)
     assert told.fates.ledger.lost == 0
-    told.fates.see(Look(120.0, {}, told.fates.asks(), {}, 0, 0, 0, 0, 0, 0.0), first_waiting=9)
+    told.fates.see(LaneSnapshot(120.0, {}, told.fates.asks(), {}, 0, 0, 0, 0, 0, 0.0), first_waiting=9)
     assert told.fates.ledger.lost == 1

@@ -14,7 +14,7 @@ from aiogram.types import ChatFullInfo, ChatMemberMember, Message, Poll
 from calling import PATIENCE_S, Caller
 
 from chatlanes.sandbox.simulator import Simulator
-from chatlanes.sandbox.simulator.methods import METHODS
+from chatlanes.sandbox.simulator.calls.methods import METHODS
 
 BUTTONS = {"inline_keyboard": [[{"text": "More", "callback_data": "more"}, {"text": "Site", "url": "https://a.b"}]]}
 FILE = {"file_id": "f", "file_unique_id": "f"}

@@ -13,7 +13,7 @@ import pytest
 from calling import PATIENCE_S, Caller, text_update, wait_until
 
 from chatlanes.sandbox.simulator import Simulator
-from chatlanes.sandbox.simulator.queues import queue_of
+from chatlanes.sandbox.simulator.updates.webhook_queues import queue_of
 
 NOWHERE = "http://127.0.0.1:9/"
 
