@@ -1,7 +1,7 @@
-"""HTTP/1.1 POSTs to one address over kept-alive connections: as much of a client as a webhook needs.
+"""HTTP/1.1 POST to one address over keep-alive connections.
 
-Promises one connection for each request under way, and to use it again when the other side lets it.
-Follows no redirect and checks no certificate: it sends to programs of this machine.
+One connection for each concurrent request, reused if the server allows it. No redirects and no certificate checks: it
+sends to programs of this machine.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Sends what waits to a webhook, as the public Bot API server does.
+"""Sends waiting updates to a webhook, as the public server does.
 
-Promises order inside of each queue and nowhere else, at most `max_connections` requests under way, one for each queue;
-that an update is forgotten when it was answered with 2xx, and is sent again when not: at once, then after 2, 4, 8 …
-60 s, or when the other side wishes (Retry-After). Never gives up.
+Order holds inside a queue only, with at most `max_connections` requests at a time, one for each queue. An update is
+forgotten when it was answered with 2xx; otherwise it is sent again at once, then after 2, 4, 8 … 60 s, or as
+Retry-After says, without end.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Which of the server's queues an update goes through on its way to a webhook. Pure.
+"""The queue of the public server that an update passes on its way to a webhook. Pure.
 
-Promises what the public Bot API server does: only inside of one queue is the order of updates kept.
+Order holds only inside a queue.
 """
 
 from typing import Any
