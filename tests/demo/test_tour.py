@@ -48,7 +48,7 @@ def test_start_shows_a_button_for_each_stop() -> None:
 @pytest.mark.parametrize("stop", [*tour.STOPS, "yes #1"])
 def test_every_button_is_answered(stop: str) -> None:
     if stop == "Bury":
-        with pytest.raises(tour.HopelessError):
+        with pytest.raises(tour.NeverRetriedError):
             pressed(stop)
         return
     if stop == "Fail twice":

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from chatlanes.sandbox.page.ledger import Ledger
+from chatlanes.sandbox.page.tracking.order_audit import OrderAudit
 from chatlanes.sandbox.simulator import Simulator, start
 from tests.sandbox.calling import PATIENCE_S, Caller, wait_until
 from tests.sandbox.page.paging import PageClient
@@ -251,7 +251,7 @@ def test_what_was_said_outlives_a_kill(tmp_path: Path) -> None:
 
 
 def test_the_ledger_tells_what_was_overtaken_repeated_and_lost() -> None:
-    ledger = Ledger()
+    ledger = OrderAudit()
     for update_id in (1, 2, 3, 4):
         ledger.give(update_id, ["chat:7"], is_flood=True)
     for update_id in (1, 3, 2, 3):  # 2 comes late; 3 is answered twice with the same words

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from chatlanes.sandbox.simulator import Simulator
-from chatlanes.sandbox.simulator.queues import queue_of
+from chatlanes.sandbox.simulator.updates.webhook_queues import queue_of
 from tests.sandbox.calling import PATIENCE_S, Caller, text_update, wait_until
 
 NOWHERE = "http://127.0.0.1:9/"
