@@ -9,7 +9,7 @@ import pytest
 
 from chatlanes.sandbox.simulator import Simulator, start
 from tests.packaging.wheel import Installed, build
-from tests.pipeline.process import Process
+from tests.support.process import Process
 
 
 @pytest.fixture(scope="session")

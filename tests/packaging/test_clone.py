@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.process import OURS, ROOT
+from tests.support.process import OURS, ROOT
 
 
 def run(*words: str, at: Path, **settings: str) -> subprocess.CompletedProcess[str]:

@@ -14,8 +14,8 @@ from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
 from tests.packaging.conftest import Start
 from tests.packaging.wheel import Installed, answer_of, write_bot
-from tests.pipeline.pipeline import message
-from tests.poller.waiting import until
+from tests.support.pipeline import message
+from tests.support.waiting import until
 
 COMMANDS = ("flower", "lanes", "poller", "sandbox", "settings", "webhook", "worker")
 TOKEN = "1:TEST"

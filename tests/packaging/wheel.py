@@ -11,7 +11,8 @@ import venv
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.pipeline.process import OURS, ROOT, Process
+from tests.support import ROOT
+from tests.support.process import OURS, Process
 
 #: What the wheel is built from.
 SOURCES = ("chatlanes", "pyproject.toml", "README.md", "LICENSE")
