@@ -25,7 +25,9 @@ from chatlanes.telegram.client import BotApi, Prepared, prepare
 from chatlanes.telegram.errors import BotApiError, NetworkError, TooManyRequests
 from chatlanes.telegram.flood import OpenGate, OpenPassage, Passage, RunGate
 from chatlanes.telegram.flood.decisions import Answer
+from chatlanes.telegram.flood.parking import ParkUpdate
 from chatlanes.telegram.retries import is_read_only, repeated
+from chatlanes.traces import Ending
 
 
 class Calls:
@@ -50,7 +52,7 @@ class Calls:
         Raises BotApiError, LeaseLost, and ParkUpdate when it has to wait for longer than FLOOD_WAIT, or Redis is away.
         """
         call = prepare(method, params)
-        with traces.here().calling(method, call.chat, self.api.url) as span:
+        with traces.here().calling(method, call.chat, self.api.url, ending_of) as span:
             if self.journal is None:
                 return repeated(lambda: self.api.send(call), reads=is_read_only(method))
             try:
@@ -68,7 +70,7 @@ class Calls:
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:
         """As BotApi.download. Raises LeaseLost and ParkUpdate besides."""
-        with traces.here().calling(downloads.METHOD, None, self.api.url):
+        with traces.here().calling(downloads.METHOD, None, self.api.url, ending_of):
             try:
                 self.ensure(downloads.METHOD)
             except RedisAway as outage:
@@ -199,6 +201,17 @@ def fingerprint(call: Prepared) -> str:
     for name, (_, content) in sorted(call.request.files.items()):
         _add(digest, name.encode(), content)
     return digest.hexdigest()
+
+
+def ending_of(error: BaseException) -> Ending:
+    """What the trace of a call records of the error that it raised."""
+    if isinstance(error, ParkUpdate):
+        return Ending({"parked": True}, None)
+    if not isinstance(error, BotApiError):
+        return Ending({}, error)
+    wait_s = error.retry_after if isinstance(error, TooManyRequests) else None
+    fields = {"http.response.status_code": error.code, "uncertain": error.uncertain, "retry_after_s": wait_s}
+    return Ending(fields, error)
 
 
 def _add(digest: Any, *parts: bytes) -> None:

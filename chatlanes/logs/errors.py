@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Any
 
 from chatlanes.logs.redaction import Secrets
 
@@ -24,6 +25,16 @@ LEFT_OUT = "[left out: "
 _LONGEST_LINE = 500
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+def problem_of(error: BaseException, attempt: int, secrets: Secrets) -> dict[str, Any]:
+    """The error as the dead letters hold it. Raises nothing, whatever the error's own methods do."""
+    return {
+        "type": type(error).__name__,
+        "message": message_of(error, secrets),
+        "attempt": attempt,
+        "traceback": traceback_of(error, secrets),
+    }
 
 
 def message_of(error: BaseException, secrets: Secrets) -> str:

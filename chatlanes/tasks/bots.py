@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.loader import load_bot, waits_in_coroutines
 from chatlanes.bot.session.key import check_order
 from chatlanes.bot.session.session import SessionPlan
-from chatlanes.settings import Settings
+from chatlanes.logs.process import give_up
+from chatlanes.settings import Settings, SettingsError
 from chatlanes.settings.imports import BotImportError
+from chatlanes.tasks.settings import settings
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
 
@@ -55,6 +57,17 @@ class Bots:
         if colon and bot_id.isdecimal():
             return self._by_id.get(bot_id)
         return next(iter(self._by_id.values())) if len(self._by_id) == 1 else None
+
+
+@cache
+def bots() -> Bots:
+    """Those of this worker. One that cannot be loaded ends the process with its traceback and one sentence."""
+    try:
+        return Bots.load(settings())
+    except BotImportError as error:
+        give_up(settings(), str(error), error.__cause__)
+    except SettingsError as error:
+        give_up(settings(), f"{error}. The worker calls the Bot API with it.")
 
 
 def _load(settings: Settings) -> Served:

@@ -6,23 +6,25 @@ Promises that the handler is refused from then on. Does not end it: nothing can 
 from dataclasses import replace
 from typing import Any
 
+from celery import Celery
 from celery.utils.log import get_task_logger
 
 from chatlanes import lanes
 from chatlanes.bot.bot import UpdateTimeoutError
 from chatlanes.bot.calls import Calls
 from chatlanes.bot.context import Context
-from chatlanes.tasks.app import app, secrets
+from chatlanes.logs.errors import problem_of
 from chatlanes.tasks.bots import Served
 from chatlanes.tasks.hooks import tell
-from chatlanes.tasks.outcome import Bury, RetryIn, problem_of
+from chatlanes.tasks.outcome import Bury, RetryIn
+from chatlanes.tasks.settings import secrets
 from chatlanes.tasks.settlement import verdict
 from chatlanes.tasks.time_limits import Run
 
 logger = get_task_logger(__name__)
 
 
-def evict(run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> None:
+def evict(app: Celery, run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> None:
     """At the hard limit, beside a handler that cannot be ended: its update goes on without it."""
     if delivery is None:
         return
@@ -33,7 +35,7 @@ def evict(run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.
     if decision is None:
         return
     logger.warning("%s: %s. Its slot is taken until it ends.", delivery.id, error)
-    tell(show_eviction, request, decision, problem)
+    tell(show_eviction, app, request, decision, problem)
     tell(served.bot.on_error, replace(ctx, api=Calls(served.api)), error)
 
 
@@ -49,7 +51,7 @@ def take_back(
     return decision if delivery.evict(delay_s=delay_s, problem=problem) else None
 
 
-def show_eviction(request: Any, decision: RetryIn | Bury, problem: dict[str, Any]) -> None:
+def show_eviction(app: Celery, request: Any, decision: RetryIn | Bury, problem: dict[str, Any]) -> None:
     """To Flower; the handler's own end will not be told."""
     kind = "task-failed" if isinstance(decision, Bury) else "task-retried"
     with app.events.default_dispatcher(hostname=request.hostname) as dispatcher:

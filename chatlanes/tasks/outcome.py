@@ -2,7 +2,6 @@
 
 import pickle
 from dataclasses import dataclass
-from typing import Any
 
 from chatlanes.logs import Secrets
 from chatlanes.logs.errors import LEFT_OUT, LONGEST_MESSAGE, message_of, traceback_of
@@ -31,16 +30,6 @@ def decide(attempt: int, settings: Settings, *, is_final: bool = False) -> Retry
     if is_final or attempt >= settings.max_attempts:
         return Bury()
     return RetryIn(min(settings.retry_backoff * 2 ** (attempt - 1), LONGEST_BACKOFF_S))
-
-
-def problem_of(error: BaseException, attempt: int, secrets: Secrets) -> dict[str, Any]:
-    """What the dead letters say about a failure. Raises nothing, whatever the error does when it is asked."""
-    return {
-        "type": type(error).__name__,
-        "message": message_of(error, secrets),
-        "attempt": attempt,
-        "traceback": traceback_of(error, secrets),
-    }
 
 
 class HandlerError(Exception):

@@ -11,12 +11,14 @@ from typing import NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
 
-from chatlanes import lanes
+from chatlanes import lanes, traces
 from chatlanes.lanes.protocol.commands import Write
 from chatlanes.lanes.protocol.replies import Outcome
 from chatlanes.logs import Secrets
+from chatlanes.logs.errors import problem_of
 from chatlanes.tasks.bots import Served
-from chatlanes.tasks.outcome import Bury, RetryIn, decide, fit_for_celery, problem_of
+from chatlanes.tasks.outcome import Bury, RetryIn, decide, fit_for_celery
+from chatlanes.telegram.flood.parking import FloodWait
 
 
 def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: bool = False) -> None:
@@ -30,6 +32,18 @@ def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: b
         raise Reject(f"could not tell Redis that {delivery.id} is done: {trouble}", requeue=True) from trouble
     if outcome is Outcome.LOST:
         raise Ignore(f"the lease of {delivery.id} was over when it ended")
+
+
+def ending_of(error: BaseException) -> traces.Ending:
+    """What the trace of a run records of the error that its task raised: the outcome, and the failure if any."""
+    if isinstance(error, Retry):
+        failure = None if isinstance(error.exc, FloodWait) else error.exc
+        return traces.Ending({"outcome": "retried" if error.__cause__ else "parked"}, failure)
+    if isinstance(error, Ignore):
+        return traces.Ending({"outcome": "lost"}, error.__cause__ or error)
+    if isinstance(error, Reject):
+        return traces.Ending({"outcome": "given back"}, error.__cause__ or error)
+    return traces.Ending({"outcome": "buried" if isinstance(error, Exception) else "interrupted"}, error)
 
 
 def verdict(served: Served, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:

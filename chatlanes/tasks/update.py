@@ -5,7 +5,6 @@ buried, and one whose outcome could not be told to Redis is run again. The steps
 may die between any two of them.
 """
 
-from functools import cache
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -21,15 +20,14 @@ from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.worker.delivery import delivery_of
 from chatlanes.lanes.worker.exits import check_is_exception
 from chatlanes.logs import Ids, about
-from chatlanes.logs.process import give_up
-from chatlanes.settings import SettingsError
-from chatlanes.settings.imports import BotImportError
-from chatlanes.tasks.app import app, secrets, settings
-from chatlanes.tasks.bots import Bots, Served
+from chatlanes.logs.errors import problem_of
+from chatlanes.tasks.app import app
+from chatlanes.tasks.bots import Served, bots
 from chatlanes.tasks.eviction import evict, take_back
 from chatlanes.tasks.hooks import beside, tell
-from chatlanes.tasks.outcome import fit_for_celery, problem_of
-from chatlanes.tasks.settlement import commit, fail, put_off
+from chatlanes.tasks.outcome import fit_for_celery
+from chatlanes.tasks.settings import secrets
+from chatlanes.tasks.settlement import commit, ending_of, fail, put_off
 from chatlanes.tasks.time_limits import UNLIMITED, Run, means_here
 from chatlanes.telegram.flood import OpenGate, RunGate, Waiting
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
@@ -48,17 +46,6 @@ START_AGAIN_AFTER_S = 3.0
 
 class UnknownBotError(Exception):
     """No worker of ours may run it."""
-
-
-@cache
-def bots() -> Bots:
-    """Those of this worker. One that cannot be had ends the process with its traceback and one sentence."""
-    try:
-        return Bots.load(settings())
-    except BotImportError as error:
-        give_up(settings(), str(error), error.__cause__)
-    except SettingsError as error:
-        give_up(settings(), f"{error}. The worker calls the Bot API with it.")
 
 
 class UpdateTask(lanes.LaneTask):
@@ -105,7 +92,7 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     try:
         with (
             about(lambda: Ids(message_id, ctx.chat_id, this_attempt)),
-            traces.here().running(request, ctx, delivery) as span,
+            traces.here().running(request, ctx, delivery, ending_of) as span,
         ):
             if delivery is not None and served.settings.stale == "skip" and ctx.is_stale:
                 skip(ctx, delivery)
@@ -177,7 +164,7 @@ def limited_run(request: Any, served: Served, ctx: Context, delivery: lanes.Deli
         limit_s,
         means_here(forks=app.lanes.settler.forks),
         tell=lambda: tell(served.bot.on_timeout, beside(ctx, "timeout", delivery)),
-        evict=lambda: evict(run, request, served, ctx, delivery),
+        evict=lambda: evict(app, run, request, served, ctx, delivery),
     )
     return run
 

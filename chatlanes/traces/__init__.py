@@ -5,6 +5,7 @@ own variables (OTEL_…); and that no trace holds the text of a message or a tok
 lost: nothing waits for a collector but the end of a process, and that for a moment.
 """
 
+from chatlanes.traces.off import Ending
 from chatlanes.traces.process import here, start, stop
 
-__all__ = ["here", "start", "stop"]
+__all__ = ["Ending", "here", "start", "stop"]

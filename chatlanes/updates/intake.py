@@ -22,8 +22,9 @@ from chatlanes.lanes.protocol.envelope import pack_task
 from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.lanes.protocol.server import Durability, advice
 from chatlanes.lanes.protocol.store import Store
+from chatlanes.logs.ids import TRACE
 from chatlanes.settings import Settings
-from chatlanes.traces.off import TRACE, NoBatch
+from chatlanes.traces.off import NoBatch
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.decoding import CutUpdate
 from chatlanes.updates.parsing import Anatomy, lay_open

@@ -15,7 +15,7 @@ from chatlanes.lanes.protocol.connect import connect
 from chatlanes.telegram.client import Prepared, prepare
 from chatlanes.telegram.errors import TooManyRequests
 from chatlanes.telegram.flood import Ask, Gate, Passage, Rates, RunGate, Waiting, waiting
-from chatlanes.telegram.flood import passage as passage_module
+from chatlanes.telegram.flood import gate as gate_module
 from chatlanes.telegram.flood.decisions import Answer, How, What, how
 from chatlanes.telegram.flood.parking import Parking, ParkUpdate
 from chatlanes.telegram.flood.rates import is_group
@@ -152,7 +152,7 @@ def test_an_acceptance_costs_nothing_where_nobody_was_refused(redis: Redis) -> N
 
 
 def test_a_short_wait_happens_in_place_and_ends(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passage_module, "SHORTEST_S", 0.01)
+    monkeypatch.setattr(gate_module, "SHORTEST_S", 0.01)
     ours, parking = run_gate()
     passage = ours.passage(call(), asking(redis))
     passage.wait(passage.refused(flood(0.05)))
