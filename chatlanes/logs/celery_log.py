@@ -1,8 +1,8 @@
 """Celery's own logging, with our lines: `-l`, `-f`, colours and redirected prints stay as they are.
 
-Promises that with LOG_FORMAT=json whatever a worker writes is a JSON line, its children's and its last words too, but
-for what is said before its settings are read. Celery takes the root logger over; a bot that sets up logging of its own
-when it is imported keeps that, and can use `chatlanes.logs.JsonLines` and `UpdateIds` there.
+Guarantees that with LOG_FORMAT=json everything a worker writes is a JSON line, in its children and at its end too,
+except what is written before its settings are read. Celery takes the root logger over; a bot that sets up logging of
+its own when it is imported keeps that, and can use `chatlanes.logs.JsonLines` and `UpdateIds` there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from celery.apps import worker as program
 from celery.utils.log import ColorFormatter
 
 from chatlanes.lanes.protocol import envelope
-from chatlanes.logs.ids import TRACE, Ids, Known, trace_of
+from chatlanes.logs.ids import TRACE, Ids, LineContext, trace_of
 from chatlanes.logs.lines import JsonLines, TextLines
 from chatlanes.logs.process import bots_of
 from chatlanes.logs.redaction import Secrets
@@ -39,7 +39,7 @@ class WorkerLog(Logging):
         super().__init__(app)
         self._is_json = settings.log_format == "json"
         self._secrets = Secrets.of(settings)
-        self._known = Known(bots_of(settings), elsewhere=running_task)
+        self._known = LineContext(bots_of(settings), elsewhere=running_task)
 
     def setup(self, *arguments: Any, hostname: str | None = None, **how: Any) -> Any:
         """In the main process, and again in each child."""
@@ -74,7 +74,7 @@ def say_all_in_json(worker: Any, settings: Settings) -> None:
     signals.
     """
     worker.quiet = True
-    lines = JsonLines(Known(worker=worker.hostname), Secrets.of(settings))
+    lines = JsonLines(LineContext(worker=worker.hostname), Secrets.of(settings))
     if logging.lastResort is not None:  # for log lines before there is a log: a bot's import may have some
         logging.lastResort.setFormatter(lines)
     # It is called in signal handlers, where nobody may wait for the lock of a log handler; and by greenlets.

@@ -91,8 +91,8 @@ def with_traces(ids: Callable[[], Mapping[str, str | None]]) -> None:
 
 
 @dataclass
-class Known:
-    """What the lines of one process can tell. `bots`: name (empty for the only one) -> bot id."""
+class LineContext:
+    """The ids that the lines of one process carry. `bots`: name (empty for the only one) -> bot id."""
 
     bots: Mapping[str, int] = field(default_factory=dict)
     worker: str = ""

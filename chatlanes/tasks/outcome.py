@@ -1,4 +1,4 @@
-"""What becomes of an update whose handler failed. Pure."""
+"""What becomes of an update whose handler failed: retry or bury, and the error that Celery may see. Pure."""
 
 import pickle
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ from http_server import Server
 
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import NetworkError, ServerError
-from chatlanes.telegram.http_client import Answer, HttpClient, Limits, NoAnswerError
+from chatlanes.telegram.http_client import HttpClient, HttpResponse, Limits, NoAnswerError
 
 YES = b'{"ok": true, "result": true}'
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 28\r\n\r\n" + YES
@@ -177,7 +177,7 @@ SMALL = Limits(60.0, 1 << 20)
 def ask(url: str, *, pause_s: float = 10.0, limits: Limits = SMALL) -> tuple[int, bytes]:
     client = HttpClient(url, connect_timeout_s=10.0, read_timeout_s=pause_s)
     try:
-        return client.ask("POST", "/", Answer.whole, limits=limits)
+        return client.ask("POST", "/", HttpResponse.whole, limits=limits)
     finally:
         client.close()
 

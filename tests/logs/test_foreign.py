@@ -23,7 +23,7 @@ HOSTILE = {
 def test_a_description_is_one_short_printable_line(description: str) -> None:
     body = json.dumps({"ok": False, "error_code": 400, "description": description}).encode()
     with pytest.raises(TelegramTroubleError) as polled:
-        result_of(400, body)
+        result_of("getMe", 400, body)
     with pytest.raises(BotApiError) as called:
         responses.read("sendMessage", 7, 400, body)
     for error in (polled.value, called.value):
@@ -35,5 +35,5 @@ def test_a_description_is_one_short_printable_line(description: str) -> None:
 @pytest.mark.parametrize("code", ["x" * 1_000_000, [1], {"a": "\n"}, None])
 def test_a_code_that_is_no_number_is_not_shown(code: object) -> None:
     with pytest.raises(TelegramTroubleError) as polled:
-        result_of(502, json.dumps({"ok": False, "error_code": code, "description": ["a", "\n"]}).encode())
+        result_of("getMe", 502, json.dumps({"ok": False, "error_code": code, "description": ["a", "\n"]}).encode())
     assert str(polled.value) == "502 (no text)"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from chatlanes.poller.bot_api import Telegram
 from chatlanes.poller.responses import ConflictError, FloodedError, TelegramTroubleError, TokenRefusedError
-from chatlanes.poller.telegram import Telegram
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
 from tests.poller.bot_api import TOKEN, set_webhook

@@ -1,7 +1,7 @@
-"""One bot's way from its webhook into the lanes: what is wanted, how much may wait, and what has come so far.
+"""One bot's updates from its webhook into the lanes: filter, backlog limit and progress.
 
-Promises that above MAX_PENDING nothing more is taken in, so that Telegram holds the rest, and that the backlog is
-looked at again and again until there is room. Connects to Redis when it is first needed, and whenever it is back.
+Guarantees that above MAX_PENDING nothing more is accepted, so that Telegram holds the rest, and that the backlog is
+read again until there is room. Connects to Redis on first use, and again after an outage.
 """
 
 import logging
@@ -12,8 +12,8 @@ from typing import Any
 from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.logs.ids import thread_of
 from chatlanes.poller.filter import Filter
-from chatlanes.poller.report import Tally
-from chatlanes.poller.webhook.group_commit import Commits
+from chatlanes.poller.progress import Progress
+from chatlanes.poller.webhook.group_commit import GroupCommit
 from chatlanes.settings import Settings
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.intake import Intake
@@ -35,13 +35,13 @@ class HookIntake:
         self._settings = settings
         self._filtering = Filter(settings)
         self._intake: Intake | None = None
-        self._commits = Commits(
+        self._commits = GroupCommit(
             self._append, self._appended, thread_of(settings.bot_name) if settings.bot_name else "appends"
         )
         self._pending = 0
         self._looked_at_s = float("-inf")
         self._told_at_s = float("-inf")
-        self.tally = Tally()
+        self.progress = Progress()
 
     async def add(self, update: Any) -> None:
         """Returns when Redis holds the update durably. Raises NotDurableError."""
@@ -79,7 +79,7 @@ class HookIntake:
         if not wanted:  # an append knows the backlog of what it has appended
             appended = replace(appended, pending=self._intake.pending())
         if updates:
-            self.tally.count(updates, len(dropped), appended)
+            self.progress.count(updates, len(dropped), appended)
         return appended
 
     def _appended(self, appended: Appended) -> None:

@@ -20,7 +20,7 @@ from chatlanes.lanes.protocol.pipelined_pool import Asked
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.telegram.client import Prepared
 from chatlanes.telegram.errors import TooManyRequests
-from chatlanes.telegram.flood.decisions import Answer, How, What, how, read
+from chatlanes.telegram.flood.decisions import GateAnswer, How, What, how, read
 from chatlanes.telegram.flood.keys import asked_of, keys_of, refused_of, scope_of
 from chatlanes.telegram.flood.rates import BURST, Rates
 from chatlanes.telegram.flood.waiting import Waiting
@@ -62,14 +62,14 @@ class OpenPassage:
     def questions(self) -> Sequence[Asked]:
         return ()
 
-    def held(self, answers: Sequence[Any]) -> Answer | None:
+    def held(self, answers: Sequence[Any]) -> GateAnswer | None:
         return None
 
     def replayed(self) -> None: ...
 
-    def wait(self, answer: Answer) -> None: ...
+    def wait(self, answer: GateAnswer) -> None: ...
 
-    def refused(self, error: TooManyRequests) -> Answer:
+    def refused(self, error: TooManyRequests) -> GateAnswer:
         raise error
 
     def accepted(self) -> None: ...
@@ -132,7 +132,7 @@ class Passage:
         self._waited_s = 0.0
         return [Asked(ASK, command)]
 
-    def held(self, answers: Sequence[Any]) -> Answer | None:
+    def held(self, answers: Sequence[Any]) -> GateAnswer | None:
         """None: the call may be sent now. Else it has to `wait` and ask again."""
         [answer] = answers
         if isinstance(answer, Exception):
@@ -150,7 +150,7 @@ class Passage:
         """The call was made by an earlier run: it is not sent."""
         self._run.replays = True
 
-    def wait(self, answer: Answer) -> None:
+    def wait(self, answer: GateAnswer) -> None:
         """Returns when it is worth asking again. Raises ParkUpdate, TooManyRequests, LeaseLost."""
         self.has_slot = False
         waiting, reason = self._run.waiting, self._reason(answer)
@@ -167,7 +167,7 @@ class Passage:
         self._waited_s += answer.wait_s
         self.has_slot = answer.what is What.SLOT
 
-    def refused(self, error: TooManyRequests) -> Answer:
+    def refused(self, error: TooManyRequests) -> GateAnswer:
         """Telegram said 429: tells all workers. What this call has to wait for."""
         wait_s = max(error.retry_after, SHORTEST_S)
         command = REFUSED.command(refused_of(self._keys), scope=self._scope, wait_ms=math.ceil(wait_s * 1000))
@@ -177,7 +177,7 @@ class Passage:
         what = What.BOT if is_bot else What.PAUSE
         traces.here().event("refused with 429", retry_after_s=error.retry_after)
         self._run.waiting.tell(f"{error}; every worker heeds it: {self._who(what)} waits {wait_s:g} s")
-        return Answer(what, wait_s, 0, some_refused=True)
+        return GateAnswer(what, wait_s, 0, some_refused=True)
 
     def accepted(self) -> None:
         """Telegram took the call. Costs nothing when nobody was refused."""
@@ -190,7 +190,7 @@ class Passage:
             return "the bot"
         return self._call.method if self._call.chat is None else f"chat {self._call.chat}"
 
-    def _reason(self, answer: Answer) -> str:
+    def _reason(self, answer: GateAnswer) -> str:
         who = {
             What.RATE: f"chat {self._call.chat} (RATE_PER_CHAT, RATE_PER_GROUP)",
             What.SLOT: "the bot (RATE_PER_BOT)",
