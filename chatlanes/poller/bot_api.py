@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 import orjson
 
 from chatlanes.logs.redaction import without_token
-from chatlanes.poller.responses import ConflictError, TelegramTroubleError, result_of
+from chatlanes.poller.responses import PollConflictError, TelegramTroubleError, result_of
 from chatlanes.telegram.http_client import HttpClient, HttpResponse, NoAnswerError
 
 #: The server's own limit for one answer.
@@ -52,11 +52,11 @@ class Telegram:
             wanted["offset"] = offset
         try:
             updates = self.call("getUpdates", wanted, self._answer_within_s + timeout_s)
-        except ConflictError:
+        except PollConflictError:
             holder = self._holder()
         else:
             return _list(updates)
-        raise ConflictError(holder)
+        raise PollConflictError(holder)
 
     def confirm(self, offset: int) -> None:
         """Let Telegram forget what is below `offset`, and fetch nothing.

@@ -148,7 +148,7 @@ def test_the_programs_of_the_documentation_archive_updates_and_replay_them(
     assert (replaying.returncode, lane(redis_url)) == (0, pushed)
     assert said == f"durable up to update {pushed[99]}\ndurable up to update {pushed[149]}\n"
     # And the command says that they are there already
-    command = re.search(r"^python -m (poller replay \S+)", DOCS.read_text(), re.MULTILINE)
+    command = re.search(r"^(?:python -m|chatlanes) (poller replay \S+)", DOCS.read_text(), re.MULTILINE)
     assert command
     answer = subprocess.run(
         [sys.executable, "-m", *command[1].split()],

@@ -33,7 +33,7 @@ class Receiver(RunningPoller):
         until(self._answers)
 
     def _answers(self) -> bool:
-        assert not self._ended(), self.lines
+        assert not self.has_ended, self.lines
         try:
             return requests.get(f"{self.address}/healthz", timeout=WITHIN_S).ok
         except requests.ConnectionError:

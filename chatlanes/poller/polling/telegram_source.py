@@ -17,7 +17,7 @@ from chatlanes.poller.offset import Offset, has_id
 from chatlanes.poller.polling.backpressure import Backpressure, NoBackpressure
 from chatlanes.poller.polling.leader_election import LeaderElection, SoleLeader
 from chatlanes.poller.polling.pacing import Pace
-from chatlanes.poller.responses import ConflictError, TelegramTroubleError, TokenRefusedError
+from chatlanes.poller.responses import PollConflictError, TelegramTroubleError, TokenRefusedError
 from chatlanes.poller.runtime.retry import Retry
 from chatlanes.poller.runtime.stop import Stop, Stopping
 
@@ -97,7 +97,7 @@ class TelegramSource:
         self._polled = (offset, time.monotonic())
         try:
             updates = self.telegram.updates(offset, self._timeout_s(), limit)
-        except ConflictError:
+        except PollConflictError:
             self.lead.check()  # the other one may be the new leader; else it knows nothing of our Redis: waited out
             raise
         if updates and not any(map(has_id, updates)):
@@ -108,7 +108,7 @@ class TelegramSource:
     def _timeout_s(self) -> int:
         """Short in trouble, to learn soon that it is over. After a 409 only a long poll that nobody ends shows that."""
         trouble = self.telegram_retry.trouble
-        return self.timeout_s if trouble is None or isinstance(trouble, ConflictError) else 0
+        return self.timeout_s if trouble is None or isinstance(trouble, PollConflictError) else 0
 
     def _confirm(self, offset: int | None) -> None:
         """The last word to Telegram, when the answer to the last poll did not already stand for it.
