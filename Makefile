@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install lock run test check chaos power-failure bench bench-all screenshots containers
+.PHONY: install lock run test test-core test-oldest check chaos power-failure bench bench-all screenshots containers
 
 # pip's own output is five lines for each of a hundred packages, or none for minutes.
 SHELL := /bin/bash
@@ -40,6 +40,24 @@ run: install
 # Three at a time, for most tests wait for processes; ARGS="-n 0" for one at a time.
 test: install
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+
+# What depends on Celery. Redis scripts, the poller and the bot do not, and run in `make test` only.
+PROMISES := tests/lanes/leases tests/lanes/transport tests/lanes/worker
+
+# The promises on Celery's own pools, request and tracer.
+test-core: install
+	FAST=0 $(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS) $(PROMISES) tests/lanes/monitoring tests/pipeline
+
+# The promises on the oldest Celery that pyproject.toml allows, in an environment of its own.
+test-oldest: $(VENV)-oldest/installed
+	$(VENV)-oldest/bin/python -m pytest -n 3 --dist worksteal $(ARGS) $(PROMISES) tests/pipeline/test_order.py tests/pipeline/test_crashes.py
+
+$(VENV)-oldest/installed: pyproject.toml requirements.lock requirements-oldest.lock
+	@$(PYTHON) -m venv $(VENV)-oldest
+	@$(VENV)-oldest/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(VENV)-oldest/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-oldest.lock
+	@$(VENV)-oldest/bin/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
 
 check: install
 	$(BIN)/ruff check .

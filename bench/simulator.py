@@ -16,12 +16,12 @@ from collections.abc import Iterator
 
 from bench.updates import Update, make_update, stamp
 from chatlanes.sandbox.simulator.bot import SimulatedBot
+from chatlanes.sandbox.simulator.calls.params import Params
 from chatlanes.sandbox.simulator.client import READY, Simulator
-from chatlanes.sandbox.simulator.params import Params
-from chatlanes.sandbox.simulator.polls import Gone
-from chatlanes.sandbox.simulator.posting import Address, Answer
-from chatlanes.sandbox.simulator.serve import serve
+from chatlanes.sandbox.simulator.server import serve
 from chatlanes.sandbox.simulator.stream import StreamPlan
+from chatlanes.sandbox.simulator.updates.http_post import Address, PostResponse
+from chatlanes.sandbox.simulator.updates.long_polls import Gone
 
 TOKEN = "1:BENCH"
 
@@ -60,7 +60,7 @@ class StampingBot(SimulatedBot):
 
 
 class StampingAddress(Address):
-    async def post(self, body: bytes) -> Answer:
+    async def post(self, body: bytes) -> PostResponse:
         return await super().post(stamp(body, time.time()))
 
 

@@ -15,6 +15,7 @@ from redis import Redis
 from chaos.fleet import Fleet
 from chaos.systems import System
 from chatlanes.lanes.monitoring import inspection
+from chatlanes.sandbox.ports import free_port
 
 WITHIN_S = 60.0
 STRANGER = "2:CHAOS"
@@ -26,7 +27,8 @@ def two_deployments(system: System, fleet: Fleet, folder: Path) -> list[str]:
     wrong = []
     for name in (next(iter(system.pollers)), next(iter(system.workers))):
         log = folder / f"stranger-{name}.log"
-        environment = {**fleet.environments[name], "BOT_TOKEN": STRANGER}
+        # A port of its own: a receiver that finds its port taken says only that.
+        environment = {**fleet.environments[name], "BOT_TOKEN": STRANGER, "WEBHOOK_PORT": str(free_port())}
         with log.open("wb") as file:
             process = subprocess.Popen(system.parts[name], env=environment, stdout=file, stderr=file)
         try:
@@ -51,8 +53,9 @@ def empty_replica(system: System, fleet: Fleet, folder: Path, client: Redis) -> 
     def silent(names: dict[str, list[str]]) -> list[str]:
         return [name for name in names if REPORTED not in logs[name].read_bytes()[sizes[name] :]]
 
-    # Of the pollers one leads; the other has seen nothing that could be missing.
-    reported = _until(lambda: not silent(system.workers) and len(silent(system.pollers)) < len(system.pollers))
+    # Of the pollers one leads; the other has seen nothing that could be missing. An idle receiver does not look.
+    enough = len(system.pollers) if system.receives else len(system.pollers) - 1
+    reported = _until(lambda: not silent(system.workers) and len(silent(system.pollers)) <= enough)
     wrong = [] if reported else [f"the loss was not reported by {', '.join(silent(system.parts))}"]
     if not all_have_looked:
         wrong.append("a worker gave no sign of life when all was calm")

@@ -2,7 +2,7 @@
 
 from chatlanes.sandbox.ports import NAMES
 from chatlanes.sandbox.simulator.bot import SimulatedBot
-from chatlanes.sandbox.simulator.serve import serve
+from chatlanes.sandbox.simulator.server import serve
 
 if __name__ == "__main__":
     serve(SimulatedBot("1:TEST"), 8081, host="0.0.0.0", names=NAMES | {"telegram"})  # noqa: S104 - its own network

@@ -17,8 +17,8 @@ from typing import Any
 from playwright.sync_api import BrowserContext, Page, expect
 
 from chatlanes.sandbox.simulator import Simulator
-from tests.browser import browser
-from tests.page.seeing import Chat, opened, sandbox
+from tests.sandbox.page.seeing import Chat, opened, sandbox
+from tests.support.browser import browser
 
 HERE = Path(__file__).parent
 LAPTOP = {"width": 1440, "height": 900}

@@ -1,5 +1,9 @@
 """`python -m settings …`."""
 
-from chatlanes.settings.__main__ import main
+import sys
 
-main()
+from chatlanes.settings.__main__ import main
+from chatlanes.settings.imports import warn_of_hidden_module
+
+warn_of_hidden_module("settings")
+sys.exit(main())

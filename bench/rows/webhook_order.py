@@ -26,7 +26,7 @@ from bench.updates import make_update
 from chatlanes.lanes.protocol import keys
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
-from chatlanes.sandbox.simulator.webhook import SECRET_HEADER
+from chatlanes.sandbox.simulator.updates.webhook import SECRET_HEADER
 
 #: updates/s, and how much later than meant a request is sent at most.
 RATE, JITTER_S = 500, 0.03

@@ -1,17 +1,18 @@
-"""`lanes check`: one line for each thing that must be right; code 1 when one of them is not."""
+"""`lanes check`: one line for each health check, code 1 if one fails; `lanes acknowledge-loss`: let it pass again."""
 
 from __future__ import annotations
 
 import click
 
-from chatlanes.cli.command import Lanes, command
+from chatlanes.cli.command import AppLanes, command
+from chatlanes.cli.formatting import moment
 from chatlanes.cli.health_checks import findings
 
 _SHOWN = {True: ("ok   ", "green"), False: ("WRONG", "red"), None: ("-    ", None)}
 
 
 @command("check")
-def check(lanes: Lanes) -> None:
+def check(lanes: AppLanes) -> None:
     """Redis, how durable it is, clocks, workers and their versions, who brings updates in. Code 1: one is wrong."""
     bots = lanes.bots()
     replicas = bots[0].durable_replicas if bots else 0
@@ -22,3 +23,13 @@ def check(lanes: Lanes) -> None:
         is_right = is_right and finding.is_right is not False
     if not is_right:
         click.get_current_context().exit(1)
+
+
+@command("acknowledge-loss")
+def acknowledge_loss(lanes: AppLanes) -> None:
+    """Redis lost what it held, and you have seen it: `check` passes again."""
+    losses = sorted(lanes.store.acknowledge_losses())
+    if not losses:
+        click.echo("there is no loss to acknowledge")
+    for loss in losses:
+        click.echo(f"acknowledged: updates {loss.first:,} to {loss.last:,}, noticed {moment(loss.at_ms)}")

@@ -1,6 +1,6 @@
-"""The command group, and what its sub-commands share: the app, its Redis, and errors as sentences.
+"""The command group and what its sub-commands share: the app, its Redis, and errors as sentences.
 
-Exit codes: 0, 1 when something is not as it should be or was not found, 2 for a wrong argument.
+Exit codes: 0, 1 when a check fails or nothing was found, 2 for a wrong argument.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chatlanes.lanes.transport.channel import LANES_ARGUMENT
 from chatlanes.settings import Settings
 
 
-class Told(click.ClickException):
+class CommandError(click.ClickException):
     """Ends the command with a sentence and code 1."""
 
     def show(self, file: Any = None) -> None:
@@ -31,7 +31,7 @@ class Told(click.ClickException):
 
 
 @dataclass
-class Lanes:
+class AppLanes:
     """The lanes of an app."""
 
     app: Any
@@ -90,23 +90,25 @@ def lanes(ctx: click.Context) -> None:
     """The lanes: what waits, what was buried, who works; stop and go on."""
     app = ctx.obj.app
     if not hasattr(app, "lanes"):
-        raise Told("this app has no lanes: call chatlanes.lanes.install(app) where it is made, or say chatlanes lanes")
-    ctx.obj = Lanes(app)
+        raise CommandError(
+            "this app has no lanes: call chatlanes.lanes.install(app) where it is made, or say chatlanes lanes"
+        )
+    ctx.obj = AppLanes(app)
 
 
 def command(name: str, group: click.Group = lanes, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A sub-command: a function of Lanes and its own arguments."""
+    """A sub-command: a function of AppLanes and its own arguments."""
 
     def made(function: Callable[..., Any]) -> click.Command:
         @wraps(function)
-        def told(ctx: click.Context, **arguments: Any) -> None:
+        def run(ctx: click.Context, **arguments: Any) -> None:
             try:
                 function(ctx.obj, **arguments)
             except RedisError as error:
-                raise Told(f"Redis ({ctx.obj.place}) does not answer: {complaint(error)}") from None
+                raise CommandError(f"Redis ({ctx.obj.place}) does not answer: {complaint(error)}") from None
             except LanesError as error:
-                raise Told(str(error)) from None
+                raise CommandError(str(error)) from None
 
-        return group.command(name, **options)(click.pass_context(told))
+        return group.command(name, **options)(click.pass_context(run))
 
     return made

@@ -1,7 +1,6 @@
-"""`lanes dead`: the updates that were buried. List them, look at one, put them back into their lanes, throw them away.
+"""`lanes dead`: buried updates: list, show, replay, drop.
 
-Promises that what is replayed goes into its lanes in the order in which it once came, and that nothing is thrown away
-unless somebody said so.
+Replayed updates join their lanes in their original order. Nothing is dropped without a confirmation.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 import click
 
-from chatlanes.cli.command import Lanes, Told, command, lanes
+from chatlanes.cli.command import AppLanes, CommandError, command, lanes
 from chatlanes.cli.formatting import moment, table
 from chatlanes.cli.selection import bot_option, chat_option, in_order, wanted
 from chatlanes.lanes.monitoring import inspection
@@ -33,7 +32,7 @@ def dead() -> None:
 @bot_option
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The last so many.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_(lanes: Lanes, chat: str | None, bot: str | None, limit: int, as_json: bool) -> None:
+def list_(lanes: AppLanes, chat: str | None, bot: str | None, limit: int, as_json: bool) -> None:
     """The buried updates, the last one last, each with its last error."""
     client, buried_ms = lanes.client, inspection.dead(lanes.client)
     is_wanted = wanted(lanes, chat, bot)
@@ -58,7 +57,7 @@ def list_(lanes: Lanes, chat: str | None, bot: str | None, limit: int, as_json: 
 @command("show", dead)
 @click.argument("message_id", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def show(lanes: Lanes, message_id: str, as_json: bool) -> None:
+def show(lanes: AppLanes, message_id: str, as_json: bool) -> None:
     """One buried update: what it is, each of its errors with the traceback, and what Telegram sent."""
     client = lanes.client
     record = _buried(lanes, message_id)
@@ -66,8 +65,8 @@ def show(lanes: Lanes, message_id: str, as_json: bool) -> None:
     title = inspection.titles(client, [record.id])[record.id]
     problems, content = inspection.problems(client, record.id), inspection.content(client, record.id)
     if as_json:
-        told = {**_as_json(record, buried_ms, title, {}), "errors": problems, "update": content}
-        click.echo(json.dumps({**told, "lanes": record.lanes, "queue": record.queue}, indent=2))
+        run = {**_as_json(record, buried_ms, title, {}), "errors": problems, "update": content}
+        click.echo(json.dumps({**run, "lanes": record.lanes, "queue": record.queue}, indent=2))
         return
     click.echo(f"{record.id}  {title}")
     click.echo(f"came {moment(record.appended_us / 1000)}, buried {moment(buried_ms)}, in {record.queue}")
@@ -83,7 +82,7 @@ def show(lanes: Lanes, message_id: str, as_json: bool) -> None:
 @click.option("--all", "is_all", is_flag=True, help="All of them, or all of --chat and --bot.")
 @chat_option
 @bot_option
-def replay(lanes: Lanes, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None) -> None:
+def replay(lanes: AppLanes, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None) -> None:
     """Put buried updates back at the end of their lanes, in the order in which they came; their counts begin anew."""
     found = _chosen(lanes, ids, is_all=is_all, chat=chat, bot=bot)
     _each(found, lanes.store.replay, "replayed")
@@ -95,7 +94,7 @@ def replay(lanes: Lanes, ids: tuple[str, ...], is_all: bool, chat: str | None, b
 @chat_option
 @bot_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def drop(lanes: Lanes, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None, yes: bool) -> None:
+def drop(lanes: AppLanes, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None, yes: bool) -> None:
     """Throw buried updates away, for good."""
     found = _chosen(lanes, ids, is_all=is_all, chat=chat, bot=bot)
     if found and not yes:
@@ -103,8 +102,8 @@ def drop(lanes: Lanes, ids: tuple[str, ...], is_all: bool, chat: str | None, bot
     _each(found, lanes.store.drop, "dropped")
 
 
-def _chosen(lanes: Lanes, ids: tuple[str, ...], *, is_all: bool, chat: str | None, bot: str | None) -> list[Record]:
-    """Raises UsageError when it is not clear what is meant, Told for an id that is not buried."""
+def _chosen(lanes: AppLanes, ids: tuple[str, ...], *, is_all: bool, chat: str | None, bot: str | None) -> list[Record]:
+    """Raises UsageError when it is not clear what is meant, CommandError for an id that is not buried."""
     if bool(ids) == is_all:
         raise click.UsageError("say which: their IDs (lanes dead list shows them), or --all")
     if ids and (chat or bot):
@@ -117,12 +116,12 @@ def _chosen(lanes: Lanes, ids: tuple[str, ...], *, is_all: bool, chat: str | Non
     )
 
 
-def _buried(lanes: Lanes, message_id: str) -> Record:
+def _buried(lanes: AppLanes, message_id: str) -> Record:
     record = next(inspection.records(lanes.client, [message_id]), None)
     if record is None:
-        raise Told(f"{message_id} is not buried: there is no such message; it has been settled, or never came")
+        raise CommandError(f"{message_id} is not buried: there is no such message; it has been settled, or never came")
     if record.state != "buried":
-        raise Told(f"{message_id} is not buried: it is {record.state}")
+        raise CommandError(f"{message_id} is not buried: it is {record.state}")
     return record
 
 
@@ -134,7 +133,7 @@ def _each(found: list[Record], verb: Callable[[str], bool], done: str) -> None:
 
 def _ask(question: str) -> None:
     if not sys.stdin.isatty():
-        raise Told(f"{question.partition('?')[0]}? There is nobody to ask: say --yes")
+        raise CommandError(f"{question.partition('?')[0]}? There is nobody to ask: say --yes")
     click.confirm(question, abort=True)
 
 

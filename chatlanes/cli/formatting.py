@@ -1,4 +1,4 @@
-"""How figures are said: ages, numbers, tables, bars. Pure; colours only where a terminal shows them."""
+"""Formats ages, numbers, tables and bars. Pure; colours only in a terminal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What `lanes check` looks at: Redis, how durable it is, its clock, the workers, and who brings updates in.
+"""Health checks: Redis, its durability and clock, the workers, and the intake.
 
-Promises a finding for each thing, whatever is wrong with the others. Changes nothing; on a server with `everysec` it
-writes a key of its own to try WAITAOF (chatlanes/lanes/protocol/waitaof.py).
+Every check returns a finding, whatever the others found. Nothing is changed, except that on a server with `everysec` a
+key of its own is written to try WAITAOF (chatlanes/lanes/protocol/waitaof.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kombu.exceptions import OperationalError
 from redis import Redis
 from redis.exceptions import RedisError
 
-from chatlanes.cli.command import Lanes
+from chatlanes.cli.command import AppLanes
 from chatlanes.cli.formatting import age, moment
 from chatlanes.lanes.errors import ServerUnfit, complaint
 from chatlanes.lanes.monitoring import inspection
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
     sentence: str
 
 
-def of_redis(lanes: Lanes, replicas: int) -> Iterator[Finding]:
+def of_redis(lanes: AppLanes, replicas: int) -> Iterator[Finding]:
     """Nothing else can be found out when the first one is wrong. Raises RedisError."""
     asked_s = time.monotonic()
     lanes.client.ping()
@@ -76,7 +76,7 @@ def of_memory(info: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(False, "memory", f"Redis is full, or soon: {figures}; then nothing new comes in. Give it more")
 
 
-def of_clock(lanes: Lanes) -> Finding:
+def of_clock(lanes: AppLanes) -> Finding:
     before_s = time.time()
     redis_s = inspection.now_us(lanes.client) / 1e6
     off_s = abs(redis_s - (before_s + time.time()) / 2)
@@ -85,13 +85,13 @@ def of_clock(lanes: Lanes) -> Finding:
     return Finding(True, "clock", f"this machine and Redis differ by less than {max(off_s, 0.001) * 1.1:.3f} s")
 
 
-def of_deployments(lanes: Lanes) -> Iterator[Finding]:
+def of_deployments(lanes: AppLanes) -> Iterator[Finding]:
     """Of other bots, whose updates this one's workers would be handed. Only processes that run have announced it."""
     for sentence in deployments.foreign(deployments.processes(lanes.client)):
         yield Finding(False, "deployments", sentence)
 
 
-def of_workers(lanes: Lanes) -> Iterator[Finding]:
+def of_workers(lanes: AppLanes) -> Iterator[Finding]:
     try:
         replies = lanes.app.control.broadcast("lanes", reply=True, timeout=ANSWER_WITHIN_S) or []
     except OperationalError as error:  # Redis takes no writes, and to ask is one
@@ -109,14 +109,14 @@ def of_workers(lanes: Lanes) -> Iterator[Finding]:
 
 def answers_by_worker(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Those of the same name, two on one machine started without -n, stay apart by their process ids."""
-    told = [(name, answer) for reply in replies for name, answer in reply.items()]
-    often = Counter(name for name, _ in told)
-    process = {id(answer): str(answer.get("holder", "?")).rpartition(":")[0] for _, answer in told}
-    return {name if often[name] == 1 else f"{name} ({process[id(answer)]})": answer for name, answer in told}
+    run = [(name, answer) for reply in replies for name, answer in reply.items()]
+    often = Counter(name for name, _ in run)
+    process = {id(answer): str(answer.get("holder", "?")).rpartition(":")[0] for _, answer in run}
+    return {name if often[name] == 1 else f"{name} ({process[id(answer)]})": answer for name, answer in run}
 
 
 def namesakes(replies: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Lanes do not mind, but Celery knows its workers by their names."""
+    """AppLanes do not mind, but Celery knows its workers by their names."""
     for name, count in sorted(Counter(name for reply in replies for name in reply).items()):
         if count > 1:
             sentence = f"{count} are called {name}, and Flower shows one of them: start each with a name, -n one@%h"
@@ -158,7 +158,7 @@ def of_unread_queues(client: Redis, known: Collection[str]) -> Iterator[Finding]
         yield Finding(False, "queues", sentence)
 
 
-def of_intake(lanes: Lanes, bot: Settings) -> Finding:
+def of_intake(lanes: AppLanes, bot: Settings) -> Finding:
     """Who brings this bot's updates in: a poller that leads, or a webhook that Telegram knows."""
     what = f"intake {bot.bot_name}".rstrip()
     if bot.bot_token is None:
@@ -174,14 +174,14 @@ def of_intake(lanes: Lanes, bot: Settings) -> Finding:
         return Finding(False, what, f"{_led(leader)}, and gets nothing, for there is a webhook at {url}")
     if url:
         trouble = webhook.get("last_error_message")
-        told = f"; Telegram's last trouble with it: {one_line(trouble)}" if trouble else ""
-        return Finding(not trouble or not waiting, what, f"webhook at {url}, {waiting} updates wait at Telegram{told}")
+        run = f"; Telegram's last trouble with it: {one_line(trouble)}" if trouble else ""
+        return Finding(not trouble or not waiting, what, f"webhook at {url}, {waiting} updates wait at Telegram{run}")
     if leader:
         return Finding(True, what, f"{_led(leader)}, {waiting} updates wait at Telegram")
     return Finding(False, what, f"{_led(leader)} and there is no webhook: {waiting} updates wait at Telegram")
 
 
-def leader_of(lanes: Lanes, bot_id: int) -> str:
+def leader_of(lanes: AppLanes, bot_id: int) -> str:
     """`host:pid` of the poller that leads; empty: none."""
     found: Any = lanes.client.hmget(LEADER % bot_id, "holder", "until_ms")
     holder, until_ms = found
@@ -192,7 +192,7 @@ def _led(leader: str) -> str:
     return f"{leader} polls" if leader else "nobody polls"
 
 
-def findings(lanes: Lanes, bots: Iterable[Settings], replicas: int) -> Iterator[Finding]:
+def findings(lanes: AppLanes, bots: Iterable[Settings], replicas: int) -> Iterator[Finding]:
     """All of them, as they are found."""
     try:
         yield from of_redis(lanes, replicas)

@@ -1,8 +1,7 @@
-"""`lanes metrics`: serves what Redis counts to Prometheus.
+"""`lanes metrics`: serves the counters in Redis to Prometheus.
 
-Promises that each scrape reads a few keys, however much waits, and that none changes anything of the lanes: any number
-of these may run, and none has to. Counters are kept by the scripts and live in Redis; that Redis is away is a gauge
-too.
+A scrape reads a few keys, independent of the backlog, and changes nothing, so any number of exporters may run. An
+outage of Redis is a gauge too.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
-from chatlanes.cli.command import Lanes, Told, command
+from chatlanes.cli.command import AppLanes, CommandError, command
 from chatlanes.cli.metric_families import families
 from chatlanes.logs.process import say
 
@@ -25,7 +24,7 @@ from chatlanes.logs.process import say
 class LanesCollector(Collector):
     """One scrape is one look."""
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: AppLanes) -> None:
         self._lanes = lanes
 
     def collect(self) -> Iterator[Metric]:
@@ -43,7 +42,7 @@ class LanesCollector(Collector):
 @command("metrics")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=9808, show_default=True, help="0 takes a free one.")
-def metrics(lanes: Lanes, host: str, port: int) -> None:
+def metrics(lanes: AppLanes, host: str, port: int) -> None:
     """Serve counters, backlogs and ages to Prometheus, until it is told to stop."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(LanesCollector(lanes))
@@ -55,7 +54,7 @@ def metrics(lanes: Lanes, host: str, port: int) -> None:
     server.shutdown()
 
 
-def tell(lanes: Lanes, sentence: str) -> None:
+def tell(lanes: AppLanes, sentence: str) -> None:
     """As LOG_FORMAT wants it; an app that is not ours has no such setting."""
     ours = lanes.settings()
     if ours is not None and ours.log_format == "json":
@@ -68,5 +67,5 @@ def _serve(host: str, port: int, registry: CollectorRegistry) -> Any:
     try:
         server, _ = start_http_server(port, host, registry)
     except OSError as error:
-        raise Told(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        raise CommandError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     return server

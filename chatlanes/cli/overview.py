@@ -1,4 +1,4 @@
-"""The state of the lanes in figures: for each bot, each of its queues, and the chats with the most waiting. Pure."""
+"""The state of the lanes in figures: per bot, per queue, and the lanes with the most waiting. Pure."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Figures:
 
 
 @dataclass
-class Crowd:
-    """A lane with much in it. `first` is whom the others wait for."""
+class BusyLane:
+    """A lane with much in it. The others wait for `first`."""
 
     lane: str
     waiting: int
@@ -53,8 +53,8 @@ class Crowd:
     title: str = ""
 
 
-class FloodWait(NamedTuple):
-    """What Telegram makes wait: `the bot`, a chat or a method."""
+class TelegramPause(NamedTuple):
+    """A pause that Telegram asked for: of `the bot`, a chat or a method."""
 
     bot: str
     what: str
@@ -68,10 +68,10 @@ class Overview:
     now_us: int
     bots: dict[str, Figures]
     queues: dict[str, dict[str, Figures]]
-    crowds: list[Crowd]
-    #: What is paused, and since when, ms; as looking.paused has it.
+    busy_lanes: list[BusyLane]
+    #: What is paused, and since when, ms; as inspection.paused has it.
     paused: dict[str, int] = field(default_factory=dict)
-    flood_waits: list[FloodWait] = field(default_factory=list)
+    flood_waits: list[TelegramPause] = field(default_factory=list)
 
 
 def overview(
@@ -93,5 +93,5 @@ def overview(
                 lanes[key] += 1
                 if key not in firsts or record.appended_us < firsts[key].appended_us:
                     firsts[key] = record
-    crowds = [Crowd(key, number - 1, firsts[key]) for key, number in lanes.most_common(MOST_CHATS) if number > 1]
-    return Overview(now_us, bots, by_queue, crowds)
+    busy_lanes = [BusyLane(key, number - 1, firsts[key]) for key, number in lanes.most_common(MOST_CHATS) if number > 1]
+    return Overview(now_us, bots, by_queue, busy_lanes)

@@ -1,13 +1,13 @@
-"""What went on between two moments: how many a second were settled, how long updates waited and ran.
+"""Rates between two moments: settled updates per second, median wait and run times.
 
-Promises that a glance reads two keys. Knows only what grows in Redis: what a worker has not told yet is not in it.
+Reads two keys per moment. What a worker has not written to Redis yet is not included.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chatlanes.cli.command import Lanes
+from chatlanes.cli.command import AppLanes
 from chatlanes.cli.overview import Overview
 from chatlanes.lanes.leases.timings import RUN, WAIT
 from chatlanes.lanes.monitoring import inspection
@@ -15,17 +15,17 @@ from chatlanes.lanes.monitoring.histogram import Histogram
 
 
 @dataclass(frozen=True)
-class Glance:
-    """What only grows: two of them tell what went on between them."""
+class Totals:
+    """Counters that only grow; the rates are the difference of two."""
 
     settled: inspection.Settled
     times: dict[tuple[str, str], Histogram]
 
     @classmethod
-    def of(cls, lanes: Lanes) -> Glance:
+    def of(cls, lanes: AppLanes) -> Totals:
         return cls(inspection.settled(lanes.client), inspection.times(lanes.client))
 
-    def median_s(self, what: str, group: str, earlier: Glance) -> float | None:
+    def median_s(self, what: str, group: str, earlier: Totals) -> float | None:
         ever = self.times.get((what, group), Histogram())
         return ever.since(earlier.times.get((what, group), Histogram())).median_s()
 
@@ -38,7 +38,7 @@ def add_rates(seen: Overview, before: inspection.Settled, now: inspection.Settle
         seen.bots[bot].rate = round(sum(figures.rate or 0.0 for figures in queues.values()), 1)
 
 
-def add_medians(seen: Overview, lanes: Lanes, before: Glance, now: Glance) -> None:
+def add_medians(seen: Overview, lanes: AppLanes, before: Totals, now: Totals) -> None:
     for group, bot in lanes.names.items():
         figures = seen.bots[bot]
         figures.wait_s, figures.run_s = (now.median_s(what, group, before) for what in (WAIT, RUN))

@@ -1,4 +1,4 @@
-"""Which messages a command is about: those of a chat, those of a bot. Pure."""
+"""Selects the messages of a command: those of a chat, those of a bot. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import click
 
-from chatlanes.cli.command import Lanes, Told
+from chatlanes.cli.command import AppLanes, CommandError
 from chatlanes.lanes.monitoring.inspection import Record
 
 
@@ -24,10 +24,10 @@ def is_of_chat(lane: str, chat: str) -> bool:
     return (kind == "topic" and rest[:1] == [chat]) or (kind == "business" and rest[-1:] == [chat])
 
 
-def wanted(lanes: Lanes, chat: str | None, bot: str | None) -> Callable[[Record], bool]:
-    """Raises Told for a bot that is not there."""
+def wanted(lanes: AppLanes, chat: str | None, bot: str | None) -> Callable[[Record], bool]:
+    """Raises CommandError for a bot that is not there."""
     if bot is not None and bot not in lanes.names.values():
-        raise Told(f"--bot {bot}: there are {', '.join(dict.fromkeys(lanes.names.values()))}")
+        raise CommandError(f"--bot {bot}: there are {', '.join(dict.fromkeys(lanes.names.values()))}")
 
     def is_wanted(record: Record) -> bool:
         in_chat = chat is None or any(is_of_chat(lane, chat) for lane in record.lanes)

@@ -1,4 +1,4 @@
-"""`lanes status`: what waits for which bot, in which queue and state, and for whom the others wait."""
+"""`lanes status`: the backlog per bot, queue and state, and the updates that others wait for."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
-from chatlanes.cli.command import Lanes, command
+from chatlanes.cli.command import AppLanes, command
 from chatlanes.cli.formatting import age, bar, duration, moment, number, table
-from chatlanes.cli.overview import STATES, Figures, FloodWait, Overview, overview
-from chatlanes.cli.rates import Glance, add_medians, add_rates
+from chatlanes.cli.overview import STATES, Figures, Overview, TelegramPause, overview
+from chatlanes.cli.rates import Totals, add_medians, add_rates
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.inspection import Record
 
@@ -33,14 +33,14 @@ MOST_OF_A_REASON = 160
 @click.option("--watch", is_flag=True, help="Again and again, with bars; Ctrl-C ends it.")
 @click.option("--every", "every_s", type=click.FloatRange(0.2), default=2.0, show_default=True, help="With --watch, s.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line.")
-def status(lanes: Lanes, watch: bool, every_s: float, as_json: bool) -> None:
+def status(lanes: AppLanes, watch: bool, every_s: float, as_json: bool) -> None:
     """What waits, runs and was buried, for each bot and queue; the chats with the most waiting, and why they wait."""
-    before = Glance.of(lanes)
+    before = Totals.of(lanes)
     pause_s = RATE_OVER_S
     with suppress(KeyboardInterrupt):  # how --watch ends
         while True:
             time.sleep(pause_s)
-            now = Glance.of(lanes)
+            now = Totals.of(lanes)
             seen = look(lanes)
             add_rates(seen, before.settled, now.settled)
             add_medians(seen, lanes, before, now)
@@ -50,7 +50,7 @@ def status(lanes: Lanes, watch: bool, every_s: float, as_json: bool) -> None:
             before, pause_s = now, every_s
 
 
-def look(lanes: Lanes) -> Overview:
+def look(lanes: AppLanes) -> Overview:
     client = lanes.client
     groups = sorted({*lanes.names, *inspection.groups(client)})
     each = {group: inspection.pending(client, group, MOST_LOOKED_AT // max(len(groups), 1)) for group in groups}
@@ -60,12 +60,12 @@ def look(lanes: Lanes) -> Overview:
         figures = seen.bots.get(lanes.names.get(group, group))
         if figures is not None:
             figures.more = max(lanes.store.pending(group) - len(found), 0)
-    titles = inspection.titles(client, [crowd.first.id for crowd in seen.crowds])
-    crowds = [replace(crowd, title=titles[crowd.first.id]) for crowd in seen.crowds]
-    return replace(seen, crowds=crowds, paused=inspection.paused(client), flood_waits=flood_waits(lanes))
+    titles = inspection.titles(client, [crowd.first.id for crowd in seen.busy_lanes])
+    busy_lanes = [replace(crowd, title=titles[crowd.first.id]) for crowd in seen.busy_lanes]
+    return replace(seen, busy_lanes=busy_lanes, paused=inspection.paused(client), flood_waits=flood_waits(lanes))
 
 
-def flood_waits(lanes: Lanes) -> list[FloodWait]:
+def flood_waits(lanes: AppLanes) -> list[TelegramPause]:
     """What Telegram makes the bots wait for, of those whose tokens are here."""
     if not lanes.bot_ids:
         return []
@@ -74,7 +74,7 @@ def flood_waits(lanes: Lanes) -> list[FloodWait]:
     )
 
     return [
-        FloodWait(name, pause.what, round(pause.left_s, 1))
+        TelegramPause(name, pause.what, round(pause.left_s, 1))
         for bot_id, name in lanes.bot_ids.items()
         for pause in flood_pauses(lanes.client, bot_id)
     ]
@@ -95,7 +95,7 @@ def tell(seen: Overview, *, watch: bool, as_json: bool) -> None:
     for bot, figures in seen.bots.items():
         if figures.more:
             click.echo(f"{bot}: {figures.more:,} of them, the youngest, were not looked at one by one")
-    if seen.crowds:
+    if seen.busy_lanes:
         click.echo()
         click.echo(crowds_table(seen))
 
@@ -123,7 +123,7 @@ def _cells(seen: Overview, figures: Figures) -> list[str]:
 
 def crowds_table(seen: Overview) -> str:
     rows = []
-    for crowd in seen.crowds:
+    for crowd in seen.busy_lanes:
         named = crowd.title or crowd.first.id  # it may be done by now
         rows.append([crowd.lane, number(crowd.waiting), f"{named}: {doing(crowd.first, seen.now_us, seen.paused)}"])
     return table(["lane", "waiting", "for"], rows, left=(0, 2))
@@ -175,7 +175,7 @@ def _as_json(seen: Overview) -> dict[str, Any]:
                 "attempt": crowd.first.attempt,
             },
         }
-        for crowd in seen.crowds
+        for crowd in seen.busy_lanes
     ]
     return {
         "bots": bots,

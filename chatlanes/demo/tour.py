@@ -15,8 +15,8 @@ from chatlanes.bot.context import Context
 SLOW_S = 6
 
 
-class HopelessError(Exception):
-    """No other attempt would mend it."""
+class NeverRetriedError(Exception):
+    """Another attempt would fail too."""
 
 
 def handle(ctx: Context) -> None:
@@ -58,7 +58,7 @@ def fail_twice(ctx: Context) -> None:
 
 def bury(ctx: Context) -> None:
     """What cannot be mended goes to the dead letters, and the chat goes on."""
-    raise HopelessError("this one is buried, with its traceback; look at it, then replay it")
+    raise NeverRetriedError("this one is buried, with its traceback; look at it, then replay it")
 
 
 def die(ctx: Context) -> None:
@@ -118,4 +118,4 @@ STOPS = {
 }
 COMMANDS = {"/start": start, "/hide": hide, "/count": count, "/photo": photo, "/slow": slow}
 
-bot = Bot(handle, never_retry=(HopelessError,))
+bot = Bot(handle, never_retry=(NeverRetriedError,))

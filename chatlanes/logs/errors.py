@@ -27,11 +27,27 @@ _CAUSE = "\nThe above exception was the direct cause of the following exception:
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
 
 
+class HandlerError(Exception):
+    """Stands for an error that is too large, or holds a secret. Shown as that one, as far as that may be shown."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(kind, message)
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
+
+    def __repr__(self) -> str:
+        kind, message = self.args
+        return f"{kind}({message!r})"
+
+
 def problem_of(error: BaseException, attempt: int, secrets: Secrets) -> dict[str, Any]:
     """The error as the dead letters hold it. Raises nothing, whatever the error's own methods do."""
+    stands_for = error.args if isinstance(error, HandlerError) else None
+    kind, message = stands_for or (type(error).__name__, message_of(error, secrets))
     return {
-        "type": type(error).__name__,
-        "message": message_of(error, secrets),
+        "type": kind,
+        "message": message,
         "attempt": attempt,
         "traceback": traceback_of(error, secrets),
     }

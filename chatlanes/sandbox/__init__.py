@@ -1,1 +1,2 @@
-"""Everything on one machine, without a token: an embedded Redis, a simulator of the Bot API, and what runs them."""
+"""A complete installation on one machine without a token: an embedded Redis, a simulated Bot API, and the
+processes of chatlanes."""

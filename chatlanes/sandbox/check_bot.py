@@ -1,6 +1,6 @@
-"""Whether a bot can be imported; says what to do when it cannot.
+"""Imports a bot in a process of its own and reports why it fails.
 
-What its module asks of the Bot API meanwhile goes to BOT_API_URL. Any token will do.
+The calls that its module makes go to BOT_API_URL, with whatever token is set.
 """
 
 import os

@@ -1,7 +1,7 @@
 """One server per directory.
 
-Promises that the lock is held for exactly as long as the server lives: it is handed to it as an open file, so it ends
-with its process, whatever becomes of the one who started it.
+The server inherits the lock as an open file, so the lock lasts exactly as long as the server's process, even when the
+process that started it is gone.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""The processes that work on top of Redis and the Bot API."""
+"""The processes that need Redis and the Bot API: their commands and their environment."""
 
 import os
 import secrets

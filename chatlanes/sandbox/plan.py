@@ -1,9 +1,10 @@
-"""What `chatlanes sandbox` shall start, from its command line and the settings.
+"""What `chatlanes sandbox` starts, from its command line.
 
-Promises that every port in the plan was free a moment ago; one that was asked for and is taken is an error.
+Every port in the plan was free a moment ago; a requested port that is in use is an error.
 """
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,7 +52,7 @@ class Plan:
         return self.data / "page.sqlite3"
 
 
-def plan_from(arguments: list[str] | None = None) -> Plan:
+def plan_from(arguments: Sequence[str] | None = None) -> Plan:
     """Raises PlanError; ends the process for --help and for what argparse refuses."""
     options = _parser().parse_args(arguments)
     if min(options.chats, 1 if options.workers is None else options.workers) < 1 or (options.rate or 0) < 0:

@@ -1,7 +1,7 @@
-"""Which port to listen on.
+"""Chooses ports to listen on.
 
-Promises a port that was free a moment ago, and that no other sandbox of this machine is given it while this process
-lives. Does not keep anybody else from taking it.
+A port was free a moment ago, and no other sandbox of this machine gets it while this process lives. Other programs may
+still take it.
 """
 
 import socket

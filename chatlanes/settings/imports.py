@@ -9,11 +9,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Timer
 from typing import Any
 
 #: A large bot on a slow machine is imported in less.
 LONG_IMPORT_S = 20.0
+#: Folders at the top of a clone, for `python -m poller` and the like. They are not installed.
+ENTRY_POINTS = ("poller", "settings", "tasks")
+CLONE = Path(__file__).parents[2]
 
 
 class ImportPathError(Exception):
@@ -60,12 +64,12 @@ def _import_module(setting: str, path: str, module: str, error: type[ImportPathE
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
             raise error(
                 f"{setting}={path}: importing {module} failed, because it needs the module {missing.name}, "
-                "which is not here; install it or mend the import (the traceback above shows where)."
+                f"which is not here; install it or mend the import (the traceback above shows where).{_hidden(missing)}"
             ) from missing
     except Exception as failure:
         raise error(
             f"{setting}={path}: importing {module} failed with {type(failure).__name__}; "
-            "mend the module (the traceback above shows where)."
+            f"mend the module (the traceback above shows where).{_hidden(failure)}"
         ) from failure
     raise error(
         f"{setting}={path}: there is no module {module} in {os.getcwd()} or among the installed ones; "
@@ -90,3 +94,27 @@ def _impatient(what: str) -> Iterator[None]:
 def _look_in_current_directory() -> None:
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.insert(0, os.getcwd())
+
+
+def warn_of_hidden_module(entry_point: str) -> None:
+    """Python prefers the folder `poller/` of a clone to a `poller.py` beside it."""
+    if os.path.exists(f"{entry_point}.py"):
+        print(  # noqa: T201 - there is no log yet
+            f"{entry_point}.py in {os.getcwd()} cannot be imported: the clone's folder {entry_point}/ hides it. "
+            f"{_ELSEWHERE}",
+            file=sys.stderr,
+        )
+
+
+#: What to do about a hidden module.
+_ELSEWHERE = "Start `chatlanes ...` or `celery -A chatlanes ...` in a folder of the bot's own."
+
+
+def _hidden(failure: Exception) -> str:
+    """One more sentence if the import got an entry point of the clone in place of the bot's own module."""
+    named = failure.name if isinstance(failure, ImportError) else getattr(getattr(failure, "obj", None), "__name__", "")
+    name = str(named).partition(".")[0]
+    found = getattr(sys.modules.get(name), "__file__", None)
+    if name not in ENTRY_POINTS or not found or Path(found).parent != CLONE / name:
+        return ""
+    return f" {name} is the entry point of the clone in {CLONE}, which hides a module of that name. {_ELSEWHERE}"

@@ -21,7 +21,7 @@ from chatlanes.bot import Bot, Context, UpdateTimeoutError, current
 from chatlanes.bot.event_loop import Awaited, event_loop
 from chatlanes.bot.loader import load_bot, waits_in_coroutines
 from chatlanes.telegram.errors import BadRequest
-from tests.poller.waiting import until
+from tests.support.waiting import until
 
 UPDATE = {"update_id": 5, "message": {"message_id": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"}}
 

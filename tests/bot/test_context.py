@@ -26,10 +26,10 @@ def test_its_repr_tells_no_text():
     assert repr(context("message", PRIVATE)) == "Context(message 12, chat 7, attempt 1)"
 
 
-def test_call_passes_on_any_method(server, api):
+def test_call_passes_on_any_method(web, api):
     ctx = context("message", PRIVATE, api)
     assert ctx.call("sendDice", chat_id=ctx.chat_id, emoji="🎲") is True
-    [asked] = server.asked
+    [asked] = web.asked
     assert asked.path.endswith("/sendDice")
     assert asked.json == {"chat_id": 7, "emoji": "🎲"}
 
@@ -62,22 +62,22 @@ WHERE = [
 
 
 @pytest.mark.parametrize(("kind", "body", "where"), WHERE)
-def test_a_reply_goes_where_the_update_came_from(server, api, kind, body, where):
+def test_a_reply_goes_where_the_update_came_from(web, api, kind, body, where):
     assert context(kind, body, api).reply("hi", protect_content=True) is True
-    [asked] = server.asked
+    [asked] = web.asked
     assert asked.path.endswith("/sendMessage")
     assert asked.json == {**where, "text": "hi", "protect_content": True}
 
 
-def test_what_the_handler_says_of_the_place_wins(server, api):
+def test_what_the_handler_says_of_the_place_wins(web, api):
     context("message", PRIVATE, api).reply("hi", chat_id=8)
-    assert server.asked[0].json == {"chat_id": 8, "text": "hi"}
+    assert web.asked[0].json == {"chat_id": 8, "text": "hi"}
 
 
-def test_a_guest_is_answered_by_the_query(server, api):
+def test_a_guest_is_answered_by_the_query(web, api):
     ctx = context("guest_message", {**GROUP, "guest_query_id": "g"}, api)
     ctx.reply("hi" * 50, parse_mode="HTML", reply_markup={"inline_keyboard": []})
-    [asked] = server.asked
+    [asked] = web.asked
     assert asked.path.endswith("/answerGuestQuery")
     assert asked.json == {
         "guest_query_id": "g",

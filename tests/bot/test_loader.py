@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import traceback
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,7 @@ from chatlanes.bot.context import Context
 from chatlanes.bot.loader import load_bot
 from chatlanes.settings import imports
 from chatlanes.settings.imports import BotImportError
-
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT
 
 
 @pytest.fixture

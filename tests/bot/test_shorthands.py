@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_server import Answer
 
 from chatlanes.bot.addressing import NoChatError, NoMessageError, WrongKindError
 from chatlanes.bot.context import Context
 from chatlanes.telegram.errors import BadRequest
+from tests.support.http_server import Answer
 
 ANN = {"id": 7, "is_bot": False}
 HELLO = {"message_id": 3, "chat": {"id": 7}, "from": ANN, "text": "hello"}
@@ -93,9 +93,9 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("kind", "body", "write", "method", "params"), CALLS)
-def test_each_makes_its_call(server, api, kind, body, write, method, params):
+def test_each_makes_its_call(web, api, kind, body, write, method, params):
     assert write(context(kind, body, api)) is True
-    [asked] = server.asked
+    [asked] = web.asked
     assert (asked.path.rpartition("/")[2], asked.json) == (method, params)
 
 
@@ -118,15 +118,15 @@ COMPLAINTS = [
 
 
 @pytest.mark.parametrize(("kind", "body", "write", "error", "complaint"), COMPLAINTS)
-def test_what_the_update_has_not_is_said(server, api, kind, body, write, error, complaint):
+def test_what_the_update_has_not_is_said(web, api, kind, body, write, error, complaint):
     with pytest.raises(error, match=complaint):
         write(context(kind, body, api))
-    assert server.asked == []
+    assert web.asked == []
 
 
-def test_an_edit_that_was_done_already_is_no_failure(server, api):
+def test_an_edit_that_was_done_already_is_no_failure(web, api):
     words = "Bad Request: message is not modified: specified new message content and reply markup are exactly the same"
-    server.answer = Answer({"ok": False, "error_code": 400, "description": words}, 400)
+    web.answer = Answer({"ok": False, "error_code": 400, "description": words}, 400)
     ctx = context("callback_query", BUTTON, api)
     assert ctx.edit("same") is True
     with pytest.raises(BadRequest):
@@ -152,7 +152,7 @@ def test_the_usual_fields_are_at_hand(kind, body, told):
 # -- downloads
 
 
-def files(server, content: bytes | None) -> None:
+def files(web, content: bytes | None) -> None:
     """getFile gives a path; the path gives this, or 404."""
 
     def answering(asked):
@@ -161,38 +161,38 @@ def files(server, content: bytes | None) -> None:
         missing = Answer({"ok": False, "error_code": 404, "description": "Not Found"}, 404)
         return missing if content is None else Answer(content)
 
-    server.answering = answering
+    web.answering = answering
 
 
-def test_a_file_is_downloaded_by_its_id_or_what_has_one(server, api, tmp_path):
-    files(server, b"%PDF")
+def test_a_file_is_downloaded_by_its_id_or_what_has_one(web, api, tmp_path):
+    files(web, b"%PDF")
     ctx = context("message", HELLO, api)
     assert ctx.download("f") == b"%PDF"
     assert ctx.download({"file_id": "f"}, to=tmp_path / "a.pdf") == b""
     assert [path.name for path in tmp_path.iterdir()] == ["a.pdf"]
     assert (tmp_path / "a.pdf").read_bytes() == b"%PDF"
-    assert server.asked[1].path.startswith("/file/bot")
-    assert server.asked[1].path.endswith("/documents/a%20file.pdf")
+    assert web.asked[1].path.startswith("/file/bot")
+    assert web.asked[1].path.endswith("/documents/a%20file.pdf")
 
 
-def test_a_file_that_is_gone_leaves_what_was_there(server, api, tmp_path):
-    files(server, None)
+def test_a_file_that_is_gone_leaves_what_was_there(web, api, tmp_path):
+    files(web, None)
     (tmp_path / "a.pdf").write_bytes(b"old")
     with pytest.raises(BadRequest.__base__, match="download: Not Found"):
         context("message", HELLO, api).download("f", to=tmp_path / "a.pdf")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
-def test_a_download_that_breaks_off_is_begun_anew(server, api, tmp_path):
+def test_a_download_that_breaks_off_is_begun_anew(web, api, tmp_path):
     broken = iter([None, None])
 
     def answering(asked):
         return next(broken, Answer(b"whole"))
 
-    server.answering = answering
+    web.answering = answering
     api.download("f", tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == b"whole"
-    assert len(server.asked) == 3
+    assert len(web.asked) == 3
 
 
 def test_the_files_of_a_local_server_are_read_where_they_are(api, tmp_path):

@@ -22,7 +22,7 @@ def test_every_kind_of_blow_is_dealt_to_every_part() -> None:
             *system.parts,
             "redis",
             "telegram",
-            *(("updates",) if system is LANES else ()),
+            *(("updates",) if system.buried else ()),
         }
         assert {what for what, whom in dealt if whom == "redis"} >= {"kill", "outage", "stop_frozen"}
         assert {what for what, whom in dealt if whom in system.workers} >= {"kill_all", "hole_redis", "cut_telegram"}

@@ -16,6 +16,7 @@ from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.telegram.flood.keys import keys_of, refused_of
 from tests.cli.conftest import Cli
+from tests.support import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +136,7 @@ def test_a_redis_that_is_away_is_a_sentence(cli: Cli) -> None:
 
 def test_it_is_a_command_of_celery(tmp_path: Path, redis_url: str) -> None:
     command = [sys.executable, "-m", "celery", "-A", "chatlanes", "lanes", "status"]
-    env = {**os.environ, "REDIS_URL": redis_url, "BOT_TOKEN": "1:A", "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {**os.environ, "REDIS_URL": redis_url, "BOT_TOKEN": "1:A", "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert (ran.stderr, ran.returncode) == ("", 0)
     assert ran.stdout.splitlines()[1].split()[0] == "updates"
@@ -157,7 +158,7 @@ def test_bars(share: float, text: str) -> None:
 
 
 def test_what_telegram_makes_wait_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command.Lanes, "bot_ids", {1: "shop", 2: "help"})
+    monkeypatch.setattr(command.AppLanes, "bot_ids", {1: "shop", 2: "help"})
     refused, keys = script("refused", "chatlanes.telegram.flood"), keys_of("1", "7")
     refused.run(cli.client, refused.command(refused_of(keys), scope="7", wait_ms=3_600_000))
     assert "Telegram makes chat 7 wait for 60 min more (shop)" in cli.said("status")

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+from tests.support import ROOT
+
+TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").rglob("*.md"))]
 
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -18,7 +20,7 @@ HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 #: A comment at the end of a command, as the shell has it.
 COMMENT = re.compile(r"(^|\s)#(\s.*|$)")
 #: What a span of code must begin with to be taken for a command.
-PROGRAMS = re.compile(r"^([A-Z_]+=\S+ )*(make|celery -A chatlanes|python -m|docker compose)( |$)")
+PROGRAMS = re.compile(r"^([A-Z_]+=\S+ )*(make|chatlanes|celery -A chatlanes|python -m|docker compose)( |$)")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Every command that the pages tell somebody to type is one that there is, with options that it has.
 
 `lanes` commands run, on messages of their own. What runs until it is stopped is read here by its own parser, and run in
-tests/pipeline, tests/webhook and tests/sandbox. What belongs to the reader's machine (systemctl, kubectl, …) is only
-known by name.
+tests/pipeline, tests/poller/webhook and tests/sandbox. What belongs to the reader's machine (systemctl, kubectl, …) is
+only known by name.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from kombu import Queue
 
 from chatlanes import lanes
 from tests.cli.conftest import Cli
-from tests.compose import whole_file
 from tests.docs.pages import ROOT, commands
+from tests.support.compose import whole_file
 
 #: Of the reader's own machine.
 THEIRS = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.lanes.lab import Lab, LabMaker
+from tests.support.lab import Lab, LabMaker
 
 #: Every pool, with as many slots as its kind is used with.
 POOLS = {"solo": 1, "prefork": 2, "threads": 8, "gevent": 50}

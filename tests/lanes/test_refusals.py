@@ -10,9 +10,9 @@ from celery import Celery, Task
 
 from chatlanes import lanes
 from chatlanes.lanes.install import LanesStep, check_transport
-from tests.lanes.app import LANE_QUEUES, ORDINARY_QUEUE
-from tests.lanes.lab import Lab, LabMaker
 from tests.lanes.old_server import old_server
+from tests.support.lab import Lab, LabMaker
+from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
 
 
 def test_a_lane_queue_takes_no_message_without_lane_keys(lab: Lab) -> None:

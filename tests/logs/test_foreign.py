@@ -36,4 +36,4 @@ def test_a_description_is_one_short_printable_line(description: str) -> None:
 def test_a_code_that_is_no_number_is_not_shown(code: object) -> None:
     with pytest.raises(TelegramTroubleError) as polled:
         result_of("getMe", 502, json.dumps({"ok": False, "error_code": code, "description": ["a", "\n"]}).encode())
-    assert str(polled.value) == "502 (no text)"
+    assert str(polled.value) == "502 without a description"

@@ -15,7 +15,7 @@ from chatlanes.bot.event_loop import event_loop
 from chatlanes.logs import Ids, JsonLines, Secrets, UpdateIds, about
 from chatlanes.logs.ids import LineContext, thread_of
 from chatlanes.logs.lines import TextLines
-from tests.poller.bot_api import TOKEN
+from tests.support.bot_api import TOKEN
 
 SECRET = TOKEN.partition(":")[2]
 LINES = {

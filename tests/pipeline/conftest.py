@@ -10,7 +10,7 @@ import pytest
 
 from chatlanes.sandbox.simulator import Simulator, start
 from tests.pipeline.collector import Collector, collecting
-from tests.pipeline.pipeline import TOKEN, Pipeline
+from tests.support.pipeline import TOKEN, Pipeline
 
 #: Every pool, with as many slots as its kind is used with.
 POOLS = {"prefork": 2, "threads": 8, "gevent": 50, "solo": 1}

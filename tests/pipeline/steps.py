@@ -23,7 +23,7 @@ from chatlanes.bot.calls.journal import CallJournal
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
 from chatlanes.telegram.client import BotApi
-from tests.pipeline.bots import GATES, record
+from tests.support.bots import GATES, record
 
 _here = threading.local()
 

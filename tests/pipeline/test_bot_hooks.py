@@ -11,11 +11,11 @@ import pytest
 from celery import Celery
 
 from tests.pipeline.conftest import POOLS, MakePipeline
-from tests.pipeline.history import Event
-from tests.pipeline.pipeline import BOT_ID, message
-from tests.poller.waiting import until
+from tests.support.history import Event
+from tests.support.pipeline import BOT_ID, message
+from tests.support.waiting import until
 
-BOT = "tests.pipeline.bots:bot"
+BOT = "tests.support.bots:bot"
 
 
 def story(events: list[Event], update: int) -> list[tuple[str, int]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 
-from tests.pipeline.pipeline import BOT_ID, CELERY, Pipeline, message
-from tests.pipeline.process import ROOT
+from tests.support import ROOT
+from tests.support.pipeline import BOT_ID, CELERY, Pipeline, message
 
 
 def said(pipeline: Pipeline, *arguments: str, code: int = 0) -> str:

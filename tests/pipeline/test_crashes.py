@@ -11,10 +11,10 @@ from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.histogram import Histogram
 from chatlanes.sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.history import updates
-from tests.pipeline.pipeline import Pipeline, conversations, message
-from tests.pipeline.process import Process
-from tests.poller.waiting import until
+from tests.support.history import updates
+from tests.support.pipeline import Pipeline, conversations, message
+from tests.support.process import Process
+from tests.support.waiting import until
 
 
 def test_a_poller_killed_at_any_moment_loses_nothing_and_repeats_nothing(pipeline: Pipeline) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from chatlanes.lanes.protocol import keys
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.history import updates
-from tests.pipeline.pipeline import BOT_ID, Pipeline, message
-from tests.poller.waiting import until
+from tests.support.history import updates
+from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.waiting import until
 
 
 def query(kind: str, user: int) -> dict[str, Any]:

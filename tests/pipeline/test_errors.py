@@ -9,9 +9,9 @@ import pytest
 
 from chatlanes.settings.webhook_secret import secret_from
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, TOKEN, message
 from tests.pipeline.test_flower import Flower
-from tests.poller.waiting import until
+from tests.support.pipeline import BOT_ID, TOKEN, message
+from tests.support.waiting import until
 
 PASSWORD, HOOK_SECRET = "r3dis-p4ssw0rd/x", "a-h00k-secret"
 HUGE = [*(f"roars:{how}" for how in ("text", "cause", "group", "chain", "hidden")), "recurses:_"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, message
-from tests.poller.waiting import until
+from tests.support.pipeline import BOT_ID, message
+from tests.support.waiting import until
 
 
 def test_a_failed_update_is_tried_again_in_its_place(make_pipeline: MakePipeline, pool: tuple[str, int]) -> None:

@@ -6,8 +6,8 @@ from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol import keys
 from chatlanes.telegram.flood.inspection import flood_counts
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, Pipeline, message
-from tests.poller.waiting import until
+from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.waiting import until
 
 #: As an administrator of a group of Telegram's would be told.
 TOO_MANY = {"status": 429, "retry_after": 3}
@@ -66,7 +66,7 @@ def test_a_worker_that_dies_while_a_call_waits_has_not_made_it(make_pipeline: Ma
 
 def test_a_long_wait_takes_no_slot_counts_no_attempt_and_repeats_no_call(make_pipeline: MakePipeline) -> None:
     # Given two chats where the second call of a handler is refused for an hour; one of the handlers swallows all
-    pipeline = make_pipeline(BOT="tests.pipeline.bots:bot")
+    pipeline = make_pipeline(BOT="tests.support.bots:bot")
     for chat in (7, 8):
         pipeline.simulator.fault(method="sendChatAction", chat_id=chat, status=429, retry_after=3600)
     careful, careless = pipeline.push(

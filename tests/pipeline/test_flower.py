@@ -9,8 +9,8 @@ import requests
 
 from chatlanes.sandbox.ports import free_port
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, Pipeline, message
-from tests.poller.waiting import until
+from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.waiting import until
 
 HIDDEN = "nobody-else-may-read-this"
 

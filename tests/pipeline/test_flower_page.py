@@ -8,10 +8,10 @@ import requests
 from playwright.sync_api import Page, expect
 
 from chatlanes.sandbox.ports import free_port
-from tests.browser import browser
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, message
-from tests.poller.waiting import until
+from tests.support.browser import browser
+from tests.support.pipeline import BOT_ID, message
+from tests.support.waiting import until
 
 
 def test_flower_as_it_is_lets_in_only_who_has_read_its_password(make_pipeline: MakePipeline) -> None:

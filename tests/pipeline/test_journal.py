@@ -10,10 +10,10 @@ import pytest
 
 from chatlanes.lanes.protocol.store import Store
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, Pipeline, message
-from tests.pipeline.process import Process
 from tests.pipeline.steps import database, open_shop
-from tests.poller.waiting import until
+from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.process import Process
+from tests.support.waiting import until
 
 #: What the bot is told, and how often its second message arrives. Where the call is in flight, that depends on the
 #: policy; UNCERTAIN_CALL is repeat.

@@ -15,9 +15,9 @@ from chatlanes.poller.webhook.validation import secret_from
 from chatlanes.sandbox.ports import free_port
 from tests.pipeline.collector import Collector
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, SECRET, TOKEN, Pipeline, message
-from tests.pipeline.process import Process
-from tests.poller.waiting import WITHIN_S, until
+from tests.support.pipeline import BOT_ID, SECRET, TOKEN, Pipeline, message
+from tests.support.process import Process
+from tests.support.waiting import WITHIN_S, until
 
 #: Stands in every message.
 TEXT = "PRIVATE-words"
@@ -60,7 +60,7 @@ def test_ids_are_in_every_line_and_texts_and_tokens_in_none(
 ) -> None:
     # Given processes that log all they can, and trace it
     told = {"LOG_FORMAT": log_format, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
-    pipeline = make_pipeline(**told, BOT="tests.pipeline.bots:bot", RETRY_BACKOFF=0.01)
+    pipeline = make_pipeline(**told, BOT="tests.support.bots:bot", RETRY_BACKOFF=0.01)
     worker = pipeline.worker(pool, slots, "-l", "DEBUG")
     processes = [pipeline.poller("-v"), worker, received(pipeline)]
     # When everything happens that can, and they stop

@@ -17,11 +17,11 @@ from chatlanes.poller.webhook.validation import secret_from
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.server import Server, start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import TOKEN, Pipeline, message
-from tests.pipeline.process import Process
 from tests.pipeline.test_command import said
-from tests.poller.waiting import until
-from tests.webhook.receiving import HEADER
+from tests.poller.webhook.receiving import HEADER
+from tests.support.pipeline import TOKEN, Pipeline, message
+from tests.support.process import Process
+from tests.support.waiting import until
 
 LOST = "CRITICAL"
 

@@ -10,8 +10,8 @@ import pytest
 
 from chatlanes.sandbox.simulator import Simulator, start
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, Pipeline, message
-from tests.poller.waiting import until
+from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.waiting import until
 
 OTHER_ID = 7890
 OTHER_TOKEN = f"{OTHER_ID}:SECRET-part_of-the_OTHER"
@@ -37,7 +37,7 @@ def both(make_pipeline: MakePipeline, other: Simulator, tmp_path: Path) -> Pipel
     file = tmp_path / "bots.toml"
     file.write_text(
         '[one]\ntoken_env = "BOT_TOKEN"\n'
-        f'[other]\ntoken_env = "OTHER_TOKEN"\nbot_api_url = "{other.url}"\nbot = "tests.pipeline.bots:bot"\n'
+        f'[other]\ntoken_env = "OTHER_TOKEN"\nbot_api_url = "{other.url}"\nbot = "tests.support.bots:bot"\n'
         "max_attempts = 2\nretry_backoff = 0\n"
     )
     return make_pipeline(BOTS=file, OTHER_TOKEN=OTHER_TOKEN)

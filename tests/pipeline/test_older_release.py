@@ -10,7 +10,7 @@ import pytest
 from chatlanes.lanes.protocol.store import Store
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.older_release import BOT, BURIED, DELAYED, FOLDER, LATER, RUNNING, SETTLED, restore
-from tests.pipeline.pipeline import BOT_ID, message
+from tests.support.pipeline import BOT_ID, message
 
 
 @pytest.mark.parametrize("release", sorted(FOLDER.glob("*.json")), ids=lambda file: file.stem)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import Pipeline, conversations, message
-from tests.pipeline.process import Process
-from tests.poller.waiting import until
+from tests.support.pipeline import Pipeline, conversations, message
+from tests.support.process import Process
+from tests.support.waiting import until
 
 
 def test_hundreds_of_updates_run_once_each_in_the_order_of_their_chats(
@@ -31,7 +31,7 @@ def test_hundreds_of_updates_run_once_each_in_the_order_of_their_chats(
 
 def test_coroutines_of_80_chats_keep_their_order_on_one_thread(make_pipeline: MakePipeline) -> None:
     # Given 80 chats, in each of which every update counts, the first and the fourth wait, and the second fails once
-    pipeline = make_pipeline(BOT="tests.pipeline.bots:coroutines", RETRY_BACKOFF=0.01, LEASE_SECONDS=3)
+    pipeline = make_pipeline(BOT="tests.support.bots:coroutines", RETRY_BACKOFF=0.01, LEASE_SECONDS=3)
     orders = ("threads:seen gate:a", "fails:1", "", "gate:b", "")
     rounds = [
         pipeline.push(*(message(number, chat, do=f"{do} counts:up") for chat in range(1, 81)))

@@ -13,14 +13,14 @@ import pytest
 
 from chatlanes.sandbox.server import Server, start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, Pipeline, message
+from tests.support.pipeline import BOT_ID, Pipeline, message
 
 #: A client of ours gives up on a frozen Redis after 5 s, and looks once more before the update goes back.
 OUTAGE_S = 13.0
 #: Each starts, waits at the gate `a`, and then needs Redis for its call.
 IN_FLIGHT = (2, 4)
 
-PLAIN, COROUTINES = "tests.pipeline.bots:handle", "tests.pipeline.bots:coroutines"
+PLAIN, COROUTINES = "tests.support.bots:handle", "tests.support.bots:coroutines"
 WHERE = [
     (PLAIN, "prefork", 2),
     (PLAIN, "threads", 4),

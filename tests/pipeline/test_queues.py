@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from chatlanes.updates.routing import keys_of, queue_of
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import Pipeline, conversations, message
 from tests.pipeline.test_command import said
-from tests.poller.waiting import until
+from tests.support.pipeline import Pipeline, conversations, message
+from tests.support.waiting import until
 
 
 def test_a_worker_takes_only_the_queues_it_is_given(make_pipeline: MakePipeline) -> None:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import Pipeline, message
-from tests.poller.waiting import until
+from tests.support.pipeline import Pipeline, message
+from tests.support.waiting import until
 
 CHATS = 20
 #: Each chat writes so often. Its updates take 20 ms each: more than one worker does with all chats, less than both.
@@ -16,7 +16,7 @@ EVERY_S = 0.25
 ORDERS = "counts:1 takes:20"
 
 BOT = """
-from tests.pipeline import bots
+from tests.support import bots
 
 def handle(ctx):
     bots.handle(ctx)

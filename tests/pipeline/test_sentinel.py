@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import conversations
 from tests.pipeline.sentinels import NAME, PASSWORD, start_watched
-from tests.poller.waiting import until
+from tests.support.pipeline import conversations
+from tests.support.waiting import until
 
 
 def test_a_failover_under_load_loses_nothing_that_a_replica_had(make_pipeline: MakePipeline, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from chatlanes.sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.history import updates
-from tests.pipeline.pipeline import BOT_ID, Pipeline, message
-from tests.poller.waiting import until
+from tests.support.history import updates
+from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ import pytest
 
 from chatlanes.sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import message
-from tests.poller.waiting import until
+from tests.support.pipeline import message
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"BOT": "no_such_bot:handle"}, "BOT=no_such_bot:handle: there is no module no_such_bot"),
-        ({"BOT": "tests.pipeline.bots:hande"}, "BOT=tests.pipeline.bots:hande: tests.pipeline.bots has no hande"),
-        ({"BOT": "tests.pipeline.bots:not_callable"}, "BOT=tests.pipeline.bots:not_callable names a value of type str"),
+        ({"BOT": "tests.support.bots:hande"}, "BOT=tests.support.bots:hande: tests.support.bots has no hande"),
+        ({"BOT": "tests.support.bots:not_callable"}, "BOT=tests.support.bots:not_callable names a value of type str"),
         ({"BOT_TOKEN": ""}, "BOT_TOKEN is not set"),
         ({"BOT_TOKEN": "none"}, "BOT_TOKEN is wrong (its value is secret and not shown)"),
         ({"LEASE_SECONDS": 0}, "LEASE_SECONDS=0: allowed is"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.pipeline.pipeline import Pipeline, conversations, message
-from tests.poller.waiting import until
+from tests.support.pipeline import Pipeline, conversations, message
+from tests.support.waiting import until
 
 
-@pytest.mark.parametrize("pool", [("prefork", 2), ("threads", 8)], ids=str)  # all: tests/lanes/test_warm_shutdown.py
+@pytest.mark.parametrize("pool", [("prefork", 2), ("threads", 8)], ids=str)  # all: tests/lanes/worker
 def test_the_next_worker_continues_with_exactly_the_next_updates(pipeline: Pipeline, pool: tuple[str, int]) -> None:
     # Given a worker in the middle of 500 updates, some of them reserved and not started
     pipeline.push(*conversations(chats=25, each=20))

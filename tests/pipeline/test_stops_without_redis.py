@@ -12,10 +12,10 @@ import requests
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.server import Server
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import Pipeline, message
-from tests.pipeline.process import Process
 from tests.pipeline.test_outages import COROUTINES, PLAIN, frozen, own_redis
-from tests.poller.waiting import until
+from tests.support.pipeline import Pipeline, message
+from tests.support.process import Process
+from tests.support.waiting import until
 
 __all__ = ["own_redis"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.pipeline.collector import Collector
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, SECRET, message
-from tests.poller.waiting import until
+from tests.support.pipeline import BOT_ID, SECRET, message
+from tests.support.waiting import until
 
 TEXT = "PRIVATE-words"
 

@@ -10,10 +10,10 @@ import pytest
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator, start
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.pipeline import BOT_ID, Pipeline, message
-from tests.pipeline.process import Process
 from tests.pipeline.test_command import said
-from tests.poller.waiting import until
+from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.process import Process
+from tests.support.waiting import until
 
 OTHER_ID = 7890
 OTHER_TOKEN = f"{OTHER_ID}:SECRET-part_of-the_OTHER"

@@ -8,8 +8,8 @@ import pytest
 
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator, start
-from tests.poller.bot_api import TOKEN
 from tests.poller.running import RunningPoller
+from tests.support.bot_api import TOKEN
 
 
 @pytest.fixture(scope="session")

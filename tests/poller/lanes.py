@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.sandbox.server import Server
-from tests.poller.bot_api import BOT_ID
+from tests.support.bot_api import BOT_ID
 
 
 def lane(redis_url: str, chat: int = 7) -> list[int]:

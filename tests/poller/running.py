@@ -9,8 +9,8 @@ from pathlib import Path
 from threading import Thread
 
 from chatlanes.settings import Settings
-from tests.poller.bot_api import TOKEN
-from tests.poller.waiting import WITHIN_S, until
+from tests.support.bot_api import TOKEN
+from tests.support.waiting import WITHIN_S, until
 
 #: Settings of the developer's own must not reach a test.
 OURS = {name.upper() for name in Settings.model_fields}

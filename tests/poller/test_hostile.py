@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from chatlanes.sandbox.server import Server
-from tests.poller.bot_api import TOKEN, message
 from tests.poller.hostile import CONFLICT, RESULTS, WIRE, HostileServer, flood
 from tests.poller.lanes import lane
 from tests.poller.running import RunningPoller
-from tests.poller.waiting import until
+from tests.support.bot_api import TOKEN, message
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -23,13 +23,14 @@ from chatlanes.poller.responses import TelegramTroubleError
 from chatlanes.poller.runtime.retry import Retry
 from chatlanes.poller.runtime.stop import Stop
 from chatlanes.sandbox.simulator import Simulator
-from tests.poller.bot_api import BOT_ID, TOKEN, message
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane
 from tests.poller.running import OURS
-from tests.poller.waiting import WITHIN_S, until
+from tests.support import ROOT
+from tests.support.bot_api import BOT_ID, TOKEN, message
+from tests.support.waiting import WITHIN_S, until
 
-DOCS = Path(__file__).parents[2] / "docs" / "intake.md"
+DOCS = ROOT / "docs" / "intake.md"
 
 
 def test_a_filter_of_ones_own_drops_counts_and_confirms(

@@ -12,10 +12,10 @@ from redis import Redis
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.sandbox.simulator import Simulator, start
-from tests.poller.bot_api import BOT_ID, message
 from tests.poller.conftest import StartPoller
 from tests.poller.running import RunningPoller
-from tests.poller.waiting import until
+from tests.support.bot_api import BOT_ID, message
+from tests.support.waiting import until
 
 OTHER_ID = 7890
 OTHER_TOKEN = f"{OTHER_ID}:SECRET-part-of_the-OTHER-TOKEN"

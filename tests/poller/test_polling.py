@@ -5,10 +5,10 @@ import time
 from chatlanes.poller.polling.telegram_source import SAME_OFFSET_EVERY_S
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator, start
-from tests.poller.bot_api import TOKEN, message
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import buried, drain, lane, writes_held_up
-from tests.poller.waiting import until
+from tests.support.bot_api import TOKEN, message
+from tests.support.waiting import until
 
 
 def confirmed(simulator: Simulator) -> int:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from chatlanes.sandbox.simulator import Simulator
-from tests.poller.bot_api import message
 from tests.poller.conftest import StartPoller
 from tests.poller.hostile import HostileServer, http, result
 from tests.poller.lanes import drain, lane
-from tests.poller.waiting import until
+from tests.support.bot_api import message
+from tests.support.waiting import until
 
 AGAIN = "the same updates arrive again and again"
 ANEW = "If the Bot API server started its ids anew, new updates are LOST this way"

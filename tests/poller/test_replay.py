@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.poller.bot_api import TOKEN
 from tests.poller.lanes import buried, lane
 from tests.poller.running import OURS
-from tests.poller.waiting import WITHIN_S, until
+from tests.support.bot_api import TOKEN
+from tests.support.waiting import WITHIN_S, until
 
 
 def lines_of(*update_ids: int) -> str:

@@ -20,9 +20,9 @@ from chatlanes.poller.responses import TokenRefusedError
 from chatlanes.sandbox.server import Server
 from chatlanes.sandbox.simulator import Simulator
 from chatlanes.settings import Settings, SettingsError, load
-from tests.poller.bot_api import BOT_ID, TOKEN, message
 from tests.poller.lanes import drain, lane, writes_held_up
-from tests.poller.waiting import WITHIN_S, until
+from tests.support.bot_api import BOT_ID, TOKEN, message
+from tests.support.waiting import WITHIN_S, until
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from threading import Event, Thread
 import pytest
 
 from chatlanes.poller.runtime.stop import Stop, Stopping
-from tests.poller.waiting import WITHIN_S
+from tests.support.waiting import WITHIN_S
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import pytest
 
 from chatlanes.sandbox.server import Server
 from chatlanes.sandbox.simulator import Simulator
-from tests.poller.bot_api import message
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane, writes_held_up
-from tests.poller.waiting import until
+from tests.support.bot_api import message
+from tests.support.waiting import until
 
 #: What G8 promises is 2 s; a loaded machine may take longer, and a poll would take 50.
 SOON_S = 10.0

@@ -11,7 +11,7 @@ from chatlanes.poller.bot_api import Telegram
 from chatlanes.poller.responses import FloodedError, PollConflictError, TelegramTroubleError, TokenRefusedError
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
-from tests.poller.bot_api import TOKEN, set_webhook
+from tests.support.bot_api import TOKEN, set_webhook
 
 SECRET = TOKEN.partition(":")[2]
 

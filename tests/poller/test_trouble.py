@@ -14,10 +14,10 @@ from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator
 from chatlanes.settings.model import NO_BOT_GIVEN
-from tests.poller.bot_api import TOKEN, message, set_webhook
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane
-from tests.poller.waiting import WITHIN_S, until
+from tests.support.bot_api import TOKEN, message, set_webhook
+from tests.support.waiting import WITHIN_S, until
 
 
 @pytest.mark.parametrize(

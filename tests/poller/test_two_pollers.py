@@ -13,12 +13,12 @@ from chatlanes.lanes.protocol.connect import connect
 from chatlanes.poller.polling.leader_election import LEADER, LEASE_MS
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator
-from tests.poller.bot_api import BOT_ID, TOKEN, message
 from tests.poller.conftest import StartPoller
 from tests.poller.gate import Gate
 from tests.poller.lanes import lane, lanes, writes_held_up
 from tests.poller.running import RunningPoller
-from tests.poller.waiting import WITHIN_S, until
+from tests.support.bot_api import BOT_ID, TOKEN, message
+from tests.support.waiting import WITHIN_S, until
 
 #: What is promised is 10 s after a kill and 2 s after a clean stop; a loaded machine may take longer.
 SOON_S = 40.0

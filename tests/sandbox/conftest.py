@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from calling import Caller
-from sandboxes import Sandbox
 
 from chatlanes.sandbox.simulator import Simulator, start
+from tests.sandbox.calling import Caller
+from tests.sandbox.sandboxes import Sandbox
 
 
 @pytest.fixture(scope="session")

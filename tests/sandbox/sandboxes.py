@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from calling import PATIENCE_S, ended_when_late
-
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
+from tests.sandbox.calling import PATIENCE_S, ended_when_late
 
 
 class Sandbox:

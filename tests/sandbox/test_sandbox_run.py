@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import redis
 import requests
-from calling import text_update, wait_until
-from sandboxes import Sandbox
 
 from chatlanes.sandbox.server import start_server
 from chatlanes.sandbox.simulator import start
+from tests.sandbox.calling import text_update, wait_until
+from tests.sandbox.sandboxes import Sandbox
 
 
 def test_without_a_token_it_answers_simulated_chats_in_order(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling import PATIENCE_S, ended_when_late, is_alive, wait_until
 
-from chatlanes.sandbox.ends import Hold, StartAgain, StopAll, decide
+from chatlanes.sandbox.supervisor.restart_policy import Restart, StopAll, WaitForFix, decide
+from tests.sandbox.calling import PATIENCE_S, ended_when_late, is_alive, wait_until
 
 #: A part with a child, as a worker has: says when the child is there, and finishes its work when told to stop.
 WORKING = """
@@ -47,7 +47,7 @@ time.sleep(600)
 
 SUPERVISE = """
 import os, sys
-from chatlanes.sandbox import supervisor
+from chatlanes.sandbox.supervisor import supervisor
 from chatlanes.sandbox.parts import Part
 supervisor.STOP_WITHIN_S = float(sys.argv[1])
 fallen = sys.argv[2]
@@ -133,19 +133,19 @@ def test_who_was_killed_is_started_again_and_leaves_no_children(supervise: Any) 
 
 
 @pytest.mark.parametrize(
-    ("code", "short_lives", "may_be_mended", "decision"),
+    ("code", "short_lives", "may_be_fixed", "decision"),
     [
-        (-9, 0, False, StartAgain(0)),
-        (-9, 1, True, StartAgain(0)),
-        (0, 1, False, StartAgain(0)),
-        (-11, 3, True, StartAgain(2)),
-        (-11, 30, True, StartAgain(30)),
-        (1, 0, True, Hold()),
+        (-9, 0, False, Restart(0)),
+        (-9, 1, True, Restart(0)),
+        (0, 1, False, Restart(0)),
+        (-11, 3, True, Restart(2)),
+        (-11, 30, True, Restart(30)),
+        (1, 0, True, WaitForFix()),
         (1, 0, False, StopAll()),
     ],
 )
-def test_what_an_end_means(code: int, short_lives: int, may_be_mended: bool, decision: object) -> None:
-    assert decide(code, short_lives=short_lives, may_be_mended=may_be_mended) == decision
+def test_what_an_end_means(code: int, short_lives: int, may_be_fixed: bool, decision: object) -> None:
+    assert decide(code, short_lives=short_lives, may_be_fixed=may_be_fixed) == decision
 
 
 def test_when_what_the_parts_stand_on_is_gone_they_are_stopped(supervise: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatlanes.traces.switch import are_wanted, exporters, protocol
-from tests.test_celery_app import says
+from tests.tasks.test_celery_app import says
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 

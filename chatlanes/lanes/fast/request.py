@@ -2,7 +2,7 @@
 
 Promises that what Celery, its events and `celery inspect` ask of a request is answered as Celery's own answers, and
 that a message which was given back never begins: that is looked up when a thread or greenlet has time for it.
-strategy.py decides what is plain; tests/lanes/test_strategy.py holds it against Celery's.
+strategy.py decides what is plain; tests/lanes/fast/test_strategy.py holds it against Celery's.
 """
 
 from __future__ import annotations

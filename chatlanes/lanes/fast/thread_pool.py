@@ -2,7 +2,7 @@
 
 Promises what the standard library's executor does, which it is: as many threads as are needed up to the limit, an end
 that waits for what runs and forgets what has not begun. What runs on an event loop's thread (loop_jobs.py) takes a slot
-and no thread. tests/lanes/test_threads.py says when that changes inside.
+and no thread. tests/lanes/fast/test_threads.py says when that changes inside.
 """
 
 from __future__ import annotations

@@ -33,7 +33,10 @@ MOST_CONNECTIONS = 100
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", common: argparse.ArgumentParser) -> None:
     """The command and its sub-commands."""
     webhook = commands.add_parser(
-        "webhook", help="by webhook: an HTTP server that Telegram sends updates to", parents=[common]
+        "webhook",
+        prog="chatlanes webhook",
+        help="by webhook: an HTTP server that Telegram sends updates to",
+        parents=[common],
     )
     webhook.add_argument("--workers", type=_count, default=1, metavar="N", help="processes (default: %(default)s)")
     webhook.add_argument("--socket", type=int, help=argparse.SUPPRESS)  # of a worker: the listening socket it is given

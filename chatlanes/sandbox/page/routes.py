@@ -1,6 +1,6 @@
-"""The page over HTTP, what is read: /, /page/….
+"""The page over HTTP, read-only: / and /page/….
 
-Promises that a browser runs nothing but the page's own script, whatever is said in the chats or sent as a file.
+The browser runs no script but the page's own, whatever the chats and files contain.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from chatlanes.sandbox.page.acts import ACTS
+from chatlanes.sandbox.page.actions import ACTS
 from chatlanes.sandbox.page.page import Page
-from chatlanes.sandbox.simulator.content.pictures import kind_of
+from chatlanes.sandbox.simulator.calls.content.images import kind_of
+from chatlanes.sandbox.simulator.calls.params import LARGEST_NUMBER
 from chatlanes.sandbox.simulator.control import welcome
-from chatlanes.sandbox.simulator.params import LARGEST_NUMBER
-from chatlanes.sandbox.simulator.replies import json_reply
+from chatlanes.sandbox.simulator.responses import json_reply
 
 STATIC = Path(__file__).with_name("static")
 INDEX = "index.html"
@@ -47,7 +47,7 @@ def _static(name: str) -> Response:
 async def file(request: Request) -> Response:
     """What was sent. Only pictures are shown; anything else is saved."""
     page: Page = request.app.state.page
-    found = page.bot.kept.file(request.path_params["file_id"])
+    found = page.bot.storage.file(request.path_params["file_id"])
     if found is None:
         return json_reply({"error": "there is no such file any more"}, 404)
     name, content = found
@@ -60,7 +60,7 @@ async def file(request: Request) -> Response:
 async def events(request: Request) -> Response:
     page: Page = request.app.state.page
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(page.bot.feed.follow(page.snapshot), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(page.bot.events.follow(page.snapshot), media_type="text/event-stream", headers=headers)
 
 
 async def update(request: Request) -> Response:

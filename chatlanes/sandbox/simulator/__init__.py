@@ -1,7 +1,7 @@
-"""A Telegram Bot API on this machine, over HTTP: for tests, for load, and for `make run` without a token.
+"""A Telegram Bot API on this machine, over HTTP: for tests, for load, and for the sandbox.
 
-Promises getUpdates as the public Bot API server has it: long polls, offsets, limits, kinds, conflicts, held-back polls.
-Accepts every other method with a plausible result and remembers the call; sends updates to a webhook that was set.
+getUpdates behaves as at the public server: long polls, offsets, limits, kinds, conflicts. Every other method returns a
+plausible result and is recorded; a webhook that was set gets the updates.
 """
 
 from chatlanes.sandbox.simulator.client import Simulator, SimulatorFailedError, start

@@ -1,11 +1,11 @@
-"""python -m chatlanes.sandbox.simulator: a Bot API on this machine."""
+"""`python -m chatlanes.sandbox.simulator`: a Bot API on this machine."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from chatlanes.sandbox.simulator.bot import SimulatedBot
-from chatlanes.sandbox.simulator.serve import PortInUseError, serve
+from chatlanes.sandbox.simulator.server import PortInUseError, serve
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
         bot = SimulatedBot(options.token, quirks=quirks, first_update_id=options.first_update_id)
         serve(bot, options.port)
         return
-    from chatlanes.sandbox.page.serve import serve_page  # without a page nothing of it is loaded
+    from chatlanes.sandbox.page.server import serve_page  # without a page nothing of it is loaded
 
     serve_page(options.token, options.page, options.port, first_update_id=options.first_update_id, quirks=quirks)
 

@@ -1,7 +1,7 @@
-"""The Bot API over HTTP: POST or GET /bot<token>/<method>.
+"""The Bot API over HTTP: /bot<token>/<method> and /file/bot<token>/<path>.
 
-Promises the answers of api.telegram.org: parameters in the query, as a form, as JSON or multipart; 404 for a malformed
-token or an unknown method, 401 for someone else's token.
+Answers are those of api.telegram.org: parameters in the query, as a form, as JSON or multipart; 404 for a malformed
+token or an unknown method, 401 for another bot's token.
 """
 
 import hmac
@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chatlanes.sandbox.simulator.bot import SimulatedBot
+from chatlanes.sandbox.simulator.calls.files import FileStore
+from chatlanes.sandbox.simulator.calls.methods import METHODS
+from chatlanes.sandbox.simulator.calls.params import Params, RefusedError
 from chatlanes.sandbox.simulator.faults import Fault, slowed
-from chatlanes.sandbox.simulator.files import Files
-from chatlanes.sandbox.simulator.methods import METHODS
-from chatlanes.sandbox.simulator.params import Params, RefusedError
-from chatlanes.sandbox.simulator.polls import ConflictError
-from chatlanes.sandbox.simulator.replies import refusal, result, result_of_updates
+from chatlanes.sandbox.simulator.responses import refusal, result, result_of_updates
+from chatlanes.sandbox.simulator.updates.long_polls import PollConflictError
 
 _TOKEN = re.compile(r"\d+:[\w-]+")
 #: In which a client may say the update that it calls for, as `<bot>:<update_id>`.
@@ -67,7 +67,7 @@ async def _carry_out(request: Request, bot: SimulatedBot, call: dict[str, Any]) 
         if method == "getUpdates":
             return result_of_updates(await bot.get_updates(params, lambda: _hung_up(request)))
         done = result(bot.carry_out(call))
-    except ConflictError as conflict:
+    except PollConflictError as conflict:
         return refusal(409, str(conflict))
     except RefusedError as refused:
         return refusal(400, str(refused))
@@ -83,7 +83,7 @@ async def _hung_up(request: Request) -> None:
         pass
 
 
-async def _parameters(request: Request, files: Files) -> Params:
+async def _parameters(request: Request, files: FileStore) -> Params:
     """Those of the body win over those of the query; values stay as they were sent."""
     params: Params = dict(request.query_params)
     kind = request.headers.get("content-type", "")
@@ -99,9 +99,16 @@ async def _parameters(request: Request, files: Files) -> Params:
     return params | dict(parse_qsl(body.decode(), keep_blank_values=True))
 
 
-async def _described(upload: UploadFile, files: Files) -> Any:
+async def _described(upload: UploadFile, files: FileStore) -> Any:
     """A file is noted by name and size; its content only where files are kept."""
     noted: Params = {"file": upload.filename, "bytes": upload.size}
     if files.keeps:
         noted["file_id"] = files.keep(upload.filename or "file", await upload.read())
     return noted
+
+
+async def file(request: Request) -> Response:
+    bot: SimulatedBot = request.app.state.bot
+    known = hmac.compare_digest(request.path_params["token"].encode(), bot.token.encode())
+    content = bot.files.at(request.path_params["path"]) if known else None
+    return refusal(404) if content is None else Response(content, media_type="application/octet-stream")

@@ -1,19 +1,25 @@
-"""One simulated bot: everything Telegram knows of it, and everything its calls did."""
+"""One simulated bot: its updates, its calls and their effects."""
 
 import asyncio
 import time
 from collections import Counter, deque
 from typing import Any
 
-from chatlanes.sandbox.simulator.answers import Answers
-from chatlanes.sandbox.simulator.chats import Chats
+from chatlanes.sandbox.simulator.answer_order import AnswerOrder
+from chatlanes.sandbox.simulator.calls.chats import Chats
+from chatlanes.sandbox.simulator.calls.files import FileStore
+from chatlanes.sandbox.simulator.calls.params import Params, whole
 from chatlanes.sandbox.simulator.faults import Faults
-from chatlanes.sandbox.simulator.files import Files
-from chatlanes.sandbox.simulator.params import Params, whole
-from chatlanes.sandbox.simulator.polls import WEBHOOK_ACTIVE, WEBHOOK_SET, ConflictError, Gone, Polls
 from chatlanes.sandbox.simulator.stream import StreamPlan, Update, run_stream
-from chatlanes.sandbox.simulator.updates import Updates
-from chatlanes.sandbox.simulator.webhook import USUAL_CONNECTIONS, Disorder, Webhook, webhook_from
+from chatlanes.sandbox.simulator.updates.long_polls import (
+    WEBHOOK_ACTIVE,
+    WEBHOOK_SET,
+    Gone,
+    LongPolls,
+    PollConflictError,
+)
+from chatlanes.sandbox.simulator.updates.pending import PendingUpdates
+from chatlanes.sandbox.simulator.updates.webhook import USUAL_CONNECTIONS, Disorder, Webhook, webhook_from
 
 #: So many of the last calls are kept to be looked at.
 KEPT_CALLS = 200_000
@@ -30,12 +36,12 @@ class SimulatedBot:
         self._begin()
 
     def _begin(self) -> None:
-        self.updates = Updates(self._first_update_id)
-        self.polls = Polls(self.updates, quirks=self._quirks)
+        self.updates = PendingUpdates(self._first_update_id)
+        self.polls = LongPolls(self.updates, quirks=self._quirks)
         self.faults = Faults()
-        self.files = Files()
+        self.files = FileStore()
         self.chats = Chats(self.me(), self.files)
-        self.answers = Answers()
+        self.answers = AnswerOrder()
         self.webhook: Params = {}
         self.disorder = Disorder()
         self._sending: Webhook | None = None
@@ -57,9 +63,9 @@ class SimulatedBot:
     # ── what the bot asks for ──
 
     async def get_updates(self, params: Params, gone: Gone) -> list[bytes]:
-        """Raises ConflictError."""
+        """Raises PollConflictError."""
         if self.webhook:
-            raise ConflictError(f"Conflict: {WEBHOOK_ACTIVE}")
+            raise PollConflictError(f"Conflict: {WEBHOOK_ACTIVE}")
         return await self.polls.get(params, gone)
 
     def received(self, method: str, params: Params, update: str | None = None) -> dict[str, Any]:

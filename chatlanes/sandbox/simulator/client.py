@@ -1,4 +1,4 @@
-"""A simulator of one's own, in a process of its own: for tests and the demonstration."""
+"""Starts a simulator in a process of its own, and controls it."""
 
 import subprocess
 import sys

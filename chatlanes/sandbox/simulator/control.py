@@ -1,6 +1,6 @@
-"""What tests and the demonstration do to the simulator: /control/…, without a token.
+"""Controls the simulator: /control/…, without a token.
 
-Promises to refuse what it does not understand with 400, so that a misspelt fault is not silently none.
+An unknown field or value is refused with 400, so a misspelt fault is not ignored.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from chatlanes.sandbox.simulator.bot import SimulatedBot
 from chatlanes.sandbox.simulator.faults import Fault
-from chatlanes.sandbox.simulator.replies import json_reply
+from chatlanes.sandbox.simulator.responses import json_reply
 from chatlanes.sandbox.simulator.stream import StreamPlan
-from chatlanes.sandbox.simulator.webhook import Disorder
+from chatlanes.sandbox.simulator.updates.webhook import Disorder
 
 WELCOME = """A Telegram Bot API that is not Telegram's: it runs on this machine. A browser that opens
 this address sees a page with chats, if there is one; without, all is forgotten at the end.

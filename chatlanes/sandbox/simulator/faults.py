@@ -1,7 +1,6 @@
-"""Errors on demand: the next calls of a method fail as the test asks.
+"""Injected errors: the next calls of a method fail as requested.
 
-Promises that faults are used in the order they were given, each for as many calls as it says.
-Does not invent failures of its own: without a fault, everything works.
+Faults are used in the order given, each for the given number of calls. Without a fault every call works.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from chatlanes.sandbox.simulator.replies import refusal
+from chatlanes.sandbox.simulator.responses import refusal
 
 #: A slow body comes in so many pieces.
 PIECES = 10

@@ -1,7 +1,7 @@
-"""A made-up life of several chats, for demonstrations and load.
+"""Generated conversations in several chats, for demonstrations and load.
 
-Promises that the same seed gives the same updates, and that every update carries `#<n>`, where n counts the updates
-of its chat: whoever answers with that number can be checked.
+The same seed gives the same updates. Every update contains `#<n>`, where n counts the updates of its chat, so that
+answers with that number can be checked.
 """
 
 import asyncio

@@ -1,0 +1,150 @@
+"""The page's actions over HTTP: POST /page/….
+
+Answers are JSON; an action that is not possible is answered with {"error": a sentence} and 400.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from chatlanes.sandbox.page.chats import user_actions
+from chatlanes.sandbox.page.chats.history import Chat
+from chatlanes.sandbox.page.chats.user_actions import ActionError
+from chatlanes.sandbox.page.chats.views import chat_shown, message_shown
+from chatlanes.sandbox.page.page import Page
+from chatlanes.sandbox.simulator.calls.content.images import kind_of
+from chatlanes.sandbox.simulator.responses import json_reply
+
+LONGEST_NAME = 64
+MOST_PHOTO_BYTES = 10 << 20
+
+Body = dict[str, Any]
+
+
+async def open_chat(page: Page, body: Body) -> Body:
+    history = page.bot.history
+    names = [str(name).strip()[:LONGEST_NAME] for name in body.get("users") or []]
+    if not names or not all(names):
+        raise ActionError("say who is in the chat")
+    if body.get("type") == "private":
+        return chat_shown(history.private_chat(names[0]), history.users)
+    title = str(body.get("title") or "").strip()[:LONGEST_NAME] or " and ".join(names)
+    return chat_shown(history.group(title, list(dict.fromkeys(names))), history.users)
+
+
+async def send(page: Page, body: Body) -> Body:
+    chat = _chat(page, body)
+    reply_to = int(body["reply_to"]) if body.get("reply_to") else None
+    said = user_actions.said_text(page.bot.history, chat, int(body["user_id"]), str(body["text"]), reply_to)
+    return message_shown(page.bot.say(chat, said), page.bot.tracker.progress_table)
+
+
+async def edit(page: Page, body: Body) -> Body:
+    chat = _chat(page, body)
+    said = user_actions.edited(page.bot.history, chat, int(body["user_id"]), int(body["message_id"]), str(body["text"]))
+    return message_shown(page.bot.say(chat, said), page.bot.tracker.progress_table)
+
+
+async def press(page: Page, body: Body) -> Body:
+    chat = _chat(page, body)
+    said = page.bot.history.message(chat.id, int(body["message_id"]))
+    query = user_actions.pressed(page.bot.history, chat, int(body["user_id"]), said, str(body["data"]))
+    assert said is not None  # noqa: S101 - else it could not be pressed
+    return {"update_id": page.bot.press(chat, said, query)}
+
+
+async def clear(page: Page, body: Body) -> Body:
+    chat = _chat(page, body)
+    page.bot.history.clear(chat.id)
+    page.bot.events.tell("clear", {"chat_id": chat.id})
+    return {}
+
+
+async def flood(page: Page, body: Body) -> Body:
+    page.bot.flood(int(body.get("count", 500)))
+    return {}
+
+
+async def kill(page: Page, body: Body) -> Body:
+    return page.kill(body.get("worker"))
+
+
+async def restart(page: Page, body: Body) -> Body:
+    page.bot.supervisor.restart()
+    return {}
+
+
+async def replay(page: Page, body: Body) -> Body:
+    await page.replay(int(body["update_id"]))
+    return {}
+
+
+async def photo(request: Request) -> Response:
+    page: Page = request.app.state.page
+
+    async def sent() -> Body:
+        async with request.form() as form:
+            upload, chat = form.get("file"), _chat(page, dict(form))
+            if not isinstance(upload, UploadFile):
+                raise ActionError("there is no file in the request")
+            content = await upload.read()
+            if len(content) > MOST_PHOTO_BYTES:
+                raise ActionError("a photo has at most 10 MB")
+            if not kind_of(content):
+                raise ActionError("this is no picture: PNG, JPEG, GIF and WebP are")
+            user_id, caption = int(str(form.get("user_id"))), str(form.get("caption") or "")
+            file_id = page.bot.files.keep(upload.filename or "photo.jpg", content)
+            said = user_actions.said_photo(page.bot.history, chat, user_id, file_id, content, caption)
+            return message_shown(page.bot.say(chat, said), page.bot.tracker.progress_table)
+
+    return await _answer(sent)
+
+
+def _chat(page: Page, body: Body) -> Chat:
+    chat = page.bot.history.chats.get(int(str(body.get("chat_id", 0))))
+    if chat is None:
+        raise ActionError("there is no such chat")
+    return chat
+
+
+async def _answer(act: Callable[[], Awaitable[Body]]) -> Response:
+    try:
+        return json_reply(await act())
+    except KeyError as missing:
+        return json_reply({"error": f"{missing.args[0]} is missing"}, 400)
+    except (TypeError, ValueError) as error:  # ActionError, and what is no number
+        return json_reply({"error": str(error)}, 400)
+
+
+def _doing(path: str, act: Callable[[Page, Body], Awaitable[Body]]) -> Route:
+    async def endpoint(request: Request) -> Response:
+        async def acted() -> Body:
+            body = orjson.loads(await request.body() or b"{}")
+            if not isinstance(body, dict):
+                raise ActionError("an object is expected")
+            return await act(request.app.state.page, body)
+
+        return await _answer(acted)
+
+    return Route(path, endpoint, methods=["POST"])
+
+
+ACTS = [
+    _doing("/page/chats", open_chat),
+    _doing("/page/send", send),
+    _doing("/page/edit", edit),
+    _doing("/page/press", press),
+    _doing("/page/clear", clear),
+    _doing("/page/flood", flood),
+    _doing("/page/kill", kill),
+    _doing("/page/restart", restart),
+    _doing("/page/replay", replay),
+    Route("/page/photo", photo, methods=["POST"]),
+]

@@ -1,0 +1,141 @@
+"""The chats of the page and their messages.
+
+A change is stored before the pages get it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from chatlanes.sandbox.page.storage import PageStorage
+
+#: Of each chat a page is shown the last so many.
+SHOWN_PER_CHAT = 200
+#: Ids of the page's people, one after the other; streamed chats have theirs from a million up.
+FIRST_USER_ID = 101
+#: The id of a supergroup is this less its number.
+SUPERGROUPS = -1_000_000_000_000
+
+User = dict[str, Any]
+
+
+@dataclass
+class Chat:
+    """`users` are ids. A private chat has the id of its user."""
+
+    id: int
+    type: str
+    title: str
+    users: list[int]
+    last_message_id: int = 0
+
+
+@dataclass
+class ChatMessage:
+    """One message. `raw` is what Telegram shows the bot of it."""
+
+    chat_id: int
+    message_id: int
+    user: User
+    raw: dict[str, Any]
+    #: Of a person's: the update that told the bot of it, and those of its edits.
+    update_ids: list[int] = field(default_factory=list)
+    #: Of the bot's: the update that it answers.
+    answers: int | None = None
+    edited: bool = False
+    deleted: bool = False
+    reactions: list[str] = field(default_factory=list)
+    #: Of its buttons: {user_id, data, update_id}.
+    presses: list[dict[str, Any]] = field(default_factory=list)
+    keyboard: list[list[str]] | None = None
+
+    @property
+    def update_id(self) -> int | None:
+        return self.update_ids[-1] if self.update_ids else self.answers
+
+
+class ChatHistory:
+    """`changed` is called with every chat and message that is new or has changed."""
+
+    def __init__(self, storage: PageStorage, changed: Callable[[Chat | ChatMessage], None]) -> None:
+        self._storage = storage
+        self._changed = changed
+        self.users: dict[int, User] = {user["id"]: user for user in storage.noted("users", [])}
+        self.chats: dict[int, Chat] = {chat["id"]: Chat(**chat) for chat in storage.chats()}
+        self._messages: dict[int, dict[int, ChatMessage]] = {chat_id: {} for chat_id in self.chats}
+        #: Update id -> the message whose fate it is.
+        self._of_update: dict[int, ChatMessage] = {}
+        for said in (ChatMessage(**said) for said in storage.messages()):
+            self._remember(said)
+
+    # ── chats ──
+
+    def user(self, name: str) -> User:
+        """The person of this name, made when there is none yet."""
+        found = next((user for user in self.users.values() if user["first_name"] == name), None)
+        if found:
+            return found
+        user_id = max([FIRST_USER_ID - 1, *self.users]) + 1
+        username = "".join(letter for letter in name.lower() if letter.isascii() and letter.isalnum())
+        made = {"id": user_id, "first_name": name, "username": username or f"user{user_id}"}
+        self.users[user_id] = made
+        self._storage.note("users", list(self.users.values()))
+        return made
+
+    def private_chat(self, name: str) -> Chat:
+        """A person has one with the bot."""
+        user = self.user(name)
+        return self.chats.get(user["id"]) or self._add(Chat(user["id"], "private", name, [user["id"]]))
+
+    def group(self, title: str, names: list[str]) -> Chat:
+        number = sum(chat.type != "private" for chat in self.chats.values()) + 1
+        members = [self.user(name)["id"] for name in names]
+        return self._add(Chat(SUPERGROUPS - number, "supergroup", title, members))
+
+    def _add(self, chat: Chat) -> Chat:
+        self.chats[chat.id] = chat
+        self._messages[chat.id] = {}
+        self._keep(chat)
+        self._changed(chat)
+        return chat
+
+    def _keep(self, chat: Chat) -> None:
+        self._storage.put_chat(chat.id, asdict(chat))
+
+    # ── messages ──
+
+    def new_message_id(self, chat: Chat) -> int:
+        chat.last_message_id += 1
+        self._keep(chat)
+        return chat.last_message_id
+
+    def message(self, chat_id: int, message_id: int) -> ChatMessage | None:
+        """None also for one that was deleted."""
+        said = self._messages.get(chat_id, {}).get(message_id)
+        return None if said is None or said.deleted else said
+
+    def put(self, said: ChatMessage) -> ChatMessage:
+        self._remember(said)
+        self._storage.put_message(said.chat_id, said.message_id, asdict(said))
+        self._changed(said)
+        return said
+
+    def _remember(self, said: ChatMessage) -> None:
+        self._messages.setdefault(said.chat_id, {})[said.message_id] = said
+        for update_id in [*said.update_ids, *(press["update_id"] for press in said.presses)]:
+            self._of_update[update_id] = said
+
+    def of_update(self, update_id: int) -> ChatMessage | None:
+        """The message that it told of, or whose button was pressed."""
+        return self._of_update.get(update_id)
+
+    def last(self) -> list[ChatMessage]:
+        """What a page is shown first."""
+        return [said for messages in self._messages.values() for said in list(messages.values())[-SHOWN_PER_CHAT:]]
+
+    def clear(self, chat_id: int) -> None:
+        self._of_update = {known: said for known, said in self._of_update.items() if said.chat_id != chat_id}
+        self._messages[chat_id] = {}
+        self._storage.clear(chat_id)

@@ -1,0 +1,109 @@
+"""What users do in the page, as Telegram's updates.
+
+Updates are those of Telegram: entities of commands, the message under a pressed button, the date of an edit. What
+Telegram does not allow raises ActionError.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any
+
+from chatlanes.sandbox.page.chats.call_context import without
+from chatlanes.sandbox.page.chats.history import Chat, ChatHistory, ChatMessage
+from chatlanes.sandbox.simulator.calls.content.images import photo_size
+from chatlanes.sandbox.simulator.calls.content.markup import marked
+
+LONGEST_TEXT = 4096
+LONGEST_CAPTION = 1024
+
+
+class ActionError(ValueError):
+    """A sentence for whoever tried."""
+
+
+def said_text(history: ChatHistory, chat: Chat, user_id: int, text: str, reply_to: int | None = None) -> ChatMessage:
+    """A message that somebody wrote."""
+    if not text.strip():
+        raise ActionError("an empty message cannot be sent")
+    if len(text) > LONGEST_TEXT:
+        raise ActionError(f"a message has at most {LONGEST_TEXT} characters")
+    return _said(history, chat, user_id, marked({"text": text}, "text"), reply_to)
+
+
+def said_photo(
+    history: ChatHistory, chat: Chat, user_id: int, file_id: str, content: bytes, caption: str
+) -> ChatMessage:
+    if len(caption) > LONGEST_CAPTION:
+        raise ActionError(f"a caption has at most {LONGEST_CAPTION} characters")
+    return _said(
+        history, chat, user_id, {"photo": [photo_size(file_id, content)], **marked({"caption": caption}, "caption")}
+    )
+
+
+def edited(history: ChatHistory, chat: Chat, user_id: int, message_id: int, text: str) -> ChatMessage:
+    """The same message with another text, or caption."""
+    said = history.message(chat.id, message_id)
+    if said is None or said.user["id"] != user_id:
+        raise ActionError("only one's own messages can be edited, and only those that are still there")
+    name = "text" if "text" in said.raw else "caption"
+    if name == "text" and not text.strip():
+        raise ActionError("a message cannot be edited to nothing")
+    raw = without(said.raw, "text", "entities", "caption", "caption_entities")
+    said.raw = {**raw, **marked({name: text}, name), "edit_date": int(time.time())}
+    said.edited = True
+    return said
+
+
+def pressed(history: ChatHistory, chat: Chat, user_id: int, said: ChatMessage | None, data: str) -> dict[str, Any]:
+    """A callback_query."""
+    if user_id not in chat.users:
+        raise ActionError("this person is not in this chat")
+    rows = said.raw.get("reply_markup", {}).get("inline_keyboard", []) if said else []
+    if said is None or not any(button.get("callback_data") == data for row in rows for button in row):
+        raise ActionError("there is no such button any more")
+    return {
+        "id": str(secrets.randbits(62)),
+        "from": person(history, user_id),
+        "message": said.raw,
+        "chat_instance": str(abs(chat.id) * 7919),
+        "data": data,
+    }
+
+
+def person(history: ChatHistory, user_id: int) -> dict[str, Any]:
+    user = history.users[user_id]
+    return {"id": user_id, "is_bot": False, **user, "language_code": "en"}
+
+
+def chat_of(chat: Chat, history: ChatHistory) -> dict[str, Any]:
+    """As updates have it."""
+    if chat.type == "private":
+        return {"type": "private", **history.users[chat.id]}
+    return {"id": chat.id, "type": chat.type, "title": chat.title}
+
+
+def replied_to(said: ChatMessage) -> dict[str, Any]:
+    """As it stands in its answer: without what it answers itself."""
+    return {name: value for name, value in said.raw.items() if name != "reply_to_message"}
+
+
+def _said(
+    history: ChatHistory, chat: Chat, user_id: int, shown: dict[str, Any], reply_to: int | None = None
+) -> ChatMessage:
+    if user_id not in chat.users:
+        raise ActionError("this person is not in this chat")
+    raw: dict[str, Any] = {
+        "message_id": history.new_message_id(chat),
+        "from": person(history, user_id),
+        "chat": chat_of(chat, history),
+        "date": int(time.time()),
+    }
+    if reply_to is not None:
+        answered = history.message(chat.id, reply_to)
+        if answered is None:
+            raise ActionError("the message to reply to is not there any more")
+        raw["reply_to_message"] = replied_to(answered)
+    user = {"id": user_id, "first_name": history.users[user_id]["first_name"], "is_bot": False}
+    return ChatMessage(chat.id, raw["message_id"], user, {**raw, **shown})

@@ -1,0 +1,129 @@
+"""What survives a restart: one SQLite file, with JSON values.
+
+Stored values survive a kill of this process; a power failure may take the last moments.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+#: Of each are kept at most so many, the newest.
+MOST = {"messages": 20_000, "updates": 20_000, "calls": 40_000, "files": 500}
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS chats (id INTEGER PRIMARY KEY, value BLOB);
+CREATE TABLE IF NOT EXISTS messages (chat INTEGER, id INTEGER, value BLOB, PRIMARY KEY (chat, id));
+CREATE TABLE IF NOT EXISTS updates (id INTEGER PRIMARY KEY, value BLOB, life BLOB);
+CREATE TABLE IF NOT EXISTS calls (id INTEGER PRIMARY KEY, update_id INTEGER, value BLOB);
+CREATE INDEX IF NOT EXISTS calls_of ON calls (update_id);
+CREATE TABLE IF NOT EXISTS files (id TEXT PRIMARY KEY, name TEXT, content BLOB);
+CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value BLOB);
+"""
+
+
+class StorageInUseError(RuntimeError):
+    """Another page has the file."""
+
+
+class PageStorage:
+    """The file of one page; no other process may have it open."""
+
+    def __init__(self, file: Path) -> None:
+        """Raises StorageInUseError."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(file, isolation_level=None, timeout=1.0, check_same_thread=False)
+        try:
+            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._db.execute("PRAGMA journal_mode = WAL")
+            # A kill of this process takes nothing from the operating system's cache.
+            self._db.execute("PRAGMA synchronous = OFF")
+            self._db.executescript(_TABLES)
+        except sqlite3.OperationalError as error:
+            taken = "locked" in str(error)
+            why = "another sandbox uses it; stop that one, or pass --data DIR" if taken else str(error)
+            raise StorageInUseError(f"The page's file {file} cannot be used: {why}.") from error
+        os.chmod(file, 0o600)
+        self._forget_the_oldest()
+
+    def _forget_the_oldest(self) -> None:
+        for table, most in MOST.items():
+            newest = f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1 OFFSET {most}"  # noqa: S608 - our own names
+            self._db.execute(f"DELETE FROM {table} WHERE rowid <= ({newest})")  # noqa: S608
+
+    # ── chats and messages ──
+
+    def chats(self) -> Iterator[Any]:
+        return self._values("SELECT value FROM chats ORDER BY rowid")
+
+    def put_chat(self, chat_id: int, chat: Any) -> None:
+        self._db.execute("INSERT OR REPLACE INTO chats VALUES (?, ?)", (chat_id, orjson.dumps(chat)))
+
+    def messages(self) -> Iterator[Any]:
+        return self._values("SELECT value FROM messages ORDER BY chat, id")
+
+    def put_message(self, chat_id: int, message_id: int, message: Any) -> None:
+        self._db.execute(
+            "INSERT INTO messages VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+            (chat_id, message_id, orjson.dumps(message)),
+        )
+
+    def clear(self, chat_id: int) -> None:
+        self._db.execute("DELETE FROM messages WHERE chat = ?", (chat_id,))
+
+    # ── updates and calls ──
+
+    def put_update(self, update_id: int, update: Any) -> None:
+        self._db.execute("INSERT OR REPLACE INTO updates VALUES (?, ?, NULL)", (update_id, orjson.dumps(update)))
+
+    def put_progress(self, update_id: int, progress: Any) -> None:
+        self._db.execute("UPDATE updates SET life = ? WHERE id = ?", (orjson.dumps(progress), update_id))
+
+    def update(self, update_id: int) -> Any:
+        """None: it is not kept."""
+        return next(self._values("SELECT value FROM updates WHERE id = ?", update_id), None)
+
+    def updates_from(self, update_id: int) -> Iterator[Any]:
+        return self._values("SELECT value FROM updates WHERE id >= ? ORDER BY id", update_id)
+
+    def progress_table(self) -> Iterator[Any]:
+        return self._values("SELECT life FROM updates WHERE life IS NOT NULL ORDER BY id")
+
+    def last_update_id(self) -> int:
+        found = self._db.execute("SELECT max(id) FROM updates").fetchone()[0]
+        return int(found or 0)
+
+    def put_call(self, update_id: int, call: Any) -> None:
+        self._db.execute("INSERT INTO calls (update_id, value) VALUES (?, ?)", (update_id, orjson.dumps(call)))
+
+    def calls_of(self, update_id: int) -> list[Any]:
+        return list(self._values("SELECT value FROM calls WHERE update_id = ? ORDER BY id", update_id))
+
+    # ── files and notes ──
+
+    def put_file(self, file_id: str, name: str, content: bytes) -> None:
+        self._db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", (file_id, name, content))
+
+    def file(self, file_id: str) -> tuple[str, bytes] | None:
+        """Its name and its content."""
+        found: tuple[str, bytes] | None = self._db.execute(
+            "SELECT name, content FROM files WHERE id = ?", (file_id,)
+        ).fetchone()
+        return found
+
+    def note(self, name: str, value: Any) -> None:
+        self._db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, orjson.dumps(value)))
+
+    def noted(self, name: str, default: Any) -> Any:
+        return next(self._values("SELECT value FROM notes WHERE name = ?", name), default)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _values(self, query: str, *given: Any) -> Iterator[Any]:
+        return (orjson.loads(value) for (value,) in self._db.execute(query, given))

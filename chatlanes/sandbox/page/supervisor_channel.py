@@ -1,0 +1,79 @@
+"""The page's end of its channel to the supervisor: lines of JSON on standard input and output.
+
+This process ends when the supervisor is gone. Without a supervisor nothing is known of the workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+#: Problems that are shown.
+MOST_PROBLEMS = 50
+
+Tell = Callable[[str, dict[str, Any]], None]
+
+
+class SupervisorChannel:
+    """`tell` shows a problem."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self.workers: list[dict[str, Any]] = []
+        #: Of every worker that there was, by its process.
+        self.names: dict[int, str] = {}
+        self.problems: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self.killed = 0
+
+    async def listen(self) -> None:
+        """For ever."""
+        if not stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):
+            return
+        lines = asyncio.StreamReader(limit=1 << 20)
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+        while line := await lines.readline():
+            self._hear(orjson.loads(line))
+        os._exit(0)
+
+    def _hear(self, news: dict[str, Any]) -> None:
+        if "workers" in news:
+            self.workers = news["workers"]
+            self.names |= {worker["pid"]: worker["name"] for worker in self.workers if worker["pid"]}
+        if "problem" in news:
+            self.add_problem({**news["problem"], "solved": False})
+        if news.get("solved"):
+            for problem in list(self.problems.values()):
+                if problem["kind"] != "handler" and not problem["solved"]:
+                    self.add_problem({**problem, "solved": True})
+
+    def add_problem(self, problem: dict[str, Any]) -> None:
+        """New, or changed: it is known by its id."""
+        self.problems[problem["id"]] = problem
+        while len(self.problems) > MOST_PROBLEMS:
+            self.problems.popitem(last=False)
+        self._tell("problem", problem)
+
+    def kill(self, name: str | None, busy: dict[str, int]) -> dict[str, Any] | None:
+        """{name, pid} of the one that is killed: the named one, or the busiest; None: it does not run."""
+        alive = [worker for worker in self.workers if worker["alive"] and name in (None, worker["name"])]
+        if not alive:
+            return None
+        chosen = max(alive, key=lambda worker: busy.get(worker["name"], 0))
+        self.killed += 1
+        _order({"kill": chosen["name"]})
+        return {"name": chosen["name"], "pid": chosen["pid"]}
+
+    def restart(self) -> None:
+        _order({"restart": True})
+
+
+def _order(order: dict[str, Any]) -> None:
+    print(orjson.dumps(order).decode(), flush=True)  # noqa: T201 - the supervisor reads it

@@ -1,0 +1,114 @@
+"""Reads the lanes at an interval: what waits, runs and was buried.
+
+Asks Redis only while a page is open or the state of an update is unknown. A snapshot is not atomic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.monitoring.inspection import Record
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.settings import Settings
+from chatlanes.updates.connection import connect_to
+
+#: Between two looks, and at least so many times as long as a look took.
+LOOK_EVERY_S = 0.25
+REST_FACTOR = 10
+TIMEOUT_S = 5.0
+#: Of what waits are looked at one by one, the oldest.
+MOST_LOOKED_AT = 500
+#: Of the buried, the last.
+MOST_BURIED = 200
+#: The rate is over so long.
+RATE_OVER_S = 3.0
+
+
+@dataclass(frozen=True)
+class LaneSnapshot:
+    """What one look saw. `records` are what runs, the oldest of what waits, those of `asked` that there are, and the
+    last buried ones; `reasons` are why those of `asked` were buried.
+    """
+
+    at_s: float
+    records: dict[str, Record]
+    asked: frozenset[str]
+    reasons: dict[str, dict[str, Any]]
+    pending: int
+    delayed: int
+    buried: int
+    settled: int
+    appended: int
+    rate_s: float
+
+
+@dataclass
+class LaneWatch:
+    """`asks` says which messages it is to look for, or None when nobody wants to know anything."""
+
+    settings: Settings
+    asks: Callable[[], frozenset[str] | None]
+    saw: Callable[[LaneSnapshot], None]
+    _settled: deque[tuple[float, int]] = field(default_factory=deque, init=False)
+
+    def start(self) -> None:
+        """In a thread of its own; `asks` and `saw` are called on the loop that runs here."""
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._run, args=(loop,), daemon=True, name="watch").start()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        async def asked() -> frozenset[str] | None:
+            return self.asks()
+
+        client = connect_to(self.settings, TIMEOUT_S)
+        while True:
+            wanted = asyncio.run_coroutine_threadsafe(asked(), loop).result()
+            took_s = 0.0
+            if wanted is not None:
+                began_s = time.monotonic()
+                try:
+                    loop.call_soon_threadsafe(self.saw, self.snapshot(client, wanted))
+                except RedisError:
+                    took_s = LOOK_EVERY_S
+                took_s += time.monotonic() - began_s
+            time.sleep(max(LOOK_EVERY_S, took_s * REST_FACTOR))
+
+    def snapshot(self, client: Redis, asked: frozenset[str]) -> LaneSnapshot:
+        """Raises RedisError."""
+        group = self.settings.queue_group
+        buried = list(inspection.dead(client))
+        waiting, leased = inspection.pending(client, group, MOST_LOOKED_AT), inspection.leased(client, MOST_LOOKED_AT)
+        ids = dict.fromkeys([*waiting, *leased, *buried[-MOST_BURIED:], *asked])
+        records = {record.id: record for record in inspection.records(client, ids)}
+        counts = inspection.counts(client)
+        settled = counts.get("settled", 0)
+        return LaneSnapshot(
+            at_s=time.time(),
+            records=records,
+            asked=asked,
+            reasons={id_: (inspection.problems(client, id_) or [{}])[-1] for id_ in asked & set(buried)},
+            pending=Store(client).pending(group),
+            delayed=inspection.delayed(client),
+            buried=len(buried),
+            settled=settled,
+            appended=counts.get("appended", 0),
+            rate_s=self._rate(settled),
+        )
+
+    def _rate(self, settled: int) -> float:
+        now_s = time.monotonic()
+        self._settled.append((now_s, settled))
+        while now_s - self._settled[0][0] > RATE_OVER_S and len(self._settled) > 2:
+            self._settled.popleft()
+        since_s, before = self._settled[0]
+        return round((settled - before) / (now_s - since_s), 1) if now_s > since_s else 0.0

@@ -1,0 +1,125 @@
+"""The lanes as the page gets them: counts, chats with what runs and waits in each, workers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chatlanes.lanes.monitoring.inspection import Record
+from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot
+
+#: Besides the page's own chats, those with the most waiting.
+MOST_OTHERS = 10
+
+
+@dataclass
+class LaneRow:
+    """One lane."""
+
+    key: str
+    running: Record | None = None
+    waiting: int = 0
+    delayed: bool = False
+    buried: int = 0
+
+    def add(self, record: Record) -> None:
+        match record.state:
+            case "leased":
+                self.running = record
+            case "buried":
+                self.buried += 1
+            case "delayed":
+                self.delayed = True
+            case _:
+                self.waiting += 1
+
+
+@dataclass(frozen=True)
+class KnownWorkers:
+    """As the supervisor told of them. `names` are those of all there ever were, by their processes."""
+
+    told: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    def holder_of(self, record: Record) -> dict[str, Any]:
+        """Who runs it; one that is gone holds its lease until that is over."""
+        pid = _pid_of(record)
+        is_there = any(worker["pid"] == pid and worker["alive"] for worker in self.told)
+        return {"worker": self.names.get(pid, f"pid {pid}"), "gone": bool(self.told) and not is_there}
+
+    def shown(self, snapshot: LaneSnapshot | None) -> list[dict[str, Any]]:
+        busy = self.busy(snapshot)
+        return [{**worker, "running": busy.get(worker["name"], 0)} for worker in self.told]
+
+    def busy(self, snapshot: LaneSnapshot | None) -> dict[str, int]:
+        """Worker -> how many it runs."""
+        counts: dict[str, int] = {}
+        for record in snapshot.records.values() if snapshot else ():
+            holder = self.holder_of(record)
+            if record.state == "leased" and not holder["gone"]:
+                counts[holder["worker"]] = counts.get(holder["worker"], 0) + 1
+        return counts
+
+
+def lanes_shown(
+    snapshot: LaneSnapshot | None, bot_id: int, titles: Mapping[int, str], workers: KnownWorkers
+) -> dict[str, Any]:
+    """`titles` are those of the page's own chats. Without a look all is zero."""
+    records = list(snapshot.records.values()) if snapshot else []
+    running = sum(record.state == "leased" for record in records)
+    counts = dict.fromkeys(("waiting", "running", "delayed", "buried", "settled", "appended"), 0)
+    if snapshot:
+        counts = {
+            "waiting": max(0, snapshot.pending - running - snapshot.delayed),
+            "running": running,
+            "delayed": snapshot.delayed,
+            "buried": snapshot.buried,
+            "settled": snapshot.settled,
+            "appended": snapshot.appended,
+        }
+    return {
+        "counts": counts,
+        "rate_s": snapshot.rate_s if snapshot else 0.0,
+        "rows": _rows(records, bot_id, titles, workers),
+        "workers": workers.shown(snapshot),
+    }
+
+
+def _rows(
+    records: Sequence[Record], bot_id: int, titles: Mapping[int, str], workers: KnownWorkers
+) -> list[dict[str, Any]]:
+    own = [f"{bot_id}/chat:{chat_id}" for chat_id in titles]
+    rows = {key: LaneRow(key) for key in own}
+    for record in records:
+        for key in record.lanes:
+            rows.setdefault(key, LaneRow(key)).add(record)
+    others = [row for key, row in rows.items() if key not in own]
+    others.sort(key=lambda row: (row.waiting, row.running is not None), reverse=True)
+    return [_shown(row, titles, workers) for row in [*(rows[key] for key in own), *others[:MOST_OTHERS]]]
+
+
+def _shown(row: LaneRow, titles: Mapping[int, str], workers: KnownWorkers) -> dict[str, Any]:
+    key = row.key.partition("/")[2]
+    kind, _, number = key.partition(":")
+    chat_id = int(number) if kind == "chat" and number.lstrip("-").isdigit() else None
+    title = titles.get(chat_id or 0) or key.replace(":", " ", 1)
+    running = row.running and {
+        "update_id": _update_id_of(row.running),
+        **workers.holder_of(row.running),
+        "since_s": row.running.moved_us / 1e6,
+        "attempt": row.running.attempt,
+    }
+    state = {"running": running, "waiting": row.waiting, "delayed": row.delayed, "buried": row.buried}
+    return {"chat_id": chat_id, "title": title, **state}
+
+
+def _update_id_of(record: Record) -> int | None:
+    number = record.id.rpartition(":")[2]
+    return int(number) if number.isdecimal() else None
+
+
+def _pid_of(record: Record) -> int:
+    """`host:pid:…`; 0: unknown."""
+    parts = record.holder.split(":")
+    return int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else 0

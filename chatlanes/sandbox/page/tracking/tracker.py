@@ -1,0 +1,149 @@
+"""The progress of every update, from worker events, Redis and the bot's calls.
+
+An update whose worker was killed before it reported the end is known to be over soon after Redis has forgotten it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from chatlanes.lanes.monitoring.inspection import Record
+from chatlanes.sandbox.page.storage import PageStorage
+from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot
+from chatlanes.sandbox.page.tracking.order_audit import OrderAudit
+from chatlanes.sandbox.page.tracking.progress import ProgressTable, UpdateProgress
+from chatlanes.sandbox.page.tracking.worker_events import Event, apply_event, update_id_of
+
+#: What Redis has forgotten is over; but its worker may be about to tell how it went.
+FORGOTTEN_FOR_S = 5.0
+#: Looked for at a time.
+MOST_ASKED = 1_000
+STATES = {"leased": "running", "delayed": "delayed", "buried": "buried"}
+
+
+class UpdateTracker:
+    """`changed` is called with each life of the page's chats that went on, `failed` with each failure of the bot."""
+
+    def __init__(
+        self,
+        storage: PageStorage,
+        bot_id: int,
+        changed: Callable[[UpdateProgress], None],
+        failed: Callable[[UpdateProgress], None],
+    ) -> None:
+        self._storage = storage
+        self._bot_id = bot_id
+        self._changed = changed
+        self._failed = failed
+        self.audit = OrderAudit()
+        self.progress_table = ProgressTable()
+        for progress in storage.progress_table():
+            self.progress_table.add(UpdateProgress(**progress))
+        self._open = {progress.update_id for progress in self.progress_table.values() if not progress.is_over}
+        self._forgotten_since_s: dict[int, float] = {}
+
+    def begin(self, progress: UpdateProgress) -> None:
+        """A new update."""
+        self.progress_table.add(progress)
+        if progress.chat_id:
+            self._open.add(progress.update_id)
+            self._storage.put_progress(progress.update_id, asdict(progress))
+
+    def replayed(self, update_id: int) -> None:
+        """It stands in its lanes again, and its attempts are counted anew."""
+        progress = self.progress_table.get(update_id)
+        if progress is not None:
+            progress.state, progress.attempt, progress.starts = "waiting", 0, 0
+            self._go_on(progress)
+
+    def confirmed(self, first: int, behind: int) -> None:
+        """The poller has appended these."""
+        for update_id in range(max(first, behind - MOST_ASKED), behind):
+            progress = self.progress_table.get(update_id)
+            if progress is not None and progress.appended_s is None:
+                progress.appended_s = min(time.time(), progress.started_s or time.time())
+
+    def hear(self, event: Event) -> None:
+        """Of a worker."""
+        update_id = update_id_of(event, self._bot_id)
+        progress = None if update_id is None else self.progress_table.get(update_id)
+        if progress is None:
+            return
+        has_failed = apply_event(progress, event)
+        self._go_on(progress)
+        if has_failed:
+            self._failed(progress)
+
+    def asks(self) -> frozenset[str]:
+        """The messages whose fate is not known."""
+        wanted = sorted(self._open | self.audit.open)[:MOST_ASKED]
+        return frozenset(f"{self._bot_id}:{update_id}" for update_id in wanted)
+
+    def see(self, snapshot: LaneSnapshot, first_waiting: int) -> None:
+        """`first_waiting` is the first update that Telegram still has: those before it were appended."""
+        for update_id in [int(message_id.partition(":")[2]) for message_id in snapshot.asked]:
+            record = snapshot.records.get(f"{self._bot_id}:{update_id}")
+            progress = self.progress_table.get(update_id)
+            if record is not None:
+                self._forgotten_since_s.pop(update_id, None)
+                if progress is not None:
+                    self._recorded(progress, record, snapshot.reasons.get(record.id))
+            elif update_id < first_waiting:
+                self._forgotten(update_id, progress, snapshot.at_s)
+
+    def _recorded(self, progress: UpdateProgress, record: Record, why_buried: dict[str, Any] | None) -> None:
+        before = (progress.state, progress.attempt)
+        progress.state = STATES.get(record.state, "waiting")
+        progress.appended_s = record.appended_us / 1e6
+        if progress.state == "running":
+            progress.attempt = max(progress.attempt, record.attempt)
+        if record.died and progress.error is None:
+            progress.error = "its process died in the middle of it"
+        if why_buried is not None:
+            progress.error = f"{why_buried.get('type')}: {why_buried.get('message')}"
+            progress.traceback = str(why_buried.get("traceback") or "")
+            progress.ended_s = why_buried.get("at_ms", 0) / 1000
+        if (progress.state, progress.attempt) != before:
+            self._go_on(progress)
+            if why_buried is not None:
+                self._failed(progress)
+
+    def _forgotten(self, update_id: int, progress: UpdateProgress | None, at_s: float) -> None:
+        if at_s - self._forgotten_since_s.setdefault(update_id, at_s) < FORGOTTEN_FOR_S:
+            return
+        del self._forgotten_since_s[update_id]
+        if progress is not None and not progress.is_over and (progress.started_s or update_id not in self.audit.open):
+            progress.state = "done"
+            self._go_on(progress)
+        elif update_id in self.audit.open:
+            self.audit.lose([update_id])
+        self._open.discard(update_id)
+
+    def _go_on(self, progress: UpdateProgress) -> None:
+        if progress.state == "done":
+            self.audit.done(progress.update_id)
+        elif progress.state == "buried":
+            self.audit.buried(progress.update_id)
+        if not progress.chat_id:
+            return
+        (self._open.discard if progress.is_over else self._open.add)(progress.update_id)
+        self._storage.put_progress(progress.update_id, asdict(progress))
+        self._changed(progress)
+
+
+def problem_of(progress: UpdateProgress) -> dict[str, Any]:
+    """A failure of the bot, as the page is told of it."""
+    what = "buried" if progress.state == "buried" else "it is tried again"
+    title = f"{progress.error} (update {progress.update_id}, attempt {progress.attempt}: {what})"
+    return {
+        "id": f"handler{progress.update_id}",
+        "at_s": progress.ended_s,
+        "kind": "handler",
+        "title": title,
+        "traceback": progress.traceback,
+        "update_id": progress.update_id,
+        "solved": False,
+    }

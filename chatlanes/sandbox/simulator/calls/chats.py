@@ -1,0 +1,183 @@
+"""The effects of a bot's calls on its chats, and Telegram's answers.
+
+Message ids grow per chat, common mistakes are refused as by Telegram, and methods that send, forward or edit return the
+message. Only the last messages are kept: any other id counts as an existing message.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from chatlanes.sandbox.simulator.calls.content import HEAD, changed, content_of, medium, options_of
+from chatlanes.sandbox.simulator.calls.files import FileStore
+from chatlanes.sandbox.simulator.calls.methods import edits_message, gives_message, needs_chat
+from chatlanes.sandbox.simulator.calls.params import Params, RefusedError, decoded, listed, whole
+
+#: Characters in one message, after parsing of entities; Telegram counts UTF-16 units, which differ only for emoji.
+LONGEST_TEXT = 4096
+#: So many of the last messages are known to edits, replies and forwards.
+KEPT_MESSAGES = 2_000
+#: What getChat has besides the chat that messages show.
+FULL_CHAT = {
+    "accent_color_id": 0,
+    "max_reaction_count": 11,
+    "accepted_gift_types": {
+        "unlimited_gifts": True,
+        "limited_gifts": True,
+        "unique_gifts": True,
+        "premium_subscription": True,
+        "gifts_from_channels": True,
+    },
+}
+
+
+class Chats:
+    """The chats of one bot."""
+
+    def __init__(self, bot: dict[str, Any], files: FileStore) -> None:
+        self._bot = bot
+        self._files = files
+        self._last_message: defaultdict[str, int] = defaultdict(int)
+        #: (chat, message id) -> message; the oldest go first.
+        self._messages: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def call(self, method: str, params: Params) -> Any:
+        """The result of a method. Raises RefusedError."""
+        refuse_what_telegram_refuses(method, params)
+        if method == "forwardMessage":
+            return self._again(params, whole(params, "message_id", 0))
+        if gives_message(method):
+            return self._send(content_of(method, params, self._files), params)
+        if edits_message(method):
+            return True if "inline_message_id" in params else self._edit(method, params)
+        special = _SPECIAL.get(method)
+        if special:
+            return special(self, params)
+        return {} if method.startswith("get") else True
+
+    def _send(self, content: dict[str, Any], params: Params) -> dict[str, Any]:
+        chat = str(params["chat_id"])
+        self._last_message[chat] += 1
+        head = self._head(params, self._last_message[chat])
+        return self._keep({**head, **self._reply(params), **content, **options_of(params)}, params)
+
+    def _head(self, params: Params, message_id: int) -> dict[str, Any]:
+        return {"message_id": message_id, "from": self._bot, "chat": chat_of(params), "date": int(time.time())}
+
+    def _keep(self, message: dict[str, Any], params: Params) -> dict[str, Any]:
+        if len(self._messages) >= KEPT_MESSAGES:
+            del self._messages[next(iter(self._messages))]
+        self._messages[str(params["chat_id"]), message["message_id"]] = message
+        return message
+
+    def _reply(self, params: Params) -> dict[str, Any]:
+        """The message that is replied to; one that is not kept, as somebody's is, has its id only."""
+        asked = decoded(params.get("reply_parameters")) or {"message_id": params.get("reply_to_message_id")}
+        number = whole(asked, "message_id", 0)
+        if not number or str(asked.get("chat_id", params["chat_id"])) != str(params["chat_id"]):
+            return {}
+        unknown = {"message_id": number, "chat": chat_of(params), "date": int(time.time())}
+        replied = self._messages.get((str(params["chat_id"]), number), unknown)
+        quote = {"quote": {"text": str(asked["quote"]), "position": 0, "is_manual": True}} if asked.get("quote") else {}
+        return {"reply_to_message": {k: v for k, v in replied.items() if k != "reply_to_message"}, **quote}
+
+    def _edit(self, method: str, params: Params) -> dict[str, Any]:
+        number = whole(params, "message_id", 0)
+        message = self._messages.get((str(params["chat_id"]), number)) or self._head(params, number)
+        return self._keep({**changed(message, method, params, self._files), "edit_date": int(time.time())}, params)
+
+    def _album(self, params: Params) -> list[dict[str, Any]]:
+        items = [item for item in listed(params, "media") if isinstance(item, dict)]
+        if not items:
+            raise RefusedError("Bad Request: there is no media in the request")
+        group = {"media_group_id": str(time.time_ns())}
+        contents = [medium(item, params, self._files) for item in items]
+        return [self._send({**content, **group}, params) for content in contents]
+
+    def _again(self, params: Params, message_id: int, *, is_copy: bool = False) -> dict[str, Any]:
+        """A forward or a copy. The content of a message that is not kept is unknown."""
+        unknown = {"text": f"(message {message_id})", "from": self._bot, "date": int(time.time())}
+        source = self._messages.get((str(params.get("from_chat_id", "")), message_id), unknown)
+        content = {name: value for name, value in source.items() if name not in HEAD}
+        if not is_copy:
+            content["forward_origin"] = {"type": "user", "sender_user": source["from"], "date": source["date"]}
+        return self._send(content, params)
+
+    def _copy(self, params: Params) -> dict[str, int]:
+        return {"message_id": self._again(params, whole(params, "message_id", 0), is_copy=True)["message_id"]}
+
+    def _several(self, params: Params, *, is_copy: bool = False) -> list[dict[str, int]]:
+        ids = [whole({"id": each}, "id", 0) for each in listed(params, "message_ids")]
+        return [{"message_id": self._again(params, each, is_copy=is_copy)["message_id"]} for each in ids]
+
+    def _stopped_poll(self, params: Params) -> dict[str, Any]:
+        unknown = content_of("sendPoll", {"question": "?", "options": ["?"]}, self._files)
+        number = whole(params, "message_id", 0)
+        message = self._messages.get((str(params.get("chat_id", "")), number)) or {}
+        return {**message.get("poll", unknown["poll"]), "is_closed": True}
+
+    def _chat(self, params: Params) -> dict[str, Any]:
+        return {**chat_of(params), **FULL_CHAT}
+
+    def _member(self, params: Params) -> dict[str, Any]:
+        user = {"id": whole(params, "user_id", 0), "is_bot": False, "first_name": "Someone"}
+        return {"status": "member", "user": user}
+
+    def _file(self, params: Params) -> dict[str, Any]:
+        file_id = str(params.get("file_id", ""))
+        size = len(self._files.content_of(file_id))
+        return {
+            "file_id": file_id,
+            "file_unique_id": file_id[-16:],
+            "file_size": size,
+            "file_path": self._files.path_of(file_id),
+        }
+
+
+_SPECIAL: dict[str, Callable[[Chats, Params], Any]] = {
+    "sendMediaGroup": Chats._album,
+    "copyMessage": Chats._copy,
+    "copyMessages": lambda chats, params: chats._several(params, is_copy=True),
+    "forwardMessages": Chats._several,
+    "getChat": Chats._chat,
+    "getChatMember": Chats._member,
+    "getChatMemberCount": lambda chats, params: 2,
+    "getChatAdministrators": lambda chats, params: [],
+    "getMyCommands": lambda chats, params: [],
+    "getFile": Chats._file,
+    "stopPoll": Chats._stopped_poll,
+}
+
+
+def refuse_what_telegram_refuses(method: str, params: Params) -> None:
+    """Raises RefusedError in Telegram's words."""
+    edits_in_chat = edits_message(method) and "inline_message_id" not in params
+    if (needs_chat(method) or edits_in_chat) and str(params.get("chat_id", "")) == "":
+        raise RefusedError("Bad Request: chat_id is empty")
+    if (edits_in_chat or method in {"deleteMessage", "setMessageReaction"}) and not whole(params, "message_id", 0):
+        raise RefusedError("Bad Request: message identifier is not specified")
+    if method in {"sendMessage", "editMessageText"}:
+        text = str(params.get("text", ""))
+        if not text.strip():
+            raise RefusedError("Bad Request: message text is empty")
+        if len(text) > LONGEST_TEXT:
+            raise RefusedError("Bad Request: message is too long")
+    if method == "answerCallbackQuery" and not params.get("callback_query_id"):
+        raise RefusedError('Bad Request: parameter "callback_query_id" is required')
+
+
+def chat_of(params: Params) -> dict[str, Any]:
+    """A Chat object: positive ids are private chats, others groups; a name with @ is a channel."""
+    chat_id = params.get("chat_id", 0)
+    if isinstance(chat_id, str) and chat_id.startswith("@"):
+        return {
+            "id": -1_000_000_000_000 - sum(chat_id.encode()),
+            "type": "channel",
+            "title": chat_id[1:],
+            "username": chat_id[1:],
+        }
+    number = whole(params, "chat_id", 0)
+    if number > 0:
+        return {"id": number, "type": "private", "first_name": "Someone"}
+    return {"id": number, "type": "supergroup", "title": f"Group {-number}"}

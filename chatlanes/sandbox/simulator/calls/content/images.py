@@ -1,0 +1,57 @@
+"""Kind and size of images, by their first bytes. Pure.
+
+Only what a browser shows as an image and nothing else has a kind: other content may be a page with a script.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+#: First bytes -> what a browser is told.
+KINDS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+#: Of what is no picture that we can read.
+UNKNOWN_SIZE = (320, 240)
+
+
+def kind_of(content: bytes) -> str | None:
+    """None: no picture."""
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in KINDS.items() if content.startswith(start)), None)
+
+
+def size_of(content: bytes) -> tuple[int, int]:
+    """Width and height."""
+    try:
+        match kind_of(content):
+            case "image/png":
+                width, height = struct.unpack(">II", content[16:24])
+            case "image/gif":
+                width, height = struct.unpack("<HH", content[6:10])
+            case "image/jpeg":
+                return _jpeg(content)
+            case _:
+                return UNKNOWN_SIZE
+    except struct.error:
+        return UNKNOWN_SIZE
+    return width, height
+
+
+def photo_size(file_id: str, content: bytes) -> dict[str, Any]:
+    """Of a photo that was sent."""
+    width, height = size_of(content)
+    size = {"width": width, "height": height, "file_size": len(content)}
+    return {"file_id": file_id, "file_unique_id": file_id[-16:], **size}
+
+
+def _jpeg(content: bytes) -> tuple[int, int]:
+    """Its segments, until the one that begins the frame."""
+    at = 2
+    while at + 9 < len(content) and content[at] == 0xFF:
+        kind, length = struct.unpack(">BH", content[at + 1 : at + 4])
+        if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack(">HH", content[at + 5 : at + 9])
+            return width, height
+        at += 2 + length
+    return UNKNOWN_SIZE

@@ -1,0 +1,52 @@
+"""The parameters of a call: JSON values, or their text in a form or a query.
+
+Every reader accepts any value. Which parameters a method has is not checked here.
+"""
+
+from typing import Any
+
+import orjson
+
+#: Numbers have 64 bits: in Telegram, in JSON as it is written here, and in SQLite.
+LARGEST_NUMBER = 2**63 - 1
+
+Params = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """Telegram answers 400; the text is its description."""
+
+
+def whole(params: dict[str, Any], name: str, default: int) -> int:
+    """A number as Telegram reads it: what is none, or needs more than 64 bits, counts as the default."""
+    try:
+        number = int(params.get(name, default))
+    except (TypeError, ValueError, OverflowError):
+        return default
+    return number if abs(number) <= LARGEST_NUMBER else default
+
+
+def is_true(value: Any) -> bool:
+    """As Telegram reads it."""
+    return str(value).lower() in ("true", "1")
+
+
+def listed(params: Params, name: str) -> list[Any]:
+    """A parameter that is a list, given as such or as its JSON."""
+    value = params.get(name, [])
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return []
+    return value if isinstance(value, list) else []
+
+
+def decoded(value: Any) -> dict[str, Any]:
+    """A parameter that is an object, given as such or as its JSON; empty when it is none."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return {}
+    return value if isinstance(value, dict) else {}

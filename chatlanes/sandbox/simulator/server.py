@@ -1,0 +1,117 @@
+"""The simulator's HTTP server.
+
+Prints one line on stdout when it accepts connections, and ends at once on SIGTERM: it has nothing to save.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from chatlanes.sandbox.ports import HOST, NAMES
+from chatlanes.sandbox.simulator.api import bot_api, file
+from chatlanes.sandbox.simulator.bot import SimulatedBot
+from chatlanes.sandbox.simulator.client import READY
+from chatlanes.sandbox.simulator.control import ROUTES
+from chatlanes.sandbox.simulator.origin_guard import OriginGuard
+from chatlanes.sandbox.simulator.responses import refusal
+
+#: An idle connection is kept this long, as clients keep theirs in a pool between two calls.
+KEEP_ALIVE_S = 75
+
+
+class PortInUseError(OSError):
+    """Someone else listens there."""
+
+
+def serve(
+    bot: SimulatedBot,
+    port: int,
+    app: ASGIApp | None = None,
+    started: Callable[[], None] = lambda: None,
+    *,
+    host: str = HOST,
+    names: frozenset[str] = NAMES,
+) -> None:
+    """Serve until SIGTERM or SIGINT; `app` in place of the bot's own application. `started` is called on the loop.
+    Requests that name another host than those in `names`, or come from a foreign page, are refused.
+
+    Raises PortInUseError.
+    """
+    listener = _listener(host, port)
+    config = uvicorn.Config(
+        OriginGuard(app or application(bot), names),
+        http=_Protocol,
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
+    _Server(config, started).run(sockets=[listener])
+
+
+def application(bot: SimulatedBot, routes: Sequence[BaseRoute] = ()) -> Starlette:
+    """`routes` come before its own."""
+    app = Starlette(
+        routes=[
+            *routes,
+            *ROUTES,
+            Route("/bot{token}/{method}", bot_api, methods=["GET", "POST"]),
+            Route("/file/bot{token}/{path:path}", file),
+        ],
+        exception_handlers={HTTPException: _not_found},
+    )
+    app.state.bot = bot
+    return app
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return refusal(error.status_code if isinstance(error, HTTPException) else 404)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    # With the protocol named, asyncio switches Nagle's algorithm off: else every second answer is 40 ms late.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise PortInUseError(f"the simulator cannot listen on {host}:{port}: {error.strerror}") from error
+    return listener
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._then = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._then()
+        for listener in sockets or []:
+            host, port = listener.getsockname()
+            print(f"{READY}http://{host}:{port}", flush=True)  # noqa: T201 - who started us reads it
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Waiting for open long polls would take up to 50 s, and what they get does not matter any more.
+        os._exit(0)
+
+
+class _Protocol(H11Protocol):
+    """Lets a fault reset the connection its call came by."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "transport": transport}

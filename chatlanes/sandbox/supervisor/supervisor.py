@@ -1,0 +1,168 @@
+"""Runs several processes: shows their output, restarts those that were killed, stops all when one fails.
+
+SIGTERM goes to the main process of each part, which gets time to finish its work and is then killed. Workers that
+cannot start wait until the bot is fixed.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from chatlanes.sandbox.parts import Part
+from chatlanes.sandbox.supervisor.child_process import ChildProcess
+from chatlanes.sandbox.supervisor.import_check import ImportCheck
+from chatlanes.sandbox.supervisor.managed_part import NEVER, ManagedPart
+from chatlanes.sandbox.supervisor.output import Output
+from chatlanes.sandbox.supervisor.restart_policy import StopAll, WaitForFix
+
+#: A worker finishes its running handlers first; handlers that take longer are run again after the next start.
+STOP_WITHIN_S = 30.0
+#: How often it looks whether something has ended, or is due.
+LOOK_EVERY_S = 0.1
+
+
+class Supervisor:
+    """`foundations` are processes that others start and stop: the parts stop when one of them is gone. With a
+    `rehearsal`, workers start when it has found that the bot can be imported.
+    """
+
+    def __init__(self, foundations: Mapping[str, Callable[[], bool]], import_check: ImportCheck | None = None) -> None:
+        self._foundations = foundations
+        self._import_check = import_check
+        self._output = Output()
+        self._parts: dict[str, ManagedPart] = {}
+        self._selector = selectors.DefaultSelector()
+        self._signal: int | None = None
+        self._is_stopping = False
+        self._kill_at_s = NEVER
+        self._ended_first: str | None = None
+
+    def add(self, part: Part, environment: Mapping[str, str]) -> None:
+        self._output.add_name(part.name)
+        waits = part.is_worker and self._import_check is not None
+        self._parts[part.name] = ManagedPart(part, environment, start_at_s=NEVER if waits else 0.0)
+
+    def run(self) -> str | None:
+        """Until SIGINT, SIGTERM, or the end of one part. Returns the name of the part that ended by itself."""
+        with self._signals():
+            while not self._is_stopping or self._any_runs():
+                self._start_due_parts()
+                self._listen()
+                self._check_parts()
+        if self._import_check:
+            self._import_check.close()
+        self._selector.close()
+        return self._ended_first
+
+    # ── one round ──
+
+    def _start_due_parts(self) -> None:
+        for name, managed in self._parts.items():
+            if managed.is_due and not self._is_stopping:
+                running = managed.start()
+                self._selector.register(running, selectors.EVENT_READ, name)
+                self._output.log(f"{name} started (pid={running.pid})")
+
+    def _listen(self) -> None:
+        for key, _ in self._selector.select(LOOK_EVERY_S):
+            running: Any = key.fileobj
+            lines = running.lines()
+            if lines is None:
+                self._selector.unregister(running)
+            else:
+                self._output.say(key.data, *lines)
+
+    def _check_parts(self) -> None:
+        for name, managed in self._parts.items():
+            code = managed.running.ended() if managed.running else None
+            if managed.running and code is not None:
+                self._read_last_lines(name, managed.running)
+                self._output.log(f"{name} stopped (rc={code})")
+                self._handle_exit(name, managed, managed.running, code)
+        if self._signal is not None and not self._is_stopping:
+            self._output.log(f"{signal.Signals(self._signal).name} received")
+            self._stop(None)
+        ended = next((name for name, is_running in self._foundations.items() if not is_running()), None)
+        if ended:
+            self._stop(ended)
+        if time.monotonic() > self._kill_at_s:
+            self._kill()
+        if self._import_check and not self._is_stopping:
+            self._check_import(self._import_check)
+
+    def _read_last_lines(self, name: str, running: ChildProcess) -> None:
+        """Its last lines."""
+        if running in [key.fileobj for key in self._selector.get_map().values()]:
+            self._selector.unregister(running)
+            self._output.say(name, *(running.lines() or ()))
+
+    def _handle_exit(self, name: str, managed: ManagedPart, running: ChildProcess, code: int) -> None:
+        decision = managed.handle_exit(code, may_be_fixed=managed.part.is_worker and self._import_check is not None)
+        if self._is_stopping:
+            return
+        if isinstance(decision, StopAll):
+            self._stop(name)
+        elif isinstance(decision, WaitForFix) and self._import_check:
+            self._import_check.worker_failed(name, list(running.said))
+
+    def _any_runs(self) -> bool:
+        return any(managed.running for managed in self._parts.values())
+
+    # ── the page, and the bot ──
+
+    def _check_import(self, import_check: ImportCheck) -> None:
+        workers = {name: managed for name, managed in self._parts.items() if managed.part.is_worker}
+        wanted = import_check.look(workers, self._output)
+        for name in wanted.kill & workers.keys():
+            running = workers[name].running
+            if running:
+                self._output.log(f"killing {name} (pid {running.pid}) as the page wishes")
+                workers[name].killed = True
+                running.kill()
+        if wanted.start:
+            for name, managed in workers.items():
+                managed.short_lives = 0
+                if managed.running:
+                    self._terminate(name, managed.running)
+                else:
+                    managed.start_at_s = 0.0
+
+    # ── the end ──
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def received(number: int, _: object) -> None:
+            self._signal = number  # no more: it may come in the middle of a start
+
+        before = {number: signal.signal(number, received) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, because_of: str | None) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._ended_first = because_of
+        self._kill_at_s = time.monotonic() + STOP_WITHIN_S
+        for name, managed in self._parts.items():
+            if managed.running:
+                self._terminate(name, managed.running)
+
+    def _terminate(self, name: str, running: ChildProcess) -> None:
+        self._output.log(f"sending SIGTERM to {name} (pid {running.pid})")
+        running.terminate()
+
+    def _kill(self) -> None:
+        self._kill_at_s = NEVER
+        for name, managed in self._parts.items():
+            if managed.running:
+                self._output.log(f"sending SIGKILL to {name} (pid {managed.running.pid})")
+                managed.running.kill()

@@ -1,0 +1,90 @@
+"""One bot in each framework whose handlers start tasks and do not await them. The first word of a message says when the
+task makes its call: at `once`, after `sleep(0)`, `after` a call of the handler, twice in a row, or `later`. The handler
+of `fails` raises behind it. In its first run that of `frozen` waits until it is thawed, and its task calls later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from aiogram import Dispatcher
+from telebot.async_telebot import AsyncTeleBot
+from telegram.ext import Application, MessageHandler, filters
+
+from chatlanes.bot import current
+from chatlanes.lanes import LeaseLost
+from tests.bot.adapters.bots.script import TOKEN, note
+from tests.support.bots import GATES
+
+Send = Callable[[str], Awaitable[Any]]
+
+dp = Dispatcher()
+bot = AsyncTeleBot(TOKEN)
+application = Application.builder().token(TOKEN).build()
+
+#: asyncio itself holds tasks by weak references.
+tasks: set[asyncio.Task[None]] = set()
+
+
+async def leave(text: str, send: Send) -> None:
+    when = text.split()[0]
+    if when == "after":
+        await send(f"{text} handler")
+    if when == "frozen":
+        note("begun")
+        while not is_open("thawed"):
+            if current().attempt > 1:
+                return
+            time.sleep(0.01)
+    task = asyncio.create_task(call(when, text, send))
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    if when == "fails":
+        raise RuntimeError("behind the task")
+
+
+def is_open(gate: str) -> bool:
+    return Path(os.environ[GATES], gate).exists()
+
+
+async def call(when: str, text: str, send: Send) -> None:
+    if when == "zero":
+        await asyncio.sleep(0)
+    while when in ("later", "frozen") and not is_open("gate"):
+        await asyncio.sleep(0.01)
+    try:
+        await send(f"{text} task")
+    except LeaseLost:
+        note("refused")
+        raise
+    if when == "twice":
+        await send(f"{text} second")
+
+
+@dp.message()
+async def aiogram_handler(message):
+    await leave(message.text, message.answer)
+
+
+@bot.message_handler(func=lambda _: True)
+async def telebot_handler(message):
+    await leave(message.text, lambda text: bot.send_message(message.chat.id, text))
+
+
+async def ptb_handler(update, _):
+    await leave(update.message.text, update.message.reply_text)
+
+
+application.add_handler(MessageHandler(filters.TEXT, ptb_handler))
+
+
+async def handle(ctx):
+    async def send(text):
+        await ctx.reply(text)
+
+    await leave(ctx.text, send)

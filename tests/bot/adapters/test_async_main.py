@@ -1,0 +1,63 @@
+"""`BOT=bot:main` with the usual shape of an asyncio bot: an `async def main()` whose last line polls."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bot.adapters.test_matrix import texts
+from tests.pipeline.conftest import MakePipeline
+from tests.support.pipeline import message
+
+MODULE = "tests.bot.adapters.bots.main:"
+CHATS = range(1, 9)
+#: Their main() announces itself, and tidies up behind its polling.
+MAINS = ("main", "telebot_main", "ptb_main")
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("prefork", 2), ("threads", 8)])
+@pytest.mark.parametrize("name", [*MAINS, "factory", "plain_factory"])
+def test_an_async_main_is_taken_as_it_is(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
+    pipeline = make_pipeline(BOT=f"{MODULE}{name}")
+    pipeline.poller()
+    worker = pipeline.worker(pool, slots)
+    pipeline.push(*(message(0, chat, do="hello") for chat in CHATS))
+    pipeline.drained()
+    worker.stop()
+    assert {chat: texts(pipeline, chat) for chat in CHATS} == {chat: ["answer hello"] for chat in CHATS}
+    # main() runs in each process, up to its polling and at the end behind it, and calls our server
+    processes = slots if pool == "prefork" else 1
+    expected = processes if name in MAINS else 0
+    assert texts(pipeline, 99) == ["started"] * expected
+    assert len(pipeline.simulator.calls("setMyCommands")) == expected
+    assert len(noted(pipeline, "closed")) == expected
+    assert len(noted(pipeline, "startup")) == (expected if name == "main" else 0)
+    # What decides how updates arrive is left alone
+    assert pipeline.simulator.calls("deleteWebhook") == []
+
+
+def test_the_calls_of_a_plain_main_go_to_our_server(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=f"{MODULE}plain_main")
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    pipeline.push(message(0, 7, do="hello"))
+    pipeline.drained()
+    assert texts(pipeline, 7) == ["answer hello"]
+    assert texts(pipeline, 99) == ["started"]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize(
+    ("name", "why"), [("broken", "RuntimeError: no database"), ("returns_nothing", "returned nothing and did not poll")]
+)
+def test_an_async_main_that_makes_no_bot_ends_its_worker(
+    make_pipeline: MakePipeline, name: str, why: str, pool: str
+) -> None:
+    pipeline = make_pipeline(BOT=f"{MODULE}{name}")
+    worker = pipeline.worker(pool, 1, is_awaited=False)
+    assert worker.exit_code() == 1
+    assert why in worker.log
+
+
+def noted(pipeline, what):
+    file = pipeline.directory / what
+    return file.read_text().split() if file.exists() else []

@@ -1,0 +1,68 @@
+"""Bots of other frameworks as they are, through real workers: the examples, hooks, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.bot.adapters.test_matrix import BOTS, texts
+from tests.pipeline.conftest import MakePipeline
+from tests.support.pipeline import conversations, message
+
+EXAMPLES = [
+    "examples.plain_bot:handle",
+    "examples.telebot_bot:bot",
+    "examples.aiogram_bot:dp",
+    "examples.ptb_bot:application",
+]
+
+
+PRESSED = {
+    "id": "5",
+    "from": {"id": 7, "is_bot": False, "first_name": "Ann"},
+    "chat_instance": "1",
+    "data": "pressed",
+}
+
+
+@pytest.mark.parametrize("bot", EXAMPLES)
+def test_the_example_answers_counts_shows_a_button_and_a_photo(make_pipeline: MakePipeline, bot: str) -> None:
+    pipeline = make_pipeline(BOT=bot)
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    pipeline.push(*(command(text) for text in ("/start", "/count", "/count", "/button", "/photo", "again")))
+    pipeline.push({"callback_query": {**PRESSED, "message": command("/button")["message"]}})
+    pipeline.drained()
+    assert texts(pipeline, 7)[1:] == ["1", "2", "Here it is.", "again"]
+    assert len(pipeline.simulator.calls("sendPhoto")) == 1
+    assert [call["params"]["text"] for call in pipeline.simulator.calls("answerCallbackQuery")] == ["Thank you."]
+
+
+def test_hooks_of_start_and_shutdown_run_once_in_each_process(make_pipeline: MakePipeline) -> None:
+    # Given a bot whose start-up calls the Bot API
+    pipeline = make_pipeline(BOT=BOTS["aiogram"])
+    pipeline.push(*conversations(chats=20, each=5))
+    pipeline.poller()
+    workers = [pipeline.worker("threads", 20), pipeline.worker("prefork", 2)]
+    pipeline.drained()
+    for worker in workers:
+        worker.stop()
+    # Then each process started and ended it once: the children of prefork, and the other worker
+    started, ended = ((pipeline.directory / hook).read_text().split() for hook in ("startup", "shutdown"))
+    assert sorted(started) == sorted(ended) == sorted(set(started))
+    assert len(started) == 3
+    assert {str(event.pid) for event in pipeline.history} <= set(started)
+
+
+def test_a_bot_of_another_token_does_not_start(make_pipeline: MakePipeline) -> None:
+    worker = make_pipeline(BOT="tests.bot.adapters.bots.telebot_other:bot").worker("prefork", 1, is_awaited=False)
+    assert worker.exit_code() == 1
+    assert "was made with another token than BOT_TOKEN" in worker.log
+
+
+def command(text: str) -> dict[str, Any]:
+    update = message(0, 7, do=text)
+    if text.startswith("/"):
+        update["message"]["entities"] = [{"type": "bot_command", "offset": 0, "length": len(text)}]
+    return update

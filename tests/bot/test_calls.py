@@ -1,0 +1,504 @@
+"""The way of a call: what a later run of the same update makes anew, and what a run without a lease may not make."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from redis import Redis
+
+from chatlanes.bot.async_context import awaited
+from chatlanes.bot.calls.run_calls import Calls, calls_of, fingerprint
+from chatlanes.bot.context import Context
+from chatlanes.lanes import Delivery, Lanes, LeaseLost, install
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.replies import Kind, Outcome
+from chatlanes.lanes.runtime import clock
+from chatlanes.sandbox.server import start_server
+from chatlanes.telegram.client import BotApi, prepare
+from chatlanes.telegram.errors import BadRequest, BotApiError, ChatMigrated, NetworkError, ServerError, TooManyRequests
+from chatlanes.telegram.flood import OpenGate, OpenPassage
+from tests.support.http_server import Answer, Asked, Server
+
+LEASE_MS = 60_000
+ID = "1:1"
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with connect(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def lanes(redis_url: str) -> Iterator[Lanes]:
+    """Those of an app of its own, with one update."""
+    with Celery("test", broker=redis_url, set_as_current=False) as app:
+        lanes = install(app)
+        lanes.store.append([NewMessage(ID, "q", "{}", ["1/chat:7"])])
+        yield lanes
+
+
+@pytest.fixture
+def run(lanes: Lanes, api: BotApi) -> Callable[..., Run]:
+    """Begins the next run of the update."""
+
+    return lambda uncertain="repeat": begin_run(lanes, api, uncertain)
+
+
+def begin_run(lanes: Lanes, api: BotApi, uncertain: str = "repeat") -> Run:
+    [leased] = lanes.store.turn(["q"], holder="test", lease_ms=LEASE_MS, room=1).leased
+    [held] = lanes.settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
+    lanes.settler.claim(held.tag, starts=True)
+    delivery = Delivery(lanes, held.tag, held.deadline_s, failed=leased.failed, died=leased.died)
+    return Run(lanes, delivery, calls_of(api, delivery, uncertain))  # type: ignore[arg-type]
+
+
+class Run:
+    """One run, and the ways it may end."""
+
+    def __init__(self, lanes: Lanes, delivery: Delivery, calls: Calls) -> None:
+        self.lanes = lanes
+        self.delivery = delivery
+        self.calls = calls
+
+    def call(self, text: str, **more: Any) -> Any:
+        return self.calls.call("sendMessage", chat_id=7, text=text, **more)
+
+    def fails(self) -> None:
+        """The handler raises."""
+        assert self.delivery.retry(delay_s=0, problem={"type": "E"}) is Outcome.DONE
+        self.lanes.store.sweep(LEASE_MS)
+
+    def dies(self) -> None:
+        """Its process does, and somebody else is told so."""
+        self.lanes.settler.gone(self.delivery.tag)
+        assert self.lanes.store.release([(ID, self.delivery.fence)], died=True) == []
+
+
+def texts(web: Server) -> list[str]:
+    return [asked.json["text"] for asked in web.asked]
+
+
+def echo(asked: Asked) -> Answer:
+    return Answer({"ok": True, "result": {"message_id": 1, "text": asked.json["text"]}})
+
+
+def refusing(code: int, **parameters: Any) -> Answer:
+    return Answer({"ok": False, "error_code": code, "description": "no", "parameters": parameters}, status=code)
+
+
+def test_a_call_whose_result_is_known_is_made_once(web: Server, run: Any) -> None:
+    # Given a run that made two calls and failed
+    web.answer = Answer(b'{"ok": true, "result": {"text": "half an emoji: \\ud83d", "id": 9007199254740993}}')
+    first = run()
+    given = [first.call("a"), first.call("b")]
+    first.fails()
+    # When the update runs again
+    second = run()
+    # Then it gets the same results, and only what is new is sent
+    assert [second.call("a"), second.call("b")] == given
+    assert second.call("c") == given[0] == {"text": "half an emoji: \ud83d", "id": 9007199254740993}
+    assert texts(web) == ["a", "b", "c"]
+
+
+def test_what_is_done_is_noted_before_an_update_is_given_back(web: Server, run: Any, redis: Redis) -> None:
+    first = run()
+    for text in "abc":
+        first.call(text)
+    first.fails()
+    noted = redis.hgetall(keys.journal(ID))
+    assert {position: noted[position].split()[0] for position in (b"1", b"2", b"3")} == dict.fromkeys(
+        (b"1", b"2", b"3"), b"done"
+    )
+
+
+def test_one_answer_is_waited_for_in_each_call(web: Server, run: Any, redis: Redis) -> None:
+    """The end of a call is read with the beginning of the next."""
+    first = run()
+    first.call("a")
+    before = redis.info("commandstats")
+    for _ in range(10):
+        first.call("b")
+    first.delivery.journal.confirm()
+    after = redis.info("commandstats")
+    assert after["cmdstat_evalsha"]["calls"] - before["cmdstat_evalsha"]["calls"] <= 21
+    assert len(first.lanes.wires._free) == 1
+
+
+def test_a_handler_that_makes_no_call_asks_redis_nothing(run: Any, redis: Redis) -> None:
+    only = run()
+    before = redis.info("stats")["total_commands_processed"]
+    only.delivery.journal.confirm()
+    assert redis.info("stats")["total_commands_processed"] - before == 1
+    assert redis.exists(keys.journal(ID)) == 0
+
+
+UNCERTAIN: dict[str, Callable[[Server], object]] = {
+    "no answer": lambda web: setattr(web, "answering", lambda asked: None),
+    "a server error": lambda web: setattr(web, "answer", refusing(502)),
+    "no Bot API": lambda web: setattr(web, "answer", Answer(b"<html>", status=200)),
+}
+
+
+@pytest.mark.parametrize("how", UNCERTAIN)
+@pytest.mark.parametrize(("policy", "own", "sent"), [("repeat", None, 2), ("skip", None, 1), ("repeat", "skip", 1)])
+def test_a_call_without_an_outcome_is_repeated_or_skipped(
+    web: Server, run: Any, caplog: pytest.LogCaptureFixture, how: str, policy: str, own: str | None, sent: int
+) -> None:
+    # Given a call that may have been made
+    UNCERTAIN[how](web)
+    first = run()
+    with pytest.raises(BotApiError) as failed:
+        first.call("a")
+    assert failed.value.uncertain
+    first.fails()
+    # When the update runs again
+    web.answering = echo
+    second = run(policy)
+    result = second.call("a", uncertain=own)
+    # Then the call is made again, or gives None
+    assert result == ({"message_id": 1, "text": "a"} if sent == 2 else None)
+    assert second.call("b")["text"] == "b"
+    assert texts(web).count("a") == sent
+    assert "was begun by a run that left no outcome" in caplog.text
+
+
+def test_a_call_in_flight_when_its_process_died_is_uncertain_for_every_later_run(web: Server, run: Any) -> None:
+    first = run()
+    first.calls.journal.begin("sendMessage", fingerprint(prepare("sendMessage", {"chat_id": 7, "text": "a"})))
+    first.dies()
+    for _ in range(2):
+        skipping = run("skip")
+        assert skipping.call("a") is None
+        skipping.dies()
+    repeating = run("repeat")
+    assert repeating.call("a") is True
+    assert texts(web) == ["a"]
+
+
+def test_a_refusal_is_replayed_when_the_run_went_on(web: Server, run: Any) -> None:
+    # Given a run that was refused, went on, and failed later
+    web.answer = refusing(400, migrate_to_chat_id=-1007)
+    first = run()
+    with pytest.raises(ChatMigrated) as refused:
+        first.call("a")
+    web.answering = echo
+    first.call("b")
+    first.fails()
+    # When the update runs again
+    second = run()
+    with pytest.raises(ChatMigrated) as replayed:
+        second.call("a")
+    # Then it gets the same error, and nothing was sent
+    assert (vars(replayed.value), str(replayed.value)) == (vars(refused.value), str(refused.value))
+    assert second.call("b")["text"] == "b"
+    assert texts(web) == ["a", "b"]
+
+
+def test_a_refusal_that_ended_the_run_is_tried_anew(web: Server, run: Any) -> None:
+    first = run()
+    web.answer = refusing(400)
+    with pytest.raises(BadRequest):
+        first.call("a")
+    first.fails()
+    web.answer = Answer()
+    assert run().call("a") is True
+    assert texts(web) == ["a", "a"]
+
+
+def test_429_and_a_call_that_never_left_are_as_if_they_had_not_begun(web: Server, run: Any) -> None:
+    first = run("skip")
+    web.answer = refusing(429, retry_after=1)
+    with pytest.raises(TooManyRequests):
+        first.call("a")
+    first.fails()
+    second = run("skip")
+    away = Calls(BotApi("http://127.0.0.1:1", "1:token"), second.calls.journal)
+    with pytest.raises(NetworkError):
+        away.call("sendMessage", chat_id=7, text="a")
+    second.fails()
+    web.answer = Answer()
+    assert run("skip").call("a") is True
+
+
+def test_a_handler_that_calls_otherwise_is_told_of_once_and_makes_all_calls_from_there(
+    web: Server, run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = run()
+    for text in "abcd":
+        first.call(text)
+    first.fails()
+    second = run()
+    for text in "aBcD":
+        second.call(text)
+    second.fails()
+    third = run()
+    for text in "aBcD":
+        third.call(text)
+    assert texts(web) == [*"abcd", *"BcD"]
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(told) == 1
+    assert "call 2 is sendMessage:" in told[0]
+
+
+def test_what_only_reads_is_made_anew_and_takes_no_place(web: Server, run: Any, redis: Redis) -> None:
+    first = run()
+    first.calls.call("getMe")
+    first.call("a")
+    first.fails()
+    second = run()
+    second.calls.call("getMe")
+    second.calls.call("getChat", chat_id=7)
+    second.call("a")
+    assert [asked.path.rpartition("/")[2] for asked in web.asked] == ["getMe", "sendMessage", "getMe", "getChat"]
+
+
+def test_a_coroutines_calls_have_their_places_in_the_order_they_are_written(web: Server, run: Any) -> None:
+    async def handle(ctx: Any, *texts: str, reads: bool) -> None:
+        if reads:
+            await ctx.call("getMe")
+        await asyncio.gather(*(ctx.reply(text) for text in texts))
+
+    def attempt(one: Run, reads: bool) -> None:
+        ctx = Context({"update_id": 1, "message": {"chat": {"id": 7}}}, one.calls)
+        asyncio.run(awaited(partial(handle, reads=reads), ctx, *"abc"))
+
+    # Given a coroutine that read something and made three calls at once
+    first = run()
+    attempt(first, reads=True)
+    first.fails()
+    # When it runs again and finds what it read at hand
+    attempt(run(), reads=False)
+    # Then nothing is sent twice
+    sent = [asked.json["text"] for asked in web.asked if asked.path.endswith("sendMessage")]
+    assert sorted(sent) == ["a", "b", "c"]
+
+
+def test_a_hooks_calls_are_not_taken_for_the_handlers(web: Server, run: Any) -> None:
+    # Given a run with a call, and one more by its hook
+    first = run()
+    first.call("a")
+    first.calls.beside("error1/").call("sendMessage", chat_id=7, text="sorry")
+    first.fails()
+    # When the next run makes another call, and fails, and its hook dies and is called again
+    second = run()
+    second.call("a")
+    second.call("b")
+    second.calls.beside("error2/").call("sendMessage", chat_id=7, text="sorry")
+    second.dies()
+    third = run()
+    third.calls.beside("error2/").call("sendMessage", chat_id=7, text="sorry")
+    # Then the hook was heard once for each attempt
+    assert texts(web) == ["a", "sorry", "b", "sorry"]
+
+
+# -- without a lease
+
+
+def test_a_zombie_sends_nothing(web: Server, run: Any, lanes: Lanes) -> None:
+    # Given a run whose message somebody else has by now
+    zombie = run()
+    zombie.call("a")
+    lanes.store.release([(ID, zombie.delivery.fence)])
+    newer = run()
+    # When it calls
+    with pytest.raises(LeaseLost, match="the lease of 1:1 is over; sendMessage was not called"):
+        zombie.call("b")
+    # Then nothing is sent, also later, and the newer run does not notice
+    with pytest.raises(LeaseLost):
+        zombie.calls.call("getMe")
+    assert zombie.delivery.is_lost()
+    newer.call("a")
+    newer.call("b")
+    assert texts(web) == ["a", "b"]
+
+
+@pytest.mark.parametrize("method", ["sendMessage", "getMe"])
+def test_a_process_frozen_between_begin_and_send_asks_again(
+    web: Server, run: Any, lanes: Lanes, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    # Given a run that waits at the gate for longer than its lease, and another one meanwhile
+    zombie = run()
+
+    class Freezes(OpenGate, OpenPassage):
+        def passage(self, call: Any, ask: Any) -> OpenPassage:
+            return self
+
+        def held(self, answers: Any) -> None:
+            lanes.store.release([(ID, zombie.delivery.fence)])
+            now_s = clock.now_s()
+            monkeypatch.setattr(clock, "now_s", lambda: now_s + 3600)
+
+    frozen = Calls(zombie.calls.api, zombie.calls.journal, Freezes())
+    with pytest.raises(LeaseLost, match=f"{method} was not called"):
+        frozen.call(method, chat_id=7)
+    assert web.asked == []
+
+
+def test_a_live_process_that_was_slow_asks_again_and_sends(
+    web: Server, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = run()
+    now_s = clock.now_s()
+    monkeypatch.setattr(clock, "now_s", lambda: now_s + 3600)
+    assert slow.calls.call("getMe") is True
+    assert slow.call("a") is True
+
+
+# -- what is sent
+
+
+def prints(*params: dict[str, Any]) -> set[str]:
+    return {fingerprint(prepare("sendPhoto", each)) for each in params}
+
+
+def test_a_fingerprint_is_of_what_is_sent(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(b"cat")
+    (tmp_path / "c.png").write_bytes(b"dog")
+    # The same content, wherever it comes from
+    photos = (b"cat", tmp_path / "a.png", tmp_path / "b.png", io.BytesIO(b"cat"))
+    same = ({"chat_id": 7, "photo": photo} for photo in photos)
+    assert len(prints(*same)) == 1
+    # And all else is another call
+    others = (
+        {"chat_id": 7, "photo": b"cat"},
+        {"chat_id": 7, "photo": tmp_path / "c.png"},
+        {"chat_id": 8, "photo": b"cat"},
+        {"chat_id": 7, "video": b"cat"},
+        {"chat_id": 7, "photo": "cat"},
+        {"chat_id": 7, "photo": "cat", "caption": ""},
+        {"chat_id": 7, "media": [{"media": b"cat"}, {"media": b"dog"}]},
+        {"chat_id": 7, "media": [{"media": b"dog"}, {"media": b"cat"}]},
+    )
+    assert len(prints(*others)) == len(others)
+    assert prints({"chat_id": 7, "photo": None}) == prints({"chat_id": 7})
+
+
+@pytest.mark.parametrize("params", [{"text": object()}, {"photo": Path("/nowhere/at/all")}, {"text": float("nan")}])
+def test_what_cannot_be_sent_is_not_begun(run: Any, redis: Redis, params: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError, OSError)):
+        run().calls.call("sendMessage", **params)
+    assert redis.exists(keys.journal(ID)) == 0
+
+
+def test_a_wrong_policy_is_refused(run: Any) -> None:
+    with pytest.raises(ValueError, match="uncertain='never': write 'repeat' or 'skip'"):
+        run().call("a", uncertain="never")
+
+
+def test_a_result_too_long_is_noted_without_it(
+    web: Server, run: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("chatlanes.bot.calls.journal.LONGEST_OUTCOME", 100)
+    web.answer = Answer({"ok": True, "result": "x" * 100})
+    first = run()
+    assert len(first.call("a")) == 100
+    first.fails()
+    assert run().call("a") is None
+    assert "too long to be noted" in caplog.text
+    assert len(web.asked) == 1
+
+
+# -- Redis in trouble
+
+
+def test_a_connection_that_broke_is_made_anew_and_nothing_is_forgotten(
+    web: Server, run: Any, redis: Redis, lanes: Lanes
+) -> None:
+    # Given a call that is done, of which the answer of Redis was not read
+    first = run()
+    first.call("a")
+    # When the connection breaks, and the scripts are forgotten
+    redis.client_kill_filter(_type="normal", skipme=True)
+    redis.script_flush()
+    # Then the next call finds its way, and the first one is noted
+    first.call("b")
+    first.fails()
+    second = run()
+    second.call("a")
+    second.call("b")
+    assert texts(web) == ["a", "b"]
+
+
+def test_an_end_that_redis_refused_is_told_again(web: Server, run: Any, redis: Redis, lanes: Lanes) -> None:
+    first = run()
+    first.calls.journal.begin("sendMessage", "x")
+    redis.script_flush()  # the end finds no script
+    first.delivery.journal.end("1", "sendMessage:x", Kind.DONE)
+    first.fails()
+    assert redis.hget(keys.journal(ID), "1").split()[0] == b"done"
+
+
+def test_a_call_waits_for_a_redis_that_restarts(
+    web: Server, api: BotApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a run with a call, on a Redis of its own
+    server = start_server(tmp_path)
+    with Celery("test", broker=server.url, set_as_current=False) as app:
+        lanes = install(app)
+        lanes.store.append([NewMessage(ID, "q", "{}", ["1/chat:7"])])
+        only = begin_run(lanes, api)
+        only.call("a")
+        # When it is killed, and comes back while the handler calls
+        server.kill()
+        with ThreadPoolExecutor(1) as meanwhile:
+            restarted = meanwhile.submit(start_server, tmp_path, port=server.port)
+            only.call("b")
+        with restarted.result():
+            # Then nothing was forgotten
+            only.fails()
+            again = begin_run(lanes, api)
+            for text in "abc":
+                again.call(text)
+    assert texts(web) == ["a", "b", "c"]
+
+
+def test_threads_of_a_handler_share_the_journal(web: Server, run: Any) -> None:
+    # Given a run whose threads make many calls at once
+    def call_all(one: Run) -> None:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda _: one.call("a"), range(64)))
+
+    first = run()
+    call_all(first)
+    first.fails()
+    # When the update runs again
+    call_all(run())
+    # Then each was made once
+    assert texts(web) == ["a"] * 64
+
+
+def test_threads_of_a_handler_share_the_gate_whoever_makes_it(run: Any, api: BotApi) -> None:
+    made: list[OpenGate] = []
+
+    def gate() -> OpenGate:
+        mine = OpenGate()
+        made.append(mine)
+        if len(made) == 1:  # another thread comes in the middle
+            assert calls.gate is made[1]
+        return mine
+
+    calls = calls_of(api, run().delivery, "repeat", gate)
+    assert calls.gate is calls.gate is made[1]
+
+
+def test_without_a_lane_every_call_is_made(web: Server, api: BotApi) -> None:
+    calls = calls_of(api, None, "repeat")
+    assert [calls.call("sendMessage", text="a", uncertain="skip"), calls.call("getMe")] == [True, True]
+    assert json.loads(web.asked[0].body) == {"text": "a"}
+    web.answer = refusing(502)
+    with pytest.raises(ServerError):
+        calls.call("sendMessage", text="a")

@@ -1,0 +1,59 @@
+"""The tour that `make run` serves: each button does what it says, and one of another message is no failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chatlanes.bot import Context
+from chatlanes.demo import tour
+
+CHAT = {"chat": {"id": 7, "type": "private"}, "from": {"id": 7, "is_bot": False, "first_name": "Ann"}, "message_id": 1}
+
+
+class Api:
+    """Takes down what is called."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        self.calls.append((method, params))
+        return {"message_id": 2, "chat": CHAT["chat"]}
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tour.time, "sleep", lambda seconds: None)
+
+
+def pressed(data: str, *, attempt: int = 1) -> Api:
+    query = {"id": "1", "from": CHAT["from"], "message": {**CHAT, "text": "Hello"}, "data": data}
+    api = Api()
+    ctx = Context({"update_id": 1, "callback_query": query}, api, attempt=attempt)
+    ctx.session = {}
+    tour.bot(ctx)
+    return api
+
+
+def test_start_shows_a_button_for_each_stop() -> None:
+    api = Api()
+    tour.bot(Context({"update_id": 1, "message": {**CHAT, "text": "/start"}}, api))
+    [(_, params)] = api.calls
+    shown = [button["text"] for row in params["reply_markup"]["inline_keyboard"] for button in row]
+    assert shown == list(tour.STOPS)
+
+
+@pytest.mark.parametrize("stop", [*tour.STOPS, "yes #1"])
+def test_every_button_is_answered(stop: str) -> None:
+    if stop == "Bury":
+        with pytest.raises(tour.NeverRetriedError):
+            pressed(stop)
+        return
+    if stop == "Fail twice":
+        with pytest.raises(ConnectionError):
+            pressed(stop, attempt=2)
+    methods = [method for method, _ in pressed(stop, attempt=3).calls]
+    assert methods[0] == "answerCallbackQuery"
+    assert len(methods) > 1 or stop not in tour.STOPS

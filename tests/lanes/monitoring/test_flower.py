@@ -1,0 +1,79 @@
+"""A real Flower beside a real worker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from chatlanes.sandbox.ports import HOST, free_port
+from tests.support import ROOT
+from tests.support.lab import Lab
+from tests.support.lab_app import GATES, HISTORY
+from tests.support.waiting import WITHIN_S, until
+from tests.support.worker import environment
+
+
+@pytest.fixture
+def flower(lab: Lab, tmp_path: Path) -> Iterator[str]:
+    """Its address."""
+    port = free_port()
+    env = environment(lab.settings, {HISTORY: os.devnull, GATES: str(tmp_path), "FLOWER_UNAUTHENTICATED_API": "true"})
+    celery = [sys.executable, "-m", "celery", "-A", "tests.support.lab_app"]
+    command = [*celery, "flower", f"--address={HOST}", f"--port={port}"]
+    with (tmp_path / "flower.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        yield f"http://{HOST}:{port}"
+    finally:
+        process.terminate()
+        process.wait(WITHIN_S)
+        print((tmp_path / "flower.log").read_text())
+
+
+def ask(address: str, path: str) -> Any:
+    """What Flower answers; None while it does not."""
+    with suppress(requests.ConnectionError):
+        response = requests.get(f"{address}{path}", timeout=30)
+        return response.json() if response.ok else None
+    return None
+
+
+def test_flower_shows_workers_tasks_and_queue_lengths(lab: Lab, flower: str) -> None:
+    # Given Flower and a worker, busy with one message, and two ready ones in a queue it does not read
+    lab.publish("waits:1", ["other"], queue="orders.3")
+    lab.publish("waits:2", ["another"], queue="orders.3")
+    until(lambda: ask(flower, "/api/workers") is not None)
+    lab.worker("prefork", 2, "-Q", "orders.0,orders.3", "--prefetch-multiplier", "1")
+    lab.ended("waits:1", "waits:2")
+    lab.publish("running", ["lane"], gate="open")
+    lab.started("running")
+    # Then it shows the worker, its tasks by their names, and how they are
+    until(lambda: "w1@test" in (ask(flower, "/api/workers?refresh=true") or {}))
+    until(lambda: _state(flower, "running") == "STARTED")
+    lab.open("open")
+    until(lambda: _state(flower, "running") == "SUCCESS")
+    assert _state(flower, "waits:1") == "SUCCESS"
+    # And the length of a lane queue is what is ready in it
+    until(lambda: lab.app.control.cancel_consumer("orders.3", destination=["w1@test"], reply=True, timeout=5, limit=1))
+    lab.publish("left:1", ["x"], queue="orders.3")
+    lab.publish("left:2", ["y"], queue="orders.3")
+    lab.publish("behind", ["y"], queue="orders.3")
+    until(lambda: _length(flower, "orders.3") == 2)
+
+
+def _state(flower: str, message_id: str) -> str | None:
+    told: dict[str, str] = ask(flower, f"/api/task/info/{message_id}") or {}
+    return told.get("state")
+
+
+def _length(flower: str, queue: str) -> int | None:
+    told = ask(flower, "/api/queues/length") or {}
+    return next((each["messages"] for each in told.get("active_queues", ()) if each["name"] == queue), None)

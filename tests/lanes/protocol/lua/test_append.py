@@ -1,0 +1,238 @@
+"""append: a whole batch at the end of its lanes, all or nothing, and each update once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from chatlanes.lanes.errors import LeaseLost
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import Guard, NewMessage
+from chatlanes.lanes.protocol.replies import Appended
+from chatlanes.lanes.protocol.store import Store
+from tests.lanes.protocol.lua.reading import read
+from tests.lanes.protocol.lua.state import CLOCK, State, buried, leased, ready, seed, standing, waiting
+
+A, B, C, D = "1:10", "1:11", "1:12", "1:13"
+BLOCK = keys.SEEN_BLOCK
+
+
+def new(message_id: str, *lanes: str, queue: str = "q", **more: Any) -> NewMessage:
+    return NewMessage(message_id, queue, f"body of {message_id}", lanes, **more)
+
+
+def update(number: int, *lanes: str, **more: Any) -> NewMessage:
+    """A message that is remembered by its number."""
+    return new(f"1:{number}", *lanes, once=("1", number), **more)
+
+
+def test_the_first_of_each_lane_is_ready_and_the_others_wait(client: Redis, store: Store) -> None:
+    # Given nothing
+    # When two lanes get their messages in one batch
+    appended = store.append([new(A, "a"), new(B, "b"), new(C, "a"), new(D, "a")])
+    # Then the oldest of each is ready, oldest first, and whoever serves their queue is rung
+    assert appended == Appended(added=4, seen=0, buried=0, pending=4)
+    assert read(client) == standing(
+        ready(A, "a"), ready(B, "b"), waiting(C, "a"), waiting(D, "a"), counts={"appended": 4}
+    )
+
+
+def test_a_newcomer_goes_behind_those_that_are_there(client: Redis, store: Store) -> None:
+    # Given a message that is running, one that is ready, and a bell that somebody has answered
+    given = [leased(A, "a"), ready(B, "b")]
+    seed(client, standing(*given, bells=[]))
+    # When the lane of the running one, and a new lane, get one more
+    store.append([new(C, "a"), new(D, "d")])
+    # Then the first waits, the second is ready behind the one that was ready before
+    assert read(client) == standing(*given, waiting(C, "a"), ready(D, "d"), counts={"appended": 2})
+
+
+def test_several_keys_wait_for_all_their_lanes(client: Redis, store: Store) -> None:
+    # Given one lane that is taken
+    seed(client, standing(leased(A, "a")))
+    # When a message comes that stands there and elsewhere, and one behind it elsewhere
+    store.append([new(B, "a", "b", "c"), new(C, "c")])
+    # Then both wait, though the second lane of each is free of anything that runs
+    assert read(client) == standing(leased(A, "a"), waiting(B, "a", "b", "c"), waiting(C, "c"), counts={"appended": 2})
+
+
+def test_two_equal_keys_are_one_lane(client: Redis, store: Store) -> None:
+    store.append([new(A, "a", "b", "a")])
+    assert read(client) == standing(ready(A, "a", "b"), counts={"appended": 1})
+
+
+def test_without_a_key_it_is_ready_at_once(client: Redis, store: Store) -> None:
+    store.append([new(A), new(B)])
+    assert read(client) == standing(ready(A), ready(B), counts={"appended": 2})
+
+
+def test_each_message_is_ready_in_its_own_queue(client: Redis, store: Store) -> None:
+    seed(client, standing(ready(A, "a", queue="other"), bells=[]))
+    store.append([new(B, "b", queue="q"), new(C, "b", queue="third")])
+    # No bell for a queue that got nothing ready
+    assert read(client) == standing(
+        ready(A, "a", queue="other"),
+        ready(B, "b"),
+        waiting(C, "b", queue="third"),
+        bells=["q"],
+        counts={"appended": 2},
+    )
+
+
+def test_a_problem_buries_at_once_and_holds_up_nobody(client: Redis, store: Store) -> None:
+    # Given nothing
+    # When a malformed message comes before a good one of the same lane
+    appended = store.append([new(A, "a", problem={"type": "Malformed"}), new(B, "a")])
+    # Then it is kept among the dead letters, and the good one is ready
+    assert appended == Appended(added=2, seen=0, buried=1, pending=1)
+    assert read(client) == standing(
+        buried(A, "a", fence=CLOCK, errors=("Malformed",)), ready(B, "a"), counts={"appended": 2, "buried": 1}
+    )
+
+
+def test_what_was_seen_is_dropped_in_the_batch_and_across_batches(client: Redis, store: Store) -> None:
+    # Given an update that was settled long ago: nothing but its number is left
+    seed(client, State(seen={"1:0": {10}}))
+    # When it comes again, with another one twice
+    appended = store.append([update(10, "a"), update(11, "a"), update(11, "a")])
+    # Then only the other one is added, once
+    assert appended == Appended(added=1, seen=2, buried=0, pending=1)
+    assert read(client) == standing(ready(B, "a"), seen={"1:0": {10, 11}}, counts={"appended": 1, "seen": 2})
+
+
+def test_the_number_counts_not_the_id(client: Redis, store: Store) -> None:
+    batch = [new(A, "a", once=("1", 10)), new(B, "a", once=("1", 10))]
+    assert store.append(batch) == Appended(added=1, seen=1, buried=0, pending=1)
+    assert read(client).lanes == {"a": [A]}
+
+
+def test_a_buried_one_is_remembered_too(client: Redis, store: Store) -> None:
+    problem = {"type": "Malformed"}
+    assert store.append([update(10, problem=problem)]).added == 1
+    assert store.append([update(10, problem=problem)]) == Appended(added=0, seen=1, buried=0, pending=0)
+
+
+def test_an_id_that_is_stored_is_seen_though_it_was_never_numbered(client: Redis, store: Store) -> None:
+    given = [leased(A, "a"), buried(B, "a")]
+    seed(client, standing(*given))
+    assert store.append([new(A, "a"), new(B, "b"), new(C), new(C)]).seen == 3
+    assert read(client) == standing(*given, ready(C), counts={"appended": 1, "seen": 3})
+
+
+def test_a_stored_id_whose_number_was_forgotten_is_seen_and_remembered_again(client: Redis, store: Store) -> None:
+    seed(client, standing(leased(A, "a")))
+    store.append([update(10, "a")])
+    assert read(client) == standing(leased(A, "a"), seen={"1:0": {10}}, counts={"seen": 1})
+
+
+def test_numbers_may_restart_lower_and_keep_their_place_at_the_end(client: Redis, store: Store) -> None:
+    # Given an update, settled or not, with a high number
+    store.append([update(900_000_000, "a")])
+    # When Telegram restarts at a lower one
+    store.append([update(7, "a"), update(6, "a")])
+    # Then these are new, in the order they came
+    assert read(client).lanes == {"a": ["1:900000000", "1:7", "1:6"]}
+
+
+def test_numbers_at_the_edges_of_a_block(client: Redis, store: Store) -> None:
+    edges = [0, BLOCK - 1, BLOCK, 2 * BLOCK - 1, 2 * BLOCK]
+    store.append([update(n) for n in edges])
+    assert read(client).seen == {"1:0": {0, BLOCK - 1}, "1:1": {0, BLOCK - 1}, "1:2": {0}}
+    assert store.append([update(n) for n in edges]).seen == 5
+    assert store.append([update(n) for n in (1, BLOCK - 2, BLOCK + 1, 2 * BLOCK - 2, 2 * BLOCK + 1)]).seen == 0
+
+
+def test_the_largest_number_json_holds(client: Redis, store: Store) -> None:
+    numbers = [2**53 - 2, 2**53 - 1]
+    assert store.append([update(n) for n in numbers]).added == 2
+    assert store.append([update(n) for n in numbers]).seen == 2
+
+
+def test_scopes_are_apart(client: Redis, store: Store) -> None:
+    store.append([update(10)])
+    assert store.append([NewMessage("2:10", "q", "another bot's", (), once=("2", 10))]).added == 1
+    assert read(client).seen == {"1:0": {10}, "2:0": {10}}
+
+
+def test_a_block_is_forgotten_that_long_after_its_last_news(client: Redis, store: Store) -> None:
+    seed(client, State(seen={"1:0": {1}, "1:1": {1}}))
+    store.append([update(10), update(BLOCK + 1)])
+    assert client.ttl(keys.SEEN + "1:0") > keys.SEEN_TTL_S - 3600
+    assert client.ttl(keys.SEEN + "1:1") == -1  # nothing new in it: untouched
+
+
+def test_a_lost_counter_puts_no_newcomer_before_an_old_one(client: Redis, store: Store) -> None:
+    store.append([new(A, "a"), new(B, "a")])
+    client.delete(keys.COUNTS)
+    store.append([new(C, "a")])
+    assert read(client).lanes == {"a": [A, B, C]}
+
+
+def test_places_grow_though_the_clock_went_back(client: Redis, store: Store) -> None:
+    # Given the last place was given when the clock stood in the future
+    seed(client, standing(leased(A, "a")))
+    client.hset(keys.COUNTS, "seq", 8 * 10**15)
+    client.hset(keys.message(A), "seq", 8 * 10**15)
+    client.zadd(keys.lane("a"), {A: 8 * 10**15})
+    client.zadd(keys.pending("q"), {A: 8 * 10**15})
+    # When more come
+    store.append([new(B, "a"), new(C, "a")])
+    # Then they stand behind it
+    assert read(client).lanes == {"a": [A, B, C]}
+
+
+def test_an_empty_batch_changes_nothing(client: Redis, store: Store) -> None:
+    seed(client, standing(leased(A, "a")))
+    assert store.append([]) == Appended(added=0, seen=0, buried=0, pending=0)
+    assert read(client) == standing(leased(A, "a"))
+
+
+@pytest.mark.parametrize("key", ["", "a\nb", "a\x00", "\x7f"])
+def test_no_lane_key_has_control_characters(client: Redis, store: Store, key: str) -> None:
+    with pytest.raises(ValueError, match="no lane key"):
+        store.append([new(A, "a"), new(B, key)])
+    assert read(client) == State()
+
+
+def test_keys_and_bodies_may_be_any_other_text(client: Redis, store: Store) -> None:
+    message = NewMessage("ид:%d", "очередь", '{"ключ": "値"}', ["chat:-100 %s 値", "a:b"])
+    store.append([message])
+    [handed_out] = store.turn(["очередь"], holder="me", lease_ms=1000, room=1).leased
+    assert (handed_out.id, handed_out.stored.decode()) == (message.id, message.stored)
+    assert read(client).lanes == {"chat:-100 %s 値": ["ид:%d"], "a:b": ["ид:%d"]}
+
+
+def test_a_full_server_takes_all_of_a_batch_or_nothing(client: Redis, store: Store) -> None:
+    # Given a server that may not grow any more
+    client.config_set("maxmemory", 1)
+    try:
+        # When a batch comes
+        with pytest.raises(ResponseError, match="maxmemory"):
+            store.append([update(n, f"chat:{n}") for n in range(100)])
+    finally:
+        client.config_set("maxmemory", 0)
+    # Then nothing of it is stored, and nothing remembered
+    assert read(client) == State()
+    assert store.append([update(n, f"chat:{n}") for n in range(100)]).added == 100
+
+
+def test_an_appender_whose_guard_has_another_fence_changes_nothing(client: Redis, store: Store) -> None:
+    # Given a guard that somebody else has taken, and one that is gone
+    client.hset("guard", mapping={"fence": "5"})
+    # When the one before appends a batch late
+    for late in (Guard("guard", "4"), Guard("gone", "5")):
+        with pytest.raises(LeaseLost):
+            store.append([update(10, "a")], late)
+    client.delete("guard")
+    # Then nothing has changed
+    assert read(client) == State()
+
+
+def test_an_appender_whose_fence_is_the_guards_appends(client: Redis, store: Store) -> None:
+    client.hset("guard", mapping={"fence": "5"})
+    store.append([new(A, "a")], Guard("guard", "5"))
+    client.delete("guard")
+    assert read(client) == standing(ready(A, "a"), counts={"appended": 1})

@@ -1,0 +1,118 @@
+"""pause and resume: what was paused is not handed out, whatever happens meanwhile, and nothing else waits for it."""
+
+from __future__ import annotations
+
+import pytest
+from redis import Redis
+
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.store import Pausable, Store
+from tests.lanes.protocol.lua.reading import read
+from tests.lanes.protocol.lua.state import (
+    CLOCK,
+    LEASE_MS,
+    buried,
+    delayed,
+    fence,
+    leased,
+    ready,
+    seed,
+    standing,
+    waiting,
+)
+
+A, B, C, D = "1:10", "1:11", "1:12", "1:13"
+
+
+def turn(store: Store, *queues: str) -> list[str]:
+    turned = store.turn(queues or ["q"], holder="me", lease_ms=LEASE_MS, room=9)
+    assert not turned.more
+    return [message.id for message in turned.leased]
+
+
+def test_a_paused_lane_is_not_handed_out_and_goes_on_in_its_order(client: Redis, store: Store) -> None:
+    # Given two lanes
+    seed(client, standing(ready(A, "a"), waiting(B, "a"), ready(C, "b")))
+    # When one is paused, and gets one more
+    assert store.pause("lane", "a")
+    store.append([NewMessage(D, "q", f"body of {D}", ["a"])])
+    # Then only the other one is handed out
+    assert turn(store) == [C]
+    assert read(client) == standing(
+        waiting(A, "a"),
+        waiting(B, "a"),
+        leased(C, "b", fence=CLOCK),
+        waiting(D, "a"),
+        paused=["lane:a"],
+        counts={"appended": 1, "handed_out": 1},
+    )
+    # And when it is resumed, its first one is ready, and its workers are told
+    assert store.resume("lane", "a")
+    assert client.llen(keys.bell("q")) == 1
+    assert turn(store) == [A]
+    assert read(client).paused == set()
+
+
+@pytest.mark.parametrize("give_back", ["release", "retry", "death", "replay", "repair"])
+def test_what_comes_back_into_a_paused_lane_waits(client: Redis, store: Store, give_back: str) -> None:
+    # Given a message that runs, or was buried, when its lane is paused
+    first = {"replay": buried(A, "a"), "retry": delayed(A, "a", minutes=-1)}.get(give_back, leased(A, "a"))
+    if give_back == "repair":
+        first = waiting(A, "a")
+    seed(client, standing(first, bells=[]))
+    store.pause("lane", "a")
+    # When it comes back
+    if give_back in ("release", "death"):
+        store.release([(A, fence(1))], died=give_back == "death")
+    store.sweep(LEASE_MS)
+    store.replay(A)
+    store.repair("0", LEASE_MS)
+    # Then it waits until the lane is resumed
+    assert turn(store) == []
+    assert read(client).messages[A].state == "waiting"
+    assert "repaired" not in read(client).counts
+    store.resume("lane", "a")
+    assert turn(store) == [A]
+
+
+def test_a_message_of_two_lanes_waits_for_the_one_that_is_paused(client: Redis, store: Store) -> None:
+    seed(client, standing(leased(A, "a"), waiting(B, "a", "b"), waiting(C, "b")))
+    store.pause("lane", "b")
+    assert store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=9, settles=[(A, fence(1))]).leased == []
+    store.resume("lane", "b")
+    assert turn(store) == [B]
+
+
+@pytest.mark.parametrize(("what", "name"), [("queue", "bots.one.0"), ("group", "bots.one")])
+def test_a_paused_queue_or_group_takes_in_and_gives_nothing_out(
+    client: Redis, store: Store, what: Pausable, name: str
+) -> None:
+    # Given queues of two bots, one of which is paused
+    seed(client, standing(ready(A, queue="bots.one.0"), ready(B, queue="bots.two.0")))
+    store.pause(what, name)
+    store.append([NewMessage(C, "bots.one.0", "body", [])])
+    # When a worker of both takes a turn
+    assert turn(store, "bots.one.0", "bots.two.0") == [B]
+    # Then what is paused is there still, and rings for nobody
+    state = read(client)
+    assert (state.ready, state.bells) == ({"bots.one.0": [A, C]}, set())
+    # And when it is resumed, its workers are told, and get it in its order
+    assert store.resume(what, name, ["bots.one.0", "bots.one.1"])
+    assert read(client).bells == {"bots.one.0"}
+    assert turn(store, "bots.one.0", "bots.two.0") == [A, C]
+
+
+def test_twice_is_told(client: Redis, store: Store) -> None:
+    assert [store.pause("lane", "a"), store.pause("lane", "a"), store.pause("queue", "a")] == [True, False, True]
+    assert [store.resume("lane", "a"), store.resume("lane", "a"), store.resume("group", "a")] == [True, False, False]
+    assert read(client) == standing(paused=["queue:a"])
+
+
+def test_queues_that_go_first_take_turns_among_groups_too(client: Redis, store: Store) -> None:
+    flood = [ready(f"1:{n}", queue="bots.one.express") for n in range(6)]
+    seed(client, standing(*flood, ready("2:1", queue="bots.two.express"), ready("2:2", queue="bots.two.0")))
+    turned = store.turn(
+        ["bots.one.express", "bots.two.express", "bots.two.0"], holder="me", lease_ms=LEASE_MS, room=4, first=2
+    )
+    assert [message.id for message in turned.leased] == ["1:0", "2:1", "1:1", "1:2"]

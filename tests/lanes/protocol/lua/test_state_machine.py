@@ -1,0 +1,507 @@
+"""Any sequence of verbs, late ones and lost keys included, against a model in plain Python.
+
+Promises that after every step each key agrees with the model, that hand-outs of a key follow the order of its lane
+one at a time, and that when all is settled nothing was lost and no key is left. A failure prints the seed it was
+found with; STATE_MACHINE_SEED repeats it, STATE_MACHINE_SHRINK makes it small, STATE_MACHINE_EXAMPLES asks for more.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from redis import Redis
+
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import Delete, Move, NewMessage, Set, Write
+from chatlanes.lanes.protocol.replies import Kind, Leased, Noted, Outcome, Turned
+from chatlanes.lanes.protocol.store import Store
+from tests.lanes.protocol.lua.model import HOLD_MINUTES, SUSPECT_AFTER, Item, Model
+from tests.lanes.protocol.lua.reading import read
+from tests.lanes.protocol.lua.state import CLOCK, FENCES_FROM, KEPT, LEASE_MS, MINUTE_MS
+
+EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "100"))
+STEPS = 50
+#: Shrinking a failure takes minutes: only where it is asked for.
+PHASES = [Phase.generate, *([Phase.shrink] if "STATE_MACHINE_SHRINK" in os.environ else [])]
+MAX_DEATHS = 3
+QUEUES = ["q", "r"]
+HOLDERS = ["me", "you"]
+KEYS = [keys.LEASES, keys.DELAYED, keys.DEAD, *map(keys.pending, "qr"), *map(keys.lane, "abcd")]
+LEFT_WHEN_SETTLED = (
+    keys.COUNTS,
+    keys.SETTLED,
+    keys.PARKED,
+    keys.SEEN,
+    keys.LAST,
+    keys.MISSING,
+    keys.SWEPT,
+    keys.IDENTITY,
+    KEPT,
+)
+
+a_batch = st.lists(
+    st.tuples(
+        st.integers(-3, 5),  # its number, from the highest one so far
+        st.sampled_from(QUEUES),
+        st.lists(st.sampled_from("abcd"), max_size=3),
+        st.sampled_from([None, None, None, "Malformed"]),
+    ),
+    max_size=5,
+)
+
+
+a_kept_key = st.sampled_from("xyz").map(KEPT.__add__)
+some_writes = st.lists(
+    st.one_of(
+        st.builds(
+            Set, a_kept_key, st.binary(max_size=2).map(bytes.hex).map(str.encode), st.sampled_from([0, LEASE_MS])
+        ),
+        st.builds(Delete, a_kept_key),
+        st.builds(Move, a_kept_key, a_kept_key),
+    ),
+    max_size=3,
+)
+a_position = st.sampled_from(["1", "2", "3", "hook1/1", "hook1/2"])
+a_call = st.sampled_from(["x", "x", "x", "y"])
+LATE = ["settle", "commit", "release", "death", "retry", "park", "bury", "renew", "begin", "end"]
+
+
+class Lanes(RuleBasedStateMachine):
+    """The verbs as rules, each on the server and on the model."""
+
+    client: Redis
+
+    @initialize()
+    def start(self) -> None:
+        self.client.flushall()
+        self.store = Store(self.client)
+        self.model = Model()
+        self.highest = 10
+        self.bells: set[str] = set()
+        self.given_out: list[tuple[str, str]] = []  # every (id, fence) there ever was
+        self.last_place: dict[str, int] = {}  # of each key: the place of the last one handed out
+        self.appended: set[str] = set()
+        self.settled: list[str] = []
+
+    # What workers and pollers do.
+
+    @rule(batch=a_batch, holds=st.booleans())
+    def append(self, batch: list[tuple[int, str, list[str], str | None]], holds: bool) -> None:
+        messages, added = [], 0
+        for offset, queue, lanes, problem in batch:
+            number = max(self.highest + offset, 1)
+            self.highest = max(self.highest, number)
+            message_id = f"1:{number}"
+            why = {"type": problem} if problem else None
+            body = f"body of {message_id}"
+            messages.append(NewMessage(message_id, queue, body, lanes, once=("1", number), problem=why))
+            if self.model.append(number, queue, lanes, problem, holds=holds):
+                added += 1
+                self.appended.add(message_id)
+        self.model.give_up_gaps()
+        appended = self.store.append(messages, hold_ms=HOLD_MINUTES * MINUTE_MS if holds else 0)
+        assert (appended.added, appended.seen) == (added, len(batch) - added)
+        assert appended.pending == self.model.pending({message.queue for message in messages})
+        assert (appended.due_ms is None) == (not self.model.gaps)
+        self.compare()
+
+    @rule(
+        data=st.data(),
+        queues=st.permutations(QUEUES).flatmap(lambda order: st.integers(1, 2).map(lambda n: order[:n])),
+        holder=st.sampled_from(HOLDERS),
+        room=st.integers(0, 4),
+    )
+    def turn(self, data: st.DataObject, queues: list[str], holder: str, room: int) -> None:
+        held = self.model.in_state("leased", holder)
+        done = data.draw(st.lists(st.sampled_from(held), unique_by=lambda item: item.id)) if held else []
+        stale = data.draw(st.lists(st.sampled_from(self.stale()), max_size=2)) if self.stale() else []
+        self.take_turn(queues, holder, room, done, stale)
+
+    def take_turn(
+        self, queues: list[str], holder: str, room: int, done: list[Item], stale: list[tuple[str, str]]
+    ) -> None:
+        self.client.delete(*map(keys.bell, queues))  # it was woken by them
+        self.bells -= set(queues)
+        holding = len(self.model.in_state("leased", holder)) - len(done)
+        settles = [*stale, *((item.id, str(item.fence)) for item in done)]
+        turned = self.store.turn(
+            queues, holder=holder, lease_ms=LEASE_MS, room=room, holding=holding, settles=settles, max_deaths=MAX_DEATHS
+        )
+        assert turned.lost == [message_id for message_id, _ in stale]
+        self.model.counts["refused"] += len(stale)
+        for item in done:
+            self.model.settle(item)
+            self.settled.append(item.id)
+        buried = self.bury_the_dead(queues)
+        for message in turned.leased:
+            self.handed_out(message, queues, holder)
+        assert turned.more == bool(self.model.ready(queues))
+        if not buried:  # what becomes ready by that, in a queue that was empty before, is left for the next turn
+            self.as_much_as_it_could(queues, room, holding, turned)
+        self.compare()
+        assert all((queue in self.bells) == bool(self.model.ready([queue])) for queue in queues)
+
+    def bury_the_dead(self, queues: list[str]) -> int:
+        """Which of those that died too often a turn comes across depends on the order of its queues: ask it."""
+        buried = 0
+        while found := [
+            item
+            for item in self.model.ready(queues)
+            if item.died >= MAX_DEATHS and self.client.hget(keys.message(item.id), "state") == b"buried"
+        ]:
+            self.model.bury(found[0], "Buried")
+            buried += 1
+        return buried
+
+    def handed_out(self, message: Leased, queues: list[str], holder: str) -> None:
+        item = self.model.items[message.id]
+        assert item in self.model.ready(queues), f"{item} is not ready"
+        for lane in item.lanes:
+            assert not [other for other in self.model.in_state("leased") if lane in other.lanes], f"{lane} is taken"
+            assert item.place >= self.last_place.get(lane, 0), f"{item} is behind the order of {lane}"
+            self.last_place[lane] = item.place
+        assert (message.queue, message.died, message.failed) == (item.queue, item.died, item.failed)
+        assert (message.replayed_s is None) == (item.replayed is None)
+        assert message.stored == f"body of {message.id}".encode()
+        self.model.hand_out(item, holder)
+        self.given_out.append((message.id, message.fence))
+
+    def as_much_as_it_could(self, queues: list[str], room: int, holding: int, turned: Turned) -> None:
+        alone = [message for message in turned.leased if message.died >= SUSPECT_AFTER]
+        left = self.model.ready(queues)
+        suspects = [item for item in left if SUSPECT_AFTER <= item.died < MAX_DEATHS]
+        assert not turned.suspects or suspects
+        assert len(turned.leased) <= room
+        if alone:
+            assert (len(turned.leased), holding) == (1, 0)
+        elif len(turned.leased) < room:
+            assert left == suspects
+            assert turned.suspects == bool(suspects)
+            assert not suspects or holding + len(turned.leased) > 0
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), died=st.booleans())
+    def release(self, data: st.DataObject, died: bool) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        assert self.store.release([(item.id, str(item.fence))], died=died) == []
+        self.model.release(item, died=died)
+        self.compare()
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), minutes=st.sampled_from([-1, 10]))
+    def retry(self, data: st.DataObject, minutes: int) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        delay_ms = minutes * MINUTE_MS
+        assert self.store.retry(item.id, str(item.fence), delay_ms=delay_ms, problem={"type": "E"}) is Outcome.DONE
+        self.model.retry(item, minutes, "E")
+        self.compare()
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), minutes=st.sampled_from([-1, 10]))
+    def park(self, data: st.DataObject, minutes: int) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        delay_ms = minutes * MINUTE_MS
+        assert self.store.park(item.id, str(item.fence), delay_ms=delay_ms, kind="E", reason="why") is Outcome.DONE
+        self.model.park(item, minutes)
+        self.compare()
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data())
+    def bury(self, data: st.DataObject) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        assert self.store.bury(item.id, str(item.fence), {"type": "E"}) is Outcome.DONE
+        self.model.bury(item, "E")
+        self.compare()
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), writes=some_writes, skipped=st.booleans())
+    def commit(self, data: st.DataObject, writes: list[Write], skipped: bool) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        assert self.store.commit(item.id, str(item.fence), writes, skipped=skipped) is Outcome.DONE
+        self.model.commit(item, writes)
+        self.model.counts["skipped"] += skipped
+        self.settled.append(item.id)
+        self.compare()
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data())
+    def renew(self, data: st.DataObject) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        assert self.store.renew([(item.id, str(item.fence))], LEASE_MS) == []
+        self.model.renew(item)
+        self.compare()
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), position=a_position, what=a_call)
+    def begin(self, data: st.DataObject, position: str, what: str) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        begun = self.store.begin(item.id, str(item.fence), lease_ms=LEASE_MS, position=position, what=what)
+        assert begun == self.model.begin(item, position, what)
+        self.compare()
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), position=a_position, what=a_call, kind=st.sampled_from(Kind), outcome=st.sampled_from("rs"))
+    def end(self, data: st.DataObject, position: str, what: str, kind: Kind, outcome: str) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        ended = self.store.end(
+            item.id, str(item.fence), position=position, what=what, kind=kind, outcome=outcome.encode()
+        )
+        assert ended is Outcome.DONE
+        item.journal.end(item.fence or 0, position, what, kind, outcome)
+        self.compare()
+
+    @precondition(lambda self: self.stale())
+    @rule(data=st.data(), verb=st.sampled_from(LATE))
+    def come_late(self, data: st.DataObject, verb: str) -> None:
+        message_id, fence = data.draw(st.sampled_from(self.stale()))
+        late: dict[str, Callable[[], Any]] = {
+            "settle": lambda: (
+                self.store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=0, settles=[(message_id, fence)]).lost
+            ),
+            "commit": lambda: self.store.commit(message_id, fence, [Set(KEPT + "x", b"late"), Delete(KEPT + "y")]),
+            "release": lambda: self.store.release([(message_id, fence)]),
+            "death": lambda: self.store.release([(message_id, fence)], died=True),
+            "retry": lambda: self.store.retry(message_id, fence, delay_ms=0, problem={"type": "late"}),
+            "park": lambda: self.store.park(message_id, fence, delay_ms=0),
+            "bury": lambda: self.store.bury(message_id, fence, {"type": "late"}),
+            "renew": lambda: self.store.renew([(message_id, fence)], LEASE_MS),
+            "begin": lambda: self.store.begin(message_id, fence, lease_ms=LEASE_MS, position="1", what="x").noted,
+            "end": lambda: self.store.end(message_id, fence, position="1", what="x", kind=Kind.DONE),
+        }
+        assert late[verb]() in ([message_id], Outcome.LOST, Noted.LOST)
+        assert not self.store.holds(message_id, fence)
+        # The last word on a call may come behind the commit of its own run.
+        self.model.counts["refused"] += verb != "renew" and (verb != "end" or message_id in self.model.items)
+        self.compare()
+
+    @precondition(lambda self: self.model.items)
+    @rule(data=st.data())
+    def replay(self, data: st.DataObject) -> None:
+        item = self.draw(data, self.model.in_state("buried") or self.model.in_order())
+        assert self.store.replay(item.id) == (item.state == "buried")
+        if item.state == "buried":
+            self.model.replay(item)
+        self.compare()
+
+    @rule(lane=st.sampled_from("abcd"))
+    def pause_or_resume(self, lane: str) -> None:
+        is_paused = lane in self.model.paused
+        assert self.store.pause("lane", lane) != is_paused
+        if is_paused:
+            assert self.store.resume("lane", lane)
+        assert self.store.resume("lane", "none") is False
+        self.model.paused ^= {lane}
+        self.compare()
+
+    @precondition(lambda self: self.model.items)
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        item = self.draw(data, self.model.in_state("buried") or self.model.in_order())
+        assert self.store.drop(item.id) == (item.state == "buried")
+        if item.state == "buried":
+            self.model.drop(item)
+            self.appended.remove(item.id)
+        self.compare()
+
+    @rule(queue=st.sampled_from(QUEUES))
+    def purge(self, queue: str) -> None:
+        assert self.store.purge(queue) == self.model.purge(queue)
+        self.compare()
+
+    @rule(data=st.data(), holder=st.sampled_from(HOLDERS))
+    def reconcile(self, data: st.DataObject, holder: str) -> None:
+        leased = self.model.in_state("leased", holder)
+        forgotten = data.draw(st.lists(st.sampled_from(leased), unique_by=lambda item: item.id)) if leased else []
+        held = [item.id for item in leased if item not in forgotten]
+        assert self.store.reconcile(holder, [*held, "gone"]) == len(forgotten)
+        for item in forgotten:
+            self.model.release(item)
+        self.compare()
+
+    @rule()
+    def sweep(self) -> None:
+        swept = self.store.sweep(LEASE_MS)
+        assert (swept.expired, swept.due) == self.model.sweep()
+        still = [item for item in self.model.in_order() if item.minutes is not None]
+        assert (swept.next_ms is None) == (not still)
+        self.compare()
+
+    # What time does: scores are moved, nobody sleeps.
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data())
+    def lease_runs_out(self, data: st.DataObject) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        self.overdue(keys.LEASES, item)
+
+    @precondition(lambda self: self.model.in_state("delayed"))
+    @rule(data=st.data())
+    def delay_runs_out(self, data: st.DataObject) -> None:
+        self.overdue(keys.DELAYED, self.draw(data, self.model.in_state("delayed")))
+
+    @precondition(lambda self: self.model.gaps)
+    @rule(data=st.data())
+    def hold_runs_out(self, data: st.DataObject) -> None:
+        self.waited_long_enough(data.draw(st.sampled_from(sorted(self.model.gaps))))
+
+    def waited_long_enough(self, number: int) -> None:
+        minutes = self.model.gaps[number]
+        if minutes is not None:
+            self.client.zincrby(keys.HELD, -(minutes + 1) * MINUTE_MS, f"1:{number}")
+            self.model.gaps[number] = -1
+            self.compare()
+
+    @precondition(lambda self: self.model.missing)
+    @rule(data=st.data())
+    def gaps_are_given_up(self, data: st.DataObject) -> None:
+        """The lower ones, which are older: nothing that is held or arrives waits for them."""
+        highest = data.draw(st.sampled_from(sorted(self.model.missing)))
+        key = keys.MISSING + "1"
+        for member in self.client.zrangebyscore(key, "-inf", highest):
+            number, _, until_ms = member.decode().partition(":")
+            minutes = self.model.missing[int(number)]
+            self.client.zrem(key, member)
+            self.client.zadd(key, {f"{number}:{int(until_ms) - (minutes - 5) * MINUTE_MS}": int(number)})
+            self.model.missing[int(number)] = 5
+        self.compare()
+
+    def overdue(self, zset: str, item: Item) -> None:
+        minutes = (item.minutes or 0) + 1
+        self.client.zincrby(zset, -minutes * MINUTE_MS, item.id)
+        item.minutes = -1
+        self.compare()
+
+    @precondition(lambda self: self.model.swept is not None)
+    @rule()
+    def nobody_sweeps(self) -> None:
+        self.client.decrby(keys.SWEPT, 30 * MINUTE_MS)
+        self.model.swept = (self.model.swept or 0) + 30
+
+    @precondition(lambda self: [item for item in self.model.in_order() if item.state != "leased"])
+    @rule(data=st.data())
+    def clock_goes_back(self, data: st.DataObject) -> None:
+        """What was given before it did is in the future now."""
+        item = self.draw(data, [item for item in self.model.in_order() if item.state != "leased"])
+        fence = max(item.fence or 0, FENCES_FROM)
+        self.client.hset(keys.message(item.id), "fence", fence)
+        item.fence = fence
+        self.compare()
+
+    # What is lost is put back.
+
+    @rule(data=st.data())
+    def lose_a_key_and_repair(self, data: st.DataObject) -> None:
+        lost = data.draw(st.sampled_from(["", "q", "r", *KEYS]))
+        existed = bool(lost) and self.client.delete(lost) == 1
+        total = 0
+        while mended := self.repair_a_round():
+            total += mended
+        assert bool(total) == existed
+        self.model.counts["repaired"] += total
+        for item in self.model.in_order():
+            if lost == keys.LEASES and item.state == "leased":
+                self.model.renew(item)
+            if lost == keys.DELAYED and item.state == "delayed":
+                item.minutes = 0
+        self.compare()
+
+    def repair_a_round(self) -> int:
+        cursor, total = self.store.repair("0", LEASE_MS)
+        while cursor != "0":
+            cursor, mended = self.store.repair(cursor, LEASE_MS)
+            total += mended
+        return total
+
+    # What is true after each step, and in the end.
+
+    def compare(self) -> None:
+        state = read(self.client)
+        self.check_fences()
+        expected = self.model.expected(state.bells)
+        for queue, ready in state.ready.items():
+            expected.ready[queue].sort(key=ready.index if sorted(ready) == sorted(expected.ready[queue]) else None)
+        expected.dead.sort(key=state.dead.index if sorted(expected.dead) == sorted(state.dead) else None)
+        for message_id, message in expected.messages.items():
+            fence = message.fence
+            short = None if fence is None else fence - FENCES_FROM if fence >= FENCES_FROM else CLOCK
+            object.__setattr__(message, "fence", short)
+            assert message_id in state.messages
+        assert state == expected
+        assert state.ready.keys() <= state.bells, "something is ready and nobody was told"
+        assert state.bells <= self.bells | state.ready.keys(), "a bell was rung for nothing"
+        self.bells = state.bells
+
+    def check_fences(self) -> None:
+        for item in self.model.in_order():
+            found = self.client.hget(keys.message(item.id), "fence")
+            fence = None if found is None else int(found)
+            if item.id in self.model.refenced:
+                assert fence is not None
+                assert fence > (item.fence or 0), f"{item} kept its fence"
+                item.fence = fence
+            assert fence == item.fence
+        self.model.refenced.clear()
+
+    def stale(self) -> list[tuple[str, str]]:
+        """Fences that hold no more, each in the hands of somebody who does not know."""
+        current = {(item.id, str(item.fence)) for item in self.model.in_state("leased")}
+        taken_back = [(item.id, str(item.fence)) for item in self.model.in_order() if item.fence]
+        return [pair for pair in dict.fromkeys([*self.given_out[-20:], *taken_back]) if pair not in current]
+
+    @staticmethod
+    def draw(data: st.DataObject, items: list[Item]) -> Item:
+        return data.draw(st.sampled_from(items))
+
+    def teardown(self) -> None:
+        """Work on all there is, to its end."""
+        for lane in [*self.model.paused]:
+            self.pause_or_resume(lane)
+        for _ in range(1000):
+            if not self.model.items:
+                break
+            self.advance_to_the_end()
+        assert self.model.items == {}
+        assert sorted(self.settled) == sorted(self.appended), "something was lost, or settled twice"
+        self.take_turn(QUEUES, "me", 0, [], [])
+        assert self.store.pending() == 0
+        left = [key.decode() for key in self.client.scan_iter()]
+        assert [key for key in left if not key.startswith(LEFT_WHEN_SETTLED)] == []
+
+    def advance_to_the_end(self) -> None:
+        for item in self.model.in_state("buried"):
+            assert self.store.replay(item.id)
+            self.model.replay(item)
+        for item in self.model.in_state("delayed"):
+            self.overdue(keys.DELAYED, item)
+        for number in self.model.gaps:
+            self.waited_long_enough(number)
+        self.sweep()
+        for holder in HOLDERS:
+            self.take_turn(QUEUES, holder, 4, self.model.in_state("leased", holder), [])
+
+
+def test_any_sequence_of_verbs(client: Redis, request: pytest.FixtureRequest) -> None:
+    number = int(os.environ.get("STATE_MACHINE_SEED", random.randrange(2**32)))
+    print(f"STATE_MACHINE_SEED={number}")  # pytest shows it when the test fails
+    embedded = request.node.callspec.params["any_server"] == "valkey"
+    machine = seed(number)(type("Lanes", (Lanes,), {"client": client}))
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES if embedded else EXAMPLES // 2,
+            stateful_step_count=STEPS,
+            deadline=None,
+            derandomize=False,
+            print_blob=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            phases=PHASES,
+        ),
+    )

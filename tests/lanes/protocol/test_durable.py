@@ -1,0 +1,128 @@
+"""What an append waits for, and that a server that was met anew is looked at before its word counts."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from chatlanes.lanes.errors import ServerUnfit
+from chatlanes.lanes.protocol import durable, keys, server
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.durable import DurableAppends
+from chatlanes.lanes.protocol.replies import Appended
+from chatlanes.lanes.protocol.server import Durable
+from chatlanes.sandbox.server import Server, start_server
+from tests.support.waiting import until
+from tests.support.waiting_server import believe
+
+
+def batch(number: int) -> list[NewMessage]:
+    return [NewMessage(f"m{number}", "q", "{}", ["lane"], once=("bot", number))]
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[Server]:
+    with start_server(tmp_path / "master", extra=["--repl-diskless-sync-delay", "0"]) as running:
+        yield running
+
+
+@pytest.fixture
+def replica(master: Server, tmp_path: Path) -> Iterator[Server]:
+    with start_server(tmp_path / "replica", extra=["--replicaof", f"127.0.0.1 {master.port}"]) as running:
+        with connect(running.url) as client:
+            until(lambda: client.info("replication")["master_link_status"] == "up")
+        yield running
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+def test_a_server_that_comes_back_weaker_is_looked_at_before_it_counts(
+    master: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_noticed: bool
+) -> None:
+    caplog.set_level(logging.INFO)
+    with connect(master.url) as client:
+        # Given appends to a server that keeps everything
+        appends = DurableAppends(client)
+        assert appends.durability.how is Durable.ALWAYS
+        appends.append(batch(1))
+        master.kill()
+        if is_noticed:
+            with pytest.raises(RedisError):
+                appends.append(batch(2))
+        # When another one is in its place, by the next append or between two of them
+        for how, fsync, told in ((Durable.WAITAOF, "everysec", "INFO"), (Durable.NOT, "no", "WARNING")):
+            with start_server(tmp_path / fsync, port=master.port, appendfsync=fsync) as other:
+                if how is Durable.WAITAOF:
+                    believe(other)
+                assert appends.append(batch(2)).added == 1
+                # Then it counts as what it is, which is told
+                assert appends.durability.how is how
+                assert (caplog.records[-1].levelname, str(appends.durability)) == (
+                    told,
+                    caplog.records[-1].message.removeprefix("the server is another one or changed: "),
+                )
+
+
+def test_a_server_that_changes_under_way_is_noticed_by_the_next_append(
+    master: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(durable, "LOOK_EVERY_S", 0.0)
+    with connect(master.url) as client, connect(master.url) as admin:
+        appends = DurableAppends(client)
+        appends.append(batch(1))
+        admin.config_set("appendfsync", "no")
+        assert appends.append(batch(2)).added == 1
+        assert appends.durability.how is Durable.NOT
+        assert "the server is another one or changed: Redis leaves it to the operating system" in caplog.text
+        admin.config_set("appendfsync", "always")
+        appends.recheck()
+        assert appends.durability.how is Durable.ALWAYS
+
+
+def test_a_server_that_cannot_carry_lanes_takes_no_appends_over(
+    master: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(master.url) as client:
+        appends = DurableAppends(client)
+        master.kill()
+        monkeypatch.setattr(server, "OLDEST", (99, 0))
+        with start_server(tmp_path / "master", port=master.port), pytest.raises(ServerUnfit, match="too old for lanes"):
+            appends.append(batch(1))
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+def test_a_batch_counts_when_the_replica_has_it(master: Server, replica: Server, fsync: str) -> None:
+    with connect(master.url) as client, connect(replica.url) as reader:
+        client.config_set("appendfsync", fsync)
+        appends = DurableAppends(client, replicas=1)
+        # Given a server that forgot its scripts, and one that has them
+        for number in (1, 2):
+            # When a batch was appended, then the replica has it
+            assert appends.append(batch(number)).added == 1
+            assert reader.exists(keys.message(f"m{number}"))
+        # And so it is with one that appends nothing
+        assert appends.append(batch(2)).seen == 1
+        assert client.info("commandstats")["cmdstat_wait"]["calls"] >= 3
+
+
+def test_a_batch_without_its_replica_counts_when_that_is_back(
+    master: Server, replica: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(master.url) as client:
+        appends = DurableAppends(client, replicas=1)
+        # Given a replica that is frozen
+        monkeypatch.setattr(durable, "WAIT_MS", 50)
+        replica.process.send_signal(signal.SIGSTOP)
+        # When a batch is appended, then it does not count
+        with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas \(DURABLE_REPLICAS\) had the batch"):
+            appends.append(batch(1))
+        # Until the replica has it
+        monkeypatch.setattr(durable, "WAIT_MS", 5_000)
+        replica.process.send_signal(signal.SIGCONT)
+        assert appends.append(batch(1)) == Appended(added=0, seen=1, buried=0, pending=1)

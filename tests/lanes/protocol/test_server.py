@@ -1,0 +1,89 @@
+"""What is said of a server at start: a sentence for each thing that should be otherwise, and no guess at the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from redis.exceptions import NoPermissionError
+
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.server import Durable, advice, check_server, durability
+from chatlanes.sandbox.server import start_server
+from tests.support.lab import LabMaker
+
+
+def test_a_server_as_it_should_be_gets_no_advice(redis_url: str) -> None:
+    with connect(redis_url) as client:
+        assert advice(client) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "maxmemory", "told"),
+    [
+        ("allkeys-lru", "100mb", "throws updates away: they are LOST when it is full (104,857,600 bytes)"),
+        ("allkeys-random", "0", "throws updates away: they are LOST when it has a maxmemory and is full"),
+        ("volatile-ttl", "100mb", "forgets which updates it has seen when it is full"),
+    ],
+)
+def test_a_server_that_evicts_is_told_what_to_set(tmp_path: Path, policy: str, maxmemory: str, told: str) -> None:
+    extra = ["--maxmemory-policy", policy, "--maxmemory", maxmemory]
+    with start_server(tmp_path, extra=extra) as server, connect(server.url) as client:
+        [sentence] = advice(client)
+    assert told in sentence
+    assert f"because maxmemory-policy is {policy}. Set `maxmemory-policy noeviction`" in sentence
+
+
+def test_a_replica_is_told_apart(tmp_path: Path) -> None:
+    with start_server(tmp_path, extra=["--replicaof", "127.0.0.1 1"]) as server, connect(server.url) as client:
+        assert advice(client) == [
+            "this Redis is a replica, which takes no writes: connect to its master, or through Sentinel"
+        ]
+
+
+def test_replicas_that_are_asked_for_and_missing_are_told(redis_url: str) -> None:
+    with connect(redis_url) as client:
+        [sentence] = advice(client, replicas=2)
+    assert sentence.startswith("Redis has 0 replicas, and DURABLE_REPLICAS asks for 2")
+
+
+def test_where_config_is_forbidden_it_says_what_it_could_not_see(tmp_path: Path) -> None:
+    with start_server(tmp_path, appendfsync="everysec") as server, connect(server.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "tenant", "on", ">pw", "~*", "&*", "+@all", "-config")
+        with connect(server.url.replace("://", "://tenant:pw@")) as client:
+            kept = durability(client)
+            assert advice(client) == []  # the policy stands in INFO too
+    assert kept.how is Durable.NOT
+    assert "appendfsync unknown, because CONFIG is forbidden" in str(kept)
+
+
+def test_a_server_that_does_not_fsync_while_it_rewrites_is_not_called_durable(tmp_path: Path) -> None:
+    with start_server(tmp_path, extra=["--no-appendfsync-on-rewrite", "yes"]) as server, connect(server.url) as client:
+        kept = durability(client)
+    assert not kept.safe
+    assert "Set `no-appendfsync-on-rewrite no`" in str(kept)
+
+
+def test_a_server_that_hides_everything_is_not_guessed_about() -> None:
+    def forbidden(*_: Any) -> None:
+        raise NoPermissionError("this user has no permissions to run the 'config|get' command")
+
+    client: Any = SimpleNamespace(info=dict, config_get=forbidden)
+    assert check_server(client) == ()
+    assert not durability(client).safe
+    version, policy = advice(client)
+    assert "does not say its version" in version
+    assert "make sure that maxmemory-policy is noeviction" in policy
+
+
+def test_a_worker_tells_it_once(make_lab: LabMaker, tmp_path: Path) -> None:
+    with start_server(tmp_path / "redis", extra=["--maxmemory-policy", "allkeys-lru", "--appendonly", "no"]) as server:
+        lab = make_lab(server.url)
+        lab.publish("m", ["lane"])
+        worker = lab.worker("threads", 2)
+        lab.drained()
+        assert worker.log.count("because maxmemory-policy is allkeys-lru") == 1
+        assert worker.log.count("Redis keeps no append-only file") == 1
+        worker.stop()

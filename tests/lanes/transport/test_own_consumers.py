@@ -1,0 +1,120 @@
+"""Lane queues without a Celery worker: `queue.get()` and a kombu consumer of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kombu import Connection, Consumer, Exchange, Queue
+from redis.client import Pipeline
+
+from chatlanes import lanes
+from chatlanes.lanes.leases import registry
+from tests.support.lab import Lab
+from tests.support.lab_app import LANE_QUEUES
+from tests.support.waiting import until
+
+QUEUE = LANE_QUEUES[0]
+
+
+@pytest.fixture
+def connection(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """A connection in this process, whose lease keeper ends with the test."""
+    monkeypatch.setattr(registry, "_settlers", {})
+    monkeypatch.setattr(registry, "_keepers", {})
+    with lab.app.connection_for_read() as opened:
+        yield opened
+    registry.stop_keepers()
+
+
+def drain(connection: Connection, received: list[Any], count: int) -> None:
+    """Goes round until so many messages have arrived."""
+
+    def arrived() -> bool:
+        if len(received) < count:
+            try:
+                connection.drain_events(timeout=0.1)
+            except TimeoutError:
+                return False
+        return len(received) >= count
+
+    until(arrived)
+
+
+def test_get_takes_the_next_message_and_holds_its_lane_until_it_is_acknowledged(
+    lab: Lab, connection: Connection
+) -> None:
+    lab.publish("first", ["lane"])
+    lab.publish("second", ["lane"])
+    queue = lab.app.amqp.queues[QUEUE].bind(connection.default_channel)
+    queue.declare()
+    first = queue.get()
+    assert first.headers["id"] == "first"
+    assert queue.get() is None
+    first.ack()
+    until(lambda: lab.state_of("second") == "ready")
+    second = queue.get()
+    assert second.headers["id"] == "second"
+    second.reject(requeue=True)
+    until(lambda: lab.state_of("second") == "ready")
+    again = queue.get()
+    assert again.headers["id"] == "second"
+    again.reject(requeue=False)
+    until(lambda: lab.dead() == ["second"])
+    assert lab.leases() == []
+
+
+def test_a_consumer_gets_as_many_as_its_prefetch_allows(lab: Lab, connection: Connection) -> None:
+    lab.publish_many({f"m{n}": ["lane:1" if n < 2 else f"lane:{n}"] for n in range(5)})
+    received: list[Any] = []
+    queues = [lab.app.amqp.queues[name] for name in LANE_QUEUES]
+    with Consumer(connection.default_channel, queues, on_message=received.append, prefetch_count=2):
+        drain(connection, received, 2)
+        assert len(lab.leases()) == 2
+        while len(received) < 5:
+            next(message for message in received if not message.acknowledged).ack()
+            drain(connection, received, len(received) + 1)
+        for message in received:
+            if not message.acknowledged:
+                message.ack()
+    lab.drained()
+    order = [message.headers["id"] for message in received]
+    assert sorted(order) == sorted(lab.lanes)
+    assert order.index("m0") < order.index("m1")
+
+
+def test_unlimited_prefetch_is_refused(lab: Lab, connection: Connection) -> None:
+    lab.publish("m", ["lane"])
+    with (
+        Consumer(connection.default_channel, [lab.app.amqp.queues[QUEUE]], on_message=print),
+        pytest.raises(lanes.Misconfigured, match="prefetch count"),
+    ):
+        connection.drain_events(timeout=1)
+    assert lab.state_of("m") == "ready"
+
+
+def test_a_failover_while_bindings_are_refreshed_is_no_error(
+    lab: Lab, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Given a queue that expires with whoever consumes it, and a table of its bindings that was lost
+    answers = Queue("answers", Exchange("asked"), routing_key="a", expires=60)
+    bindings = b"_kombu.binding.asked"
+    with Consumer(connection, [answers]):
+        until(lambda: lab.client.exists(bindings))
+        lab.client.delete(bindings)
+        # When Redis forgets all scripts just after kombu has looked whether it knows them
+        load = Pipeline.load_scripts
+
+        def load_and_forget(pipeline: Any) -> None:
+            load(pipeline)
+            lab.client.script_flush()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Pipeline, "load_scripts", load_and_forget)
+            connection.default_channel.connection.cycle.maybe_refresh_binding_expiry()
+        # Then nobody is told, and the next time does it
+        assert not lab.client.exists(bindings)
+        assert caplog.text == ""
+        connection.default_channel.connection.cycle.maybe_refresh_binding_expiry()
+        assert lab.client.exists(bindings)

@@ -1,0 +1,116 @@
+"""Whatever makes a message ready wakes a worker that waits; nobody has to look again and again.
+
+The workers of these tests never look by themselves (app.py, `is_deaf`): without a bell they would wait for an hour.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.lab import Lab, LabMaker
+from tests.support.lab_history import ids
+from tests.support.waiting import until
+
+
+def wait_until_idle(lab: Lab, workers: int = 1) -> None:
+    """All of them block on their bells, and nothing is ready."""
+    until(lambda: lab.client.info("clients")["blocked_clients"] >= workers and not lab.leases())
+
+
+def calls(lab: Lab, command: str) -> int:
+    stats: dict[str, Any] = lab.client.info("commandstats")
+    return int(stats.get(f"cmdstat_{command}", {}).get("calls", 0))
+
+
+def test_an_idle_worker_is_woken_by_whatever_makes_a_message_ready(make_lab: LabMaker, pool: tuple[str, int]) -> None:
+    # Given three messages that somebody else holds, one of them with another behind it
+    lab = make_lab(is_deaf=True, options={"lease_seconds": 600})
+    for name in ("released", "settled", "retried"):
+        lab.publish(name, [name])
+    lab.publish("behind", ["settled"])
+    turned = lab.store.turn(["orders.0"], holder="test", lease_ms=600_000, room=3)
+    fences = {leased.id: leased.fence for leased in turned.leased}
+    lab.worker(*pool)
+    until(lambda: lab.client.info("clients")["blocked_clients"] >= 1)
+    # When one is given back, it runs
+    lab.store.release([("released", fences["released"])])
+    lab.ended("released")
+    until(lambda: set(lab.leases()) == {"settled", "retried"})
+    # When one is settled, the one behind it runs
+    lab.store.turn([], holder="test", lease_ms=1, room=0, settles=[("settled", fences["settled"])])
+    lab.ended("behind")
+    until(lambda: set(lab.leases()) == {"retried"})
+    # When a retry is due, it runs
+    lab.store.retry("retried", fences["retried"], delay_ms=50, problem={"type": "E", "message": ""})
+    lab.ended("retried")
+    wait_until_idle(lab)
+    # When one is appended, it runs; and so do many of one lane, each after the other
+    for n in range(20):
+        lab.publish(f"appended:{n}", ["lane"])
+    lab.drained()
+    # Then each ran once
+    del lab.lanes["settled"]
+    lab.check_once_each()
+
+
+def test_a_settle_wakes_a_worker_of_another_queue(make_lab: LabMaker, pool: tuple[str, int]) -> None:
+    # Given a worker that runs a message of one queue, and one that waits for the next of its lane in another queue
+    lab = make_lab(is_deaf=True)
+    lab.publish("first", ["lane"], queue="orders.1", gate="open")
+    lab.publish("second", ["lane"], queue="orders.2")
+    lab.worker(*pool, "-Q", "orders.1")
+    lab.started("first")
+    lab.worker(*pool, "-Q", "orders.2")
+    until(lambda: lab.client.info("clients")["blocked_clients"] >= 1)
+    # When the first ends
+    lab.open("open")
+    # Then the second runs, on the other worker
+    lab.drained()
+    lab.check_once_each()
+    assert [event.worker for event in lab.history] == ["w1", "w1", "w2", "w2"]
+
+
+def test_what_one_worker_has_no_room_for_wakes_the_next(make_lab: LabMaker) -> None:
+    # Given two idle workers with room for one message each
+    lab = make_lab(is_deaf=True)
+    lab.worker("solo", 1)
+    lab.worker("gevent", 1)
+    wait_until_idle(lab, workers=2)
+    # When two messages come at once, in one queue, which rings one bell
+    lab.publish_many({"a": ["a"], "e": ["e"]}, gate="open")
+    # Then both run at once
+    lab.started("a", "e")
+    assert {event.worker for event in lab.history} == {"w1", "w2"}
+    lab.open("open")
+    lab.drained()
+
+
+def test_a_worker_that_cannot_answer_its_bell_passes_it_on(make_lab: LabMaker) -> None:
+    # Given a worker that has waited for its bell for longest, and whose only slot is taken by an ordinary task
+    lab = make_lab(is_deaf=True)
+    lab.worker("threads", 1)
+    wait_until_idle(lab)
+    lab.worker("threads", 1, "-Q", "orders.0")
+    wait_until_idle(lab, workers=2)
+    lab.publish_plainly("plain", "p", kwargs={"gate": "open"})
+    lab.started("p")
+    # When a message comes, the other one runs it
+    lab.publish("m", ["lane"])
+    lab.ended("m")
+    assert [event.worker for event in lab.history if event.id == "m"] == ["w2", "w2"]
+    lab.open("open")
+
+
+def test_an_idle_worker_asks_redis_hardly_ever(lab: Lab, pool: tuple[str, int]) -> None:
+    # Given a worker that has nothing to do
+    lab.publish("first", ["lane"])
+    lab.worker(*pool)
+    lab.drained()
+    wait_until_idle(lab)
+    waits, scripts = calls(lab, "brpop"), calls(lab, "evalsha")
+    # When it has waited for its bell a few times
+    until(lambda: calls(lab, "brpop") - waits >= 4)
+    # Then it took a turn for each wait, and its lease keeper swept and repaired about as often
+    waits, scripts = calls(lab, "brpop") - waits, calls(lab, "evalsha") - scripts
+    assert scripts <= 4 * waits
+    assert ids(lab.history, "start") == ["first"]

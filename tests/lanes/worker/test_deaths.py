@@ -1,0 +1,289 @@
+"""What dies or freezes gives its messages back, in order, and can change nothing afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.support.lab import Lab, LabMaker, numbered
+from tests.support.lab_history import check_order, ids
+from tests.support.waiting import until
+
+#: Soon over, so that a test need not wait; and never over while a test runs.
+SHORT, ENDLESS = {"lease_seconds": 1}, {"lease_seconds": 3600}
+
+
+def died(lab: Lab, message_id: str) -> int:
+    return int(lab.client.hget(f"lanes:message:{message_id}", "died") or 0)
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
+def test_the_messages_of_a_killed_worker_run_elsewhere_in_order(make_lab: LabMaker, pool: str, slots: int) -> None:
+    # Given a worker that runs a message in each slot, with another behind each
+    lab = make_lab(options=SHORT)
+    running = [f"slow:{n}" for n in range(slots)]
+    lab.publish_many({name: [name] for name in running}, gate="open")
+    lab.publish_many({f"{name}/next": [name] for name in running})
+    first = lab.worker(pool, slots)
+    lab.started(*running)
+    # When all its processes are killed, and somebody else is there
+    first.kill_all()
+    lab.worker("threads", 8)
+    # Then what it ran is handed out again when its lease is over, and its death is counted
+    lab.started(running[0])
+    until(lambda: len(ids(lab.history, "start")) >= slots + min(slots, 8))
+    again = ids(lab.history, "start")[slots:]
+    assert {died(lab, message_id) for message_id in again} == {1}
+    # And everything ends, each lane in its order
+    lab.open("open")
+    lab.drained()
+    second = [event for event in lab.history if event.worker == "w2"]
+    check_order(second, lab.lanes)
+    assert set(ids(second, "end")) == set(lab.lanes)
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
+def test_a_lease_is_renewed_while_its_handler_computes(make_lab: LabMaker, pool: str, slots: int) -> None:
+    # Given a handler that never waits for anything, and a worker that would run its message again
+    lab = make_lab(options=SHORT)
+    lab.publish("busy", ["lane"], task="compute", gate="open")
+    lab.worker(pool, slots)
+    lab.started("busy")
+    lab.worker("threads", 8)
+    # When it goes on for several leases
+    first_ms = lab.client.zscore("lanes:leases", "busy")
+    until(lambda: (lab.client.zscore("lanes:leases", "busy") or 0) > first_ms + 3000)
+    # Then it is still the only one
+    lab.open("open")
+    lab.drained()
+    lab.check_once_each()
+    assert lab.count("expired") == 0
+
+
+def test_the_children_of_a_killed_main_process_stop_with_it(lab: Lab) -> None:
+    # Given a prefork worker whose children run messages
+    lab.publish_many({"a": ["a"], "b": ["b"]}, gate="open")
+    worker = lab.worker("prefork", 2)
+    lab.started("a", "b")
+    children = worker.children()
+    assert {event.pid for event in lab.history} <= set(children)
+    # When only its main process is killed
+    worker.kill()
+    # Then nobody goes on without a renewed lease
+    until(lambda: not any(map(_is_alive, children)))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize("how", ["killed", "exited"])
+def test_a_dead_child_gives_its_message_back_at_once_and_counted(make_lab: LabMaker, how: str) -> None:
+    # Given leases that nobody waits for, a message that ends its process once, one behind it, and one beside it
+    lab = make_lab(options=ENDLESS)
+    lab.publish("beside", ["beside"], gate="open")
+    lab.publish("deadly", ["lane"], task="die", how=how, times=1)
+    lab.publish("behind", ["lane"])
+    # When a prefork worker runs them
+    lab.worker("prefork", 2)
+    lab.ended("deadly", "behind")
+    # Then the deadly one ran again, before the one behind it, and the one beside it never noticed
+    lab.open("open")
+    lab.drained()
+    assert [name for name in ids(lab.history, "start") if name != "beside"] == ["deadly", "deadly", "behind"]
+    assert ids(lab.history, "start").count("beside") == 1
+    check_order([event for event in lab.history if event.id == "beside"], lab.lanes)
+
+
+def test_a_child_whose_files_were_closed_is_replaced(make_lab: LabMaker) -> None:
+    # Given a prefork worker with one child, whose task closes what the child talks to its worker through
+    lab = make_lab(options=ENDLESS)
+    lab.publish("closes", ["lane"], task="close_everything")
+    lab.publish_many(numbered(20, lambda n: ["lane"]))
+    # When it runs
+    lab.worker("prefork", 1)
+    # Then what follows runs in another child, at once and in order
+    lab.drained()
+    first, *others = [event for event in lab.history if event.what == "start" and event.id != "closes"]
+    assert [event.id for event in (first, *others)] == [f"m{n}" for n in range(20)]
+    assert first.pid not in {event.pid for event in lab.history if event.id == "closes"}
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("threads", 8), ("gevent", 50)])
+def test_a_worker_whose_files_were_closed_ends(make_lab: LabMaker, pool: str, slots: int) -> None:
+    # Given a worker that runs its tasks in its own process, one of which closes all that it needs
+    lab = make_lab(options=SHORT)
+    lab.publish("closes", ["lane"], task="close_everything")
+    lab.publish("behind", ["lane"])
+    broken = lab.worker(pool, slots, is_awaited=False)
+    # Then it ends, and another goes on with what it had
+    assert broken.exit_code() != 0
+    lab.worker("threads", 2)
+    lab.drained()
+    assert "behind" in ids(lab.history, "end")
+
+
+def test_what_a_child_had_ended_or_not_begun_when_it_died_runs_once(make_lab: LabMaker) -> None:
+    # Given a child that is given many quick messages ahead, and writes their results together
+    lab = make_lab(options=ENDLESS)
+    lab.publish_many(numbered(200, lambda n: [f"quick:{n}"]))
+    lab.worker("prefork", 1)
+    lab.drained()
+    # When some among them kill it
+    deadly = [f"deadly:{n}" for n in range(4)]
+    with lab.app.producer_pool.acquire(block=True) as producer, producer.batch(500):
+        for n in range(80):
+            lab.send(f"other:{n}", [f"other:{n}"], producer=producer)
+            if n % 20 == 10:
+                name = deadly[n // 20]
+                lab.send(name, [name], task="die", kwargs={"how": "killed", "times": 1}, producer=producer)
+    lab.drained()
+    # Then these run again, and nothing else does
+    history = lab.history
+    assert [ids(history, "start").count(name) for name in deadly] == [2] * 4
+    others = [f"other:{n}" for n in range(80)]
+    assert sorted(name for name in ids(history, "start") if name.startswith("other")) == sorted(others)
+    assert sorted(name for name in ids(history, "end") if name.startswith("other")) == sorted(others)
+    assert lab.count("refused") == 0
+
+
+def test_a_message_that_always_kills_its_process_is_buried(make_lab: LabMaker) -> None:
+    lab = make_lab(options=ENDLESS | {"max_deaths": 3})
+    lab.publish("deadly", ["lane"], task="die", how="exited", times=99)
+    lab.publish("behind", ["lane"])
+    lab.worker("prefork", 2)
+    lab.ended("behind")
+    lab.drained()
+    assert ids(lab.history, "start") == ["deadly"] * 3 + ["behind"]
+    assert lab.dead() == ["deadly"]
+    assert "its worker died 3 times" in lab.problem("deadly")
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
+def test_a_frozen_worker_changes_nothing_when_it_wakes_up_after_its_lease(
+    make_lab: LabMaker, pool: str, slots: int
+) -> None:
+    # Given a worker that is frozen while it runs a message, which another one runs again meanwhile
+    lab = make_lab(options=SHORT)
+    lab.publish("slow", ["lane"], gate="open")
+    lab.publish("behind", ["lane"])
+    frozen = lab.worker(pool, slots)
+    lab.started("slow")
+    frozen.freeze()
+    lab.worker("threads", 8)
+    until(lambda: ids(lab.history, "start") == ["slow", "slow"])
+    refused = lab.count("refused")
+    # When it goes on, ends its run, and stops
+    lab.open(f"open {frozen.name}")
+    frozen.thaw()
+    until(lambda: ids(lab.history, "end") == ["slow"])
+    frozen.stop()
+    # Then its settle was refused, or it had learned by then that there is nothing to settle
+    assert lab.count("refused") > refused or "lost the lease of slow" in frozen.log
+    # And the other one still holds the message, with the next behind it
+    assert lab.leases() == ["slow"]
+    assert lab.client.zrange("lanes:lane:lane", 0, -1) == [b"slow", b"behind"]
+    # And works on as if nothing had been
+    lab.open("open")
+    lab.drained()
+    assert [each.id for each in lab.history if each.worker == "w2" and each.what == "end"] == ["slow", "behind"]
+    assert lab.count("settled") == 2
+
+
+def test_what_a_frozen_child_says_too_late_of_a_failure_changes_nothing(make_lab: LabMaker) -> None:
+    # Given a prefork worker that is frozen while its children run two messages, which another one runs again meanwhile
+    lab = make_lab(options=SHORT)
+    for how in ("retry", "bury"):
+        lab.publish(how, [how], task="give_up", how=how, gate="open")
+    frozen = lab.worker("prefork", 2)
+    lab.started("retry", "bury")
+    frozen.freeze()
+    lab.worker("threads", 8)
+    lab.ended("retry", "bury")
+    # When its children go on, and would retry the one and bury the other
+    frozen.thaw()
+    lab.open("open")
+    until(lambda: set(ids(lab.history, "LOST")) == {"retry", "bury"})
+    # Then they are told that it is too late
+    lab.drained()
+    assert (lab.count("settled"), lab.count("retried"), lab.count("buried")) == (2, 0, 0)
+
+
+def test_a_message_that_kills_its_whole_worker_each_time_is_buried_and_nothing_beside_it(make_lab: LabMaker) -> None:
+    # Given seven messages that run in one process with one that ends it, each time a worker is started anew
+    lab = make_lab(options={"lease_seconds": 2, "max_deaths": 4})
+    beside = [f"beside:{n}" for n in range(7)]
+    for name in beside[:4]:
+        lab.publish(name, [name], gate="open")
+    lab.publish("deadly", ["lane"], task="die", how="exited", times=99)
+    lab.publish("behind", ["lane"])
+    for name in beside[4:]:
+        lab.publish(name, [name], gate="open")
+    for _ in range(2):
+        lab.worker("threads", 8).exit_code()
+    # When all of them are suspects, and each is handed out alone
+    lab.open("open")
+    while "deadly" not in lab.dead():
+        worker = lab.worker("threads", 8)
+        until(lambda running=worker.process: running.poll() is not None or lab.count("pending") == 0)
+    # Then only the guilty one is buried, and all the others ran to their end
+    lab.drained()
+    assert lab.dead() == ["deadly"]
+    assert "its worker died 4 times" in lab.problem("deadly")
+    assert ids(lab.history, "start").count("deadly") == 4
+    assert set(ids(lab.history, "end")) == {*beside, "behind"}
+
+
+def test_a_child_that_was_frozen_before_it_began_does_not_begin_when_its_lease_is_over(make_lab: LabMaker) -> None:
+    # Given a prefork worker whose only child is frozen when it is given a message
+    lab = make_lab(options=SHORT)
+    lab.publish("first", ["lane"])
+    worker = lab.worker("prefork", 1)
+    lab.drained()
+    [child] = worker.children()
+    os.kill(child, signal.SIGSTOP)
+    lab.publish("late", ["lane"])
+    until(lambda: lab.leases() == ["late"])
+    # When the lease was let run out, because the message never began, and another worker has run it
+    lab.worker("solo")
+    lab.ended("late")
+    # Then the child, when it goes on, does not
+    os.kill(child, signal.SIGCONT)
+    worker.tells("not run: the lease of late is over")
+    worker.stop()
+    assert ids(lab.history, "start") == ["first", "late"]
+    assert died(lab, "late") == 0
+
+
+def test_children_end_with_their_parent_even_before_the_kernel_knows_that_they_should(make_lab: LabMaker) -> None:
+    worker = make_lab(ends_with_parent=False).worker("prefork", 3)
+    children = [psutil.Process(child) for child in worker.children()]
+    assert len(children) == 3
+    worker.kill()
+    until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
+
+
+def test_a_suspect_in_a_backlog_holds_up_nobody(lab: Lab, pool: tuple[str, int]) -> None:
+    # Given a backlog in which a message comes second that two workers have died with
+    backlog = numbered(300, lambda n: [f"chat:{n}"])
+    first, suspect, *rest = backlog
+    for each in (first, suspect):
+        lab.publish(each, backlog[each])
+    for _ in range(2):
+        turned = lab.store.turn(["orders.0"], holder="dies", lease_ms=60_000, room=2)
+        fences = {leased.id: leased.fence for leased in turned.leased}
+        lab.store.release([(suspect, fences[suspect])], died=True)
+        lab.store.release([(first, fences[first])])
+    for each in rest:
+        lab.publish(each, backlog[each])
+    # When a worker comes, then all of it is run, the suspect too
+    lab.worker(*pool)
+    lab.drained()
+    lab.check_once_each()
+    assert lab.dead() == []

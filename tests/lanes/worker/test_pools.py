@@ -1,0 +1,24 @@
+"""Every pool hands out each lane's messages once each, in order and one at a time."""
+
+from __future__ import annotations
+
+import random
+
+from tests.support.lab import Lab, numbered
+
+
+def test_a_thousand_messages_run_once_each_in_the_order_of_their_lanes(lab: Lab, pool: tuple[str, int]) -> None:
+    # Given 1,000 messages over 100 lanes, every tenth in two of them
+    chance = random.Random(7)
+    lab.publish_many(
+        numbered(1000, lambda n: chance.sample([f"lane:{i}" for i in range(100)], 2 if n % 10 == 0 else 1))
+    )
+    # When one worker runs them
+    worker = lab.worker(*pool)
+    lab.drained()
+    worker.stop()
+    # Then each ran once, in order, alone in its lanes; and Redis holds nothing of them
+    lab.check_once_each()
+    assert lab.count("settled") == 1000
+    assert lab.leases() == []
+    assert not lab.client.keys("lanes:message:*") + lab.client.keys("lanes:body:*") + lab.client.keys("lanes:lane:*")

@@ -1,0 +1,39 @@
+"""The locks: every file that pip may install is known by its hash, on any registry."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+
+ALL, AT_RUN_TIME, OLDEST = (ROOT / f"requirements{name}.lock" for name in ("", "-run", "-oldest"))
+
+
+def pins(lock: Path) -> dict[str, set[str]]:
+    """Requirement -> hashes."""
+    entries = lock.read_text().replace("\\\n", "").splitlines()
+    split = [re.split(r" +--hash=", entry) for entry in entries]
+    return {requirement.partition(" ;")[0]: set(hashes) for requirement, *hashes in split}
+
+
+@pytest.mark.parametrize("lock", [ALL, AT_RUN_TIME, OLDEST])
+def test_every_pin_has_the_hashes_of_its_files_and_no_host(lock: Path) -> None:
+    for requirement, hashes in pins(lock).items():
+        assert re.fullmatch(r"[\w.-]+==[\w.]+", requirement)
+        assert hashes, requirement
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), requirement
+    assert "://" not in lock.read_text()
+
+
+def test_what_runs_in_production_is_what_the_tests_run_with() -> None:
+    everything = pins(ALL)
+    assert all(everything[requirement] == hashes for requirement, hashes in pins(AT_RUN_TIME).items())
+
+
+def test_whoever_installs_from_a_lock_checks_the_hashes() -> None:
+    for file in ("Makefile", "Dockerfile"):
+        commands = (ROOT / file).read_text()
+        assert re.search(r"pip install .*--require-hashes -r requirements(-run)?\.lock", commands), file

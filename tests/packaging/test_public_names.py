@@ -1,0 +1,32 @@
+"""`from chatlanes import …`: every public name, at the price of what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import chatlanes
+
+
+def loaded(statement: str) -> set[str]:
+    """The modules that a new process has after it."""
+    code = f"import sys; {statement}; print(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_every_name_is_there() -> None:
+    assert chatlanes.__all__ == sorted(chatlanes.__all__)
+    for name in chatlanes.__all__:
+        assert getattr(chatlanes, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = chatlanes.nothing
+
+
+def test_a_name_loads_only_what_it_needs() -> None:
+    ours = {name for name in loaded("import chatlanes") if name.startswith("chatlanes.")}
+    assert ours == set()
+    assert loaded("from chatlanes import errors").isdisjoint({"celery", "redis", "requests", "pydantic"})
+    assert loaded("from chatlanes import keys_of, load").isdisjoint({"celery", "redis", "requests"})
+    assert loaded("from chatlanes import lanes").isdisjoint({"requests", "pydantic", "chatlanes.bot"})

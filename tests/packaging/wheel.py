@@ -1,0 +1,116 @@
+"""The wheel of this clone, installed in an environment of its own, and a bot's folder with modules of hostile names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.pipeline.process import OURS, ROOT, Process
+
+#: What the wheel is built from.
+SOURCES = ("chatlanes", "pyproject.toml", "README.md", "LICENSE")
+
+#: Modules that a bot's folder often has, under names that are also used inside of chatlanes.
+MODULES = ("settings", "poller", "sandbox", "logs", "bot", "cli", "updates", "traces", "lanes", "errors")
+PACKAGES = ("examples", "demo")
+
+BOT = """
+{imports}
+
+
+def handle(ctx):
+    answer = " ".join([{names}])
+    number = ctx.text.rpartition("#")[2]
+    ctx.reply(f"{{answer}} #{{number}}")
+"""
+
+
+def build(directory: Path) -> Path:
+    """Builds the wheel from a copy of the sources, because setuptools leaves files beside them."""
+    copy = directory / "source"
+    for source in SOURCES:
+        path = ROOT / source
+        if path.is_dir():
+            shutil.copytree(path, copy / source, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(path, copy / source)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", directory]
+    subprocess.run([*command, copy], check=True)
+    [wheel] = directory.glob("*.whl")
+    return wheel
+
+
+class Installed:
+    """The wheel in an environment that has everything else from this one. PATH holds its commands and the system's."""
+
+    def __init__(self, wheel: Path, directory: Path, *, without: str = "") -> None:
+        self.directory = directory
+        venv.create(directory, with_pip=False)
+        self.packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(directory)}))
+        pip = [sys.executable, "-m", "pip", f"--python={self.python}", "install", "--quiet", "--no-deps", "--no-index"]
+        subprocess.run([*pip, wheel], check=True)
+        self.installed = {path.name for path in self.packages.iterdir()}
+        # A line of a .pth file: packages, but not the editable chatlanes, whose own .pth file is not read.
+        (self.packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+        celery = self.directory / "bin" / "celery"
+        celery.write_text(f"#!{self.python}\nfrom celery.__main__ import main\nmain()\n")
+        celery.chmod(0o755)
+        if without:
+            blocked = f"import sys; sys.modules[{without!r}] = None\n"
+            (self.packages / "blocked.pth").write_text(blocked)
+
+    @property
+    def python(self) -> Path:
+        return self.directory / "bin" / "python"
+
+    def command(self, *words: str) -> list[str]:
+        """As an activated environment finds it."""
+        return [str(self.directory / "bin" / words[0]), *words[1:]]
+
+    def settings(self, settings: Mapping[str, object]) -> dict[str, str]:
+        path = f"{self.directory / 'bin'}:/usr/bin:/bin"
+        return {"PATH": path, "PYTHONPATH": "", **{name: str(value) for name, value in settings.items()}}
+
+    def run(self, *words: str, at: Path, **settings: object) -> subprocess.CompletedProcess[str]:
+        environment = {name: value for name, value in os.environ.items() if name not in OURS}
+        return subprocess.run(
+            self.command(*words),
+            cwd=at,
+            env={**environment, **self.settings(settings)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def start(self, *words: str, at: Path, **settings: object) -> Process:
+        return Process("-".join(words[:2]), self.command(*words), at, self.settings(settings), [])
+
+
+def write_bot(folder: Path, *, tasks_as_package: bool) -> Path:
+    """A bot that imports modules of its own, each of which says its name."""
+    folder.mkdir()
+    packages = (*PACKAGES, "tasks") if tasks_as_package else PACKAGES
+    modules = MODULES if tasks_as_package else (*MODULES, "tasks")
+    for name in modules:
+        (folder / f"{name}.py").write_text(f"NAME = 'my-{name}'\n")
+    for name in packages:
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("from .inside import NAME\n")
+        (folder / name / "inside.py").write_text(f"NAME = 'my-{name}'\n")
+    names = (*modules, *packages)
+    imports = "\n".join(f"import {name}" for name in names)
+    text = BOT.format(imports=imports, names=", ".join(f"{name}.NAME" for name in names))
+    (folder / "mybot.py").write_text(text)
+    return folder
+
+
+def answer_of(*, tasks_as_package: bool) -> str:
+    names = (*MODULES, *PACKAGES, "tasks") if tasks_as_package else (*MODULES, "tasks", *PACKAGES)
+    return " ".join(f"my-{name}" for name in names)

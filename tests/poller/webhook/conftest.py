@@ -1,0 +1,68 @@
+"""A receiver of two processes for all tests of a module, and as many others as a test starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from chatlanes.sandbox.server import Server, start_server
+from chatlanes.sandbox.simulator import Simulator, start
+from tests.poller.webhook.receiving import Receiver
+from tests.support.bot_api import TOKEN
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Iterator[Simulator]:
+    with start(TOKEN) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def simulator(simulated: Simulator) -> Iterator[Simulator]:
+    """As new, and quiet after the test."""
+    simulated.reset()
+    yield simulated
+    simulated.reset()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[Server]:
+    """To be frozen, stopped or killed."""
+    with start_server(tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def one_receiver(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    receiver = Receiver(tmp_path_factory.mktemp("receiver"), "--workers=2", REDIS_URL=server.url)
+    yield receiver
+    receiver.end()
+
+
+@pytest.fixture
+def receiver(one_receiver: Receiver, redis_url: str) -> Receiver:
+    """Of two processes, on an empty Redis."""
+    return one_receiver
+
+
+class StartReceiver(Protocol):
+    """Starts `chatlanes webhook`, which listens then; ended after the test."""
+
+    def __call__(self, *arguments: str, **settings: object) -> Receiver: ...
+
+
+@pytest.fixture
+def start_receiver(redis_url: str, tmp_path: Path) -> Iterator[StartReceiver]:
+    """By default for the embedded Redis."""
+    running: list[Receiver] = []
+
+    def begin(*arguments: str, **settings: object) -> Receiver:
+        running.append(Receiver(tmp_path, *arguments, **{"REDIS_URL": redis_url, **settings}))
+        return running[-1]
+
+    yield begin
+    for receiver in running:
+        receiver.end()

@@ -1,0 +1,191 @@
+"""The sandbox's page in a real browser, with real workers: what one does there, and what one sees."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.sandbox.page.seeing import Chat, opened, sandbox
+from tests.support import ROOT
+from tests.support.browser import browser
+
+HERE = Path(__file__).parent
+PHOTO = ROOT / "chatlanes/demo/photo.png"
+SCRIPT = "<script>document.title = 'broken'</script> <b>x</b>"
+
+
+def test_one_writes_to_the_bot_and_sees_what_becomes_of_it(tmp_path: Path) -> None:
+    shutil.copy(HERE / "story_bot.py", tmp_path)
+    complaints: list[str] = []
+    # Given a sandbox with somebody's bot, and its page on a laptop
+    with (
+        sandbox(tmp_path, "story_bot:bot") as running,
+        browser(viewport={"width": 1440, "height": 900}, color_scheme="light") as window,
+    ):
+        page = opened(window, running.url, complaints)
+        # When Ann writes, then the bot's answer comes, and texts are texts
+        ann = Chat(page, "Ann")
+        ann.write(SCRIPT)
+        expect(ann.message(f"You wrote: {SCRIPT}")).to_be_visible()
+        presses_buttons(page, ann)
+        sends_a_photo(ann)
+        edits_what_was_said(ann)
+        fails_and_replays(page, Chat(page, "Ben"))
+        two_write_in_a_group(page, Chat(page, "Ann and Ben"))
+        # And a flood while a worker is killed loses nothing
+        kills_a_worker_under_a_flood(page)
+        # And a reload has all chats, a phone and the dark have the same
+        page.reload()
+        ben = Chat(page, "Ben")
+        ben.press("Earlier messages")
+        expect(ben.message("Just before.")).to_be_attached()
+        makes_a_chat(page)
+        fits_a_phone(page)
+        assert complaints == []
+        # And when the sandbox is stopped, the page says so
+        running.stop()
+        expect(page.get_by_role("alert")).to_contain_text("The sandbox does not answer.")
+        # No text was ever run
+        expect(page).to_have_title(re.compile("sandbox"))
+
+
+BROKEN = "import nothing_of_this_name"
+MENDED = "def handle(ctx):\n    ctx.reply('Mended.')"
+
+
+def test_a_bot_that_does_not_import_is_told_until_it_is_mended(tmp_path: Path) -> None:
+    complaints: list[str] = []
+    # Given a bot that cannot be imported
+    (tmp_path / "my_bot.py").write_text(BROKEN)
+    with sandbox(tmp_path, "my_bot:handle") as running, browser() as window:
+        page = opened(window, running.url, complaints)
+        # Then the page says so, with the traceback
+        trouble = page.get_by_role("alert")
+        expect(trouble).to_contain_text("my_bot:handle does not import.")
+        trouble.get_by_role("button", name="Traceback").click()
+        expect(page.get_by_role("tabpanel", name="Problems")).to_contain_text(BROKEN)
+        # And what is written waits until the bot is mended
+        ann = Chat(page, "Ann")
+        ann.write("Are you there?")
+        (tmp_path / "my_bot.py").write_text(MENDED)
+        expect(ann.message("Mended.")).to_be_visible()
+        expect(trouble).to_be_hidden()
+        assert complaints == []
+
+
+def presses_buttons(page: Page, ann: Chat) -> None:
+    ann.write("/menu")
+    asked = ann.message("What would you like? /no")
+    expect(asked.locator("strong")).to_have_text("What")
+    expect(asked.locator("em")).to_have_text("you")
+    # A command in code is no command
+    expect(asked.locator("code")).to_have_text("/no")
+    ann.press("Coffee")
+    page.get_by_role("dialog").get_by_text("Coffee, of course.").wait_for()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(ann.message("You get Coffee.")).to_contain_text("edited")
+    ann.write("/menu")
+    ann.press("Tea")
+    expect(ann.here.get_by_role("status")).to_have_text("Tea, of course.")
+    ann.write("/keys")
+    ann.press("Yes")
+    expect(ann.message("You wrote: Yes")).to_be_visible()
+    ann.write("/gone")
+    expect(ann.message("Never said.")).to_contain_text("deleted")
+    expect(ann.here.get_by_role("img", name="Reaction 👍")).to_be_visible()
+
+
+def sends_a_photo(ann: Chat) -> None:
+    ann.here.get_by_label("Photo", exact=True).set_input_files(PHOTO)
+    expect(ann.here.get_by_text("photo.png, with what you write below it")).to_be_visible()
+    ann.field.press("Enter")
+    expect(ann.message("A fine picture.")).to_be_visible()
+    photo = ann.here.get_by_role("img", name="Photo").last
+    assert photo.evaluate("async (image) => { await image.decode(); return image.naturalWidth }") > 0
+
+
+def edits_what_was_said(ann: Chat) -> None:
+    ann.write("two sugars")
+    expect(ann.message("You wrote: two sugars")).to_be_visible()
+    ann.field.press("ArrowUp")
+    expect(ann.field).to_have_value("two sugars")
+    ann.write("no sugar")
+    expect(ann.message("Changed to: no sugar")).to_be_visible()
+    expect(ann.message("no sugar")).to_contain_text("edited")
+
+
+def fails_and_replays(page: Page, ben: Chat) -> None:
+    ben.write("/fail")
+    expect(ben.message("/fail")).to_contain_text("HopelessError: nothing helps <script>")
+    about = ben.look_at("/fail")
+    # The update, its times, its calls and its traceback
+    expect(about).to_contain_text('"text": "/fail"')
+    expect(about).to_contain_text("waited in its lane")
+    expect(about.get_by_text("sendMessage")).to_have_count(1)
+    expect(about).to_contain_text("in fail\n    raise HopelessError")
+    page.get_by_role("tab", name="Problems").click()
+    expect(page.get_by_role("tabpanel", name="Problems")).to_contain_text("HopelessError: nothing helps <script>")
+    # Its chat goes on, and it can be replayed: what it had sent is not sent again
+    ben.write("next")
+    expect(ben.message("You wrote: next")).to_be_visible()
+    ben.look_at("/fail").get_by_role("button", name="Replay").click()
+    expect(ben.message("/fail").get_by_role("button", name=re.compile("buried"))).to_be_visible()
+    expect(ben.here.get_by_text("Just before.")).to_have_count(1)
+
+
+def two_write_in_a_group(page: Page, group: Chat) -> None:
+    for name in ("Ann", "Ben"):
+        group.here.get_by_role("radio", name=name).check()
+        group.write(f"It is {name}")
+        expect(group.message(f"It is {name}").get_by_text(name, exact=True)).to_be_visible()
+        expect(group.message(f"You wrote: It is {name}")).to_be_visible()
+    about = group.look_at("It is Ben")
+    expect(about).to_contain_text('"type": "supergroup"')
+    expect(about).to_contain_text('"first_name": "Ben"')
+
+
+def kills_a_worker_under_a_flood(page: Page) -> None:
+    page.get_by_role("tab", name="Lanes").click()
+    panel = page.get_by_role("tabpanel", name="Lanes")
+    pids = panel.get_by_text(re.compile(r"^pid \d+$")).all_inner_texts()
+    panel.get_by_role("button", name="Flood 500").click()
+    expect(figure(page, "waiting")).not_to_have_text("0")
+    panel.get_by_role("button", name=re.compile("^kill -9")).first.click()
+    expect(panel).to_contain_text("while 1 worker was killed")
+    expect(panel.get_by_text(pids[0], exact=True)).to_have_count(0)
+    for name in ("waiting", "running", "delayed"):
+        expect(figure(page, name)).to_have_text("0")
+    for name in ("lost", "out_of_order", "repeated"):
+        expect(figure(page, name)).to_have_text("0")
+    assert page.locator(".msg").count() < 400
+
+
+def figure(page: Page, name: str) -> Locator:
+    return page.locator(f"[data-name={name}] b")
+
+
+def makes_a_chat(page: Page) -> None:
+    page.get_by_role("button", name="New chat").click()
+    page.get_by_role("radio", name="Group").check()
+    page.get_by_label("Title").fill("Weekend trip")
+    page.get_by_label("Members").fill("Cleo, Ben")
+    page.keyboard.press("Enter")
+    trip = Chat(page, "Weekend trip")
+    trip.write("/menu")
+    expect(trip.message("What would you like? /no")).to_be_visible()
+
+
+def fits_a_phone(page: Page) -> None:
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Dark theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != ground
+    page.set_viewport_size({"width": 390, "height": 844})
+    for view in ("Lanes", "Update", "Problems", "Chats"):
+        page.get_by_role("navigation", name="Views").get_by_role("button", name=view).click()
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+    expect(page.locator(".column")).to_have_count(1)
+    expect(Chat(page, "Weekend trip").field).to_be_visible()

@@ -1,0 +1,205 @@
+"""The simulator answers methods as Telegram does, and remembers what it was asked."""
+
+import pytest
+import requests
+
+from chatlanes.sandbox.simulator import Simulator
+from tests.sandbox.calling import PATIENCE_S, Caller, text_update, wait_until
+
+LONG = "x" * 4097
+ALBUM = [{"type": "photo", "media": "a"}, {"type": "video", "media": "b"}]
+
+
+def test_get_me_is_the_bot_of_the_token(bot: Caller) -> None:
+    me = bot.result("getMe")
+    assert (me["id"], me["is_bot"]) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "description"),
+    [
+        ("/bot1:OTHER/getMe", 401, "Unauthorized"),
+        ("/bot1:TES/getMe", 401, "Unauthorized"),
+        ("/botTEST/getMe", 404, "Not Found"),
+        ("/bot1:/getMe", 404, "Not Found"),
+        ("/bot1:TEST/sendMesage", 404, "Not Found: method not found"),
+        ("/bot1:TEST", 404, "Not Found"),
+        ("/elsewhere", 404, "Not Found"),
+    ],
+)
+def test_wrong_addresses(simulator: Simulator, path: str, status: int, description: str) -> None:
+    response = requests.get(simulator.url + path, timeout=10)
+    assert response.status_code == status
+    assert response.json() == {"ok": False, "error_code": status, "description": description}
+
+
+def test_a_message_gets_an_id_that_grows_per_chat(bot: Caller) -> None:
+    sent = [bot.result("sendMessage", chat_id=chat, text="hi") for chat in (5, 5, -100)]
+    assert [message["message_id"] for message in sent] == [1, 2, 1]
+    assert [message["chat"]["type"] for message in sent] == ["private", "private", "supergroup"]
+    assert sent[0]["text"] == "hi"
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "description"),
+    [
+        ("sendMessage", {"text": "hi"}, "chat_id is empty"),
+        ("sendMessage", {"chat_id": "", "text": "hi"}, "chat_id is empty"),
+        ("sendPhoto", {"photo": "id"}, "chat_id is empty"),
+        ("sendPhoto", {"chat_id": 5}, "there is no photo in the request"),
+        (
+            "sendMessage",
+            {"chat_id": 5, "text": "x", "parse_mode": "no"},
+            "can't parse entities: unsupported parse_mode",
+        ),
+        ("sendDice", {"chat_id": 5, "emoji": "x"}, "DICE_EMOJI_INVALID"),
+        ("sendChatAction", {"action": "typing"}, "chat_id is empty"),
+        ("sendMessage", {"chat_id": 5}, "message text is empty"),
+        ("sendMessage", {"chat_id": 5, "text": " \n"}, "message text is empty"),
+        ("sendMessage", {"chat_id": 5, "text": LONG}, "message is too long"),
+        ("editMessageText", {"chat_id": 5, "message_id": 1, "text": LONG}, "message is too long"),
+        ("editMessageText", {"chat_id": 5, "text": "hi"}, "message identifier is not specified"),
+        ("deleteMessage", {"chat_id": 5}, "message identifier is not specified"),
+        ("answerCallbackQuery", {}, 'parameter "callback_query_id" is required'),
+    ],
+)
+def test_what_telegram_refuses(bot: Caller, method: str, params: dict[str, object], description: str) -> None:
+    response = bot(method, **params)
+    assert response.status_code == 400
+    assert response.json() == {"ok": False, "error_code": 400, "description": f"Bad Request: {description}"}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "expected"),
+    [
+        ("sendChatAction", {"chat_id": 5, "action": "typing"}, True),
+        ("answerCallbackQuery", {"callback_query_id": "1"}, True),
+        ("deleteMessage", {"chat_id": 5, "message_id": 3}, True),
+        ("editMessageText", {"inline_message_id": "x", "text": "hi"}, True),
+        ("pinChatMessage", {"chat_id": 5, "message_id": 3}, True),
+        ("setMyCommands", {"commands": []}, True),
+        ("banChatMember", {"chat_id": 5, "user_id": 6}, True),
+        ("copyMessage", {"chat_id": 5, "from_chat_id": 6, "message_id": 3}, {"message_id": 1}),
+        (
+            "forwardMessages",
+            {"chat_id": 5, "from_chat_id": 6, "message_ids": "[3, 4]"},
+            [{"message_id": 1}, {"message_id": 2}],
+        ),
+        ("getChatMemberCount", {"chat_id": 5}, 2),
+    ],
+)
+def test_other_methods_have_a_plausible_result(
+    bot: Caller, method: str, params: dict[str, object], expected: object
+) -> None:
+    assert bot.result(method, **params) == expected
+
+
+def test_edits_albums_and_chats_answer_with_their_objects(bot: Caller) -> None:
+    edited = bot.result("editMessageText", chat_id=5, message_id=3, text="new")
+    assert (edited["message_id"], edited["text"], edited["chat"]["id"]) == (3, "new", 5)
+    assert [m["message_id"] for m in bot.result("sendMediaGroup", chat_id=5, media=ALBUM)] == [1, 2]
+    assert bot.result("getChat", chat_id="@news")["username"] == "news"
+
+
+def test_upper_and_lower_case_are_the_same(bot: Caller, simulator: Simulator) -> None:
+    assert bot.result("SENDmessage", chat_id=5, text="hi")["text"] == "hi"
+    assert [call["method"] for call in simulator.calls()] == ["sendMessage"]
+
+
+def test_parameters_come_as_query_form_json_or_multipart(simulator: Simulator, bot: Caller) -> None:
+    url, params = f"{simulator.url}/bot1:TEST/sendPhoto", {"chat_id": "5"}
+    requests.get(url, params={**params, "photo": "id"}, timeout=10).raise_for_status()
+    requests.post(url, data={**params, "photo": "id"}, timeout=10).raise_for_status()
+    requests.post(url, json={"chat_id": 5, "photo": "id"}, timeout=10).raise_for_status()
+    requests.post(url, data=params, files={"photo": ("a.jpg", b"123")}, timeout=10).raise_for_status()
+    assert [call["params"] for call in simulator.calls("sendPhoto")] == [
+        {"chat_id": "5", "photo": "id"},
+        {"chat_id": "5", "photo": "id"},
+        {"chat_id": 5, "photo": "id"},
+        {"chat_id": "5", "photo": {"file": "a.jpg", "bytes": 3}},
+    ]
+
+
+def test_a_body_that_is_no_json_is_refused(simulator: Simulator) -> None:
+    kind = {"Content-Type": "application/json"}
+    response = requests.post(f"{simulator.url}/bot1:TEST/getMe", data="{oops", headers=kind, timeout=10)
+    assert response.status_code == 400
+
+
+def test_calls_are_noted_in_order_with_whether_they_took_effect(simulator: Simulator, bot: Caller) -> None:
+    bot("sendMessage", chat_id=5, text="hi")
+    bot("sendMessage", chat_id=5, text="")
+    bot("getUpdates")
+    calls = simulator.calls()
+    assert [(call["method"], call["ok"]) for call in calls] == [("sendMessage", True), ("sendMessage", False)]
+    assert calls[0]["at"] <= calls[1]["at"]
+    assert simulator.stats()["calls"] == {"sendMessage": 2, "getUpdates": 1}
+
+
+def test_a_webhook_is_remembered(simulator: Simulator, bot: Caller) -> None:
+    none = {"url": "", "has_custom_certificate": False, "pending_update_count": 1}
+    simulator.push(text_update())
+    assert bot.result("getWebhookInfo") == none
+    bot.result("setWebhook", url="https://example.org/hook", max_connections=7)
+    wait_until(lambda: "last_error_date" in bot.result("getWebhookInfo"))
+    info = bot.result("getWebhookInfo")
+    assert info.pop("last_error_date") > 0
+    assert info == {
+        **none,
+        "url": "https://example.org/hook",
+        "max_connections": 7,
+        "ip_address": "127.0.0.1",
+        "last_error_message": "the simulator sends to this machine only",
+    }
+    bot.result("deleteWebhook", drop_pending_updates=True)
+    assert bot.result("getWebhookInfo") == {**none, "pending_update_count": 0}
+
+
+def test_calls_are_numbered_so_that_only_the_newest_may_be_asked_for(simulator: Simulator, bot: Caller) -> None:
+    for text in ("one", "two", "three"):
+        bot("sendMessage", chat_id=5, text=text)
+    bot("getMe")
+
+    assert [(call["number"], call["params"]["text"]) for call in simulator.calls("sendMessage", after=1)] == [
+        (2, "two"),
+        (3, "three"),
+    ]
+    assert [call["method"] for call in simulator.calls(after=3)] == ["getMe"]
+    assert simulator.calls(after=4) == []
+
+
+def test_every_file_id_has_a_file(simulator: Simulator, bot: Caller) -> None:
+    found = bot.result("getFile", file_id="a cat")
+    response = requests.get(f"{simulator.url}/file/bot{simulator.token}/{found['file_path']}", timeout=PATIENCE_S)
+    assert (response.status_code, response.content) == (200, b"the content of a cat\n")
+    assert found["file_size"] == len(response.content)
+    wrong = requests.get(f"{simulator.url}/file/bot1:no/{found['file_path']}", timeout=PATIENCE_S)
+    assert wrong.status_code == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}],
+)
+@pytest.mark.parametrize("path", ["/control/stats", "/bot1:TEST/getMe", "/file/bot1:TEST/files/x"])
+def test_without_its_page_too_it_answers_no_foreign_page(
+    simulator: Simulator, path: str, headers: dict[str, str]
+) -> None:
+    assert requests.get(simulator.url + path, headers=headers, timeout=PATIENCE_S).status_code == 403
+    assert requests.get(simulator.url + path, timeout=PATIENCE_S).status_code == 200
+
+
+NUL, NO_TEXT, HUGE = "%00", "%ff%fe", "9" * 30
+
+
+@pytest.mark.parametrize("path", [f"/file/bot{NO_TEXT}/files/x", f"/file/bot{NUL}/files/x", "/bot1:%C3%A9/getMe"])
+def test_odd_bytes_in_an_address_are_not_found(simulator: Simulator, path: str) -> None:
+    assert requests.get(simulator.url + path, timeout=PATIENCE_S).status_code in (401, 404)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"chat_id": 1e300}, {"chat_id": 5, "reply_markup": {"inline_keyboard": [[{"url": "[" * 500 + "]" * 500}]]}}],
+)
+def test_odd_values_get_an_answer_of_the_bot_api(bot: Caller, params: dict[str, object]) -> None:
+    assert "ok" in bot("sendMessage", text="hi", **params).json()

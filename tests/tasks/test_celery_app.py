@@ -1,0 +1,169 @@
+"""The Celery app: built when asked for, wrong settings told in a sentence, on lanes under every URL."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chatlanes.settings import Settings
+from tests.support import ROOT
+
+OURS = {name.upper() for name in Settings.model_fields}
+CELERY = ("-m", "celery", "-A", "chatlanes")
+
+
+def run(
+    directory: Path, *command: str, source: Path | None = None, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments and settings, in a directory without a .env; to its end."""
+    outside = {name: value for name, value in os.environ.items() if name not in OURS}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=directory,
+        env={**outside, "PYTHONPATH": str(source or ROOT), **settings},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def says(directory: Path, program: str, **settings: str) -> str:
+    """What a program prints that must succeed."""
+    ended = run(directory, "-c", program, **settings)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.strip()
+
+
+def test_lanes_alone_build_no_app_and_load_nothing_of_ours(tmp_path: Path) -> None:
+    program = "import sys, chatlanes.lanes; print(*sorted(m for m in sys.modules if m.partition('.')[0] in {modules}))"
+    loaded = says(tmp_path, program.replace("{modules}", "('chatlanes', 'tasks', 'settings', 'poller')")).split()
+    assert "chatlanes.lanes" in loaded
+    assert [module for module in loaded if module != "chatlanes" and not module.startswith("chatlanes.lanes")] == []
+
+
+def test_importing_the_app_reads_no_setting(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("QUEUES=none\n")
+    assert (
+        says(tmp_path, "import chatlanes.tasks.update; from chatlanes import app; print(app.main)", LEASE_SECONDS="0")
+        == "chatlanes"
+    )
+
+
+def test_the_package_has_no_other_lazy_names(tmp_path: Path) -> None:
+    ended = run(tmp_path, "-c", "import chatlanes; chatlanes.nothing")
+    assert "AttributeError: module 'chatlanes' has no attribute 'nothing'" in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["worker", "flower"])
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("QUEUES", "none", "QUEUES=none: allowed is a whole number from 1 to 1,024"),
+        ("BOT_TOKEN", "SECRET", "BOT_TOKEN is wrong (its value is secret and not shown): allowed is"),
+    ],
+)
+def test_a_wrong_setting_ends_each_command_with_its_sentence(
+    tmp_path: Path, command: str, name: str, value: str, sentence: str
+) -> None:
+    ended = run(tmp_path, *CELERY, command, **{name: value})
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(sentence)
+    assert len(ended.stderr.splitlines()) == 1
+    assert "SECRET" not in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "transport"),
+    [
+        ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "chatlanes.lanes.transport.transport Transport"),
+        ({"REDIS_URL": "rediss://127.0.0.1:1/0"}, "chatlanes.lanes.transport.transport Transport"),
+        (
+            {"REDIS_URL": "sentinel://127.0.0.1:1/0", "SENTINEL_MASTER": "main"},
+            "chatlanes.lanes.transport.transport SentinelTransport",
+        ),
+    ],
+)
+def test_every_url_leads_to_the_lanes_transport(tmp_path: Path, settings: dict[str, str], transport: str) -> None:
+    program = (
+        "from chatlanes import app\n"
+        "for connection in (app.connection_for_read(), app.connection_for_write()):\n"
+        "    transport = connection.get_transport_cls()\n"
+        "    print(transport.__module__, transport.__name__)"
+    )
+    assert says(tmp_path, program, **settings) == "\n".join([transport] * 2)
+
+
+def test_tls_checks_certificates(tmp_path: Path) -> None:
+    program = "from chatlanes import app; print(app.connection_for_write().ssl)"
+    told = says(tmp_path, program, REDIS_URL="rediss://127.0.0.1:1/0")
+    assert told == "{'ssl_cert_reqs': <VerifyMode.CERT_REQUIRED: 2>}"
+    assert says(tmp_path, program, REDIS_URL="redis://127.0.0.1:1/0") in ("None", "False")
+
+
+def test_who_reads_some_queue_of_a_bot_reads_its_express_queue_too(tmp_path: Path) -> None:
+    program = (
+        "from types import SimpleNamespace as New\n"
+        "from chatlanes.tasks.app import app, read_express, remember_what_is_excluded\n"
+        "def read(*selected, without=()):\n"
+        "    worker = New(app=app)\n"
+        "    remember_what_is_excluded(instance=worker, options={'exclude_queues': without})\n"
+        "    app.amqp.queues.select(selected)\n"
+        "    read_express(instance=worker)\n"
+        "    print(*sorted(app.amqp.queues.consume_from), sep=',')\n"
+        "read('updates.1')\n"
+        "read('updates.1', without=['updates.express'])\n"
+        "read('updates.express')\n"
+        "read('celery')\n"
+    )
+    told = says(tmp_path, program).split()
+    assert told == ["updates.1,updates.express", "updates.1", "updates.express", "celery"]
+
+
+def test_an_error_inside_of_our_modules_shows_its_own_traceback(tmp_path: Path) -> None:
+    """Celery alone would say that there is no module chatlanes.celery."""
+    # Given a copy of the source, one module of which imports what is not there
+    broken = tmp_path / "broken"
+    shutil.copytree(ROOT / "chatlanes", broken / "chatlanes", ignore=shutil.ignore_patterns("__pycache__"))
+    (broken / "chatlanes/updates/connection.py").write_text("import not_installed_here\n")
+    # When a worker is started with it
+    ended = run(tmp_path / "broken", *CELERY, "worker", source=broken)
+    # Then it says what is missing, and where
+    assert ended.returncode != 0
+    assert "No module named 'not_installed_here'" in ended.stderr
+    assert "connection.py" in ended.stderr
+
+
+def test_only_json_is_accepted_and_other_options_keep_their_reasons(tmp_path: Path) -> None:
+    names = (
+        "accept_content",
+        "task_serializer",
+        "task_acks_late",
+        "task_reject_on_worker_lost",
+        "task_ignore_result",
+        "task_create_missing_queues",
+        "worker_send_task_events",
+        "worker_cancel_long_running_tasks_on_connection_loss",
+        "broker_connection_max_retries",
+    )
+    program = f"from chatlanes import app; print(*(app.conf[name] for name in {names}))"
+    assert says(tmp_path, program) == "['json'] json True True True False False False None"
+
+
+@pytest.mark.parametrize(("given", "limits"), [({}, "None None"), ({"UPDATE_TIMEOUT": "30"}, "30.0 40.0")])
+def test_an_update_may_take_as_long_as_update_timeout_says(tmp_path: Path, given: dict[str, str], limits: str) -> None:
+    program = "from chatlanes import app; print(app.conf.task_soft_time_limit, app.conf.task_time_limit)"
+    assert says(tmp_path, program, **given) == limits
+
+
+def test_there_are_as_many_lane_queues_as_queues_says_and_an_ordinary_one(tmp_path: Path) -> None:
+    program = "from chatlanes import app; print(*((q.name, q.queue_arguments) for q in app.conf.task_queues))"
+    told = says(tmp_path, program, QUEUES="2")
+    assert told == (
+        "('updates.express', {'x-lanes': True, 'x-lanes-first': True}) "
+        "('updates.0', {'x-lanes': True}) ('updates.1', {'x-lanes': True}) ('celery', None)"
+    )
