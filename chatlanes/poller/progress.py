@@ -55,7 +55,7 @@ class Progress:
     _repeated_batches: int = field(default=0, init=False)
     _repeated_id: int | None = field(default=None, init=False)
     _warned_at_s: float = field(default=float("-inf"), init=False)
-    #: How many had been received when it was last told, and when that was.
+    #: How many had been received at the last log line, and its time.
     _logged: int = field(default=0, init=False)
     _logged_at_s: float = field(default=float("-inf"), init=False)
 

@@ -86,7 +86,7 @@ class TelegramSource:
         return updates
 
     def _rest(self, offset: int | None) -> None:
-        """Before a poll, as long as two of them must be apart, or are wished to be. Raises Stopping."""
+        """Wait before a poll: for the least time between two, or for the pace. Raises Stopping."""
         last_offset, began_at_s = self._polled
         least_s = began_at_s + SAME_OFFSET_EVERY_S - time.monotonic() if offset == last_offset else 0.0
         self.stop.sleep(max(least_s, self.pace.wait_s))

@@ -87,9 +87,9 @@ class Retry:
         self._failures += 1
         left_s = self._left_s(error)
         wait_s = delay_s(self._failures, self._longest_s, random.random(), getattr(error, "retry_after_s", None))  # noqa: S311
-        told = complaint(error)
-        if self.trouble is None or told != complaint(self.trouble):
-            log.warning("%s: %s; trying again until it works, next in %.1f s", self._name, told, wait_s)
+        message = complaint(error)
+        if self.trouble is None or message != complaint(self.trouble):
+            log.warning("%s: %s; trying again until it works, next in %.1f s", self._name, message, wait_s)
         self.trouble = error
         self._stop.sleep(min(wait_s, left_s), grace_s)
 

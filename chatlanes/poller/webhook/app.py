@@ -78,7 +78,7 @@ class Hook:
 
     name: str
     path: str
-    door: RequestValidator
+    validator: RequestValidator
     intake: HookIntake
     _refusals: RateLimitedLog = field(init=False)
 
@@ -88,7 +88,7 @@ class Hook:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         client = scope["client"][0] if scope["client"] else None
-        refused = self.door.refusal(client, headers)
+        refused = self.validator.refusal(client, headers)
         if refused:
             return await self._refuse(refused, send)
         scope["state"][PEER].showed_secret()

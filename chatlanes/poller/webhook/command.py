@@ -105,7 +105,7 @@ def _serve(settings: Settings, stop: Stop, listening: socket.socket) -> int:
     return 0
 
 
-# -- what is told to Telegram
+# -- commands to Telegram
 
 
 def set_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
@@ -118,20 +118,20 @@ def set_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> in
             **{name: value for name, value in said.items() if value is not None},
         }
 
-    return _tell_telegram(settings, stop, given, "setWebhook", wanted)
+    return _call_telegram(settings, stop, given, "setWebhook", wanted)
 
 
 def delete_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    return _tell_telegram(
+    return _call_telegram(
         settings, stop, given, "deleteWebhook", lambda bot: {"drop_pending_updates": given.drop_pending}
     )
 
 
 def show_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    return _tell_telegram(settings, stop, given)
+    return _call_telegram(settings, stop, given)
 
 
-def _tell_telegram(
+def _call_telegram(
     settings: Settings,
     stop: Stop,
     given: argparse.Namespace,
@@ -142,11 +142,11 @@ def _tell_telegram(
     chosen = [bot for bot in settings.served if given.bot in (None, bot.bot_name)]
     if not chosen:
         return _fail(f"--bot {given.bot}: BOTS names {', '.join(bot.bot_name for bot in settings.served)}", 2)
-    codes = [_tell_of(bot, stop, method, wanted) for bot in chosen]
+    codes = [_call_for(bot, stop, method, wanted) for bot in chosen]
     return max(codes)
 
 
-def _tell_of(bot: Settings, stop: Stop, method: str, wanted: Callable[[Settings], dict[str, object]]) -> int:
+def _call_for(bot: Settings, stop: Stop, method: str, wanted: Callable[[Settings], dict[str, object]]) -> int:
     """Raises Stopping."""
     prefix = f"{bot.bot_name}: " if bot.bot_name else ""
     telegram = Telegram(bot.bot_api_url, bot.token)

@@ -24,8 +24,8 @@ log = logging.getLogger("poller")
 REDIS_ANSWERS_WITHIN_S = 4.0
 #: How old the backlog that was last heard of may be while it is too large.
 LOOK_EVERY_S = 0.5
-#: The backlog crosses its limit every other second under constant overload: told once, then only so often.
-TELL_EVERY_S = 30.0
+#: Under constant overload the backlog crosses its limit every other second: logged at this rate.
+LOG_EVERY_S = 30.0
 
 
 class HookIntake:
@@ -40,7 +40,7 @@ class HookIntake:
         )
         self._pending = 0
         self._looked_at_s = float("-inf")
-        self._told_at_s = float("-inf")
+        self._logged_at_s = float("-inf")
         self.progress = Progress()
 
     async def add(self, update: Any) -> None:
@@ -48,7 +48,7 @@ class HookIntake:
         await self._commits.add(update)
 
     def give_up(self) -> None:
-        """Whoever waits in `add` is told that nobody knows."""
+        """End every wait in `add` with NotDurableError."""
         self._commits.give_up()
 
     def has_room(self) -> bool:
@@ -56,15 +56,15 @@ class HookIntake:
         if self._pending <= self._settings.max_pending:
             return True
         now_s = time.monotonic()
-        self._tell(now_s)
+        self._log_limit(now_s)
         if now_s - self._looked_at_s >= LOOK_EVERY_S:
             self._looked_at_s = now_s
             self._commits.look()
         return False
 
-    def _tell(self, now_s: float) -> None:
-        if now_s - self._told_at_s >= TELL_EVERY_S:
-            self._told_at_s = now_s
+    def _log_limit(self, now_s: float) -> None:
+        if now_s - self._logged_at_s >= LOG_EVERY_S:
+            self._logged_at_s = now_s
             limit = self._settings.max_pending
             log.warning("backlog %d is over MAX_PENDING %d: updates are answered with 503", self._pending, limit)
 

@@ -1,6 +1,6 @@
 """Warnings that a stranger can cause as often as they like, at a bounded rate.
 
-Guarantees a line for the first of each kind at once, then one every TELL_EVERY_S at most, with the number of them.
+Guarantees a line for the first of each kind at once, then one every LOG_EVERY_S at most, with the number of them.
 """
 
 import logging
@@ -9,7 +9,7 @@ from collections import Counter
 
 log = logging.getLogger("poller")
 
-TELL_EVERY_S = 30.0
+LOG_EVERY_S = 30.0
 
 
 class RateLimitedLog:
@@ -24,7 +24,7 @@ class RateLimitedLog:
         """`words` are the kind; they hold nothing of what was sent."""
         now_s = time.monotonic()
         self._unlogged[words] += 1
-        if now_s - self._logged_at_s.get(words, float("-inf")) < TELL_EVERY_S:
+        if now_s - self._logged_at_s.get(words, float("-inf")) < LOG_EVERY_S:
             return
         self._logged_at_s[words] = now_s
         log.warning("%s%s (%d since last told)", self._prefix, words, self._unlogged.pop(words))
