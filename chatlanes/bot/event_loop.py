@@ -83,7 +83,7 @@ class Awaited(Returned):
 
 log = logging.getLogger(__name__)
 
-#: Blocking calls of coroutines (asyncio.to_thread; for the Bot API's see hands.py) at a time; more wait for their turn.
+#: Blocking calls of coroutines (asyncio.to_thread) at a time; more are queued. Bot API calls have another executor.
 THREADS = 128
 #: How long a cancelled coroutine may tidy up before its caller goes on without it, seconds.
 TIDY_UP_S = 5.0

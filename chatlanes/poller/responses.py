@@ -64,7 +64,7 @@ def _refusal(answer: dict[str, Any], status: int) -> Exception:
 
 
 def _seconds(parameters: Any) -> float | None:
-    """Whatever number it is: backoff.py makes a wait of it. NaN is none, and an int may be too large for a float."""
+    """Any number: retry.py bounds it. NaN counts as none, and an int may be too large for a float."""
     wish = parameters.get("retry_after") if isinstance(parameters, dict) else None
     return wish if type(wish) in (int, float) and wish == wish else None
 
