@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import requests
 
-from chatlanes.bot.calls import Calls
+from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
 
 CALLS = "BENCH_CALLS"

@@ -11,7 +11,7 @@ from redis import Redis
 
 from chaos import recipe
 from chaos.bot import HANDLED
-from chatlanes.bot.keys import SESSION
+from chatlanes.bot.session.stored import SESSION
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.store import Store
 

@@ -1,13 +1,13 @@
-"""Where an update points to: the chat to answer in, and the message it is about. Pure.
+"""The chat to answer an update in, and the message that it is about. Pure.
 
-Promises parameters as the Bot API wants them, or an error that says what the update has not. Does not know whether
-Telegram will let a call pass: a user without a chat, say of an inline query, is answered in private, which he must have
-allowed by starting the bot.
+Guarantees parameters as the Bot API wants them, or an error that says what the update lacks. Telegram may still
+refuse the call: a user without a chat, as of an inline query, is answered in private, which requires that they
+started the bot.
 """
 
 from typing import Any
 
-from chatlanes.updates.parsing import Anatomy, number, object_id, part, text_id
+from chatlanes.updates.parsing import ParsedUpdate, number, object_id, part, text_id
 
 WRITTEN_BY_USERS = frozenset({"message", "edited_message", "guest_message"})
 
@@ -24,52 +24,52 @@ class WrongKindError(ValueError):
     """This answer is for updates of another kind."""
 
 
-def chat_of_reply(opened: Anatomy) -> dict[str, Any]:
+def chat_of_reply(parsed: ParsedUpdate) -> dict[str, Any]:
     """`chat_id` and where in the chat. Raises NoChatError."""
-    if opened.kind == "guest_message":
+    if parsed.kind == "guest_message":
         raise NoChatError("a guest's chat takes nothing but one ctx.reply with a text")
-    chat = opened.chat if opened.chat is not None else opened.user
+    chat = parsed.chat if parsed.chat is not None else parsed.user
     if chat is None:
-        raise NoChatError(f"an update of kind {opened.kind} has no chat to reply to; name one with ctx.call")
-    return {"chat_id": chat, **_corner(opened)}
+        raise NoChatError(f"an update of kind {parsed.kind} has no chat to reply to; name one with ctx.call")
+    return {"chat_id": chat, **_corner(parsed)}
 
 
-def _corner(opened: Anatomy) -> dict[str, Any]:
+def _corner(parsed: ParsedUpdate) -> dict[str, Any]:
     return _known(
-        business_connection_id=opened.business_connection,
-        message_thread_id=opened.topic,
-        direct_messages_topic_id=number(part(opened.place, "direct_messages_topic").get("topic_id")),
+        business_connection_id=parsed.business_connection,
+        message_thread_id=parsed.topic,
+        direct_messages_topic_id=number(part(parsed.place, "direct_messages_topic").get("topic_id")),
     )
 
 
-def message_of(opened: Anatomy, message: dict[str, Any] | None = None) -> dict[str, Any]:
+def message_of(parsed: ParsedUpdate, message: dict[str, Any] | None = None) -> dict[str, Any]:
     """What names the message that the update is about, or this one. Raises NoMessageError."""
-    place = opened.place if message is None else message
+    place = parsed.place if message is None else message
     chat, message_id = object_id(place, "chat"), number(place.get("message_id"))
     if chat is None or message_id is None:
-        found = f"an update of kind {opened.kind}" if message is None else "what was given as `message`"
+        found = f"an update of kind {parsed.kind}" if message is None else "what was given as `message`"
         raise NoMessageError(f"{found} names no message; pass one that was sent, as message=ctx.reply(…)")
     business = text_id(place.get("business_connection_id"))
     return {"chat_id": chat, "message_id": message_id, **_known(business_connection_id=business)}
 
 
-def editable(opened: Anatomy, message: dict[str, Any] | None = None) -> dict[str, Any]:
+def editable(parsed: ParsedUpdate, message: dict[str, Any] | None = None) -> dict[str, Any]:
     """As message_of, or what names the message of an inline result. Raises NoMessageError."""
     if message is not None:
-        return message_of(opened, message)
-    if opened.kind in WRITTEN_BY_USERS:
+        return message_of(parsed, message)
+    if parsed.kind in WRITTEN_BY_USERS:
         raise NoMessageError(
-            f"a bot cannot edit what a user wrote ({opened.kind}); pass what it sent, as message=ctx.reply(…)"
+            f"a bot cannot edit what a user wrote ({parsed.kind}); pass what it sent, as message=ctx.reply(…)"
         )
-    inline = text_id(opened.body.get("inline_message_id"))
-    return message_of(opened) if inline is None else {"inline_message_id": inline}
+    inline = text_id(parsed.body.get("inline_message_id"))
+    return message_of(parsed) if inline is None else {"inline_message_id": inline}
 
 
-def query_of(opened: Anatomy, *kinds: str) -> str:
+def query_of(parsed: ParsedUpdate, *kinds: str) -> str:
     """The id of the query to be answered. Raises WrongKindError."""
-    query = text_id(opened.body.get("id"))
-    if opened.kind not in kinds or query is None:
-        raise WrongKindError(f"this answers {' and '.join(kinds)}, and the update is of kind {opened.kind}")
+    query = text_id(parsed.body.get("id"))
+    if parsed.kind not in kinds or query is None:
+        raise WrongKindError(f"this answers {' and '.join(kinds)}, and the update is of kind {parsed.kind}")
     return query
 
 

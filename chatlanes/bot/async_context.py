@@ -1,10 +1,9 @@
-"""What an `async def` handler gets: the same context, whose calls can be awaited.
+"""The context of an `async def` handler: the same one, with calls that can be awaited.
 
-Promises that a call begins when it is written, in its place among the others, and has ended before its update is
-settled, also when nobody awaits it: then its error is the handler's. A call that a task makes when the handler has
-ended is made outside of the update (late_calls.py). The first reading of a session takes a moment of the loop; from
-then on
-sessions are read before the handler begins (ReadAhead).
+Guarantees that a call begins when it is written, in its place among the others, and has ended before its update is
+settled, also if it is not awaited: its error is then the handler's. A call that a task makes after the handler ended is
+made outside of the update (late_calls.py). The first read of a session blocks the loop for a moment; later runs read it
+before the handler begins (SessionPrefetch).
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from chatlanes.bot.calls import Calls
+from chatlanes.bot.calls.lifecycle import Lifecycle, Phase
+from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
-from chatlanes.bot.life import Life, Phase
 from chatlanes.bot.session.codec import SessionError
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.lanes.errors import LeaseLost
@@ -29,7 +28,7 @@ from chatlanes.lanes.runtime.executor import hands
 _CALLS = frozenset({"call", *(name for name in dir(Shorthands) if not name.startswith("_"))})
 
 
-class Begun:
+class PendingCall:
     """A call under way. Awaiting it gives its result."""
 
     def __init__(self, future: asyncio.Future[Any]) -> None:
@@ -45,15 +44,15 @@ class AsyncContext(Context):
     """A view of a context: all that it knows is the context's own."""
 
     __slots__ = ("_begun", "life")
-    _begun: list[Begun]
-    life: Life
+    _begun: list[PendingCall]
+    life: Lifecycle
 
     @classmethod
     def of(cls, ctx: Context) -> AsyncContext:
         view = cls.__new__(cls)
         object.__setattr__(view, "__dict__", ctx.__dict__)
         object.__setattr__(view, "_begun", [])
-        object.__setattr__(view, "life", ctx.api.life if isinstance(ctx.api, Calls) else Life())
+        object.__setattr__(view, "life", ctx.api.life if isinstance(ctx.api, Calls) else Lifecycle())
         return view
 
     def __getattribute__(self, name: str) -> Any:
@@ -63,7 +62,7 @@ class AsyncContext(Context):
         method = {"call": arguments[0] if arguments else "", "download": "getFile"}.get(name, name)
         api = self.api.reserved(method) if isinstance(self.api, Calls) else self.api
         call = partial(getattr(Context(self.update, api), name), *arguments, **params)
-        begun = Begun(hands().call(call))
+        begun = PendingCall(hands().call(call))
         if self.life.is_open:
             self.life.add(begun.future)
             self._begun.append(begun)
@@ -77,7 +76,7 @@ class AsyncContext(Context):
                 begun.future.result()
 
 
-class ReadAhead:
+class SessionPrefetch:
     """Of one handler: whether it reads its session, which would stop every chat of the loop while Redis is away."""
 
     def __init__(self) -> None:

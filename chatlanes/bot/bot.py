@@ -1,6 +1,6 @@
-"""A bot: the handler of its updates, and what it wants to know of those that fail.
+"""A bot: the handler of its updates, and its hooks for those that fail.
 
-Promises that a bot which cannot work is refused where it is made, with a sentence, so that no worker starts with it.
+Guarantees that a bot which cannot work is refused when it is made, in one sentence, so that no worker starts with it.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from typing import Any
 
 from chatlanes.bot.context import Context
 from chatlanes.bot.current import handling
-from chatlanes.bot.session.key import OURS, KeyFunction
+from chatlanes.bot.session.keys import OURS, KeyFunction
 
 Handler = Callable[[Context], Any]
 OnError = Callable[[Context, Exception], Any]

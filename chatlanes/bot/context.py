@@ -1,7 +1,7 @@
-"""What a handler gets: one update, and the means to answer it.
+"""The argument of a handler: one update, and the means to answer it.
 
-Promises that the other updates of the same lanes wait while the handler runs, and that what it keeps is written with
-the end of the update or not at all. Its repr tells no one's text.
+Guarantees that the other updates of the same lanes wait while the handler runs, and that what it stores is written with
+the end of the update or not at all. Its repr holds no text of a user.
 """
 
 import time
@@ -13,8 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from chatlanes.bot.session.session import CHATS_OWN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
-from chatlanes.updates.parsing import Anatomy, lay_open, number
-from chatlanes.updates.staleness import is_stale
+from chatlanes.updates.parsing import ParsedUpdate, is_stale, number, parse
 
 
 class Api(Protocol):
@@ -64,7 +63,7 @@ class Context(Shorthands):
             stored=stored,
             session_plan=session_plan,
             fence=fence,
-            _anatomy=lay_open(update),
+            _parsed_update=parse(update),
         )
 
     @property
@@ -74,34 +73,34 @@ class Context(Shorthands):
     @property
     def kind(self) -> str:
         """`message`, `callback_query`, …"""
-        return self._opened.kind
+        return self._parsed.kind
 
     @property
     def chat_id(self) -> int | None:
         """The chat it came from, else its user's private chat; None for the few updates with neither, such as polls."""
-        return self._opened.home
+        return self._parsed.home
 
     @property
     def user_id(self) -> int | None:
         """Who did it."""
-        return self._opened.user
+        return self._parsed.user
 
     @property
     def message(self) -> dict[str, Any] | None:
         """The message that the update is about, as Telegram sent it: the one written, or the one under the button."""
-        place = self._opened.place
+        place = self._parsed.place
         return place if number(place.get("message_id")) is not None else None
 
     @property
     def text(self) -> str:
         """What was written: the text of a message or post, or the caption of a photo; else empty."""
-        body = self._opened.body
+        body = self._parsed.body
         return str(body.get("text") or body.get("caption") or "")
 
     @property
     def data(self) -> str:
         """What the button that was pressed stands for (`callback_data`); else empty."""
-        return str(self._opened.body.get("data") or "")
+        return str(self._parsed.body.get("data") or "")
 
     @property
     def timed_out(self) -> bool:
@@ -138,7 +137,7 @@ class Context(Shorthands):
     def stage(self) -> None:
         """Hand over what is to be kept, when the handler has succeeded. Raises SessionError."""
         # One that nobody looked at has nothing to hand over, unless its group becomes a supergroup: it moves along.
-        if "_session" in self.__dict__ or self._opened.migration is not None:
+        if "_session" in self.__dict__ or self._parsed.migration is not None:
             self._session.stage()
 
     def call(self, method: str, /, **params: Any) -> Any:
@@ -161,9 +160,9 @@ class Context(Shorthands):
         super().__setattr__(name, value)
 
     @property
-    def _opened(self) -> Anatomy:
-        anatomy: Anatomy = self.__dict__["_anatomy"]
-        return anatomy
+    def _parsed(self) -> ParsedUpdate:
+        parsed: ParsedUpdate = self.__dict__["_parsed_update"]
+        return parsed
 
     def _fetch(self, file_path: str, to: Path | None) -> bytes:
         if not isinstance(self.api, HasFiles):

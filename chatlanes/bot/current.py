@@ -1,7 +1,7 @@
-"""The update that is being handled here: for code that is not given its context, such as a framework's handlers.
+"""The context of the update that is being handled: for code that is not given one, such as a framework's handlers.
 
-Promises the right one in every thread, greenlet and coroutine that the handler itself started its work in, and none to
-what goes on there after a handler that succeeded. What is left of one that failed keeps it, and is refused with it.
+Guarantees the right one in every thread, greenlet and coroutine that the handler itself started its work in, and none
+in what goes on there after a handler that succeeded. What is left of a failed handler keeps it, and is refused with it.
 Does not follow into threads that a handler starts by hand.
 """
 

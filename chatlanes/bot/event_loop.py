@@ -1,8 +1,9 @@
 """One asyncio event loop for all coroutines of this process, in a thread of its own.
 
-Promises that `run` returns when its coroutine has ended: with its result, with what it raised, or, when the caller is
-interrupted or the time is over, after the coroutine was cancelled. Who calls it waits on his own thread, or, as a job
-on the loop's, on none (loop_jobs.py). A forked child makes a loop of its own at its first call. Not for gevent.
+Guarantees that `run` returns when its coroutine has ended: with its result, with what it raised, or, when the caller
+is interrupted or the time is over, after the coroutine was cancelled. The caller blocks its own thread or, if it is a
+job on the loop's thread, none (loop_jobs.py). A forked child makes a loop of its own at its first call. Not for
+gevent.
 """
 
 from __future__ import annotations
@@ -15,16 +16,74 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from greenlet import getcurrent  # type: ignore[import-untyped]
 
-from chatlanes.bot.awaited import Awaited
 from chatlanes.lanes.runtime.loop_jobs import Errand, Errands
+from chatlanes.lanes.runtime.outcome import Returned
+
+
+class Awaited(Returned):
+    """A coroutine on the loop whose outcome is awaited elsewhere: another thread blocks in `wait`, a job on the loop
+    waits for its task. One that is cancelled before its first step has ended, too.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        super().__init__()
+        self.is_ended = False
+        self._is_cancelled = False
+        self._coroutine = coroutine
+        self._context = copy_context()  # the caller's: its logs and traces are about this update
+        self._task: asyncio.Task[None] | None = None
+        self._until_ended = threading.Lock()
+        self._until_ended.acquire()
+
+    # -- on the caller's thread
+
+    def wait(self, within_s: float | None) -> bool:
+        """Whether it has ended."""
+        return self._until_ended.acquire(timeout=-1 if within_s is None else max(0.0, within_s))
+
+    # -- on the loop
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+        # Not by the loop's factory: an eager one would begin it inside of whoever waits.
+        self._task = asyncio.Task(self._run(), loop=loop, context=self._context)
+        self._task.add_done_callback(self._never_ran)  # before any of whoever waits for it
+        return self._task
+
+    def cancel(self) -> None:
+        """Once: a second time would strike what it does to tidy up."""
+        if self._task is None:
+            self._never_ran()
+        elif not self._is_cancelled:
+            self._is_cancelled = True
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            self._result = await self._coroutine
+        except BaseException as error:
+            self._error = error
+        self._end()
+
+    def _never_ran(self, _: object = None) -> None:
+        """One that is cancelled before its first step, by whomever, does nothing at all."""
+        if not self.is_ended:
+            self._coroutine.close()
+            self._error = asyncio.CancelledError()
+            self._end()
+
+    def _end(self) -> None:
+        self.is_ended = True
+        self._until_ended.release()
+
 
 log = logging.getLogger(__name__)
 
-#: Blocking calls of coroutines (asyncio.to_thread; for the Bot API's see hands.py) at a time; more wait for their turn.
+#: Blocking calls of coroutines (asyncio.to_thread) at a time; more are queued. Bot API calls have another executor.
 THREADS = 128
 #: How long a cancelled coroutine may tidy up before its caller goes on without it, seconds.
 TIDY_UP_S = 5.0

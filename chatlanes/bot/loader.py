@@ -1,6 +1,7 @@
-"""Finds the bot that BOT names.
+"""Loads the bot that BOT names, or the one that a factory or a `main` there makes.
 
-Promises a Bot, or one sentence that says what to do. Does not call it.
+Guarantees a Bot, or one sentence that says what to do. A plain factory is called once, as a part of the import, and
+nothing polls. Does not call the handler.
 """
 
 import inspect
@@ -9,11 +10,12 @@ from collections.abc import Callable
 from functools import partial, update_wrapper
 from typing import Any
 
-from chatlanes.bot.adapters import adapted, background, importing
-from chatlanes.bot.adapters.async_main import AsyncMain
-from chatlanes.bot.adapters.factory import made_by, takes_nothing
-from chatlanes.bot.adapters.prepare import Ahead, is_async
-from chatlanes.bot.async_context import ReadAhead, awaited
+from chatlanes.bot.adapters import adapted, importing
+from chatlanes.bot.adapters.async_handler import AsyncHandler, is_async
+from chatlanes.bot.adapters.startup import background
+from chatlanes.bot.adapters.startup.async_main import AsyncMain
+from chatlanes.bot.adapters.startup.polling import PollingRefused
+from chatlanes.bot.async_context import SessionPrefetch, awaited
 from chatlanes.bot.bot import Bot, UpdateTimeoutError, check_takes
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import OverdueError, event_loop
@@ -76,7 +78,7 @@ def _waited_for(said: str, function: Callable[..., Any], *, is_limited: bool = F
             f"{said} is an `async def`, and greenlets cannot take turns with an event loop; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
-    if isinstance(function, Ahead):
+    if isinstance(function, AsyncHandler):
         function = function.started(said)
     return _Coroutine(function, is_limited=is_limited)
 
@@ -87,12 +89,12 @@ class _Coroutine:
     def __init__(self, function: Callable[..., Any], *, is_limited: bool) -> None:
         update_wrapper(self, function)
         self._function, self._is_limited = function, is_limited
-        self._sessions = ReadAhead()
+        self._sessions = SessionPrefetch()
 
     def __call__(self, ctx: Context, *arguments: Any) -> Any:
         function = self._function
         self._sessions.before(ctx)
-        if isinstance(function, Ahead):
+        if isinstance(function, AsyncHandler):
             function.before(ctx)
         limit_s = ctx.deadline_s - time.monotonic() if self._is_limited and ctx.deadline_s is not None else None
         try:
@@ -106,3 +108,25 @@ class _Coroutine:
 def waits_in_coroutines(bot: Bot) -> bool:
     """Whether all that a bot of `load_bot` does is done by coroutines: it needs no thread for each update."""
     return all(isinstance(each, _Coroutine) for each in (bot.handle, bot.on_error, bot.on_timeout) if each is not None)
+
+
+def takes_nothing(found: Any) -> bool:
+    """Whether it is a function without parameters."""
+    return inspect.isfunction(found) and not inspect.signature(found).parameters
+
+
+def made_by(found: Any, said: str) -> Any:
+    """What a plain function without parameters gives; anything else is given back as it is. Raises BotImportError."""
+    if not takes_nothing(found) or inspect.iscoroutinefunction(found):
+        return found
+    try:
+        made = found()
+    except PollingRefused as started:
+        return started.bot
+    except Exception as error:
+        raise BotImportError(
+            f"{said}() failed with {type(error).__name__}; mend it (the traceback above shows where)."
+        ) from error
+    if made is None:
+        raise BotImportError(f"{said}() gave nothing: let it return the bot, or write a handler as `def handle(ctx)`.")
+    return made

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from chatlanes.bot import keys as bot_keys
+from chatlanes.bot.session.stored import SESSION
 from chatlanes.cli.command import AppLanes, command
 from chatlanes.cli.formatting import moment, table
 from chatlanes.cli.selection import is_of_chat, wanted
@@ -93,7 +93,7 @@ def _lanes(lanes: AppLanes, chat: str) -> list[str]:
 
 
 def _sessions(lanes: AppLanes, chat: str) -> list[str]:
-    return sorted(bot_keys.SESSION + key for key in _named(lanes, bot_keys.SESSION, chat))
+    return sorted(SESSION + key for key in _named(lanes, SESSION, chat))
 
 
 def _named(lanes: AppLanes, prefix: str, chat: str) -> list[str]:
@@ -110,5 +110,5 @@ def _dead(lanes: AppLanes, chat: str) -> list[Record]:
 
 def _bot_of(lanes: AppLanes, key: str) -> str | None:
     """Of a lane's or a session's key, whose bot's id is in front."""
-    bot_id = key.removeprefix(bot_keys.SESSION).partition("/")[0]
+    bot_id = key.removeprefix(SESSION).partition("/")[0]
     return lanes.bot_ids.get(int(bot_id)) if bot_id.isdecimal() else None

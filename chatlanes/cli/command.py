@@ -75,7 +75,7 @@ class AppLanes:
         """None for an app that is not ours: lanes carry anybody's messages."""
         if self.app.main != "chatlanes":
             return None
-        from chatlanes.tasks.app import settings
+        from chatlanes.tasks.settings import settings
 
         return settings()
 

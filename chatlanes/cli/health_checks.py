@@ -29,7 +29,7 @@ from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.errors import BotApiError
 from chatlanes.updates import deployments
 
-#: Hash of a bot's leading poller: fence, holder, until_ms (chatlanes/poller/leader.py).
+#: Hash of a bot's leading poller: fence, holder, until_ms (chatlanes/poller/polling/leader_election.py).
 LEADER = "poller:%d:leader"
 #: What workers on this machine and Redis say of the time may differ by so much without anybody noticing.
 CLOCKS_DIFFER_S = 5.0

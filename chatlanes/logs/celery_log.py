@@ -1,8 +1,8 @@
 """Celery's own logging, with our lines: `-l`, `-f`, colours and redirected prints stay as they are.
 
-Promises that with LOG_FORMAT=json whatever a worker writes is a JSON line, its children's and its last words too, but
-for what is said before its settings are read. Celery takes the root logger over; a bot that sets up logging of its own
-when it is imported keeps that, and can use `chatlanes.logs.JsonLines` and `UpdateIds` there.
+Guarantees that with LOG_FORMAT=json everything a worker writes is a JSON line, in its children and at its end too,
+except what is written before its settings are read. Celery takes the root logger over; a bot that sets up logging of
+its own when it is imported keeps that, and can use `chatlanes.logs.JsonLines` and `UpdateIds` there.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from celery.apps import worker as program
 from celery.utils.log import ColorFormatter
 
 from chatlanes.lanes.protocol import envelope
-from chatlanes.logs.ids import Ids, Known
+from chatlanes.logs.ids import TRACE, Ids, LineContext, trace_of
 from chatlanes.logs.lines import JsonLines, TextLines
 from chatlanes.logs.process import bots_of
 from chatlanes.logs.redaction import Secrets
 from chatlanes.settings import Settings
-from chatlanes.traces.off import TRACE, trace_of
 
 logger = logging.getLogger("celery.worker")
 
@@ -34,14 +33,13 @@ class WorkerText(TextLines, ColorFormatter):
 
 
 class WorkerLog(Logging):
-    """What `app.log` is."""
+    """The value of `app.log`."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, settings: Settings) -> None:
         super().__init__(app)
-        settings = settings_here()
         self._is_json = settings.log_format == "json"
         self._secrets = Secrets.of(settings)
-        self._known = Known(bots_of(settings), elsewhere=running_task)
+        self._known = LineContext(bots_of(settings), elsewhere=running_task)
 
     def setup(self, *arguments: Any, hostname: str | None = None, **how: Any) -> Any:
         """In the main process, and again in each child."""
@@ -60,12 +58,6 @@ class WorkerLog(Logging):
         return WorkerText(self._known, self._secrets, fmt, datefmt=datefmt, use_color=use_color)
 
 
-def settings_here() -> Settings:
-    from chatlanes.tasks.app import settings
-
-    return settings()
-
-
 def running_task() -> Ids | None:
     """What Celery runs on this thread: it tells of its end when the handler's own context is gone."""
     task = get_current_task()
@@ -77,12 +69,12 @@ def running_task() -> Ids | None:
     return Ids.shown(request.id, request.get("argsrepr"), attempt, trace_of(request.get(TRACE)))
 
 
-def say_all_in_json(worker: Any) -> None:
+def say_all_in_json(worker: Any, settings: Settings) -> None:
     """At a worker's start, with LOG_FORMAT=json: no banner; lines for what it says before its log is there, and on
     signals.
     """
     worker.quiet = True
-    lines = JsonLines(Known(worker=worker.hostname), Secrets.of(settings_here()))
+    lines = JsonLines(LineContext(worker=worker.hostname), Secrets.of(settings))
     if logging.lastResort is not None:  # for log lines before there is a log: a bot's import may have some
         logging.lastResort.setFormatter(lines)
     # It is called in signal handlers, where nobody may wait for the lock of a log handler; and by greenlets.

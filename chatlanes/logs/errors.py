@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Any
 
 from chatlanes.logs.redaction import Secrets
 
@@ -24,6 +25,32 @@ LEFT_OUT = "[left out: "
 _LONGEST_LINE = 500
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+class HandlerError(Exception):
+    """Stands for an error that is too large, or holds a secret. Shown as that one, as far as that may be shown."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(kind, message)
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
+
+    def __repr__(self) -> str:
+        kind, message = self.args
+        return f"{kind}({message!r})"
+
+
+def problem_of(error: BaseException, attempt: int, secrets: Secrets) -> dict[str, Any]:
+    """The error as the dead letters hold it. Raises nothing, whatever the error's own methods do."""
+    stands_for = error.args if isinstance(error, HandlerError) else None
+    kind, message = stands_for or (type(error).__name__, message_of(error, secrets))
+    return {
+        "type": kind,
+        "message": message,
+        "attempt": attempt,
+        "traceback": traceback_of(error, secrets),
+    }
 
 
 def message_of(error: BaseException, secrets: Secrets) -> str:

@@ -21,6 +21,16 @@ _UPDATE = re.compile(r"(\d+):.")
 #: What an update's task shows in place of its arguments (chatlanes/updates/intake.py).
 _SHOWN = re.compile(r"\(\w+, chat (-?\d+), update \d+\)")
 
+#: The message header that names the trace of an update, called as Celery's own instrumentation calls it.
+TRACE = "traceparent"
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def trace_of(header: object) -> str | None:
+    """The id of the trace that the header names; None if it names none."""
+    found = _TRACEPARENT.match(header) if isinstance(header, str) else None
+    return found[1] if found else None
+
 
 class Ids(NamedTuple):
     """`task` is Celery's task id: an update's is `<bot>:<update_id>`. `attempt` is the handler's, 1, 2, …"""
@@ -81,8 +91,8 @@ def with_traces(ids: Callable[[], Mapping[str, str | None]]) -> None:
 
 
 @dataclass
-class Known:
-    """What the lines of one process can tell. `bots`: name (empty for the only one) -> bot id."""
+class LineContext:
+    """The ids that the lines of one process carry. `bots`: name (empty for the only one) -> bot id."""
 
     bots: Mapping[str, int] = field(default_factory=dict)
     worker: str = ""

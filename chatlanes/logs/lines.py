@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from chatlanes.logs.errors import LEFT_OUT, traceback_of
-from chatlanes.logs.ids import Known, bot_of_thread
+from chatlanes.logs.ids import LineContext, bot_of_thread
 from chatlanes.logs.redaction import Secrets
 
 #: What every record has, and what others leave in it that is no field of its own: Celery's `data`, tornado's colours.
@@ -28,7 +28,7 @@ LONGEST_LINE = 100_000
 class TextLines(logging.Formatter):
     """Behind the message stand the ids, as `[update=123456:17 chat=7 attempt=2]`; the bot is a part of the first."""
 
-    def __init__(self, known: Known, secrets: Secrets, fmt: str | None = None, **how: Any) -> None:
+    def __init__(self, known: LineContext, secrets: Secrets, fmt: str | None = None, **how: Any) -> None:
         super().__init__(fmt, **how)
         self._known = known
         self._secrets = secrets
@@ -53,9 +53,9 @@ class TextLines(logging.Formatter):
 class JsonLines(logging.Formatter):
     """One object a line. What was handed in by `extra=` has fields of its own, unless the name is taken."""
 
-    def __init__(self, known: Known | None = None, secrets: Secrets | None = None, **_: Any) -> None:
+    def __init__(self, known: LineContext | None = None, secrets: Secrets | None = None, **_: Any) -> None:
         super().__init__()
-        self._known = known or Known()
+        self._known = known or LineContext()
         self._secrets = secrets or Secrets()
 
     def format(self, record: logging.LogRecord) -> str:

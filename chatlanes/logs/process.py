@@ -12,7 +12,7 @@ import threading
 import traceback
 from typing import Any, NoReturn
 
-from chatlanes.logs.ids import Known
+from chatlanes.logs.ids import LineContext
 from chatlanes.logs.lines import JsonLines, TextLines
 from chatlanes.logs.redaction import Secrets
 from chatlanes.settings import Settings
@@ -24,7 +24,7 @@ log = logging.getLogger("chatlanes")
 
 def lines_of(settings: Settings, text: str = TEXT, **known: Any) -> logging.Formatter:
     """The lines that LOG_FORMAT asks for."""
-    about = Known(bots_of(settings), **known)
+    about = LineContext(bots_of(settings), **known)
     secrets = Secrets.of(settings)
     return JsonLines(about, secrets) if settings.log_format == "json" else TextLines(about, secrets, text)
 

@@ -1,7 +1,7 @@
-"""Takes updates from Telegram and puts them into the lanes: `chatlanes poller`, or `run(settings)` in a program.
+"""Moves updates from Telegram into the lanes: `chatlanes poller`, or `run(settings)` in a program.
 
-Promises that Telegram is told to forget an update only after Redis holds it durably.
-Does not run the bot: that is the workers' part.
+Guarantees that Telegram is told to forget an update only after Redis holds it durably. Does not run the bot: the
+workers do.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ __all__ = ["Handle", "run"]
 
 
 def __getattr__(name: str) -> object:
-    """When asked for: nobody who imports a part of the poller pays for the whole."""
+    """Imported on first use, so that importing one part of the poller does not import all of it."""
     if name not in __all__:
         raise AttributeError(f"module 'poller' has no attribute {name!r}")
     from chatlanes.poller import handle

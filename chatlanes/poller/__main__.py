@@ -1,7 +1,7 @@
-"""The command line: reads arguments and settings, runs one command, gives its exit code.
+"""The command line: reads arguments and settings, runs one command, returns its exit code.
 
 Exit codes: 0 after SIGTERM or SIGINT, 1 when Telegram refuses the token, Redis cannot carry lanes or a port is taken,
-2 for a wrong setting or argument. Builds nothing itself: poller.building does.
+2 for a wrong setting or argument. Builds nothing itself: poller.factory does.
 """
 
 import argparse
@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from chatlanes import traces
 from chatlanes.lanes.errors import ServerUnfit
 from chatlanes.logs.process import say, start_logging
-from chatlanes.poller.building import check, poller_of
-from chatlanes.poller.many import poll_all
+from chatlanes.poller.factory import check, poller_of
+from chatlanes.poller.polling.multi_bot import poll_all
 from chatlanes.poller.replay import add_arguments, replay
 from chatlanes.poller.responses import TokenRefusedError
-from chatlanes.poller.retry import GaveUpError
-from chatlanes.poller.stop import Stop, Stopping
+from chatlanes.poller.runtime.retry import GaveUpError
+from chatlanes.poller.runtime.stop import Stop, Stopping
 from chatlanes.poller.webhook import command as webhook
 from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.settings.imports import ImportPathError

@@ -1,8 +1,7 @@
-"""What is let in: updates of the kinds asked for, that FILTER wants too. Of every way in: polls, webhooks, replays.
+"""The filter of every source (polls, webhooks, replays): ALLOWED_UPDATES, then FILTER.
 
-Promises that a filter that fails loses nothing: what it could not judge comes in, and its failure is told once for
-each type of error. A malformed update comes in as well: the append buries it, where it can be seen.
-Does not count: what went in and what came out is the caller's to see.
+Guarantees that a filter function that fails loses nothing: the update is admitted, and the failure is logged once for
+each type of error. A malformed update is admitted as well: the append buries it, where it can be seen. Does not count.
 """
 
 import logging
@@ -10,7 +9,7 @@ from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
 from typing import Any
 
-from chatlanes.poller.batch import admitted, has_id
+from chatlanes.poller.offset import has_id
 from chatlanes.settings import Settings
 from chatlanes.settings.checks import kinds
 from chatlanes.settings.imports import ImportPathError, import_callable
@@ -21,11 +20,11 @@ Wants = Callable[[dict[str, Any]], object]
 
 
 class FilterError(ImportPathError):
-    """FILTER names a function that cannot be had. Nothing can be let in until it is corrected."""
+    """FILTER names a function that cannot be imported. Nothing is admitted until it is corrected."""
 
 
 class Filter:
-    """Of one bot. A function of yours is called once for each update that comes to the door."""
+    """Of one bot. A FILTER function is called once for each update that arrives."""
 
     def __init__(self, settings: Settings) -> None:
         """Raises FilterError."""
@@ -34,8 +33,8 @@ class Filter:
         self._told: set[type[Exception]] = set()
 
     def admitted(self, updates: Sequence[Any]) -> list[Any]:
-        """Those that come in, in their order."""
-        coming = admitted(admitted(updates, self._asked_for), self._kinds)
+        """The admitted updates, in their order."""
+        coming = of_kinds(of_kinds(updates, self._asked_for), self._kinds)
         return coming if self._own is None else [each for each in coming if self._wants(self._own, each)]
 
     def _wants(self, wants: Wants, update: Any) -> bool:
@@ -59,3 +58,14 @@ def _parted(text: str | None, setting: str) -> tuple[frozenset[str], Wants | Non
     if iscoroutinefunction(function):
         raise FilterError(f"{setting}={text} is an async function; name one that returns whether it wants the update.")
     return frozenset(), function
+
+
+def of_kinds(updates: Sequence[Any], kinds: frozenset[str]) -> list[Any]:
+    """The updates of these `kinds`; all of them when there are none.
+
+    Telegram applies a changed list only to later updates, so it may still send others. A malformed update passes: the
+    append buries it, where it can be seen.
+    """
+    if not kinds:
+        return list(updates)
+    return [update for update in updates if not has_id(update) or not kinds.isdisjoint(update)]

@@ -1,7 +1,7 @@
-"""`run(settings)`: a poller inside of your own program, on a thread, and the handle that it is held by.
+"""`run(settings)`: a poller inside another program, on a thread, and the handle that controls it.
 
-Promises that `stop` returns only when what was in hand is durable, and confirmed where the source can be told.
-Reads no environment and touches no signal: what becomes of SIGTERM is the program's to say.
+Guarantees that `stop` returns only when what was in flight is durable, and confirmed where the source can be told.
+Reads no environment and installs no signal handler: SIGTERM is the program's to handle.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from concurrent.futures import Future
 from threading import Lock, Thread
 from typing import Self
 
-from chatlanes.poller.building import Given, check, poller_of
-from chatlanes.poller.given_sink import Appends
-from chatlanes.poller.given_source import GivenBatches
-from chatlanes.poller.loop import Poller
-from chatlanes.poller.stop import Stop, Stopping
+from chatlanes.poller.factory import CustomEndpoints, check, poller_of
+from chatlanes.poller.polling.custom_sink import SinkLike
+from chatlanes.poller.polling.custom_source import Batches
+from chatlanes.poller.polling.loop import Poller
+from chatlanes.poller.runtime.stop import Stop, Stopping
 from chatlanes.settings import Settings, SettingsError
 
 log = logging.getLogger("poller")
@@ -26,7 +26,7 @@ log = logging.getLogger("poller")
 END_WITHIN_S = 5.0
 
 
-def run(settings: Settings, *, source: GivenBatches | None = None, sink: Appends | None = None) -> Handle:
+def run(settings: Settings, *, source: Batches | None = None, sink: SinkLike | None = None) -> Handle:
     """Starts to poll: from Telegram, or `source`, into the lanes, or `sink`. Returns at once.
 
     `source`: an iterable of batches, plain or async, each a list of updates. It is asked for the next batch only when
@@ -34,13 +34,13 @@ def run(settings: Settings, *, source: GivenBatches | None = None, sink: Appends
     What is async is awaited on the loop that `run` is called in, if it is called in one.
     Raises SettingsError, OrderByError or FilterError for settings that cannot work; what shows later is in `task`.
     """
-    return Handle(settings, Given(source, sink, _running_loop())).start()
+    return Handle(settings, CustomEndpoints(source, sink, _running_loop())).start()
 
 
 class Handle:
     """One poller, that may be started again after it has ended: with a source that can be iterated again."""
 
-    def __init__(self, settings: Settings, given: Given) -> None:
+    def __init__(self, settings: Settings, given: CustomEndpoints) -> None:
         """Starts nothing yet. Raises as `run` does."""
         if len(settings.served) != 1:
             raise SettingsError("BOTS names several bots: run one poller for each of `settings.served`")
@@ -49,13 +49,13 @@ class Handle:
         _check_kinds(given)
         check(self._settings, given)
         self._starting = Lock()
-        self._run: _Run | None = None
+        self._run: _PollerThread | None = None
 
     def start(self) -> Self:
         """Nothing happens while it runs. The process lives until it has ended."""
         with self._starting:
             if self._run is None or self._run.ended.done():
-                self._run = _Run(lambda stop: poller_of(self._settings, stop, self._given))
+                self._run = _PollerThread(lambda stop: poller_of(self._settings, stop, self._given))
         return self
 
     def stop(self, timeout: float | None = None) -> None:
@@ -92,7 +92,7 @@ class Handle:
         return poller.sink.size() if poller and not self.task.done() else 0
 
     @property
-    def _started(self) -> _Run:
+    def _started(self) -> _PollerThread:
         if self._run is None:
             raise RuntimeError("this poller was never started: call start()")
         return self._run
@@ -120,7 +120,7 @@ class Handle:
         await self.astop()
 
 
-class _Run:
+class _PollerThread:
     """From one start to its end."""
 
     def __init__(self, build: Callable[[Stop], Poller]) -> None:
@@ -166,7 +166,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _check_kinds(given: Given) -> None:
+def _check_kinds(given: CustomEndpoints) -> None:
     if given.source is not None and not (hasattr(given.source, "__iter__") or hasattr(given.source, "__aiter__")):
         raise TypeError("a source is an iterable of batches; call your generator function: source=updates()")
     if given.sink is not None and not callable(getattr(given.sink, "append", None)):

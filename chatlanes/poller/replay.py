@@ -1,8 +1,8 @@
 """`chatlanes poller replay FILE`: appends the updates of a file, one JSON object a line, at the end of their lanes.
 
-Promises that what it says it appended is durable, in the order of the file, and that a line which is no update is told
-by its number and never appended. Does not run again what the lanes remember: an update that was appended in the last
-48 h is dropped as seen, so that a replay may be repeated.
+Guarantees that what it reports as appended is durable, in the order of the file, and that a line which is not an update
+is reported by its number and never appended. Does not rerun what the lanes remember: an update that was appended in
+the last 48 h is dropped as seen, so a replay may be repeated.
 """
 
 import argparse
@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 import orjson
 
 from chatlanes.lanes.protocol.keys import SEEN_TTL_S
-from chatlanes.poller.batch import LARGEST_UPDATE_ID, has_id
-from chatlanes.poller.building import Given, poller_of
-from chatlanes.poller.report import Tally
-from chatlanes.poller.stop import Stop
-from chatlanes.poller.telegram import BATCH
+from chatlanes.poller.bot_api import BATCH
+from chatlanes.poller.factory import CustomEndpoints, poller_of
+from chatlanes.poller.offset import LARGEST_UPDATE_ID, has_id
+from chatlanes.poller.progress import Progress
+from chatlanes.poller.runtime.stop import Stop
 from chatlanes.settings import Settings
 
 log = logging.getLogger("poller")
@@ -44,13 +44,13 @@ def replay(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
         opened = _open(given.file)
     except OSError as error:
         return _refuse(f"{given.file} cannot be read: {error.strerror}")
-    lines = JsonLines(opened)
-    poller = poller_of(bot, stop, Given(source=lines))
+    lines = JsonLinesSource(opened)
+    poller = poller_of(bot, stop, CustomEndpoints(source=lines))
     poller.run()
-    return _tell(given.file, lines, poller.tally)
+    return _tell(given.file, lines, poller.progress)
 
 
-class JsonLines:
+class JsonLinesSource:
     """A source. `durable`: so many lines of the file are done with; `bad`: so many were no updates."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -99,14 +99,15 @@ def _open(path: str) -> BinaryIO:
     return open(0, "rb", closefd=False) if path == STDIN else open(path, "rb")
 
 
-def _tell(path: str, lines: JsonLines, tally: Tally) -> int:
+def _tell(path: str, lines: JsonLinesSource, progress: Progress) -> int:
     name = "stdin" if path == STDIN else path
     _say(
-        f"{name}: {lines.durable} lines, {tally.received} updates: {tally.added} appended, {tally.seen} seen before, "
-        f"{tally.buried} buried, {tally.dropped} dropped at the door, {lines.bad} lines that are no updates; "
-        f"backlog {tally.pending}"
+        f"{name}: {lines.durable} lines, {progress.received} updates: "
+        f"{progress.added} appended, {progress.seen} seen before, "
+        f"{progress.buried} buried, {progress.dropped} dropped at the door, {lines.bad} lines that are no updates; "
+        f"backlog {progress.pending}"
     )
-    if tally.seen:
+    if progress.seen:
         _say(f"what was appended in the last {SEEN_TTL_S // 3600} h is remembered, and not appended again")
     if not lines.is_over:
         _say(f"stopped before the end: all up to line {lines.durable} is in the lanes. Run it again for the rest")

@@ -22,7 +22,7 @@ class TelegramTroubleError(Exception):
     retry_after_s: float | None = None
 
 
-class ConflictError(TelegramTroubleError):
+class PollConflictError(TelegramTroubleError):
     """409: another poller or a webhook gets this bot's updates."""
 
 
@@ -56,7 +56,7 @@ def _refusal(answer: dict[str, Any], status: int) -> Exception:
         case 401 | 404:
             return TokenRefusedError(f"Telegram refused BOT_TOKEN ({code} {said}): set the one @BotFather gave you")
         case 409:
-            return ConflictError(f"409 {said}")
+            return PollConflictError(f"409 {said}")
         case 429:
             return FloodedError("429, too many requests", _seconds(answer.get("parameters")))
         case _:
@@ -64,7 +64,7 @@ def _refusal(answer: dict[str, Any], status: int) -> Exception:
 
 
 def _seconds(parameters: Any) -> float | None:
-    """Whatever number it is: backoff.py makes a wait of it. NaN is none, and an int may be too large for a float."""
+    """Any number: retry.py bounds it. NaN counts as none, and an int may be too large for a float."""
     wish = parameters.get("retry_after") if isinstance(parameters, dict) else None
     return wish if type(wish) in (int, float) and wish == wish else None
 

@@ -4,7 +4,7 @@ Promises that every setting stands in the page once, in the group that the last 
 setting needs no line here. Does not write files: `chatlanes settings page` prints.
 """
 
-from chatlanes.settings.table import Row, markdown, rows
+from chatlanes.settings.table import SettingRow, markdown, rows
 
 INTRO = """# Settings
 
@@ -42,7 +42,7 @@ ESSENTIAL = (
 
 def page() -> str:
     """docs/settings.md."""
-    grouped: dict[str, list[Row]] = {}
+    grouped: dict[str, list[SettingRow]] = {}
     heading = ""
     for field, row in rows().items():
         heading = GROUPS.get(field, heading)

@@ -16,7 +16,7 @@ from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 from chatlanes.settings import checks
 from chatlanes.settings.bots import read_bots
 from chatlanes.settings.model import Settings, SettingsError
-from chatlanes.settings.table import Row, rows
+from chatlanes.settings.table import SettingRow, rows
 
 
 def load(env: Mapping[str, str] | None = None, env_file: str | Path | None = ".env") -> Settings:
@@ -68,7 +68,7 @@ def _line(detail: ErrorDetails) -> str:
     return f"{row.name}{_shown(row, detail['input'])}: allowed is {row.allowed}"
 
 
-def _shown(row: Row, value: Any) -> str:
+def _shown(row: SettingRow, value: Any) -> str:
     if value is None:
         return " is not set"
     if row.secret or isinstance(value, SecretStr):

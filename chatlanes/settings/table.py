@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from chatlanes.settings.model import Settings
 
 
-class Row(NamedTuple):
+class SettingRow(NamedTuple):
     name: str
     default: str
     unit: str
@@ -21,12 +21,12 @@ class Row(NamedTuple):
 
 
 @cache
-def rows() -> Mapping[str, Row]:
+def rows() -> Mapping[str, SettingRow]:
     """Field name → its row, in the order of the documentation."""
     return {field: _row(field, info) for field, info in Settings.model_fields.items()}
 
 
-def markdown(of: Iterable[Row] | None = None) -> str:
+def markdown(of: Iterable[SettingRow] | None = None) -> str:
     """A table of these settings, or of all: name, default with its unit, what is allowed, meaning."""
     lines = ["| name | default | allowed | meaning |", "|---|---|---|---|"]
     for row in rows().values() if of is None else of:
@@ -44,9 +44,9 @@ def env_example() -> str:
     return "\n\n".join(paragraphs) + "\n"
 
 
-def _row(field: str, info: FieldInfo) -> Row:
+def _row(field: str, info: FieldInfo) -> SettingRow:
     extra: Any = info.json_schema_extra
-    return Row(
+    return SettingRow(
         name=field.upper(),
         default=_default(info.default),
         unit=extra["unit"],

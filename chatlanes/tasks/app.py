@@ -1,86 +1,42 @@
-"""The Celery app: every option that is not Celery's default, with its reason.
+"""The Celery app, and its steps at the start and the end of a worker.
 
-Promises that importing it reads no setting and connects to nothing; a wrong setting ends the command with a sentence.
+Guarantees that importing it reads no setting and opens no connection; a wrong setting ends the command with a sentence.
 """
 
-import sys
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from celery import Celery, signals
 from celery.utils.log import get_task_logger
-from kombu import Exchange, Queue
 from kombu.utils.functional import maybe_list
 from redis.exceptions import RedisError
 
 from chatlanes import lanes, traces
-from chatlanes.logs import Secrets
 from chatlanes.logs.process import give_up
-from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.tasks import flower
-from chatlanes.tasks.time_limits import HARD_LIMIT_AFTER_S
-from chatlanes.updates.connection import ssl_options
+from chatlanes.tasks.settings import celery_options, express_queues, settings
 from chatlanes.updates.deployments import ForeignDeployment, Presence
 from chatlanes.updates.queues import left_behind, unknown
 
 logger = get_task_logger(__name__)
 
-#: For tasks of your own that need no order.
-ORDINARY_QUEUE = "celery"
-
 #: At the end of a worker, and of each of its children.
 SEND_TRACES_WITHIN_S = 2.0
 
-app = Celery("chatlanes", set_as_current=True, log="chatlanes.logs.celery_log:WorkerLog")
+
+def worker_log(app: Celery) -> Any:
+    """Called by Celery for `app.log`, so that importing the app reads no setting."""
+    from chatlanes.logs.celery_log import WorkerLog
+
+    return WorkerLog(app, settings())
+
+
+app = Celery("chatlanes", set_as_current=True, log=worker_log)
 lanes.install(app)
 
 
-@cache
-def settings() -> Settings:
-    """The settings of this worker or Flower. A wrong one ends it here: no traceback says more than the sentence."""
-    try:
-        return load()
-    except SettingsError as error:
-        sys.exit(str(error))
-
-
-@cache
-def secrets() -> Secrets:
-    """What must be in nothing that this process stores or sends."""
-    return Secrets.of(settings())
-
-
-@app.add_defaults
-def configuration() -> dict[str, Any]:
-    now = settings()
-    return {
-        "imports": ("chatlanes.tasks.update",),
-        "broker_url": now.redis_url,
-        "broker_use_ssl": ssl_options(now),
-        "broker_transport_options": {
-            "lease_seconds": now.lease_seconds,
-            "max_deaths": now.max_attempts,
-            "master_name": now.sentinel_master,
-            # A server that is away must be noticed within seconds, also by a publisher that waits for its answer.
-            "socket_connect_timeout": 5,
-            "socket_keepalive": True,
-        },
-        "task_queues": [
-            *(_queue(name, lanes.FIRST_QUEUE_ARGUMENTS) for name in express_queues(now)),
-            *(_queue(name, lanes.QUEUE_ARGUMENTS) for name in queue_names(now)),
-            Queue(ORDINARY_QUEUE, Exchange(""), ORDINARY_QUEUE),
-        ],
-        # A misspelt queue would be made, and nobody would read it.
-        "task_create_missing_queues": False,
-        # Pickle runs whatever code a message holds.
-        "accept_content": ["json"],
-        # Nobody asks for the result of an update, and each would stay in Redis for a day.
-        "task_ignore_result": True,
-        # What a handler may take; the hard limit ends what does not listen to the soft one.
-        "task_soft_time_limit": now.update_timeout,
-        "task_time_limit": now.update_timeout + HARD_LIMIT_AFTER_S if now.update_timeout else None,
-    }
+app.add_defaults(celery_options)
 
 
 @signals.import_modules.connect(weak=False)
@@ -90,26 +46,12 @@ def set_up_flower(**_: Any) -> None:
         flower.set_up(settings())
 
 
-def queue_names(now: Settings) -> list[str]:
-    """Those of every bot. With BOTS also the ones without a name: a bot that was alone may have left updates there."""
-    return list(dict.fromkeys(name for settings in (*now.served, now) for name in settings.queue_names))
-
-
-def express_queues(now: Settings) -> dict[str, list[str]]:
-    """The express queue of each bot, and its other queues."""
-    return {settings.express_queue: settings.queue_names for settings in (*now.served, now)}
-
-
-def _queue(name: str, arguments: dict[str, Any]) -> Queue:
-    return Queue(name, Exchange(""), name, queue_arguments=arguments)
-
-
 @signals.celeryd_init.connect(weak=False)
 def start_log(instance: Any, **_: Any) -> None:
     if settings().log_format == "json":
         from chatlanes.logs.celery_log import say_all_in_json
 
-        say_all_in_json(instance)
+        say_all_in_json(instance, settings())
 
 
 @signals.celeryd_init.connect(weak=False)
@@ -150,7 +92,7 @@ def read_express(instance: Any, **_: Any) -> None:
 @signals.worker_init.connect(weak=False)
 def find_bot(**_: Any) -> None:
     """A worker one of whose bots does not import, or has no token, stops here, before it takes any update."""
-    from chatlanes.tasks.update import bots
+    from chatlanes.tasks.bots import bots
 
     bots()
 

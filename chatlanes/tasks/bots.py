@@ -1,27 +1,29 @@
-"""The bots that this worker serves: who runs an update, with which settings, through which client.
+"""The bots that this worker serves, each with its settings, handler and client.
 
-Promises that a bot is found by the id in front of a message's own (`<bot id>:<update id>`), and that one which cannot
-be had is told in one sentence. Does not call anybody.
+Guarantees that a bot is found by the id in front of a message's own (`<bot id>:<update id>`), and one sentence for a
+bot that cannot be loaded. Calls no handler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.loader import load_bot, waits_in_coroutines
-from chatlanes.bot.session.key import check_order
+from chatlanes.bot.session.keys import check_order
 from chatlanes.bot.session.session import SessionPlan
-from chatlanes.settings import Settings
+from chatlanes.logs.process import give_up
+from chatlanes.settings import Settings, SettingsError
 from chatlanes.settings.imports import BotImportError
+from chatlanes.tasks.settings import settings
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedBot:
     """One bot: the settings as they are for it, its handler, its client, and what all its calls pass."""
 
     settings: Settings
@@ -41,7 +43,7 @@ class Served:
 class Bots:
     """All that this process serves."""
 
-    def __init__(self, served: Iterable[Served]) -> None:
+    def __init__(self, served: Iterable[ServedBot]) -> None:
         self._by_id = {str(each.settings.bot_id): each for each in served}
 
     @classmethod
@@ -49,7 +51,7 @@ class Bots:
         """Raises BotImportError, and SettingsError for a token that is missing."""
         return cls(_load(each) for each in settings.served)
 
-    def of(self, message_id: str) -> Served | None:
+    def of(self, message_id: str) -> ServedBot | None:
         """Whose update this is. A message that names no bot, put in by hand, is for the only one; None: not ours."""
         bot_id, colon, _ = message_id.partition(":")
         if colon and bot_id.isdecimal():
@@ -57,14 +59,25 @@ class Bots:
         return next(iter(self._by_id.values())) if len(self._by_id) == 1 else None
 
 
-def _load(settings: Settings) -> Served:
+@cache
+def bots() -> Bots:
+    """Those of this worker. One that cannot be loaded ends the process with its traceback and one sentence."""
+    try:
+        return Bots.load(settings())
+    except BotImportError as error:
+        give_up(settings(), str(error), error.__cause__)
+    except SettingsError as error:
+        give_up(settings(), f"{error}. The worker calls the Bot API with it.")
+
+
+def _load(settings: Settings) -> ServedBot:
     api = BotApi(settings.bot_api_url, settings.token)
     bot = load_bot(settings.bot, settings.name_of("bot"), api)
     try:
         check_order(bot.session, settings.order_by)
     except ValueError as error:
         raise BotImportError(f"{settings.name_of('bot')}={settings.bot}: {error}.") from None
-    return Served(
+    return ServedBot(
         settings=settings,
         bot=bot,
         api=api,

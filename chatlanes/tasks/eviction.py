@@ -1,29 +1,33 @@
-"""An update that goes on without its handler, because that did not end at the hard limit.
+"""Takes an update away from a handler that did not end at the hard limit.
 
-Promises that the handler is refused from then on. Does not end it: nothing can end a thread.
+Guarantees that the handler is refused from then on. Does not end it: nothing can end a thread.
 """
 
 from dataclasses import replace
 from typing import Any
 
+from celery import Celery
 from celery.utils.log import get_task_logger
 
 from chatlanes import lanes
 from chatlanes.bot.bot import UpdateTimeoutError
-from chatlanes.bot.calls import Calls
+from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
-from chatlanes.tasks.app import app, secrets
-from chatlanes.tasks.bots import Served
-from chatlanes.tasks.hooks import tell
-from chatlanes.tasks.outcome import Bury, RetryIn, problem_of
+from chatlanes.logs.errors import problem_of
+from chatlanes.tasks.bots import ServedBot
+from chatlanes.tasks.hooks import call_hook
+from chatlanes.tasks.outcome import Bury, RetryIn
+from chatlanes.tasks.settings import secrets
 from chatlanes.tasks.settlement import verdict
 from chatlanes.tasks.time_limits import Run
 
 logger = get_task_logger(__name__)
 
 
-def evict(run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> None:
-    """At the hard limit, beside a handler that cannot be ended: its update goes on without it."""
+def evict(
+    app: Celery, run: Run, request: Any, served: ServedBot, ctx: Context, delivery: lanes.Delivery | None
+) -> None:
+    """At the hard limit of a handler that cannot be ended: its update goes on without it."""
     if delivery is None:
         return
     error = UpdateTimeoutError("the handler did not end at the hard limit and cannot be killed; it runs on, unheeded")
@@ -33,12 +37,12 @@ def evict(run: Run, request: Any, served: Served, ctx: Context, delivery: lanes.
     if decision is None:
         return
     logger.warning("%s: %s. Its slot is taken until it ends.", delivery.id, error)
-    tell(show_eviction, request, decision, problem)
-    tell(served.bot.on_error, replace(ctx, api=Calls(served.api)), error)
+    call_hook(show_eviction, app, request, decision, problem)
+    call_hook(served.bot.on_error, replace(ctx, api=Calls(served.api)), error)
 
 
 def take_back(
-    served: Served, delivery: lanes.Delivery, error: Exception, problem: dict[str, Any]
+    served: ServedBot, delivery: lanes.Delivery, error: Exception, problem: dict[str, Any]
 ) -> RetryIn | Bury | None:
     """Evict it, to be retried or buried; None when it had ended, or goes back uncounted."""
     if delivery.is_cut_off:  # an outage took its time, and is not its failure
@@ -49,7 +53,7 @@ def take_back(
     return decision if delivery.evict(delay_s=delay_s, problem=problem) else None
 
 
-def show_eviction(request: Any, decision: RetryIn | Bury, problem: dict[str, Any]) -> None:
+def show_eviction(app: Celery, request: Any, decision: RetryIn | Bury, problem: dict[str, Any]) -> None:
     """To Flower; the handler's own end will not be told."""
     kind = "task-failed" if isinstance(decision, Bury) else "task-retried"
     with app.events.default_dispatcher(hostname=request.hostname) as dispatcher:

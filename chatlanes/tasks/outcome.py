@@ -1,11 +1,10 @@
-"""What becomes of an update whose handler failed. Pure."""
+"""What becomes of an update whose handler failed: retry or bury, and the error that Celery may see. Pure."""
 
 import pickle
 from dataclasses import dataclass
-from typing import Any
 
 from chatlanes.logs import Secrets
-from chatlanes.logs.errors import LEFT_OUT, LONGEST_MESSAGE, message_of, traceback_of
+from chatlanes.logs.errors import LEFT_OUT, LONGEST_MESSAGE, HandlerError, message_of, traceback_of
 from chatlanes.settings import Settings
 
 #: The longest wait between two attempts, seconds: a service that came back is noticed within a minute.
@@ -31,32 +30,6 @@ def decide(attempt: int, settings: Settings, *, is_final: bool = False) -> Retry
     if is_final or attempt >= settings.max_attempts:
         return Bury()
     return RetryIn(min(settings.retry_backoff * 2 ** (attempt - 1), LONGEST_BACKOFF_S))
-
-
-def problem_of(error: BaseException, attempt: int, secrets: Secrets) -> dict[str, Any]:
-    """What the dead letters say about a failure. Raises nothing, whatever the error does when it is asked."""
-    stands_for = error.args if isinstance(error, HandlerError) else None
-    kind, message = stands_for or (type(error).__name__, message_of(error, secrets))
-    return {
-        "type": kind,
-        "message": message,
-        "attempt": attempt,
-        "traceback": traceback_of(error, secrets),
-    }
-
-
-class HandlerError(Exception):
-    """Stands for an error that is too large, or holds a secret. Shown as that one, as far as that may be shown."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(kind, message)
-
-    def __str__(self) -> str:
-        return ": ".join(self.args)
-
-    def __repr__(self) -> str:
-        kind, message = self.args
-        return f"{kind}({message!r})"
 
 
 def fit_for_celery(error: Exception, secrets: Secrets) -> Exception:

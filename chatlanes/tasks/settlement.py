@@ -1,9 +1,8 @@
-"""What Redis and Celery are told of an update that has ended: done, failed, put off.
+"""Settles an update that has ended: done, failed, parked.
 
-Raises RedisAway when Redis cannot be told because it is away: the update goes back uncounted (lanes.LaneTask).
-
-Promises that Redis hears of it first, and that what it could not be told is run again. To Celery a task that raised is
-done, unless it raised Retry, Ignore or Reject: so each of these functions ends with one of them, or with the error.
+Guarantees that Redis is told first, and that an update whose outcome could not be told runs again. To Celery a task
+that raised is done, unless it raised Retry, Ignore or Reject: so each of these functions ends with one of them, or
+with the error. Raises RedisAway when Redis does not answer: the update goes back uncounted (lanes.LaneTask).
 """
 
 from collections.abc import Sequence
@@ -11,12 +10,14 @@ from typing import NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
 
-from chatlanes import lanes
+from chatlanes import lanes, traces
 from chatlanes.lanes.protocol.commands import Write
 from chatlanes.lanes.protocol.replies import Outcome
 from chatlanes.logs import Secrets
-from chatlanes.tasks.bots import Served
-from chatlanes.tasks.outcome import Bury, RetryIn, decide, fit_for_celery, problem_of
+from chatlanes.logs.errors import problem_of
+from chatlanes.tasks.bots import ServedBot
+from chatlanes.tasks.outcome import Bury, RetryIn, decide, fit_for_celery
+from chatlanes.telegram.flood.parking import FloodWait
 
 
 def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: bool = False) -> None:
@@ -32,11 +33,23 @@ def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: b
         raise Ignore(f"the lease of {delivery.id} was over when it ended")
 
 
-def verdict(served: Served, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
+def ending_of(error: BaseException) -> traces.Ending:
+    """What the trace of a run records of the error that its task raised: the outcome, and the failure if any."""
+    if isinstance(error, Retry):
+        failure = None if isinstance(error.exc, FloodWait) else error.exc
+        return traces.Ending({"outcome": "retried" if error.__cause__ else "parked"}, failure)
+    if isinstance(error, Ignore):
+        return traces.Ending({"outcome": "lost"}, error.__cause__ or error)
+    if isinstance(error, Reject):
+        return traces.Ending({"outcome": "given back"}, error.__cause__ or error)
+    return traces.Ending({"outcome": "buried" if isinstance(error, Exception) else "interrupted"}, error)
+
+
+def verdict(served: ServedBot, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
     return decide(delivery.attempt, served.settings, is_final=isinstance(error, served.bot.never_retry))
 
 
-def fail(served: Served, delivery: lanes.Delivery, error: Exception, secrets: Secrets) -> NoReturn:
+def fail(served: ServedBot, delivery: lanes.Delivery, error: Exception, secrets: Secrets) -> NoReturn:
     """Retry or bury, and tell Celery, which tells Flower. Raises in any case."""
     decision = verdict(served, delivery, error)
     problem, told = problem_of(error, delivery.attempt, secrets), fit_for_celery(error, secrets)
@@ -58,7 +71,7 @@ def fail(served: Served, delivery: lanes.Delivery, error: Exception, secrets: Se
     raise Retry(exc=told, when=decision.seconds) from told
 
 
-def put_off(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoReturn:
+def park(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoReturn:
     """Park it, which counts no attempt, and tell Celery why. Raises in any case."""
     try:
         outcome = delivery.park(delay_s=delay_s, kind=type(why).__name__, reason=str(why))

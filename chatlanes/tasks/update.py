@@ -1,11 +1,10 @@
-"""The one task: run the bot on one update, and decide what becomes of it.
+"""The one task: run the bot on one update, and settle it.
 
-Promises that an update whose handler returned is settled, one whose handler raised is retried in its place and at last
-buried, and one whose outcome could not be told to Redis is run again. The steps happen in this order because a process
-may die between any two of them.
+Guarantees that an update whose handler returned is settled, one whose handler raised is retried in its place and at
+last buried, and one whose outcome could not be told to Redis runs again. The steps happen in this order because a
+process may die between any two of them.
 """
 
-from functools import cache
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -14,22 +13,21 @@ from celery.utils.log import get_task_logger
 
 from chatlanes import lanes, traces
 from chatlanes.bot.bot import Bot, BotStartError, UpdateTimeoutError
-from chatlanes.bot.calls import calls_of
+from chatlanes.bot.calls.run_calls import calls_of
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
 from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.worker.delivery import delivery_of
 from chatlanes.lanes.worker.exits import check_is_exception
 from chatlanes.logs import Ids, about
-from chatlanes.logs.process import give_up
-from chatlanes.settings import SettingsError
-from chatlanes.settings.imports import BotImportError
-from chatlanes.tasks.app import app, secrets, settings
-from chatlanes.tasks.bots import Bots, Served
+from chatlanes.logs.errors import problem_of
+from chatlanes.tasks.app import app
+from chatlanes.tasks.bots import ServedBot, bots
 from chatlanes.tasks.eviction import evict, take_back
-from chatlanes.tasks.hooks import beside, tell
-from chatlanes.tasks.outcome import fit_for_celery, problem_of
-from chatlanes.tasks.settlement import commit, fail, put_off
+from chatlanes.tasks.hooks import call_hook, hook_context
+from chatlanes.tasks.outcome import fit_for_celery
+from chatlanes.tasks.settings import secrets
+from chatlanes.tasks.settlement import commit, ending_of, fail, park
 from chatlanes.tasks.time_limits import UNLIMITED, Run, means_here
 from chatlanes.telegram.flood import OpenGate, RunGate, Waiting
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
@@ -48,17 +46,6 @@ START_AGAIN_AFTER_S = 3.0
 
 class UnknownBotError(Exception):
     """No worker of ours may run it."""
-
-
-@cache
-def bots() -> Bots:
-    """Those of this worker. One that cannot be had ends the process with its traceback and one sentence."""
-    try:
-        return Bots.load(settings())
-    except BotImportError as error:
-        give_up(settings(), str(error), error.__cause__)
-    except SettingsError as error:
-        give_up(settings(), f"{error}. The worker calls the Bot API with it.")
 
 
 class UpdateTask(lanes.LaneTask):
@@ -105,7 +92,7 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     try:
         with (
             about(lambda: Ids(message_id, ctx.chat_id, this_attempt)),
-            traces.here().running(request, ctx, delivery) as span,
+            traces.here().running(request, ctx, delivery, ending_of) as span,
         ):
             if delivery is not None and served.settings.stale == "skip" and ctx.is_stale:
                 skip(ctx, delivery)
@@ -120,14 +107,14 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
 
 
 def gate_of(
-    served: Served, delivery: lanes.Delivery | None, parking: Parking, deadline_s: float | None
+    served: ServedBot, delivery: lanes.Delivery | None, parking: Parking, deadline_s: float | None
 ) -> RunGate | OpenGate:
     """One that came through no lane could not be put off."""
     return OpenGate() if delivery is None else RunGate(served.gate, Waiting(delivery, parking, deadline_s))
 
 
-def attempt(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None, parking: Parking) -> None:
-    """Run the bot once; tell it, Redis and Celery when that fails or takes too long."""
+def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Delivery | None, parking: Parking) -> None:
+    """Run the bot once; report to its hooks, Redis and Celery if that fails or takes too long."""
     run = UNLIMITED if ctx.deadline_s is None else limited_run(request, served, ctx, delivery)
     error: Exception | None = None
     try:
@@ -142,17 +129,17 @@ def attempt(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery
             error and fit_for_celery(error, secrets())
         )
     if delivery is not None and isinstance(error, BotStartError):
-        put_off(delivery, START_AGAIN_AFTER_S, fit_for_celery(error, secrets()))
+        park(delivery, START_AGAIN_AFTER_S, fit_for_celery(error, secrets()))
     if delivery is not None and (outage := outage_of(delivery, parking, error)):
         raise outage
     if not run.is_told and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
-        tell(served.bot.on_timeout, beside(ctx, "timeout", delivery))
+        call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery))
     if delivery is not None and parking.is_wanted:
-        put_off(delivery, parking.delay_s(), FloodWait(parking.reason))
+        park(delivery, parking.delay_s(), FloodWait(parking.reason))
     if error is None:
         keep(ctx, delivery)
         return
-    tell(served.bot.on_error, beside(ctx, "error", delivery), error)
+    call_hook(served.bot.on_error, hook_context(ctx, "error", delivery), error)
     if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
         raise fit_for_celery(error, secrets()) from None
     fail(served, delivery, error, secrets())
@@ -169,15 +156,15 @@ def outage_of(delivery: lanes.Delivery, parking: Parking, error: Exception | Non
     return parking.outage
 
 
-def limited_run(request: Any, served: Served, ctx: Context, delivery: lanes.Delivery | None) -> Run:
+def limited_run(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Delivery | None) -> Run:
     """One that UPDATE_TIMEOUT ends, as far as this pool can."""
     limit_s = served.settings.update_timeout
     assert limit_s is not None, "it has a deadline"  # noqa: S101
     run = Run(
         limit_s,
         means_here(forks=app.lanes.settler.forks),
-        tell=lambda: tell(served.bot.on_timeout, beside(ctx, "timeout", delivery)),
-        evict=lambda: evict(run, request, served, ctx, delivery),
+        tell=lambda: call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery)),
+        evict=lambda: evict(app, run, request, served, ctx, delivery),
     )
     return run
 
@@ -225,4 +212,4 @@ def refuse(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
     if delivery is None:
         raise error
     logger.error("%s", error)
-    put_off(delivery, UNKNOWN_BOT_AGAIN_AFTER_S, error)
+    park(delivery, UNKNOWN_BOT_AGAIN_AFTER_S, error)

@@ -7,6 +7,7 @@ first call. Tries again only where that is safe (retries.py): a call whose answe
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from http import HTTPStatus
@@ -16,10 +17,9 @@ from urllib.parse import quote, urlsplit
 
 from chatlanes.logs.redaction import keep_tokens_out_of_logs, without_token
 from chatlanes.telegram import downloads, responses
-from chatlanes.telegram.counting import messages_of
 from chatlanes.telegram.encoding import Request, encode
 from chatlanes.telegram.errors import Chat, NetworkError
-from chatlanes.telegram.http_client import OF_FILES, Answer, HttpClient, NoAnswerError
+from chatlanes.telegram.http_client import OF_FILES, HttpClient, HttpResponse, NoAnswerError
 from chatlanes.telegram.retries import is_read_only, repeated
 
 #: A machine that does not answer a connection for so long is not there. Also the longest stall while sending a file.
@@ -111,7 +111,7 @@ class BotApi:
             headers = {UPDATE_HEADER: update, PLACE_HEADER: place or "-"}
         content = {"headers": headers | request.headers, "data": request.data, "files": request.files}
         path = f"/bot{self._in_path}/{method}"
-        status, answer = self._ask(method, chat, "POST", path, Answer.whole, look=look, **content)
+        status, answer = self._ask(method, chat, "POST", path, HttpResponse.whole, look=look, **content)
         return responses.read(method, chat, status, answer, self._without_token)
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:
@@ -125,7 +125,7 @@ class BotApi:
         if downloads.is_here(file_path):
             return downloads.take_local(file_path, to)
 
-        def take(answer: Answer) -> Any:
+        def take(answer: HttpResponse) -> Any:
             if answer.status == HTTPStatus.OK:
                 return downloads.take(answer.pieces(), to)
             return responses.read(downloads.METHOD, None, *answer.whole(), self._without_token)
@@ -140,7 +140,9 @@ class BotApi:
         if process and process[0] == os.getpid():
             process[1].close()
 
-    def _ask(self, method: str, chat: Chat, verb: str, path: str, take: Callable[[Answer], T], **options: Any) -> T:
+    def _ask(
+        self, method: str, chat: Chat, verb: str, path: str, take: Callable[[HttpResponse], T], **options: Any
+    ) -> T:
         """What is taken of the answer. Raises NetworkError, and what `take` raises."""
         try:
             return self._client().ask(verb, path, take, **options)
@@ -166,3 +168,27 @@ class BotApi:
 def _chat(params: dict[str, Any]) -> Chat:
     chat = params.get("chat_id")
     return chat if isinstance(chat, int | str) else None
+
+
+#: Methods with a chat_id that put no message there.
+_NONE = frozenset({"sendchataction"})
+#: Methods that send as many messages as this parameter names.
+_SEVERAL = {"sendmediagroup": "media", "copymessages": "message_ids", "forwardmessages": "message_ids"}
+
+
+def messages_of(method: str, params: dict[str, Any]) -> int:
+    """0 for a call that only reads, or that names no chat. What changes a message counts as one too."""
+    name = method.lower()
+    if params.get("chat_id") is None or name.startswith("get") or name in _NONE:
+        return 0
+    return max(1, _length(params.get(_SEVERAL.get(name, ""))))
+
+
+def _length(several: Any) -> int:
+    """Of a list, which frameworks give as its JSON."""
+    if isinstance(several, str) and several.startswith("["):
+        try:
+            several = json.loads(several)
+        except ValueError:
+            return 1
+    return len(several) if isinstance(several, list | tuple) else 1

@@ -64,7 +64,7 @@ OF_ANSWERS = Limits(60.0, 32 << 20)
 OF_FILES = Limits(3600.0, 4 << 30)
 
 
-class Answer:
+class HttpResponse:
     """Its head has arrived. Reading on raises NoAnswerError."""
 
     def __init__(self, response: requests.Response, most_bytes: int) -> None:
@@ -102,7 +102,7 @@ class HttpClient:
         self,
         verb: str,
         path: str,
-        take: Callable[[Answer], T],
+        take: Callable[[HttpResponse], T],
         *,
         look: Callable[[], object] | None = None,
         within_s: float | None = None,
@@ -116,7 +116,7 @@ class HttpClient:
         """
         request = _Request(look, within_s or self._read_timeout_s, limits)
         with self._send(request, verb, path, content) as response:
-            return take(Answer(response, limits.most_bytes))
+            return take(HttpResponse(response, limits.most_bytes))
 
     def close(self) -> None:
         if self._session:

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from chatlanes.traces.off import TRACE
+from chatlanes.logs.ids import TRACE
 
 _UNSAMPLED: Final = "0"
 

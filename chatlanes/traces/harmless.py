@@ -1,7 +1,6 @@
-"""Traces must not change what becomes of an update: to Celery a task that raised is done.
+"""Keeps a failure of traces from changing what becomes of an update.
 
-Promises that what goes wrong in them is logged once, and is nobody else's trouble. A time limit may strike anywhere; it
-is the handler's, and passes.
+Guarantees that such a failure is logged once and not raised. A soft time limit, which may strike anywhere, is raised.
 """
 
 from __future__ import annotations

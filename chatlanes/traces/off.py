@@ -1,26 +1,40 @@
-"""What traces are while nobody wants any: these do nothing. otel.py has the same ones that do."""
+"""The interface of traces, in the form that does nothing: used unless OpenTelemetry is configured (otel.py)."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, NamedTuple, Protocol, Self
 
+from chatlanes.lanes import Delivery
 from chatlanes.lanes.protocol.replies import Appended
 
-if TYPE_CHECKING:
-    from chatlanes.bot.context import Context
-    from chatlanes.lanes import Delivery
 
-#: The header of a message that says which trace it belongs to; as Celery's own instrumentation has it.
-TRACE = "traceparent"
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+class Ending(NamedTuple):
+    """What a span records of the error that ended it: fields, and the error to report if it was a failure."""
+
+    fields: Mapping[str, Any]
+    failure: BaseException | None
 
 
-def trace_of(carried: object) -> str | None:
-    """The id of the trace that the header names; None: none does."""
-    found = _TRACEPARENT.match(carried) if isinstance(carried, str) else None
-    return found[1] if found else None
+#: Reads the error that ended a span. The callers know what their errors mean; traces do not.
+Describe = Callable[[BaseException], Ending]
+
+
+class RunningUpdate(Protocol):
+    """What a span tells of the update that is run (bot.Context)."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def chat_id(self) -> int | None: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+    @property
+    def fence(self) -> int | None: ...
 
 
 class NoSpan:
@@ -58,11 +72,11 @@ class Traces:
         """Around an append of a batch, which says what becomes of it."""
         return NO_BATCH
 
-    def running(self, request: Any, ctx: Context, delivery: Delivery | None) -> NoSpan:
-        """Around the run of an update, by its Celery request. What ends it says what became of it."""
+    def running(self, request: Any, update: RunningUpdate, delivery: Delivery | None, describe: Describe) -> NoSpan:
+        """Around one run of an update; `request` is Celery's."""
         return NO_SPAN
 
-    def calling(self, method: str, chat: int | str | None, url: str) -> NoSpan:
+    def calling(self, method: str, chat: int | str | None, url: str, describe: Describe) -> NoSpan:
         """Around a call of the Bot API, its waits included."""
         return NO_SPAN
 

@@ -14,16 +14,16 @@ from urllib.parse import urlsplit
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
-from chatlanes.bot.context import Context
 from chatlanes.lanes import Delivery
+from chatlanes.logs.ids import TRACE
 from chatlanes.logs.redaction import Secrets
 from chatlanes.settings import Settings
 from chatlanes.traces import carrier
 from chatlanes.traces.batch import Batch
 from chatlanes.traces.harmless import harmless
-from chatlanes.traces.off import NO_BATCH, NO_SPAN, TRACE, NoBatch, NoSpan, Traces
+from chatlanes.traces.off import NO_BATCH, NO_SPAN, Describe, NoBatch, NoSpan, RunningUpdate, Traces
 from chatlanes.traces.provider import Provider
-from chatlanes.traces.spans import CallSpan, RunSpan, Within, messaging, ours, under, unseen
+from chatlanes.traces.spans import OneSpan, Within, messaging, ours, under, unseen
 
 
 class Otel(Traces):
@@ -42,21 +42,22 @@ class Otel(Traces):
         return Batch(self._provider.tracer(), self._secrets)
 
     @harmless(NO_SPAN)
-    def running(self, request: Any, ctx: Context, delivery: Delivery | None) -> NoSpan:
+    def running(self, request: Any, update: RunningUpdate, delivery: Delivery | None, describe: Describe) -> NoSpan:
         carried = request.get(TRACE)
         if carrier.is_unsampled(carried):
             return Within(under(carrier.unsampled()))
         queue = (request.delivery_info or {}).get("routing_key", "")
         about = {
             **messaging("process", queue, request.id),
-            **ours({"kind": ctx.kind, "chat": ctx.chat_id, "attempt": ctx.attempt, "fence": ctx.fence}),
+            **ours({"kind": update.kind, "chat": update.chat_id, "attempt": update.attempt, "fence": update.fence}),
+            **ours({"outcome": "settled"}),  # until the run says otherwise
             **(ours({"died": delivery.died, "waited_s": delivery.waited_s}) if delivery else {}),
         }
         span = self._provider.tracer().start_span(f"process {queue}", carrier.read(carried), SpanKind.CONSUMER, about)
-        return RunSpan(span, under(span), self._secrets)
+        return OneSpan(span, under(span), self._secrets, describe)
 
     @harmless(NO_SPAN)
-    def calling(self, method: str, chat: int | str | None, url: str) -> NoSpan:
+    def calling(self, method: str, chat: int | str | None, url: str, describe: Describe) -> NoSpan:
         place = urlsplit(url)
         about = {
             "rpc.system.name": "telegram",
@@ -66,7 +67,7 @@ class Otel(Traces):
             **ours({"chat": chat}),
         }
         span = self._provider.tracer().start_span(method, None, SpanKind.CLIENT, about)
-        return CallSpan(span, unseen(under(span)), self._secrets)
+        return OneSpan(span, unseen(under(span)), self._secrets, describe)
 
     @harmless()
     def event(self, name: str, **fields: Any) -> None:

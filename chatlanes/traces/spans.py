@@ -1,15 +1,15 @@
-"""Spans around what this process does, each the current one while it lasts: what is begun inside is below it.
+"""Spans that are the current one while their block lasts: spans that begin inside are their children.
 
-Promises that tokens are in none of their fields and errors. An error is told with its type, its words and its
-traceback, as in the log.
+Guarantees that no field and no error holds a token. An error is recorded with its type, message and traceback, as in
+the log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from celery.exceptions import Ignore, Reject, Retry
 from opentelemetry.context import (
     _SUPPRESS_HTTP_INSTRUMENTATION_KEY,
     Context,
@@ -20,19 +20,18 @@ from opentelemetry.context import (
 )
 from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
 
+from chatlanes.logs.errors import problem_of
 from chatlanes.logs.redaction import Secrets
-from chatlanes.tasks.outcome import problem_of
-from chatlanes.telegram.errors import BotApiError, TooManyRequests
-from chatlanes.telegram.flood.parking import FloodWait, ParkUpdate
 from chatlanes.traces.harmless import harmless
-from chatlanes.traces.off import NoSpan
+from chatlanes.traces.off import Describe, NoSpan
 
 #: Of our own fields: chatlanes.update, chatlanes.attempt, …
 OURS = "chatlanes."
 
 
-def ours(fields: dict[str, Any]) -> dict[str, Any]:
-    return {OURS + name: value for name, value in fields.items() if value is not None}
+def ours(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those that are None. A name with a dot is one of OpenTelemetry's own and stays as it is."""
+    return {name if "." in name else OURS + name: value for name, value in fields.items() if value is not None}
 
 
 def messaging(operation: str, queue: str, message_id: str) -> dict[str, Any]:
@@ -84,10 +83,13 @@ def unseen(context: Context | None = None) -> Context:
 
 
 class OneSpan(Within):
-    def __init__(self, span: Span, context: Context, secrets: Secrets) -> None:
+    """A span that ends with its block, by what `describe` makes of the error."""
+
+    def __init__(self, span: Span, context: Context, secrets: Secrets, describe: Describe) -> None:
         super().__init__(context)
         self._span = span
         self._secrets = secrets
+        self._describe = describe
 
     @harmless()
     def set(self, **fields: Any) -> None:
@@ -104,55 +106,9 @@ class OneSpan(Within):
 
     @harmless()
     def _end(self, error: BaseException | None) -> None:
-        self.ended(error)
-        self._span.end()
-
-    def ended(self, error: BaseException | None) -> None:
-        raise NotImplementedError
-
-
-class RunSpan(OneSpan):
-    """One run of an update."""
-
-    _outcome = "settled"
-
-    def set(self, **fields: Any) -> None:
-        self._outcome = fields.pop("outcome", self._outcome)
-        super().set(**fields)
-
-    def ended(self, error: BaseException | None) -> None:
-        outcome, failure = outcome_of(error) if error is not None else (self._outcome, None)
-        super().set(outcome=outcome)
-        if failure is not None:
-            record(self._span, failure, self._secrets)
-
-
-def outcome_of(error: BaseException) -> tuple[str, BaseException | None]:
-    """What became of an update by what its task raised (settlement.py), and what went wrong, if anything did."""
-    if isinstance(error, Retry):
-        failure = None if isinstance(error.exc, FloodWait) else error.exc
-        return ("retried" if error.__cause__ else "parked"), failure
-    if isinstance(error, Ignore):
-        return "lost", error.__cause__ or error
-    if isinstance(error, Reject):
-        return "given back", error.__cause__ or error
-    if isinstance(error, Exception):
-        return "buried", error
-    return "interrupted", error
-
-
-class CallSpan(OneSpan):
-    """One call of the Bot API, with the waits before it and what was tried again."""
-
-    def ended(self, error: BaseException | None) -> None:
-        if isinstance(error, ParkUpdate):
-            self.set(parked=True)
-            return
-        if isinstance(error, BotApiError):
-            if error.code is not None:
-                self._span.set_attribute("http.response.status_code", error.code)
-            self.set(uncertain=error.uncertain)
-            if isinstance(error, TooManyRequests):
-                self.set(retry_after_s=error.retry_after)
         if error is not None:
-            record(self._span, error, self._secrets)
+            ending = self._describe(error)
+            self._span.set_attributes(ours(ending.fields))
+            if ending.failure is not None:
+                record(self._span, ending.failure, self._secrets)
+        self._span.end()

@@ -1,7 +1,7 @@
-"""The way in: a batch of updates becomes messages in their lanes, in one durable step.
+"""The intake: appends a batch of updates to their lanes, in one durable step.
 
-Promises that when `append` returns, Redis holds the whole batch as durably as `durability` says, each update once.
-When it raises, nobody knows: the batch may be appended again, and what was seen is dropped.
+Guarantees that when `append` returns, Redis holds the whole batch as durably as `durability` says, each update once.
+When it raises, the outcome is unknown: the batch may be appended again, and what was seen is dropped.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from chatlanes.lanes.protocol.envelope import pack_task
 from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.lanes.protocol.server import Durability, advice
 from chatlanes.lanes.protocol.store import Store
+from chatlanes.logs.ids import TRACE
 from chatlanes.settings import Settings
-from chatlanes.traces.off import TRACE, NoBatch
+from chatlanes.traces.off import NoBatch
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.decoding import CutUpdate
-from chatlanes.updates.parsing import Anatomy, lay_open
+from chatlanes.updates.parsing import ParsedUpdate, parse
 from chatlanes.updates.queues import left_behind
 from chatlanes.updates.routing import KeysError, check_order_by, is_express, keys_of, queue_of
 
@@ -111,10 +112,10 @@ class Intake:
         number = update.get("update_id") if isinstance(update, dict) else None
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_ID:
             return self._malformed(update)
-        problem, lanes, body, opened = None, [], _NOT_KEPT, lay_open(update)
+        problem, lanes, body, parsed = None, [], _NOT_KEPT, parse(update)
         try:
             body = _json(update)
-            lanes = keys_of(update, self._order_by, opened)
+            lanes = keys_of(update, self._order_by, parsed)
         except (KeysError, TooDeepError) as error:
             problem = {"type": type(error).__name__, "message": str(error)}
         if isinstance(update, CutUpdate):
@@ -122,7 +123,7 @@ class Intake:
                 "type": "CutUpdate",
                 "message": "it is nested too deeply, or holds a number with too many digits",
             }
-        message_id, told, queue = f"{self._bot}:{number}", _told(opened, number), self._queue(opened, lanes, number)
+        message_id, told, queue = f"{self._bot}:{number}", _told(parsed, number), self._queue(parsed, lanes, number)
         trace = batch.header(message_id, queue, told, problem["type"] if problem else "")
         return NewMessage(
             id=message_id,
@@ -133,8 +134,8 @@ class Intake:
             problem=problem,
         )
 
-    def _queue(self, opened: Anatomy, lanes: list[str], number: int) -> str:
-        return self._express if is_express(opened) else queue_of(lanes, number, self._queues, self._queue_group)
+    def _queue(self, parsed: ParsedUpdate, lanes: list[str], number: int) -> str:
+        return self._express if is_express(parsed) else queue_of(lanes, number, self._queues, self._queue_group)
 
     def _malformed(self, update: Any) -> NewMessage:
         try:
@@ -150,9 +151,9 @@ class Intake:
         )
 
 
-def _told(opened: Anatomy, number: int) -> str:
+def _told(parsed: ParsedUpdate, number: int) -> str:
     """What Flower and the worker's log show of it: never its text."""
-    return f"({opened.kind}, chat {opened.home}, update {number})"
+    return f"({parsed.kind}, chat {parsed.home}, update {number})"
 
 
 def _json(update: Any) -> bytes:

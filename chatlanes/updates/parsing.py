@@ -1,8 +1,8 @@
-"""Where things are in an update: its kind, its chat, who did it.
+"""An update parsed: its kind, its chat, its user, and whether Telegram still waits for an answer. Pure.
 
-Promises an answer for any JSON whatsoever: what is malformed counts as absent, and kinds that Telegram adds tomorrow
-are read by the shapes they have today. Pure and cheap: every update passes here before it has a lane. Does not decide
-what an update is ordered by; `tasks.routing` does.
+Guarantees a result for any JSON whatsoever: what is malformed counts as absent, and future kinds are read by the shapes
+of today. Cheap: every update passes here before it has a lane. Does not decide what an update is ordered by; routing
+does. What is younger than its kind's life, counted from its append, is never stale.
 """
 
 import re
@@ -34,8 +34,8 @@ _TEXT_ID = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
 _NOTHING: dict[str, Any] = {}
 
 
-class Anatomy(NamedTuple):
-    """An update laid open."""
+class ParsedUpdate(NamedTuple):
+    """The parts of an update that the rest of the code reads."""
 
     kind: str
     body: dict[str, Any]  # the object under the kind's name
@@ -104,26 +104,26 @@ class Anatomy(NamedTuple):
         return text_id(self.body.get("id" if self.kind == "poll" else "poll_id"))
 
 
-def lay_open(update: Any) -> Anatomy:
-    """The anatomy of any JSON value. Telegram puts one kind in an update; of several, the first known one counts."""
+def parse(update: Any) -> ParsedUpdate:
+    """Parse any JSON value. Telegram puts one kind in an update; of several, the first known one counts."""
     kind, body = UNKNOWN, _NOTHING
     if isinstance(update, dict):
         for name, value in list(update.items()):  # a handler may be changing it
             if name in KINDS and isinstance(value, dict):
-                return _opened(name, value)
+                return _parsed(name, value)
             if kind == UNKNOWN and name != "update_id" and isinstance(name, str) and _KIND.fullmatch(name):
                 kind, body = name, value if isinstance(value, dict) else _NOTHING
-    return _opened(kind, body)
+    return _parsed(kind, body)
 
 
 def kind_of(update: Any) -> str:
     """`message`, `callback_query`, …; `unknown` when there is none."""
-    return lay_open(update).kind
+    return parse(update).kind
 
 
 def chat_of(update: Any) -> int | None:
-    """The chat an update belongs to (Anatomy.home)."""
-    return lay_open(update).home
+    """The chat an update belongs to (ParsedUpdate.home)."""
+    return parse(update).home
 
 
 def part(holder: dict[str, Any], field: str) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def text_id(value: Any) -> str | None:
     return value if isinstance(value, str) and _TEXT_ID.fullmatch(value) else None
 
 
-def _opened(kind: str, body: dict[str, Any]) -> Anatomy:
+def _parsed(kind: str, body: dict[str, Any]) -> ParsedUpdate:
     place, chat = body, object_id(body, "chat")
     if chat is None and isinstance(message := body.get("message"), dict):
         place, chat = message, object_id(message, "chat")
@@ -153,10 +153,25 @@ def _opened(kind: str, body: dict[str, Any]) -> Anatomy:
         chat = object_id(body, "voter_chat")
     if chat is None:
         chat = number(body.get("user_chat_id"))
-    return Anatomy(kind, body, place, chat)
+    return ParsedUpdate(kind, body, place, chat)
 
 
 def _sources(body: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     if "source" in body:
         return (part(body, "source"),)
     return (part(part(body, "boost"), "source"),) if "boost" in body else ()
+
+
+#: How long Telegram's Bot API server keeps an update of a kind, seconds (its source, 10.0); all others a day. An answer
+#: to an older one is refused ("query is too old").
+LIFE_S = {
+    "inline_query": 30.0,
+    "callback_query": 150.0,
+    "shipping_query": 150.0,
+    "pre_checkout_query": 150.0,
+    "chosen_inline_result": 600.0,
+}
+
+
+def is_stale(kind: str, age_s: float) -> bool:
+    return age_s > LIFE_S.get(kind, float("inf"))

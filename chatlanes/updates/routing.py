@@ -1,7 +1,8 @@
 """Which lanes an update stands in, and which queue it travels through.
 
-Promises, for any JSON and every order of our own, distinct keys that Redis and a log line can hold, and the same answer
-in every process. Does not remember anything, and reads nothing but the update: keys must not depend on when one asks.
+Promises, for any JSON and every order of our own, distinct keys that Redis and a log line can hold, and the same
+answer in every process. Does not remember anything, and reads nothing but the update: keys must not depend on when
+one asks.
 """
 
 import re
@@ -11,13 +12,13 @@ from typing import Any
 from zlib import crc32
 
 from chatlanes.settings.imports import ImportPathError, import_callable
-from chatlanes.updates.parsing import Anatomy, chat_of, kind_of, lay_open
+from chatlanes.updates.parsing import ParsedUpdate, chat_of, kind_of, parse
 
 __all__ = ["KeysError", "OrderByError", "chat_of", "check_order_by", "is_express", "keys_of", "kind_of", "queue_of"]
 
 Order = Callable[[dict[str, Any]], list[str]]
-#: One of ours: of an update laid open.
-OurOrder = Callable[[Anatomy], list[str]]
+#: A built-in order.
+OurOrder = Callable[[ParsedUpdate], list[str]]
 
 #: Of payments: a user stands before a window that closes after 10 s.
 EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
@@ -36,14 +37,14 @@ class KeysError(Exception):
     """The function that ORDER_BY names failed on this one update, or gave something that is no list of keys."""
 
 
-def keys_of(update: dict[str, Any], order_by: str = "chat", opened: Anatomy | None = None) -> list[str]:
+def keys_of(update: dict[str, Any], order_by: str = "chat", parsed: ParsedUpdate | None = None) -> list[str]:
     """The update's lanes, the one that chooses its queue first; none for an update that may run at any time.
 
-    `opened`: it was laid open before. Raises nothing with an order of our own, whatever the update holds; OrderByError
-    and KeysError with a user's.
+    `parsed`: the same update, if it was parsed before. Raises nothing with a built-in order, whatever the update holds;
+    OrderByError and KeysError with a user's.
     """
     ours = ORDERS.get(order_by)
-    keys = _own(order_by)(update) if ours is None else ours(opened or lay_open(update))
+    keys = _own(order_by)(update) if ours is None else ours(parsed or parse(update))
     return list(dict.fromkeys(keys)) if len(keys) > 1 else keys
 
 
@@ -53,9 +54,9 @@ def queue_of(keys: list[str], update_id: int, queues: int, group: str = "updates
     return f"{group}.{crc32(text.encode()) % queues}"
 
 
-def is_express(opened: Anatomy) -> bool:
+def is_express(parsed: ParsedUpdate) -> bool:
     """Whether it travels through the bot's express queue: Telegram waits for its answer, and not for long."""
-    return opened.kind in EXPRESS_KINDS
+    return parsed.kind in EXPRESS_KINDS
 
 
 def check_order_by(order_by: str) -> None:
@@ -64,39 +65,39 @@ def check_order_by(order_by: str) -> None:
         _own(order_by)
 
 
-def by_chat_and_user(opened: Anatomy) -> list[str]:
-    return by_chat(opened) + _actors(opened)
+def by_chat_and_user(parsed: ParsedUpdate) -> list[str]:
+    return by_chat(parsed) + _actors(parsed)
 
 
-def by_topic(opened: Anatomy) -> list[str]:
-    if opened.topic is None or opened.chat is None or opened.is_guest or opened.business_connection:
-        return by_chat(opened)
-    return [f"topic:{opened.chat}:{opened.topic}"]
+def by_topic(parsed: ParsedUpdate) -> list[str]:
+    if parsed.topic is None or parsed.chat is None or parsed.is_guest or parsed.business_connection:
+        return by_chat(parsed)
+    return [f"topic:{parsed.chat}:{parsed.topic}"]
 
 
-def by_user(opened: Anatomy) -> list[str]:
+def by_user(parsed: ParsedUpdate) -> list[str]:
     """Its user; else its chat, which, when private, is the chat of just that user."""
-    if actors := _actors(opened):
+    if actors := _actors(parsed):
         return actors
-    chat = opened.chat
-    return [f"user:{chat}"] if chat is not None and chat > 0 and not opened.is_guest else by_chat(opened)
+    chat = parsed.chat
+    return [f"user:{chat}"] if chat is not None and chat > 0 and not parsed.is_guest else by_chat(parsed)
 
 
-def by_bot(opened: Anatomy) -> list[str]:
+def by_bot(parsed: ParsedUpdate) -> list[str]:
     """One lane for all: each update waits for the one before, whosever it is."""
     return [WHOLE_BOT]
 
 
-def by_chat(opened: Anatomy) -> list[str]:
+def by_chat(parsed: ParsedUpdate) -> list[str]:
     """Its chat; else its user's private chat, which has the same id; else its poll; else nothing."""
-    chat = opened.chat
+    chat = parsed.chat
     if chat is None:
-        return _private_chat_or_poll(opened)
-    if opened.is_guest:
+        return _private_chat_or_poll(parsed)
+    if parsed.is_guest:
         return [f"guest:{chat}"]
-    if connection := opened.business_connection:
+    if connection := parsed.business_connection:
         return [f"business:{connection}:{chat}"]
-    other = opened.migration
+    other = parsed.migration
     return [f"chat:{chat}"] if other is None else [f"chat:{chat}", f"chat:{other}"]
 
 
@@ -109,16 +110,16 @@ ORDERS: dict[str, OurOrder] = {
 }
 
 
-def _private_chat_or_poll(opened: Anatomy) -> list[str]:
-    if (user := opened.user) is not None:
+def _private_chat_or_poll(parsed: ParsedUpdate) -> list[str]:
+    if (user := parsed.user) is not None:
         return [f"chat:{user}"]
-    return [f"poll:{poll}"] if (poll := opened.poll) else []
+    return [f"poll:{poll}"] if (poll := parsed.poll) else []
 
 
-def _actors(opened: Anatomy) -> list[str]:
-    if (acting_chat := opened.acting_chat) is not None:
+def _actors(parsed: ParsedUpdate) -> list[str]:
+    if (acting_chat := parsed.acting_chat) is not None:
         return [f"chat:{acting_chat}"]
-    return [f"user:{user}" for user in (opened.user, opened.member) if user is not None]
+    return [f"user:{user}" for user in (parsed.user, parsed.member) if user is not None]
 
 
 @cache

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from chatlanes.bot import Bot, Context, UpdateTimeoutError, current
-from chatlanes.bot.awaited import Awaited
-from chatlanes.bot.event_loop import event_loop
+from chatlanes.bot.event_loop import Awaited, event_loop
 from chatlanes.bot.loader import load_bot, waits_in_coroutines
 from chatlanes.telegram.errors import BadRequest
 from tests.support.waiting import until

@@ -17,7 +17,7 @@ from celery import Celery
 from redis import Redis
 
 from chatlanes.bot.async_context import awaited
-from chatlanes.bot.calls import Calls, calls_of, fingerprint
+from chatlanes.bot.calls.run_calls import Calls, calls_of, fingerprint
 from chatlanes.bot.context import Context
 from chatlanes.lanes import Delivery, Lanes, LeaseLost, install
 from chatlanes.lanes.protocol import keys
@@ -402,7 +402,7 @@ def test_a_wrong_policy_is_refused(run: Any) -> None:
 def test_a_result_too_long_is_noted_without_it(
     web: Server, run: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("chatlanes.bot.journal.LONGEST_OUTCOME", 100)
+    monkeypatch.setattr("chatlanes.bot.calls.journal.LONGEST_OUTCOME", 100)
     web.answer = Answer({"ok": True, "result": "x" * 100})
     first = run()
     assert len(first.call("a")) == 100

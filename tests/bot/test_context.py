@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from chatlanes.bot.addressing import NoChatError
 from chatlanes.bot.context import Context
-from chatlanes.bot.reply import NoChatError
 
 ANN = {"id": 7}
 PRIVATE = {"chat": {"id": 7}, "from": ANN, "text": "hello"}

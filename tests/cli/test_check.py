@@ -14,7 +14,7 @@ from chatlanes.cli import health_checks
 from chatlanes.cli.command import AppLanes
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol.scripts import digest
-from chatlanes.poller.leader import LEADER
+from chatlanes.poller.polling.leader_election import LEADER
 from chatlanes.sandbox.server import start_server
 from chatlanes.sandbox.simulator import Simulator, start
 from chatlanes.settings import Settings, load

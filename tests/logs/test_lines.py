@@ -13,14 +13,14 @@ import pytest
 
 from chatlanes.bot.event_loop import event_loop
 from chatlanes.logs import Ids, JsonLines, Secrets, UpdateIds, about
-from chatlanes.logs.ids import Known, thread_of
+from chatlanes.logs.ids import LineContext, thread_of
 from chatlanes.logs.lines import TextLines
 from tests.support.bot_api import TOKEN
 
 SECRET = TOKEN.partition(":")[2]
 LINES = {
-    "text": TextLines(Known(), Secrets([TOKEN]), "%(levelname)s %(name)s%(_bot)s: %(message)s"),
-    "json": JsonLines(Known(), Secrets([TOKEN])),
+    "text": TextLines(LineContext(), Secrets([TOKEN]), "%(levelname)s %(name)s%(_bot)s: %(message)s"),
+    "json": JsonLines(LineContext(), Secrets([TOKEN])),
 }
 
 
@@ -30,7 +30,7 @@ def record(message: object = "said", *arguments: object, **extra: Any) -> loggin
     return made
 
 
-def fields(made: logging.LogRecord, known: Known | None = None) -> dict[str, Any]:
+def fields(made: logging.LogRecord, known: LineContext | None = None) -> dict[str, Any]:
     line = JsonLines(known).format(made)
     assert "\n" not in line
     return dict(json.loads(line))
@@ -79,7 +79,7 @@ def test_what_celery_tells_of_a_task_has_its_ids() -> None:
 
 
 def test_of_many_bots_each_is_named() -> None:
-    known = Known({"shop": 12, "help": 13})
+    known = LineContext({"shop": 12, "help": 13})
     assert fields(record(threadName=thread_of("help")), known).items() >= {"bot": 13, "bot_name": "help"}.items()
     with about(lambda: Ids("12:7")):
         assert fields(record(), known).items() >= {"bot": 12, "bot_name": "shop"}.items()

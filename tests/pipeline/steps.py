@@ -19,9 +19,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from chatlanes.bot.calls import Calls
+from chatlanes.bot.calls.journal import CallJournal
+from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
-from chatlanes.bot.journal import CallJournal
 from chatlanes.telegram.client import BotApi
 from tests.support.bots import GATES, record
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from chatlanes.poller.batch import FORGET_OFFSET_AFTER_S, LARGEST_UPDATE_ID, Position, admitted, newest_id
+from chatlanes.poller.filter import of_kinds as admitted
+from chatlanes.poller.offset import FORGET_OFFSET_AFTER_S, LARGEST_UPDATE_ID, Offset, newest_id
 
 NOW_S = 1_800_000_000.0
 MALFORMED = [None, 7, "text", [], {}, {"message": {}}, {"update_id": None}, {"update_id": "5"}, {"update_id": 5.0}]
@@ -32,7 +33,7 @@ def update(update_id: int, kind: str = "message") -> dict[str, Any]:
 def test_the_offset_moves_past_the_highest_valid_id_of_the_batch(
     before: int | None, batch: list[Any], expected: int | None
 ) -> None:
-    position = Position(before, NOW_S).after(batch, NOW_S)
+    position = Offset(before, NOW_S).after(batch, NOW_S)
     assert position.offset_at(NOW_S) == expected
 
 
@@ -42,7 +43,7 @@ def test_no_offset_is_made_of_garbage(garbage: Any) -> None:
 
 
 def test_no_offset_is_sent_at_start() -> None:
-    assert Position().offset_at(NOW_S) is None
+    assert Offset().offset_at(NOW_S) is None
 
 
 @pytest.mark.parametrize(
@@ -56,12 +57,12 @@ def test_no_offset_is_sent_at_start() -> None:
     ],
 )
 def test_an_offset_is_forgotten_before_telegram_may_restart_the_ids(age_s: float, expected: int | None) -> None:
-    position = Position().after([update(7)], NOW_S)
+    position = Offset().after([update(7)], NOW_S)
     assert position.offset_at(NOW_S + age_s) == expected
 
 
 def test_empty_batches_do_not_keep_an_offset_young() -> None:
-    position = Position().after([update(7)], NOW_S).after([], NOW_S + FORGET_OFFSET_AFTER_S)
+    position = Offset().after([update(7)], NOW_S).after([], NOW_S + FORGET_OFFSET_AFTER_S)
     assert position.offset_at(NOW_S + FORGET_OFFSET_AFTER_S) is None
 
 

@@ -14,14 +14,14 @@ import pytest
 
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.connect import connect
-from chatlanes.poller.backpressure import Boundless
-from chatlanes.poller.leader import Alone
-from chatlanes.poller.pacing import Pace
+from chatlanes.poller.bot_api import Telegram
+from chatlanes.poller.polling.backpressure import NoBackpressure
+from chatlanes.poller.polling.leader_election import SoleLeader
+from chatlanes.poller.polling.pacing import Pace
+from chatlanes.poller.polling.telegram_source import TelegramSource
 from chatlanes.poller.responses import TelegramTroubleError
-from chatlanes.poller.retry import Patience
-from chatlanes.poller.stop import Stop
-from chatlanes.poller.telegram import Telegram
-from chatlanes.poller.telegram_source import TelegramSource
+from chatlanes.poller.runtime.retry import Retry
+from chatlanes.poller.runtime.stop import Stop
 from chatlanes.sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane
@@ -90,7 +90,7 @@ class Slept(Stop):
         super().__init__()
         self.seconds: list[float] = []
 
-    def sleep(self, seconds: float, seeing_through_s: float = 0.0) -> None:
+    def sleep(self, seconds: float, grace_s: float = 0.0) -> None:
         self.seconds.append(seconds)
 
 
@@ -98,8 +98,8 @@ def test_polls_are_paced_by_what_they_bring(simulator: Simulator) -> None:
     # Given a source that is to poll seldom, and one update for each of its first polls, then many
     stop, pace = Slept(), Pace(balance=1.0, longest_s=60.0)
     with closing(Telegram(simulator.url, TOKEN)) as telegram:
-        patience = Patience("Telegram", TelegramTroubleError, stop, longest_s=1.0)
-        source = TelegramSource(telegram, Alone(), Boundless(), stop, patience, 0, pace)
+        patience = Retry("Telegram", TelegramTroubleError, stop, longest_s=1.0)
+        source = TelegramSource(telegram, SoleLeader(), NoBackpressure(), stop, patience, 0, pace)
         with closing(iter(source)) as batches:
             waits = []
             for count in (1, 1, 1, 100, 1):
@@ -149,7 +149,7 @@ def test_the_programs_of_the_documentation_archive_updates_and_replay_them(
     assert (replaying.returncode, lane(redis_url)) == (0, pushed)
     assert said == f"durable up to update {pushed[99]}\ndurable up to update {pushed[149]}\n"
     # And the command says that they are there already
-    command = re.search(r"^python -m (poller replay \S+)", DOCS.read_text(), re.MULTILINE)
+    command = re.search(r"^(?:python -m|chatlanes) (poller replay \S+)", DOCS.read_text(), re.MULTILINE)
     assert command
     answer = subprocess.run(
         [sys.executable, "-m", *command[1].split()],

@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 
 from chatlanes.lanes.protocol.scripts import Argument, script
-from chatlanes.poller.leader import LEADER
+from chatlanes.poller.polling.leader_election import LEADER
 
 KEY = LEADER % 7
 #: So long that no test is slow enough to see a tenth of it pass.

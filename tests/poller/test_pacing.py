@@ -4,7 +4,7 @@ from math import tanh
 
 import pytest
 
-from chatlanes.poller.pacing import BATCHES, Pace
+from chatlanes.poller.polling.pacing import BATCHES, Pace
 
 ONE, FULL = (1, 10.0), (100, 0.05)
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from chatlanes.poller.responses import FloodedError
-from chatlanes.poller.retry import GaveUpError, Patience
-from chatlanes.poller.stop import Stop, Stopping
+from chatlanes.poller.runtime.retry import GaveUpError, Retry
+from chatlanes.poller.runtime.stop import Stop, Stopping
 
 
 @pytest.fixture
-def patience() -> Patience:
-    return Patience(
+def patience() -> Retry:
+    return Retry(
         "Redis",
         ConnectionError,
         Stop(),
@@ -39,16 +39,14 @@ def outcomes(*of: Exception | str) -> Callable[[], str]:
     return call
 
 
-def test_what_works_is_not_spoken_of(patience: Patience, told: pytest.LogCaptureFixture) -> None:
-    assert patience.until_it_works(outcomes("done")) == "done"
+def test_what_works_is_not_spoken_of(patience: Retry, told: pytest.LogCaptureFixture) -> None:
+    assert patience.call(outcomes("done")) == "done"
     assert told.messages == []
 
 
-def test_one_line_for_trouble_one_for_another_one_for_the_end(
-    patience: Patience, told: pytest.LogCaptureFixture
-) -> None:
+def test_one_line_for_trouble_one_for_another_one_for_the_end(patience: Retry, told: pytest.LogCaptureFixture) -> None:
     refused, reset = ConnectionError("refused"), ConnectionError("reset")
-    assert patience.until_it_works(outcomes(refused, refused, refused, reset, reset, "done")) == "done"
+    assert patience.call(outcomes(refused, refused, refused, reset, reset, "done")) == "done"
     begins, changes, ends = told.messages
     assert begins.startswith("Redis: refused; trying again until it works")
     assert changes.startswith("Redis: reset; trying again until it works")
@@ -56,53 +54,53 @@ def test_one_line_for_trouble_one_for_another_one_for_the_end(
     assert patience.trouble is None
 
 
-def test_the_same_trouble_later_is_told_again(patience: Patience, told: pytest.LogCaptureFixture) -> None:
+def test_the_same_trouble_later_is_told_again(patience: Retry, told: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
-        patience.until_it_works(outcomes(ConnectionError("refused"), "done"))
+        patience.call(outcomes(ConnectionError("refused"), "done"))
     assert len(told.messages) == 4
 
 
-def test_the_clients_that_redis_py_lists_make_no_difference(patience: Patience, told: pytest.LogCaptureFixture) -> None:
+def test_the_clients_that_redis_py_lists_make_no_difference(patience: Retry, told: pytest.LogCaptureFixture) -> None:
     of_one, of_another = (ConnectionError(f"No master found for 'm' : <Redis at {n}>") for n in (1, 2))
-    patience.until_it_works(outcomes(of_one, of_another, "done"))
+    patience.call(outcomes(of_one, of_another, "done"))
     assert len(told.messages) == 2
     assert told.messages[0].startswith("Redis: No master found for 'm'; trying")
 
 
-def test_other_errors_go_up(patience: Patience) -> None:
+def test_other_errors_go_up(patience: Retry) -> None:
     with pytest.raises(ZeroDivisionError):
-        patience.until_it_works(lambda: 1 // 0)
+        patience.call(lambda: 1 // 0)
 
 
 def test_asked_to_stop_it_does_not_try_again() -> None:
     stop = Stop()
-    patience = Patience("Redis", ConnectionError, stop, longest_s=600.0)
+    patience = Retry("Redis", ConnectionError, stop, longest_s=600.0)
 
     def fail() -> None:
         stop.ask()
         raise ConnectionError("refused")
 
     with pytest.raises(Stopping):
-        patience.until_it_works(fail)
+        patience.call(fail)
 
 
 def test_the_wish_to_wait_is_obeyed_and_told(told: pytest.LogCaptureFixture) -> None:
     stop = Stop()
-    patience = Patience("Telegram", FloodedError, stop, longest_s=0.001)
+    patience = Retry("Telegram", FloodedError, stop, longest_s=0.001)
 
     def flooded() -> None:
         stop.ask()
         raise FloodedError("429, too many requests", 123.0)
 
     with pytest.raises(Stopping):
-        patience.until_it_works(flooded)
+        patience.call(flooded)
     assert told.messages == ["Telegram: 429, too many requests; trying again until it works, next in 123.0 s"]
 
 
 def test_it_gives_up_when_it_was_told_to_and_waits_no_longer_than_that(told: pytest.LogCaptureFixture) -> None:
     # Given somebody who waits half a second at most, and another side that wishes for ten minutes
-    patience = Patience("Telegram", FloodedError, Stop(), longest_s=600.0, give_up_after_s=0.5)
+    patience = Retry("Telegram", FloodedError, Stop(), longest_s=600.0, give_up_after_s=0.5)
     flooded = [FloodedError("429, too many requests", 600.0) for _ in range(9)]
     # Then it is given up all the same
     with pytest.raises(GaveUpError, match=r"Telegram: 429, too many requests; given up after [0-9.]+ s of trouble"):
-        patience.until_it_works(outcomes(*flooded))
+        patience.call(outcomes(*flooded))

@@ -2,7 +2,7 @@
 
 import time
 
-from chatlanes.poller.telegram_source import SAME_OFFSET_EVERY_S
+from chatlanes.poller.polling.telegram_source import SAME_OFFSET_EVERY_S
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator, start
 from tests.poller.conftest import StartPoller

@@ -15,7 +15,7 @@ import pytest
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.poller import run
 from chatlanes.poller.filter import FilterError
-from chatlanes.poller.leader import LEADER
+from chatlanes.poller.polling.leader_election import LEADER
 from chatlanes.poller.responses import TokenRefusedError
 from chatlanes.sandbox.server import Server
 from chatlanes.sandbox.simulator import Simulator

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from chatlanes.poller.responses import ConflictError, FloodedError, TelegramTroubleError, TokenRefusedError
-from chatlanes.poller.telegram import Telegram
+from chatlanes.poller.bot_api import Telegram
+from chatlanes.poller.responses import FloodedError, PollConflictError, TelegramTroubleError, TokenRefusedError
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
 from tests.support.bot_api import TOKEN, set_webhook
@@ -85,7 +85,7 @@ def test_what_goes_wrong_is_a_typed_error(
 
 def test_a_webhook_in_the_way_is_named_by_its_host_alone(simulator: Simulator, telegram: Telegram) -> None:
     set_webhook(simulator, "https://hooks.example.org/secret-path")
-    with pytest.raises(ConflictError) as caught:
+    with pytest.raises(PollConflictError) as caught:
         telegram.updates(None, 0)
     assert "a webhook at hooks.example.org gets" in str(caught.value)
     assert "secret-path" not in str(caught.value)
@@ -93,7 +93,7 @@ def test_a_webhook_in_the_way_is_named_by_its_host_alone(simulator: Simulator, t
 
 def test_another_poller_in_the_way_is_named(simulator: Simulator, telegram: Telegram) -> None:
     simulator.fault(method="getUpdates", status=409)
-    with pytest.raises(ConflictError, match="another poller"):
+    with pytest.raises(PollConflictError, match="another poller"):
         telegram.updates(None, 0)
 
 

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from chatlanes.lanes.protocol.connect import connect
-from chatlanes.poller.leader import LEADER, LEASE_MS
+from chatlanes.poller.polling.leader_election import LEADER, LEASE_MS
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller

@@ -15,7 +15,7 @@ from greenlet import GreenletExit
 from redis import Redis
 
 from chatlanes.bot.bot import Bot, UpdateTimeoutError
-from chatlanes.bot.calls import Calls, calls_of
+from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
 from chatlanes.lanes import Lanes, install
 from chatlanes.lanes.errors import LeaseLost, RedisAway
@@ -28,11 +28,11 @@ from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.worker.delivery import Delivery
 from chatlanes.lanes.worker.exits import HandlerEndedError
 from chatlanes.logs import Secrets
-from chatlanes.logs.errors import LONGEST_MESSAGE, LONGEST_TRACEBACK
+from chatlanes.logs.errors import LONGEST_MESSAGE, LONGEST_TRACEBACK, problem_of
 from chatlanes.settings import Settings, load
 from chatlanes.tasks import eviction, hooks, settlement, update
-from chatlanes.tasks.bots import Bots, Served
-from chatlanes.tasks.outcome import Bury, RetryIn, decide, problem_of
+from chatlanes.tasks.bots import Bots, ServedBot
+from chatlanes.tasks.outcome import Bury, RetryIn, decide
 from chatlanes.tasks.time_limits import Means, Run
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate
@@ -220,11 +220,11 @@ def problems(redis: Redis) -> list[dict[str, Any]]:
     return [json.loads(problem) for problem in redis.lrange(keys.errors("1:1"), 0, -1)]
 
 
-def served(bot_token: str = TOKEN, **hooks: Any) -> Served:
+def served(bot_token: str = TOKEN, **hooks: Any) -> ServedBot:
     """A bot that does nothing, tries three times, and never again after a LookupError."""
     settings = settings_of(BOT_TOKEN=bot_token, MAX_ATTEMPTS=3, RETRY_BACKOFF=60)
     bot = Bot(lambda _: None, never_retry=(LookupError,), **hooks)
-    return Served(settings, bot, BotApi("http://127.0.0.1:1", bot_token), Gate(bot_token))
+    return ServedBot(settings, bot, BotApi("http://127.0.0.1:1", bot_token), Gate(bot_token))
 
 
 @pytest.fixture(autouse=True)
@@ -353,7 +353,7 @@ class Told(NamedTuple):
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     told = Told([], [])
-    monkeypatch.setattr(eviction, "show_eviction", lambda request, decision, problem: told.celery.append(decision))
+    monkeypatch.setattr(eviction, "show_eviction", lambda app, request, decision, problem: told.celery.append(decision))
     return told
 
 
@@ -362,7 +362,7 @@ def evict(delivery: Delivery, redis_url: str, told: Told) -> Context:
     ours = served(on_error=lambda *both: told.bot.append(both))
     ctx = Context({"update_id": 1}, calls_of(ours.api, delivery, "repeat"), delivery.attempt)
     run = Run(1, Means.NOBODY, tell=lambda: None, evict=lambda: None)
-    eviction.evict(run, None, ours, ctx, delivery)
+    eviction.evict(Celery("test", set_as_current=False), run, None, ours, ctx, delivery)
     LeaseKeeper(delivery.lanes.settler, lambda: connect(redis_url))._tell()
     return ctx
 

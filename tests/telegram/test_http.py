@@ -19,7 +19,7 @@ import trustme
 
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import NetworkError, ServerError
-from chatlanes.telegram.http_client import Answer, HttpClient, Limits, NoAnswerError
+from chatlanes.telegram.http_client import HttpClient, HttpResponse, Limits, NoAnswerError
 from tests.support.http_server import Server
 
 YES = b'{"ok": true, "result": true}'
@@ -177,7 +177,7 @@ SMALL = Limits(60.0, 1 << 20)
 def ask(url: str, *, pause_s: float = 10.0, limits: Limits = SMALL) -> tuple[int, bytes]:
     client = HttpClient(url, connect_timeout_s=10.0, read_timeout_s=pause_s)
     try:
-        return client.ask("POST", "/", Answer.whole, limits=limits)
+        return client.ask("POST", "/", HttpResponse.whole, limits=limits)
     finally:
         client.close()
 

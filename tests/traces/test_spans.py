@@ -13,13 +13,16 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, DEFAULT_ON, Decision, Sampler, StaticSampler
 from opentelemetry.trace import get_current_span
 
+from chatlanes.bot import calls
 from chatlanes.bot.context import Context
 from chatlanes.lanes.protocol.replies import Appended
+from chatlanes.logs.ids import TRACE, trace_of
 from chatlanes.settings import Settings
+from chatlanes.tasks import settlement
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.errors import BadRequest, NetworkError, TooManyRequests
 from chatlanes.telegram.flood.parking import FloodWait, ParkUpdate
-from chatlanes.traces.off import TRACE, trace_of
+from chatlanes.traces.off import NoSpan
 from chatlanes.traces.otel import Otel
 
 CTX = Context({"update_id": 7, "message": {"chat": {"id": -5}}}, BotApi("http://127.0.0.1", ""), attempt=2)
@@ -59,11 +62,22 @@ def request(header: str | None = None) -> Any:
     )
 
 
+def running(traced: Traced, header: str | None = None) -> NoSpan:
+    return traced.running(request(header), CTX, None, settlement.ending_of)
+
+
+def calling(traced: Traced, method: str, chat: int | None, url: str) -> NoSpan:
+    return traced.calling(method, chat, url, calls.ending_of)
+
+
 def test_each_update_of_a_batch_begins_a_trace_and_its_run_belongs_to_it() -> None:
     traced = Traced()
     first, second = traced.append("12:7", "12:8", answer=Appended(2, 0, 0, 2))
     assert trace_of(first) != trace_of(second)
-    with traced.running(request(first), CTX, None), traced.calling("getMe", -5, "https://api.telegram.org"):
+    with (
+        running(traced, first),
+        calling(traced, "getMe", -5, "https://api.telegram.org"),
+    ):
         assert traced.ids()["trace_id"] == trace_of(first)
     assert traced.ids() == {}
     create, other, batch, call, run = traced.spans
@@ -87,7 +101,10 @@ def test_what_the_sampler_leaves_out_costs_a_byte_and_is_left_out_by_the_worker_
     assert header == "0"
     # Even one that chooses all by itself
     worker = Traced()
-    with worker.running(request(header), CTX, None), worker.calling("getMe", None, "http://here"):
+    with (
+        running(worker, header),
+        calling(worker, "getMe", None, "http://here"),
+    ):
         assert not get_current_span().is_recording()
         assert worker.ids() == {}
     assert worker.spans == ()
@@ -96,7 +113,7 @@ def test_what_the_sampler_leaves_out_costs_a_byte_and_is_left_out_by_the_worker_
 def test_what_was_appended_without_traces_begins_one_where_it_runs() -> None:
     traced = Traced()
     for header in (None, "nonsense"):
-        with traced.running(request(header), CTX, None):
+        with running(traced, header):
             pass
     assert [span.parent for span in traced.spans] == [None, None]
 
@@ -133,7 +150,7 @@ def failed(error: Exception) -> Retry:
 def test_what_becomes_of_an_update(raised: BaseException | None, outcome: str, error: str | None) -> None:
     traced = Traced()
     try:
-        with traced.running(request(), CTX, None):
+        with running(traced):
             if raised:
                 raise raised
     except type(raised or Exception()):
@@ -158,7 +175,7 @@ def test_what_becomes_of_an_update(raised: BaseException | None, outcome: str, e
 )
 def test_what_becomes_of_a_call(raised: BaseException, told: dict[str, Any], is_error: bool) -> None:
     traced = Traced()
-    with pytest.raises(type(raised)), traced.calling("x", 7, "http://127.0.0.1:8081"):
+    with pytest.raises(type(raised)), calling(traced, "x", 7, "http://127.0.0.1:8081"):
         raise raised
     [call] = traced.spans
     assert told.items() <= fields(call).items()
@@ -175,7 +192,10 @@ def test_what_goes_wrong_in_a_trace_is_no_trouble_of_the_update(caplog: pytest.L
     # Then everything goes on, and it is told once for each thing that cannot be traced
     for _ in range(2):
         assert traced.append("12:7", answer=Appended(1, 0, 0, 1)) == [""]
-        with traced.running(request(), CTX, None), traced.calling("getMe", None, "http://here") as call:
+        with (
+            running(traced),
+            calling(traced, "getMe", None, "http://here") as call,
+        ):
             call.set(replayed=False)
     assert sum(each.name == "chatlanes" for each in caplog.records) == 3
     assert traced.spans == ()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlanes.updates.parsing import KINDS, lay_open
+from chatlanes.updates.parsing import KINDS, parse
 from chatlanes.updates.routing import (
     ORDERS,
     KeysError,
@@ -353,6 +353,6 @@ def test_an_own_function_that_cannot_be_had_is_found_before_the_first_update(pat
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_what_telegram_waits_for_is_express(kind: str) -> None:
-    assert is_express(lay_open({"update_id": 1, kind: {"from": {"id": 9}}})) == (
+    assert is_express(parse({"update_id": 1, kind: {"from": {"id": 9}}})) == (
         kind in ("pre_checkout_query", "shipping_query")
     )

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from chatlanes.bot import Context
-from chatlanes.updates.parsing import KINDS
-from chatlanes.updates.staleness import LIFE_S, is_stale
+from chatlanes.updates.parsing import KINDS, LIFE_S, is_stale
 
 
 @pytest.mark.parametrize(

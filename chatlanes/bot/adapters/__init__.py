@@ -1,7 +1,7 @@
-"""Bots of other frameworks, as they are: chosen by the type of what BOT names.
+"""Adapters for bots of other frameworks, chosen by the type of the object that BOT names.
 
-Promises that a framework is imported only for a bot that is its own. An adapter is a module here with one function,
-`bot_of(found, api, said)`, which gives a Bot: its handler runs one update to its end and raises what the framework's
+Guarantees that a framework is imported only for a bot that uses it. An adapter is a module with one function,
+`bot_of(found, api, said)`, which returns a Bot: its handler runs one update to its end and raises what the framework's
 own handlers raised. `said` names the bot in its errors.
 """
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from chatlanes.bot.adapters import address, polling, sqlite_at_import
+from chatlanes.bot.adapters.startup import api_server, polling, sqlite
 from chatlanes.bot.adapters.telebot import server_address
 from chatlanes.bot.bot import Bot
 from chatlanes.telegram.client import BotApi
@@ -29,7 +29,7 @@ ADAPTERS = {
 def importing(api: BotApi, said: str) -> Iterator[None]:
     """Around the import of a bot's module. Raises BotImportError when it starts polling."""
     server_address.use(api)
-    with address.used(api), sqlite_at_import.usable_in_coroutines(), polling.refused(said):
+    with api_server.used(api), sqlite.usable_in_coroutines(), polling.refused(said):
         yield
 
 

@@ -1,8 +1,8 @@
-"""A framework's Bot API calls made as ours: journaled, at the gate, fenced; and answered as Telegram would.
+"""A framework's Bot API calls made as ours (journaled, rate limited, fenced), and answered as Telegram would.
 
-Promises that a call which a framework makes while it handles an update is a call of that update, with all that
-`ctx.call` promises; one that it makes outside of any is sent as it is. Raises what is no answer of Telegram's:
-LeaseLost, ParkUpdate, and NetworkError, which each adapter turns into its framework's own.
+Guarantees that a call which a framework makes while it handles an update is a call of that update, with the guarantees
+of `ctx.call`; one outside of any update is sent directly. Raises what is not an answer of Telegram: LeaseLost,
+ParkUpdate, and NetworkError, which each adapter turns into its framework's own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from chatlanes.bot.calls import Calls
+from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Api
 from chatlanes.bot.current import current, handling
 from chatlanes.lanes.runtime.executor import hands

@@ -1,4 +1,4 @@
-"""What is wrong with a framework's bot, in one sentence."""
+"""Errors and warnings about a framework's bot, one sentence each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PUBLIC_API = "https://api.telegram.org"
 
 
 class UnreadableUpdateError(Exception):
-    """It is not as the framework expects an update to be."""
+    """The framework cannot parse it as an update."""
 
 
-class HopelessError(Exception):
-    """No other attempt would mend it: its update is buried at once."""
+class PermanentError(Exception):
+    """No retry fixes it: its update is buried at once."""
 
 
 def check_token(token: str, api: BotApi, said: str) -> None:

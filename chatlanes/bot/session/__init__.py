@@ -1,1 +1,7 @@
 """ctx.session: what a bot remembers, written in the step that settles the update."""
+
+from chatlanes.bot.session.codec import SessionError
+from chatlanes.bot.session.session import Session, SessionPlan
+from chatlanes.bot.session.stored import Stored, UnsafeKeyError
+
+__all__ = ["Session", "SessionError", "SessionPlan", "Stored", "UnsafeKeyError"]

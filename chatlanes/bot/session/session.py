@@ -11,7 +11,7 @@ from typing import Any
 
 from chatlanes.bot.session import codec
 from chatlanes.bot.session.codec import SessionError
-from chatlanes.bot.session.key import KeyFunction, Place, place_of
+from chatlanes.bot.session.keys import KeyFunction, SessionKey, session_key_of
 from chatlanes.bot.session.stored import Stored, UnsafeKeyError
 
 _BY_HAND = (
@@ -104,8 +104,8 @@ class Session:
         if key and moves_from and stored.is_safe(key) and stored.is_safe(moves_from):
             stored.move(moves_from, key)
 
-    def _place(self) -> Place:
-        place = place_of(self._update, self._plan.by)
+    def _place(self) -> SessionKey:
+        place = session_key_of(self._update, self._plan.by)
         if not isinstance(place.key, str | None):
             raise SessionError(f"{self._plan.told} must give a text or None, not {place.key!r}")
         return place

@@ -1,18 +1,24 @@
-"""What one update keeps in Redis: read when it is asked for, written in the step that finishes the update.
+"""What one update stores in Redis: read on request, written in the step that finishes the update.
 
-Promises that nothing is written unless the handler succeeded and the lease still holds, that all is written or nothing,
-and that two updates which write the same key never run at the same time. Does not know what the bytes mean: ctx.session
-is JSON, an adapter of a framework may keep what it likes.
+Guarantees that nothing is written unless the handler succeeded and the lease still holds, that all is written or
+nothing, and that two updates which write the same key never run at the same time. The bytes are opaque here:
+ctx.session is JSON, and an adapter stores what it likes.
 """
 
 from __future__ import annotations
 
-from chatlanes.bot import keys
 from chatlanes.lanes.errors import RedisAway
 from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
 from chatlanes.lanes.worker.delivery import Delivery
 from chatlanes.telegram.flood.parking import Parking
 from chatlanes.updates.routing import WHOLE_BOT
+
+#: string: what a bot keeps under one of its keys, named <bot id>/<key>: as JSON where it is a session (session.py)
+SESSION = "session:"
+
+
+def redis_key(bot_id: str, key: str) -> str:
+    return f"{SESSION}{bot_id}/{key}"
 
 
 class UnsafeKeyError(Exception):
@@ -106,4 +112,4 @@ class Stored:
         return self._delivery.id.partition(":")[0]
 
     def _name(self, key: str) -> str:
-        return keys.session(self._bot_id, key)
+        return redis_key(self._bot_id, key)

@@ -14,14 +14,14 @@ class Answers(Caller):
 
     def answer_callback(self, text: str | None = None, /, *, show_alert: bool | None = None, **params: Any) -> Any:
         """Ends the button's progress bar, with a note or, `show_alert`, a window. Telegram waits 150 s at most."""
-        query = query_of(self._opened, "callback_query")
+        query = query_of(self._parsed, "callback_query")
         return self.call(
             "answerCallbackQuery", **{"callback_query_id": query, "text": text, "show_alert": show_alert, **params}
         )
 
     def answer_inline(self, results: list[dict[str, Any]], /, **params: Any) -> Any:
         """Up to 50 InlineQueryResults. Telegram waits 30 s at most."""
-        query = query_of(self._opened, "inline_query")
+        query = query_of(self._parsed, "inline_query")
         return self.call("answerInlineQuery", **{"inline_query_id": query, "results": results, **params})
 
     def answer_pre_checkout(self, *, refuse: str | None = None) -> Any:
@@ -42,13 +42,13 @@ class Answers(Caller):
         return self.call("declineChatJoinRequest", **self._asks_to_join())
 
     def _checkout(self, method: str, kind: str, refuse: str | None, **params: Any) -> Any:
-        query = query_of(self._opened, kind)
+        query = query_of(self._parsed, kind)
         return self.call(method, **{f"{kind}_id": query, "ok": refuse is None, "error_message": refuse, **params})
 
     def _asks_to_join(self) -> dict[str, int]:
-        opened = self._opened
-        if opened.kind != "chat_join_request":
-            raise WrongKindError(f"this answers chat_join_request, and the update is of kind {opened.kind}")
-        if opened.chat is None or opened.user is None:
+        parsed = self._parsed
+        if parsed.kind != "chat_join_request":
+            raise WrongKindError(f"this answers chat_join_request, and the update is of kind {parsed.kind}")
+        if parsed.chat is None or parsed.user is None:
             raise NoChatError("this chat_join_request names no chat or no user")
-        return {"chat_id": opened.chat, "user_id": opened.user}
+        return {"chat_id": parsed.chat, "user_id": parsed.user}

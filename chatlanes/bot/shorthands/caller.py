@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chatlanes.updates.parsing import Anatomy
+from chatlanes.updates.parsing import ParsedUpdate
 
 #: A file to send: its path (pathlib), its content, an open file; as a text, Telegram's file_id, or an address that
 #: Telegram fetches it from (with a local Bot API server also file:///…).
@@ -16,7 +16,7 @@ class Caller(ABC):
 
     @property
     @abstractmethod
-    def _opened(self) -> Anatomy: ...
+    def _parsed(self) -> ParsedUpdate: ...
 
     @abstractmethod
     def call(self, method: str, /, **params: Any) -> Any: ...

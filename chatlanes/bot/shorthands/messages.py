@@ -34,7 +34,7 @@ class Messages(Caller):
 
     def delete(self, *, message: Message | None = None) -> Any:
         """Telegram lets a bot delete most messages for 48 h."""
-        named = message_of(self._opened, message)
+        named = message_of(self._parsed, message)
         if "business_connection_id" in named:
             connection, deleted = named["business_connection_id"], [named["message_id"]]
             return self.call("deleteBusinessMessages", business_connection_id=connection, message_ids=deleted)
@@ -43,10 +43,10 @@ class Messages(Caller):
     def react(self, emoji: str | None, /, *, message: Message | None = None, **params: Any) -> Any:
         """One of the emoji that Telegram allows, instead of the bot's reaction so far; None takes it back."""
         reaction = [] if emoji is None else [{"type": "emoji", "emoji": emoji}]
-        return self.call("setMessageReaction", **{**message_of(self._opened, message), "reaction": reaction, **params})
+        return self.call("setMessageReaction", **{**message_of(self._parsed, message), "reaction": reaction, **params})
 
     def pin(self, *, message: Message | None = None, **params: Any) -> Any:
-        return self.call("pinChatMessage", **{**message_of(self._opened, message), **params})
+        return self.call("pinChatMessage", **{**message_of(self._parsed, message), **params})
 
     def copy_to(self, chat_id: int | str, /, *, message: Message | None = None, **params: Any) -> Any:
         """As a new message of the bot. Returns its message_id, as {"message_id": …}."""
@@ -58,11 +58,11 @@ class Messages(Caller):
     def _edit(self, method: str, message: Message | None, /, **params: Any) -> Any:
         """A handler that runs again may find its edit done."""
         try:
-            return self.call(method, **{**editable(self._opened, message), **params})
+            return self.call(method, **{**editable(self._parsed, message), **params})
         except NotModified:
             return True
 
     def _to(self, method: str, chat_id: int | str, message: Message | None, params: dict[str, Any]) -> Any:
-        named = message_of(self._opened, message)
+        named = message_of(self._parsed, message)
         source = {"from_chat_id": named["chat_id"], "message_id": named["message_id"]}
         return self.call(method, **{"chat_id": chat_id, **source, **params})

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from chatlanes.bot.addressing import chat_of_reply
-from chatlanes.bot.reply import reply_call
+from chatlanes.bot.addressing import NoChatError, chat_of_reply
 from chatlanes.bot.shorthands.caller import Caller, File
+from chatlanes.updates.parsing import ParsedUpdate
 
 
 class Replies(Caller):
@@ -15,7 +15,7 @@ class Replies(Caller):
 
         Raises chatlanes.bot.addressing.NoChatError where there is no chat, and BotApiError.
         """
-        method, wanted = reply_call(self._opened, text, params)
+        method, wanted = reply_call(self._parsed, text, params)
         return self.call(method, **wanted)
 
     def reply_photo(self, photo: File, /, caption: str | None = None, **params: Any) -> Any:
@@ -55,4 +55,31 @@ class Replies(Caller):
         return self._reply("sendChatAction", action=action, **params)
 
     def _reply(self, method: str, /, **params: Any) -> Any:
-        return self.call(method, **{**chat_of_reply(self._opened), **params})
+        return self.call(method, **{**chat_of_reply(self._parsed), **params})
+
+
+__all__ = ["NoChatError", "reply_call"]
+
+#: The list of results shows it; only the text itself is sent.
+GUEST_TITLE_LENGTH = 64
+
+
+def reply_call(parsed: ParsedUpdate, text: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Method and parameters; `params` wins. Raises NoChatError."""
+    if parsed.kind == "guest_message":
+        return "answerGuestQuery", _guest_answer(parsed, text, params)
+    return "sendMessage", {**chat_of_reply(parsed), "text": text, **params}
+
+
+def _guest_answer(parsed: ParsedUpdate, text: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The bot is no member of a guest's chat: it may answer the query, once, with a result as for an inline query."""
+    query = parsed.guest_query
+    if query is None:
+        raise NoChatError("this guest_message has no guest_query_id, and a guest's chat takes nothing but its answer")
+    content = {"message_text": text, **params}
+    policy = (
+        {"uncertain": content.pop("uncertain")} if "uncertain" in content else {}
+    )  # of the call, not of the message
+    markup = {"reply_markup": content.pop("reply_markup")} if "reply_markup" in content else {}
+    article = {"type": "article", "id": "reply", "title": text[:GUEST_TITLE_LENGTH], **markup}
+    return {**policy, "guest_query_id": query, "result": {**article, "input_message_content": content}}

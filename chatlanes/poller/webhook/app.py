@@ -16,11 +16,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chatlanes.poller.webhook.counted_warnings import CountedWarnings
 from chatlanes.poller.webhook.group_commit import NotDurableError
 from chatlanes.poller.webhook.intake import HookIntake
 from chatlanes.poller.webhook.peers import PEER
-from chatlanes.poller.webhook.validation import MOST_BYTES, Door, Refused, has_body, update_of
+from chatlanes.poller.webhook.rate_limited_log import RateLimitedLog
+from chatlanes.poller.webhook.validation import MOST_BYTES, Rejection, RequestValidator, has_body, update_of
 
 #: For the whole of a body. Telegram is on a fast line, and so is a proxy.
 BODY_WITHIN_S = 10.0
@@ -78,24 +78,24 @@ class Hook:
 
     name: str
     path: str
-    door: Door
+    validator: RequestValidator
     intake: HookIntake
-    _refusals: CountedWarnings = field(init=False)
+    _refusals: RateLimitedLog = field(init=False)
 
     def __post_init__(self) -> None:
-        self._refusals = CountedWarnings(f"{self.name}: " if self.name else "")
+        self._refusals = RateLimitedLog(f"{self.name}: " if self.name else "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         client = scope["client"][0] if scope["client"] else None
-        refused = self.door.refusal(client, headers)
+        refused = self.validator.refusal(client, headers)
         if refused:
             return await self._refuse(refused, send)
         scope["state"][PEER].showed_secret()
         if not self.intake.has_room():
             return await _not_now(send)
         update = await _update_from(receive)
-        if isinstance(update, Refused):
+        if isinstance(update, Rejection):
             return await self._refuse(update, send)
         if update is None:
             return None  # whoever sent half of it is gone
@@ -106,21 +106,21 @@ class Hook:
         # Dying here, Telegram sends it again, and it is dropped as seen.
         return await _answer(send, 200)
 
-    async def _refuse(self, refused: Refused, send: Send) -> None:
+    async def _refuse(self, refused: Rejection, send: Send) -> None:
         self._refusals.count(f"refused with {refused.status}: {refused.words}")
         await _answer(send, refused.status, refused.words)
 
 
-async def _update_from(receive: Receive) -> Any | Refused | None:
+async def _update_from(receive: Receive) -> Any | Rejection | None:
     """None: the sender hung up."""
     try:
         async with asyncio.timeout(BODY_WITHIN_S):
             body = await _body(receive)
     except TimeoutError:
-        return Refused.TOO_SLOW
+        return Rejection.TOO_SLOW
     if body is None:
         return None
-    return update_of(body) if len(body) <= MOST_BYTES else Refused.TOO_LONG
+    return update_of(body) if len(body) <= MOST_BYTES else Rejection.TOO_LONG
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -1,7 +1,7 @@
-"""`chatlanes webhook`: the receiver, and what is to be told to Telegram about it.
+"""`chatlanes webhook`: the receiver, and the commands that set, show and delete the webhook at Telegram.
 
-Promises that whatever is missing at the start is said in one sentence. A Redis that does not answer is no reason not
-to start: updates are answered with 503 until it does.
+Guarantees one sentence for anything that is missing at the start. Starts also while Redis does not answer: updates are
+answered with 503 until it does.
 """
 
 import argparse
@@ -12,15 +12,15 @@ from collections.abc import Callable
 
 from redis.exceptions import RedisError
 
-from chatlanes.poller.building import check
+from chatlanes.poller.bot_api import Telegram
+from chatlanes.poller.factory import check
 from chatlanes.poller.responses import TelegramTroubleError, TokenRefusedError
-from chatlanes.poller.stop import Stop
-from chatlanes.poller.telegram import Telegram
-from chatlanes.poller.webhook.building import path_of, receiver_of, secret_of, url_of
+from chatlanes.poller.runtime.stop import Stop
+from chatlanes.poller.webhook.factory import path_of, receiver_of, secret_of, url_of
 from chatlanes.poller.webhook.intake import connected
+from chatlanes.poller.webhook.processes import ReceiverProcesses, inherited, receiver_command
 from chatlanes.poller.webhook.serving import CannotListenError, describe, listener, serve
-from chatlanes.poller.webhook.webhook_info import told_info
-from chatlanes.poller.webhook.workers import Workers, inherited, worker_command
+from chatlanes.poller.webhook.webhook_info import describe_webhook
 from chatlanes.settings import Settings, SettingsError
 from chatlanes.updates.deployments import present
 
@@ -83,7 +83,7 @@ def _begin(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
         log.info("receiving on %s at %s", describe(listening), ", ".join(paths))
         if given.workers == 1:
             return _serve(settings, stop, listening)
-        code = Workers(given.workers, worker_command(given.verbose, given.quiet), listening, stop).run()
+        code = ReceiverProcesses(given.workers, receiver_command(given.verbose, given.quiet), listening, stop).run()
     log.info("stopped")
     return code
 
@@ -100,12 +100,12 @@ def _serve(settings: Settings, stop: Stop, listening: socket.socket) -> int:
     app, hooks = receiver_of(settings)
     serve(app, listening, list(settings.webhook_trusted_proxies), stop, [hook.intake.give_up for hook in hooks])
     for hook in hooks:
-        hook.intake.tally.tell(None)
+        hook.intake.progress.log(None)
     log.info("stopped")
     return 0
 
 
-# -- what is told to Telegram
+# -- commands to Telegram
 
 
 def set_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
@@ -118,20 +118,20 @@ def set_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> in
             **{name: value for name, value in said.items() if value is not None},
         }
 
-    return _tell_telegram(settings, stop, given, "setWebhook", wanted)
+    return _call_telegram(settings, stop, given, "setWebhook", wanted)
 
 
 def delete_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    return _tell_telegram(
+    return _call_telegram(
         settings, stop, given, "deleteWebhook", lambda bot: {"drop_pending_updates": given.drop_pending}
     )
 
 
 def show_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    return _tell_telegram(settings, stop, given)
+    return _call_telegram(settings, stop, given)
 
 
-def _tell_telegram(
+def _call_telegram(
     settings: Settings,
     stop: Stop,
     given: argparse.Namespace,
@@ -142,11 +142,11 @@ def _tell_telegram(
     chosen = [bot for bot in settings.served if given.bot in (None, bot.bot_name)]
     if not chosen:
         return _fail(f"--bot {given.bot}: BOTS names {', '.join(bot.bot_name for bot in settings.served)}", 2)
-    codes = [_tell_of(bot, stop, method, wanted) for bot in chosen]
+    codes = [_call_for(bot, stop, method, wanted) for bot in chosen]
     return max(codes)
 
 
-def _tell_of(bot: Settings, stop: Stop, method: str, wanted: Callable[[Settings], dict[str, object]]) -> int:
+def _call_for(bot: Settings, stop: Stop, method: str, wanted: Callable[[Settings], dict[str, object]]) -> int:
     """Raises Stopping."""
     prefix = f"{bot.bot_name}: " if bot.bot_name else ""
     telegram = Telegram(bot.bot_api_url, bot.token)
@@ -167,7 +167,7 @@ def _tell_of(bot: Settings, stop: Stop, method: str, wanted: Callable[[Settings]
         return _fail(f"{prefix}{error}" if isinstance(error, TokenRefusedError) else f"{prefix}Telegram: {error}", 1)
     finally:
         telegram.close()
-    for line in told_info(info, our_url):
+    for line in describe_webhook(info, our_url):
         _say(prefix + line)
     return 0
 

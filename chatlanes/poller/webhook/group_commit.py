@@ -1,8 +1,8 @@
-"""Group commit: what comes while an append is under way shares the next one.
+"""Group commit: updates that arrive during an append share the next one.
 
-Promises one append at a time, each update in the first that starts after it came, and an answer within ANSWER_WITHIN_S:
-durable, or not known to be. Does not promise that what was not known to be durable is not appended: Telegram sends it
-again, and append drops what it has seen.
+Guarantees one append at a time, each update in the first that starts after it arrived, and an answer within
+ANSWER_WITHIN_S: durable, or not known to be. An update that was not known to be durable may still be appended: Telegram
+sends it again, and the append drops what it has seen.
 """
 
 import asyncio
@@ -24,44 +24,44 @@ log = logging.getLogger("poller")
 
 #: Telegram waits about a minute for an answer, and holds up the chat meanwhile.
 ANSWER_WITHIN_S = 4.0
-#: More in one script would keep workers waiting for their turns.
+#: A larger script would delay the fetches of workers.
 MOST_IN_ONE = 500
-#: Telegram has at most 100 requests under way. So many waiting ones come of something else, and cost memory.
+#: Telegram sends at most 100 requests at a time. More waiting ones have another cause, and cost memory.
 MOST_WAITING = 2_000
-#: Trouble with Redis is told once, and then so often.
-TELL_EVERY_S = 30.0
+#: A lasting failure of Redis is logged at this rate.
+LOG_EVERY_S = 30.0
 
 #: Blocks; raises RedisError, ServerUnfit.
 Append = Callable[[list[Any]], Appended]
 
 
 class NotDurableError(Exception):
-    """Nobody knows whether Redis holds it."""
+    """It is unknown whether Redis holds the update."""
 
 
 @dataclass(eq=False)
-class Waiting:
-    """An update and whoever waits for it. `told` is cancelled when nobody does any more."""
+class PendingUpdate:
+    """An update and the request that waits for it. `done` is cancelled when the request has ended."""
 
     update: Any
-    told: asyncio.Future[None]
+    done: asyncio.Future[None]
 
 
 @dataclass
-class Commits:
-    """Of one bot, on one event loop. `on_appended` hears of every append that has taken effect, on the loop."""
+class GroupCommit:
+    """Of one bot, on one event loop. `on_appended` is called there after every append that took effect."""
 
     append: Append
     on_appended: Callable[[Appended], None]
     #: Of the thread that waits for Redis.
     name: str = "appends"
 
-    _waiting: list[Waiting] = field(default_factory=list, init=False)
-    _committing: list[Waiting] = field(default_factory=list, init=False)
+    _waiting: list[PendingUpdate] = field(default_factory=list, init=False)
+    _committing: list[PendingUpdate] = field(default_factory=list, init=False)
     _working: asyncio.Task[None] | None = field(default=None, init=False)
     _due: asyncio.TimerHandle | None = field(default=None, init=False)
-    _calls: "SimpleQueue[Call]" = field(default_factory=SimpleQueue, init=False)
-    _told_at_s: float = field(default=float("-inf"), init=False)
+    _calls: "SimpleQueue[PendingAppend]" = field(default_factory=SimpleQueue, init=False)
+    _logged_at_s: float = field(default=float("-inf"), init=False)
     _trouble: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -72,22 +72,22 @@ class Commits:
         """Returns when Redis holds the update durably. Raises NotDurableError."""
         if len(self._waiting) >= MOST_WAITING:
             raise NotDurableError("too many updates wait for Redis")
-        waiting = Waiting(update, asyncio.get_running_loop().create_future())
+        waiting = PendingUpdate(update, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self.look()
         try:
-            await asyncio.wait_for(waiting.told, ANSWER_WITHIN_S)
+            await asyncio.wait_for(waiting.done, ANSWER_WITHIN_S)
         except TimeoutError:
             raise NotDurableError(f"Redis did not take it within {ANSWER_WITHIN_S:g} s") from None
 
     def give_up(self) -> None:
-        """Wait for Redis no more: the receiver ends."""
+        """Stop waiting for Redis: the receiver ends."""
         for each in (*self._committing, *self._waiting):
-            if not each.told.done():
-                each.told.set_exception(NotDurableError("the receiver stops"))
+            if not each.done.done():
+                each.done.set_exception(NotDurableError("the receiver stops"))
 
     def look(self) -> None:
-        """See to an append, with or without anything to append: it brings along what time has brought about."""
+        """Start an append, also an empty one: it releases held updates that are due."""
         if self._working is None:
             self._working = asyncio.get_running_loop().create_task(self._work())
 
@@ -100,13 +100,13 @@ class Commits:
         finally:
             self._working = None
 
-    def _next_batch(self) -> list[Waiting]:
+    def _next_batch(self) -> list[PendingUpdate]:
         """The oldest that somebody still waits for."""
-        waiting = [each for each in self._waiting if not each.told.done()]
+        waiting = [each for each in self._waiting if not each.done.done()]
         self._committing, self._waiting = waiting[:MOST_IN_ONE], waiting[MOST_IN_ONE:]
         return self._committing
 
-    async def _commit(self, batch: list[Waiting]) -> None:
+    async def _commit(self, batch: list[PendingUpdate]) -> None:
         updates = [each.update for each in batch]
         try:
             appended = await self._on_the_thread(updates)
@@ -118,8 +118,8 @@ class Commits:
             self.on_appended(appended)
             problem = None
         for each in batch:
-            if not each.told.done():
-                each.told.set_exception(problem) if problem else each.told.set_result(None)
+            if not each.done.done():
+                each.done.set_exception(problem) if problem else each.done.set_result(None)
 
     def _look_when_due(self, due_ms: int | None) -> None:
         """When what is held has waited for long enough, by whomever it was brought. Should this process die before,
@@ -132,7 +132,7 @@ class Commits:
     # -- the thread that waits for Redis
 
     async def _on_the_thread(self, updates: list[Any]) -> Appended:
-        call = Call(updates, asyncio.get_running_loop().create_future())
+        call = PendingAppend(updates, asyncio.get_running_loop().create_future())
         self._calls.put(call)
         return await call.answer
 
@@ -143,10 +143,10 @@ class Commits:
                 appended = self.append(call.updates)
             except Exception as error:  # the caller's to see
                 self._failed(error)
-                call.give(None, error)
+                call.finish(None, error)
             else:
                 self._worked()
-                call.give(appended, None)
+                call.finish(appended, None)
 
     def _worked(self) -> None:
         if self._trouble:
@@ -155,9 +155,9 @@ class Commits:
 
     def _failed(self, error: Exception) -> None:
         now_s, trouble = time.monotonic(), f"{type(error).__name__}: {error}"
-        if trouble == self._trouble and now_s - self._told_at_s < TELL_EVERY_S:
+        if trouble == self._trouble and now_s - self._logged_at_s < LOG_EVERY_S:
             return
-        self._trouble, self._told_at_s = trouble, now_s
+        self._trouble, self._logged_at_s = trouble, now_s
         is_foreseen = isinstance(error, (RedisError, ServerUnfit, OSError))
         log.warning(
             "%s; updates are answered with 503, and Telegram keeps them",
@@ -167,12 +167,12 @@ class Commits:
 
 
 @dataclass
-class Call:
+class PendingAppend:
     updates: list[Any]
     answer: asyncio.Future[Appended]
 
-    def give(self, appended: Appended | None, error: Exception | None) -> None:
-        """From the thread to the loop, when there is one left to hear it."""
+    def finish(self, appended: Appended | None, error: Exception | None) -> None:
+        """From the thread to the loop, unless that has ended."""
         with suppress(RuntimeError):  # it is closed
             self.answer.get_loop().call_soon_threadsafe(self._set, appended, error)
 

@@ -1,7 +1,7 @@
-"""One bot's way from its webhook into the lanes: what is wanted, how much may wait, and what has come so far.
+"""One bot's updates from its webhook into the lanes: filter, backlog limit and progress.
 
-Promises that above MAX_PENDING nothing more is taken in, so that Telegram holds the rest, and that the backlog is
-looked at again and again until there is room. Connects to Redis when it is first needed, and whenever it is back.
+Guarantees that above MAX_PENDING nothing more is accepted, so that Telegram holds the rest, and that the backlog is
+read again until there is room. Connects to Redis on first use, and again after an outage.
 """
 
 import logging
@@ -12,8 +12,8 @@ from typing import Any
 from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.logs.ids import thread_of
 from chatlanes.poller.filter import Filter
-from chatlanes.poller.report import Tally
-from chatlanes.poller.webhook.group_commit import Commits
+from chatlanes.poller.progress import Progress
+from chatlanes.poller.webhook.group_commit import GroupCommit
 from chatlanes.settings import Settings
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.intake import Intake
@@ -24,8 +24,8 @@ log = logging.getLogger("poller")
 REDIS_ANSWERS_WITHIN_S = 4.0
 #: How old the backlog that was last heard of may be while it is too large.
 LOOK_EVERY_S = 0.5
-#: The backlog crosses its limit every other second under constant overload: told once, then only so often.
-TELL_EVERY_S = 30.0
+#: Under constant overload the backlog crosses its limit every other second: logged at this rate.
+LOG_EVERY_S = 30.0
 
 
 class HookIntake:
@@ -35,20 +35,20 @@ class HookIntake:
         self._settings = settings
         self._filtering = Filter(settings)
         self._intake: Intake | None = None
-        self._commits = Commits(
+        self._commits = GroupCommit(
             self._append, self._appended, thread_of(settings.bot_name) if settings.bot_name else "appends"
         )
         self._pending = 0
         self._looked_at_s = float("-inf")
-        self._told_at_s = float("-inf")
-        self.tally = Tally()
+        self._logged_at_s = float("-inf")
+        self.progress = Progress()
 
     async def add(self, update: Any) -> None:
         """Returns when Redis holds the update durably. Raises NotDurableError."""
         await self._commits.add(update)
 
     def give_up(self) -> None:
-        """Whoever waits in `add` is told that nobody knows."""
+        """End every wait in `add` with NotDurableError."""
         self._commits.give_up()
 
     def has_room(self) -> bool:
@@ -56,15 +56,15 @@ class HookIntake:
         if self._pending <= self._settings.max_pending:
             return True
         now_s = time.monotonic()
-        self._tell(now_s)
+        self._log_limit(now_s)
         if now_s - self._looked_at_s >= LOOK_EVERY_S:
             self._looked_at_s = now_s
             self._commits.look()
         return False
 
-    def _tell(self, now_s: float) -> None:
-        if now_s - self._told_at_s >= TELL_EVERY_S:
-            self._told_at_s = now_s
+    def _log_limit(self, now_s: float) -> None:
+        if now_s - self._logged_at_s >= LOG_EVERY_S:
+            self._logged_at_s = now_s
             limit = self._settings.max_pending
             log.warning("backlog %d is over MAX_PENDING %d: updates are answered with 503", self._pending, limit)
 
@@ -79,7 +79,7 @@ class HookIntake:
         if not wanted:  # an append knows the backlog of what it has appended
             appended = replace(appended, pending=self._intake.pending())
         if updates:
-            self.tally.count(updates, len(dropped), appended)
+            self.progress.count(updates, len(dropped), appended)
         return appended
 
     def _appended(self, appended: Appended) -> None:

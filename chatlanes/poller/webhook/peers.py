@@ -1,8 +1,8 @@
-"""The connections of a receiver, and which of them is closed when there are as many as it can hold.
+"""The connections of a receiver, and which one is closed when there are as many as it can hold.
 
-Promises that a connection that has shown a secret is never closed for another one, and that of the others an address
-with many loses one before an address with few. Behind a proxy all have one address: those that carry Telegram's
-updates have shown a secret.
+Guarantees that a connection that has shown the secret is never closed for another one. Of the others, the address with
+the most connections loses its oldest. Behind a proxy all have one address: those that carry Telegram's updates have
+shown the secret.
 """
 
 from collections.abc import Callable

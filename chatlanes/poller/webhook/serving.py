@@ -17,9 +17,9 @@ from h11 import IDLE, LocalProtocolError
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from chatlanes.poller.stop import Stop
-from chatlanes.poller.webhook.counted_warnings import CountedWarnings
+from chatlanes.poller.runtime.stop import Stop
 from chatlanes.poller.webhook.peers import PEER, Peer, Strangers
+from chatlanes.poller.webhook.rate_limited_log import RateLimitedLog
 
 #: From its first byte to its last.
 HEAD_WITHIN_S = 10.0
@@ -76,7 +76,7 @@ def serve(
     _allow_descriptors()
     config = uvicorn.Config(
         app,
-        http=partial(PatientProtocol, Strangers(), CountedWarnings()),  # type: ignore[arg-type]
+        http=partial(PatientProtocol, Strangers(), RateLimitedLog()),  # type: ignore[arg-type]
         backlog=BACKLOG,
         ws="none",
         lifespan="off",
@@ -127,7 +127,7 @@ class PatientProtocol(H11Protocol):
     _late: asyncio.TimerHandle | None = None
 
     def __init__(
-        self, strangers: Strangers, warnings: CountedWarnings, *, app_state: dict[str, Any], **given: Any
+        self, strangers: Strangers, warnings: RateLimitedLog, *, app_state: dict[str, Any], **given: Any
     ) -> None:
         self._strangers = strangers
         self._warnings = warnings

@@ -1,7 +1,7 @@
-"""Who may hand in an update, and what one looks like. Pure.
+"""Validation of a webhook request: its sender, its headers, and its body as an update. Pure.
 
-Promises that nothing is asked of a body before its sender has proved to be Telegram, and that a secret is compared in
-the same time whatever stands in it.
+Guarantees that a body is not read before the sender has proved to be Telegram, and that a secret is compared in
+constant time.
 """
 
 import hmac
@@ -21,8 +21,8 @@ SECRET = b"x-telegram-bot-api-secret-token"
 Networks = tuple[IPv4Network | IPv6Network, ...]
 
 
-class Refused(Enum):
-    """Status and words. The words hold nothing of what was sent."""
+class Rejection(Enum):
+    """Status and reason. The reason holds nothing of what was sent."""
 
     STRANGER = 403, "this address is not in WEBHOOK_NETWORKS"
     NO_SECRET = 401, "no X-Telegram-Bot-Api-Secret-Token"
@@ -43,23 +43,23 @@ class Refused(Enum):
 
 
 @dataclass(frozen=True)
-class Door:
+class RequestValidator:
     """`networks` empty: from anywhere."""
 
     secret: bytes
     networks: Networks = ()
 
-    def refusal(self, client: str | None, headers: dict[bytes, bytes]) -> Refused | None:
+    def refusal(self, client: str | None, headers: dict[bytes, bytes]) -> Rejection | None:
         """Why a request is refused before its body is read; None: it is not."""
         if self.networks and not is_within(client, self.networks):
-            return Refused.STRANGER
+            return Rejection.STRANGER
         if (given := headers.get(SECRET)) is None:
-            return Refused.NO_SECRET
+            return Rejection.NO_SECRET
         if not hmac.compare_digest(given, self.secret):
-            return Refused.WRONG_SECRET
+            return Rejection.WRONG_SECRET
         if not is_json(headers):
-            return Refused.NOT_JSON
-        return Refused.TOO_LONG if length_of(headers) > MOST_BYTES else None
+            return Rejection.NOT_JSON
+        return Rejection.TOO_LONG if length_of(headers) > MOST_BYTES else None
 
 
 def is_within(client: str | None, networks: Networks) -> bool:
@@ -87,12 +87,12 @@ def has_body(headers: dict[bytes, bytes]) -> bool:
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0") != b""
 
 
-def update_of(body: bytes) -> Any | Refused:
+def update_of(body: bytes) -> Any | Rejection:
     """The update. One with an unusable id, or with parts that cannot be read, is one too: it is buried where it can be
     seen, and Telegram is rid of it.
     """
     try:
         update = read(body)
     except ValueError:
-        return Refused.BROKEN
-    return update if isinstance(update, dict) and "update_id" in update else Refused.NO_UPDATE
+        return Rejection.BROKEN
+    return update if isinstance(update, dict) and "update_id" in update else Rejection.NO_UPDATE

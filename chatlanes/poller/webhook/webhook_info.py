@@ -1,6 +1,6 @@
-"""What Telegram says of a webhook, as lines for people. Pure.
+"""getWebhookInfo's result as lines for people. Pure.
 
-Promises a line for each thing that is not as it should be, with what to do.
+Guarantees a line for each thing that is wrong, with what to do.
 """
 
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from typing import Any
 from chatlanes.logs.foreign_text import one_line
 
 
-def told_info(info: dict[str, Any], our_url: str | None) -> list[str]:
+def describe_webhook(info: dict[str, Any], our_url: str | None) -> list[str]:
     """`info` is getWebhookInfo's result."""
     return [f"{name}: {value}" for name, value in _rows(info, our_url)]
 

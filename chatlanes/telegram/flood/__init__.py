@@ -5,8 +5,7 @@ because both are kept in Redis, by its clock. Does not know Telegram's limits, w
 truth. See docs/flood.md.
 """
 
-from chatlanes.telegram.flood.gate import Gate, OpenGate, OpenPassage, RunGate
-from chatlanes.telegram.flood.passage import Ask, Passage
+from chatlanes.telegram.flood.gate import Ask, Gate, OpenGate, OpenPassage, Passage, RunGate
 from chatlanes.telegram.flood.rates import Rates
 from chatlanes.telegram.flood.waiting import Waiting
 

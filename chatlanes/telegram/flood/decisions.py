@@ -22,7 +22,7 @@ _WHATS = {what.value.encode(): what for what in What}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GateAnswer:
     """`at_us` is when the wait is over, by Redis' clock; `some_refused`: others were, and none was accepted since."""
 
     what: What
@@ -39,9 +39,9 @@ class Answer:
         return self.what in (What.PAUSE, What.BOT)
 
 
-def read(answer: list[Any]) -> Answer:
+def read(answer: list[Any]) -> GateAnswer:
     what, wait_us, at_us, refused = answer
-    return Answer(_WHATS[what], wait_us / 1_000_000, at_us, bool(refused))
+    return GateAnswer(_WHATS[what], wait_us / 1_000_000, at_us, bool(refused))
 
 
 class How(Enum):
@@ -57,7 +57,7 @@ class How(Enum):
 LONGEST_S = 3600.0
 
 
-def how(answer: Answer, *, patience_s: float, left_s: float, parks: bool = True) -> How:
+def how(answer: GateAnswer, *, patience_s: float, left_s: float, parks: bool = True) -> How:
     """`patience_s` is what is left of FLOOD_WAIT for this call, `left_s` the time until UPDATE_TIMEOUT.
 
     `parks`: whether what calls can be put off.

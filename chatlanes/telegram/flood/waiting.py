@@ -25,8 +25,8 @@ LOOK_EVERY_S = 0.2
 SPREAD = 0.1
 
 
-class Held(Protocol):
-    """The lease that a run stands on (lanes.Delivery)."""
+class Lease(Protocol):
+    """The lease of a run (lanes.Delivery)."""
 
     @property
     def id(self) -> str: ...
@@ -37,7 +37,7 @@ class Held(Protocol):
 class Waiting:
     """Of one run of a handler. `deadline_s` is UPDATE_TIMEOUT's, as time.monotonic(). Without a parking: of a hook."""
 
-    def __init__(self, held: Held, parking: Parking | None, deadline_s: float | None = None) -> None:
+    def __init__(self, held: Lease, parking: Parking | None, deadline_s: float | None = None) -> None:
         self._held = held
         self._parking = parking
         self._deadline_s = deadline_s

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from chatlanes.bot.adapters import kept_json
+from chatlanes.bot.adapters import storage_json
 
 
 class Colour(enum.Enum):
@@ -44,10 +44,10 @@ class Item:
     ids=lambda value: type(value).__name__,  # the repr of a set differs between pytest's processes
 )
 def test_it_comes_back_equal_and_of_its_type(value: Any) -> None:
-    text = kept_json.text(value)
-    again = kept_json.value(text)
+    text = storage_json.text(value)
+    again = storage_json.value(text)
     assert (again, type(again)) == (value, type(value))
-    assert kept_json.text(again) == text
+    assert storage_json.text(again) == text
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_it_comes_back_equal_and_of_its_type(value: Any) -> None:
 )
 def test_what_cannot_be_kept_is_named(value: Any, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
-        kept_json.text(value, "user_data")
+        storage_json.text(value, "user_data")
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_what_cannot_be_kept_is_named(value: Any, complaint: str) -> None:
 )
 def test_only_data_is_made_of_what_redis_holds(path: str) -> None:
     with pytest.raises(LookupError, match=f"what is kept is a {path}"):
-        kept_json.value(json.dumps({"\0enum": [path, "RED"]}))
+        storage_json.value(json.dumps({"\0enum": [path, "RED"]}))

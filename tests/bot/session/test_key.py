@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chatlanes.bot.session.key import ORDERS_FOR, OURS, Place, check_order, place_of
+from chatlanes.bot.session.keys import ORDERS_FOR, OURS, SessionKey, check_order, session_key_of
 from chatlanes.updates.routing import ORDERS, keys_of
 
 
@@ -48,7 +48,7 @@ NOBODY = {"update_id": 1, "new_kind": {}}
     ],
 )
 def test_the_key(session: Any, update: dict[str, Any], key: str | None, moves_from: str | None) -> None:
-    assert place_of(update, session) == Place(key, moves_from)
+    assert session_key_of(update, session) == SessionKey(key, moves_from)
 
 
 @pytest.mark.parametrize("order_by", ORDERS)
@@ -62,7 +62,7 @@ def test_a_session_that_goes_with_an_order_has_a_key_that_orders_each_update(
             check_order(session, order_by)
         return
     check_order(session, order_by)
-    key = str(place_of(update, session).key)
+    key = str(session_key_of(update, session).key)
     order = keys_of(update, order_by)
     assert order == ["bot"] or key in order or key.partition("/")[0] in order
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from chatlanes.poller.webhook.validation import MOST_BYTES, Door, Refused, is_within, secret_from, update_of
+from chatlanes.poller.webhook.validation import (
+    MOST_BYTES,
+    Rejection,
+    RequestValidator,
+    is_within,
+    secret_from,
+    update_of,
+)
 
 SECRET = b"s3cret"
 JSON = {b"content-type": b"application/json"}
@@ -21,21 +28,21 @@ SENT = {**JSON, b"x-telegram-bot-api-secret-token": SECRET}
         ({**SENT, b"content-type": b"Application/JSON; charset=utf-8"}, None),
         ({**SENT, b"content-length": b"%d" % MOST_BYTES}, None),
         ({**SENT, b"content-encoding": b"identity"}, None),
-        ({}, Refused.NO_SECRET),
-        (JSON, Refused.NO_SECRET),
-        ({**SENT, b"x-telegram-bot-api-secret-token": b""}, Refused.WRONG_SECRET),
-        ({**SENT, b"x-telegram-bot-api-secret-token": SECRET + b"x"}, Refused.WRONG_SECRET),
-        ({**SENT, b"x-telegram-bot-api-secret-token": b"\xff"}, Refused.WRONG_SECRET),
-        ({**SENT, b"content-type": b"text/plain"}, Refused.NOT_JSON),
-        ({**SENT, b"content-type": b""}, Refused.NOT_JSON),
-        ({**SENT, b"content-encoding": b"gzip"}, Refused.NOT_JSON),
-        ({**SENT, b"content-length": b"%d" % (MOST_BYTES + 1)}, Refused.TOO_LONG),
+        ({}, Rejection.NO_SECRET),
+        (JSON, Rejection.NO_SECRET),
+        ({**SENT, b"x-telegram-bot-api-secret-token": b""}, Rejection.WRONG_SECRET),
+        ({**SENT, b"x-telegram-bot-api-secret-token": SECRET + b"x"}, Rejection.WRONG_SECRET),
+        ({**SENT, b"x-telegram-bot-api-secret-token": b"\xff"}, Rejection.WRONG_SECRET),
+        ({**SENT, b"content-type": b"text/plain"}, Rejection.NOT_JSON),
+        ({**SENT, b"content-type": b""}, Rejection.NOT_JSON),
+        ({**SENT, b"content-encoding": b"gzip"}, Rejection.NOT_JSON),
+        ({**SENT, b"content-length": b"%d" % (MOST_BYTES + 1)}, Rejection.TOO_LONG),
         # What comes first is told: to a stranger, nothing about bodies.
-        ({b"content-length": b"9" * 15}, Refused.NO_SECRET),
+        ({b"content-length": b"9" * 15}, Rejection.NO_SECRET),
     ],
 )
-def test_headers_that_get_in(headers: dict[bytes, bytes], refused: Refused | None) -> None:
-    assert Door(SECRET).refusal("192.0.2.1", headers) is refused
+def test_headers_that_get_in(headers: dict[bytes, bytes], refused: Rejection | None) -> None:
+    assert RequestValidator(SECRET).refusal("192.0.2.1", headers) is refused
 
 
 @pytest.mark.parametrize(
@@ -44,14 +51,14 @@ def test_headers_that_get_in(headers: dict[bytes, bytes], refused: Refused | Non
         ("149.154.167.220", None),
         ("::ffff:149.154.167.220", None),
         ("2001:67c::1", None),
-        ("192.0.2.1", Refused.STRANGER),
-        ("unknown", Refused.STRANGER),
-        (None, Refused.STRANGER),
+        ("192.0.2.1", Rejection.STRANGER),
+        ("unknown", Rejection.STRANGER),
+        (None, Rejection.STRANGER),
     ],
 )
-def test_addresses_that_get_in(client: str | None, refused: Refused | None) -> None:
+def test_addresses_that_get_in(client: str | None, refused: Rejection | None) -> None:
     networks = (ip_network("149.154.160.0/20"), ip_network("2001:67c::/32"))
-    assert Door(SECRET, networks).refusal(client, SENT) is refused
+    assert RequestValidator(SECRET, networks).refusal(client, SENT) is refused
     assert is_within(client, networks) is (refused is None)
 
 
@@ -62,17 +69,17 @@ def test_addresses_that_get_in(client: str | None, refused: Refused | None) -> N
         (b'{"update_id":"7"}', {"update_id": "7"}),  # is buried
         (b'{"update_id":null}', {"update_id": None}),
         (rb'{"update_id":7,"a":"\ud83d"}', {"update_id": 7, "a": "\ud83d"}),  # half a surrogate pair
-        (b"{}", Refused.NO_UPDATE),
-        (b'{"message":{}}', Refused.NO_UPDATE),
-        (b'[{"update_id":7}]', Refused.NO_UPDATE),
-        (b"7", Refused.NO_UPDATE),
-        (b"null", Refused.NO_UPDATE),
-        (b"", Refused.BROKEN),
-        (b'{"update_id":7', Refused.BROKEN),
-        (b"\xff\xfe{}", Refused.BROKEN),
-        (b"[" * 100_000, Refused.BROKEN),
-        (b"[" * 100_000 + b"]" * 100_000, Refused.NO_UPDATE),
-        (b"9" * 10_000, Refused.NO_UPDATE),
+        (b"{}", Rejection.NO_UPDATE),
+        (b'{"message":{}}', Rejection.NO_UPDATE),
+        (b'[{"update_id":7}]', Rejection.NO_UPDATE),
+        (b"7", Rejection.NO_UPDATE),
+        (b"null", Rejection.NO_UPDATE),
+        (b"", Rejection.BROKEN),
+        (b'{"update_id":7', Rejection.BROKEN),
+        (b"\xff\xfe{}", Rejection.BROKEN),
+        (b"[" * 100_000, Rejection.BROKEN),
+        (b"[" * 100_000 + b"]" * 100_000, Rejection.NO_UPDATE),
+        (b"9" * 10_000, Rejection.NO_UPDATE),
     ],
 )
 def test_bodies_that_are_updates(body: bytes, found: Any) -> None:

@@ -15,13 +15,13 @@ from chatlanes.lanes.protocol.connect import connect
 from chatlanes.telegram.client import Prepared, prepare
 from chatlanes.telegram.errors import TooManyRequests
 from chatlanes.telegram.flood import Ask, Gate, Passage, Rates, RunGate, Waiting, waiting
-from chatlanes.telegram.flood import passage as passage_module
-from chatlanes.telegram.flood.decisions import Answer, How, What, how
+from chatlanes.telegram.flood import gate as gate_module
+from chatlanes.telegram.flood.decisions import GateAnswer, How, What, how
 from chatlanes.telegram.flood.parking import Parking, ParkUpdate
 from chatlanes.telegram.flood.rates import is_group
 
 
-class Held:
+class Lease:
     """The lease of a run."""
 
     id = "1:5"
@@ -39,7 +39,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 def run_gate(*, deadline_s: float | None = None, **given: Any) -> tuple[RunGate, Parking]:
     parking = Parking()
-    return RunGate(Gate("1", **given), Waiting(Held(), parking, deadline_s)), parking
+    return RunGate(Gate("1", **given), Waiting(Lease(), parking, deadline_s)), parking
 
 
 def call(chat: Any = 7, method: str = "sendMessage") -> Prepared:
@@ -50,7 +50,7 @@ def asking(redis: Redis) -> Ask:
     return lambda *asked: [each.script.run(redis, each.command) for each in asked]
 
 
-def ask(redis: Redis, passage: Passage) -> Answer | None:
+def ask(redis: Redis, passage: Passage) -> GateAnswer | None:
     return passage.held(asking(redis)(*passage.questions()))
 
 
@@ -79,7 +79,7 @@ def flood(retry_after: float, chat: Any = 7, method: str = "sendMessage") -> Too
     ],
 )
 def test_how_one_waits(what: What, wait_s: float, given: dict[str, Any], chosen: How) -> None:
-    assert how(Answer(what, wait_s, 0, False), **{"patience_s": 5, "left_s": math.inf, **given}) is chosen
+    assert how(GateAnswer(what, wait_s, 0, False), **{"patience_s": 5, "left_s": math.inf, **given}) is chosen
 
 
 # -- pauses
@@ -152,7 +152,7 @@ def test_an_acceptance_costs_nothing_where_nobody_was_refused(redis: Redis) -> N
 
 
 def test_a_short_wait_happens_in_place_and_ends(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passage_module, "SHORTEST_S", 0.01)
+    monkeypatch.setattr(gate_module, "SHORTEST_S", 0.01)
     ours, parking = run_gate()
     passage = ours.passage(call(), asking(redis))
     passage.wait(passage.refused(flood(0.05)))
@@ -163,15 +163,15 @@ def test_a_short_wait_happens_in_place_and_ends(redis: Redis, monkeypatch: pytes
 def test_all_waits_of_a_call_together_are_no_longer_than_flood_wait(redis: Redis) -> None:
     ours, _ = run_gate(patience_s=0.1)
     passage = ours.passage(call(), asking(redis))
-    passage.wait(Answer(What.PAUSE, 0.06, 0, True))
+    passage.wait(GateAnswer(What.PAUSE, 0.06, 0, True))
     with pytest.raises(ParkUpdate):
-        passage.wait(Answer(What.PAUSE, 0.06, 0, True))
+        passage.wait(GateAnswer(What.PAUSE, 0.06, 0, True))
 
 
 def test_a_wait_that_reaches_beyond_update_timeout_is_none_in_place(redis: Redis) -> None:
     ours, _ = run_gate(deadline_s=time.monotonic() + 2)
     with pytest.raises(ParkUpdate):
-        ours.passage(call(), asking(redis)).wait(Answer(What.PAUSE, 3, 0, True))
+        ours.passage(call(), asking(redis)).wait(GateAnswer(What.PAUSE, 3, 0, True))
 
 
 def test_a_wait_of_hours_is_a_refusal(redis: Redis) -> None:
@@ -190,11 +190,11 @@ def test_a_hook_is_refused_instead_of_parked(redis: Redis) -> None:
         parking.park("a flood wait", 60)
     hook = ours.beside().passage(call(), asking(redis))
     with pytest.raises(TooManyRequests):
-        hook.wait(Answer(What.PAUSE, 60, 0, True))
+        hook.wait(GateAnswer(What.PAUSE, 60, 0, True))
 
 
 def test_a_wait_ends_when_the_lease_is_lost_or_the_worker_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    held, parking = Held(), Parking()
+    held, parking = Lease(), Parking()
     held.lost = True
     with pytest.raises(LeaseLost):
         Waiting(held, parking).here("a flood wait", 60)

@@ -7,8 +7,10 @@ update. A Dispatcher alone gets a Bot with our token; start-up and shutdown call
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
+import aiogram.types
 from aiogram import Bot as AiogramBot
 from aiogram import Dispatcher
 from aiogram.exceptions import TelegramNetworkError, TelegramRetryAfter, TelegramServerError
@@ -16,15 +18,15 @@ from aiogram.fsm.storage.memory import MemoryStorage
 from aiogram.fsm.strategy import FSMStrategy
 from aiogram.methods import TelegramMethod
 from aiogram.types import Update
+from aiogram.types.base import TelegramObject
 from pydantic import ValidationError
 
-from chatlanes.bot.adapters import bridge
+from chatlanes.bot.adapters import bridge, storage_json
 from chatlanes.bot.adapters.aiogram.calls import BridgedSession
-from chatlanes.bot.adapters.aiogram.objects import bot_here, keep_objects
 from chatlanes.bot.adapters.aiogram.state import UpdateStorage
+from chatlanes.bot.adapters.async_handler import AsyncHandler
 from chatlanes.bot.adapters.errors import UnreadableUpdateError, check_token
-from chatlanes.bot.adapters.lifetime import Steps
-from chatlanes.bot.adapters.prepare import Ahead
+from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.settings.imports import BotImportError
@@ -61,7 +63,7 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
     steps = Steps(lambda: dispatcher.emit_startup(bot=bot, **known), stop, _PASSING)
     storage = dispatcher.fsm.storage
     before = storage.read_ahead if isinstance(storage, UpdateStorage) else None
-    return Bot(Ahead(handle, before, steps), session=_whose_session(dispatcher))
+    return Bot(AsyncHandler(handle, before, steps), session=_whose_session(dispatcher))
 
 
 def _update(ctx: Context, bot: AiogramBot) -> Update:
@@ -96,3 +98,23 @@ def _parts(found: Any, api: BotApi, said: str) -> tuple[Dispatcher, AiogramBot]:
     if bots:
         check_token(bot.token, api, said)
     return dispatchers[0], bot
+
+
+#: The bot of the update that is handled here.
+bot_here: ContextVar[aiogram.Bot | None] = ContextVar("bot", default=None)
+
+
+def _told(found: TelegramObject) -> list[Any]:
+    return [type(found).__name__, found.model_dump(mode="json", exclude_unset=True)]
+
+
+def _made(told: list[Any]) -> TelegramObject:
+    kind = getattr(aiogram.types, told[0], None)
+    if not (isinstance(kind, type) and issubclass(kind, TelegramObject)):
+        raise LookupError(f"what is kept is an aiogram.types.{told[0]}, which this aiogram does not have")
+    return kind.model_validate(told[1], context={"bot": bot_here.get()})
+
+
+def keep_objects() -> None:
+    """From now on."""
+    storage_json.also("aiogram", TelegramObject, _told, _made)

@@ -1,6 +1,6 @@
 """aiogram's states, kept with the update: written in the step that settles it, on any worker.
 
-Promises what kept.py promises. Redis is asked on another thread, and once for a key's state and data.
+Promises what storage.py promises. Redis is asked on another thread, and once for a key's state and data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from aiogram.fsm.state import State
 from aiogram.fsm.storage.base import BaseStorage, StateType, StorageKey
 from aiogram.fsm.strategy import FSMStrategy, apply_strategy
 
-from chatlanes.bot.adapters import kept
+from chatlanes.bot.adapters import storage
 from chatlanes.bot.context import Context
 from chatlanes.lanes.runtime.executor import hands
 
@@ -41,10 +41,10 @@ class UpdateStorage(BaseStorage):
         """Redis is the worker's."""
 
     async def _load(self, key: StorageKey, part: str) -> Any:
-        return kept.load(await self._fetched(key), _name(key, part))
+        return storage.load(await self._fetched(key), _name(key, part))
 
     async def _keep(self, key: StorageKey, part: str, value: Any) -> None:
-        kept.keep(await self._fetched(key), _name(key, part), value)
+        storage.keep(await self._fetched(key), _name(key, part), value)
 
     def read_ahead(self, ctx: Context) -> None:
         """What the dispatcher asks first, as far as it can be told from here."""
@@ -52,17 +52,17 @@ class UpdateStorage(BaseStorage):
         if user_id is None or chat_id is None:
             return
         key = StorageKey(0, *apply_strategy(self._strategy, chat_id, user_id))
-        kept.read_ahead((place, _name(key, part)) for place in self._places(key) for part in ("state", "data"))
+        storage.read_ahead((place, _name(key, part)) for place in self._places(key) for part in ("state", "data"))
 
-    async def _fetched(self, key: StorageKey) -> kept.Place:
+    async def _fetched(self, key: StorageKey) -> storage.Place:
         """Where it is kept: the first place that nobody else writes. What follows asks nobody."""
         places = self._places(key)
         wanted = [(place, _name(key, part)) for place in places for part in ("state", "data")]
-        if kept.is_wanting(wanted):
-            await hands().call(partial(kept.fetch, wanted))
-        return next(filter(kept.is_safe, places), places[0])
+        if storage.is_wanting(wanted):
+            await hands().call(partial(storage.fetch, wanted))
+        return next(filter(storage.is_safe, places), places[0])
 
-    def _places(self, key: StorageKey) -> list[kept.Place]:
+    def _places(self, key: StorageKey) -> list[storage.Place]:
         if self._strategy is FSMStrategy.GLOBAL_USER:
             return [f"user:{key.user_id}"]
         # With ORDER_BY=topic the chat's other topics run beside this one.

@@ -8,22 +8,24 @@ update processor do not run.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
+import telegram
 from telegram import Update
 from telegram.error import NetworkError, RetryAfter
 from telegram.ext import Application
 
+from chatlanes.bot.adapters import storage_json
+from chatlanes.bot.adapters.async_handler import AsyncHandler
 from chatlanes.bot.adapters.errors import check_token
-from chatlanes.bot.adapters.lifetime import Steps
-from chatlanes.bot.adapters.prepare import Ahead
 from chatlanes.bot.adapters.ptb.buttons import Buttons
 from chatlanes.bot.adapters.ptb.calls import BridgedRequest
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication, wait_for_handlers
 from chatlanes.bot.adapters.ptb.data import DataKeeper, replace_persistence
 from chatlanes.bot.adapters.ptb.failures import no_failures, watch
-from chatlanes.bot.adapters.ptb.objects import bot_here, keep_objects
 from chatlanes.bot.adapters.ptb.unsupported import NoJobsError, switch_off
+from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.settings.imports import BotImportError
@@ -40,11 +42,11 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
     keep_objects()
     replace_persistence(found)
     switch_off(found, api)
-    served = Served(found)
-    return Bot(Ahead(served.handle, served.read_ahead, served.steps), never_retry=(NoJobsError,))
+    runner = PtbRunner(found)
+    return Bot(AsyncHandler(runner.handle, runner.read_ahead, runner.steps), never_retry=(NoJobsError,))
 
 
-class Served:
+class PtbRunner:
     """An application as this process runs it."""
 
     def __init__(self, application: AnyApplication) -> None:
@@ -83,3 +85,23 @@ class Served:
         await application.shutdown()
         if application.post_shutdown:
             await application.post_shutdown(application)
+
+
+#: The bot of the update that is handled here.
+bot_here: ContextVar[telegram.Bot | None] = ContextVar("bot", default=None)
+
+
+def _told(found: telegram.TelegramObject) -> list[Any]:
+    return [type(found).__name__, found.to_dict()]
+
+
+def _made(told: list[Any]) -> telegram.TelegramObject:
+    kind = getattr(telegram, told[0], None)
+    if not (isinstance(kind, type) and issubclass(kind, telegram.TelegramObject)):
+        raise LookupError(f"what is kept is a telegram.{told[0]}, which this python-telegram-bot does not have")
+    return kind.de_json(told[1], bot_here.get())
+
+
+def keep_objects() -> None:
+    """From now on."""
+    storage_json.also("telegram", telegram.TelegramObject, _told, _made)

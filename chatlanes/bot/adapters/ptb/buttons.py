@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 from telegram import Update
 from telegram.ext import CallbackDataCache, ExtBot, _callbackdatacache
 
-from chatlanes.bot.adapters import kept
+from chatlanes.bot.adapters import storage
 
 #: A keyboard is forgotten so long after it was sent.
 KEPT_S = 90 * 86_400.0
@@ -72,9 +72,9 @@ class Buttons:
             yield
             for each in names.given:
                 if each in cache._keyboard_data:
-                    kept.keep(None, _place(each), cache._keyboard_data[each].button_data, KEPT_S)
+                    storage.keep(None, _place(each), cache._keyboard_data[each].button_data, KEPT_S)
             if pressed and pressed not in cache._keyboard_data:
-                kept.keep(None, _place(pressed), None)
+                storage.keep(None, _place(pressed), None)
         finally:
             for each in (*names.given, pressed):
                 cache._keyboard_data.pop(each, None)
@@ -88,8 +88,8 @@ async def _load_pressed(cache: CallbackDataCache, update: Update) -> str:
     name = (query.data or "")[:_NAME_LENGTH] if query else ""
     if not name:
         return ""
-    await asyncio.to_thread(kept.fetch, [(None, _place(name))])
-    found = kept.load(None, _place(name)) if kept.is_safe(None) else None
+    await asyncio.to_thread(storage.fetch, [(None, _place(name))])
+    found = storage.load(None, _place(name)) if storage.is_safe(None) else None
     if found is None:
         return ""
     cache._keyboard_data[name] = _callbackdatacache._KeyboardData(name, button_data=found)

@@ -13,7 +13,7 @@ from typing import Any
 
 from telegram import Update
 
-from chatlanes.bot.adapters import kept
+from chatlanes.bot.adapters import storage
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication, Conversation
 
 log = logging.getLogger(__name__)
@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 class Data:
     """The chat_data or user_data of one id: a dict, or what ContextTypes makes in its place.
 
-    `place` (one of `places`) and `name` are kept.py's; `value` is what is to be kept, None when there is nothing.
+    `place` (one of `places`) and `name` are storage.py's; `value` is what is to be kept, None when there is nothing.
     """
 
     ttl_s: float | None = None
 
-    def __init__(self, of_all: Any, number: int, name: str, *places: kept.Place) -> None:
+    def __init__(self, of_all: Any, number: int, name: str, *places: storage.Place) -> None:
         self._of_all, self._number = of_all, number
         self.name, self.places = name, places
 
     @property
-    def place(self) -> kept.Place:
+    def place(self) -> storage.Place:
         """The first that nobody else writes. With ORDER_BY=chat a user's data is apart in each chat."""
-        return next(filter(kept.is_safe, self.places), self.places[-1])
+        return next(filter(storage.is_safe, self.places), self.places[-1])
 
     @property
     def value(self) -> Any:
@@ -64,8 +64,8 @@ class Position:
         self._states = conversation.handler._conversations
         self._key = key
         self.ttl_s = conversation.timeout_s
-        self.place: kept.Place = None
-        self.places: tuple[kept.Place, ...] = (None,)
+        self.place: storage.Place = None
+        self.places: tuple[storage.Place, ...] = (None,)
         self.name = f"ptb:conversation:{conversation.name}:{':'.join(map(str, key))}"
 
     @property

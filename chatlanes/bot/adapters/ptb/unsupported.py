@@ -6,7 +6,7 @@ import logging
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from chatlanes.bot.adapters.errors import HopelessError, tell_of_address
+from chatlanes.bot.adapters.errors import PermanentError, tell_of_address
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication
 from chatlanes.telegram.client import BotApi
 
@@ -18,7 +18,7 @@ _OFF = (
 )
 
 
-class NoJobsError(HopelessError, RuntimeError):
+class NoJobsError(PermanentError, RuntimeError):
     """A handler relied on a job that would never run."""
 
 

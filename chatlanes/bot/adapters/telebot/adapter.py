@@ -17,7 +17,7 @@ from telebot.types import Update
 
 from chatlanes.bot.adapters.errors import check_token
 from chatlanes.bot.adapters.telebot import calls
-from chatlanes.bot.adapters.telebot.errors import Witness, raised_again
+from chatlanes.bot.adapters.telebot.errors import ErrorCollector, raised_again
 from chatlanes.bot.adapters.telebot.state import States
 from chatlanes.bot.adapters.telebot.steps import NextSteps
 from chatlanes.bot.bot import Bot
@@ -45,7 +45,7 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
 
 def _of_sync(found: TeleBot, api: BotApi) -> Bot:
     calls.take_over(found.token, api)
-    found.exception_handler = Witness(found.exception_handler)
+    found.exception_handler = ErrorCollector(found.exception_handler)
     if found.threaded:
         found.threaded = False
         found.worker_pool.close()

@@ -15,13 +15,14 @@ from typing import Any
 from telebot.async_telebot import AsyncTeleBot
 from telebot.asyncio_helper import ApiException, RequestTimeout, session_manager
 from telebot.asyncio_storage import StateMemoryStorage, StatePickleStorage
+from telebot.asyncio_storage.base_storage import StateDataContext, StateStorageBase
 from telebot.types import Update
 
-from chatlanes.bot.adapters.lifetime import Steps
-from chatlanes.bot.adapters.prepare import Ahead
+from chatlanes.bot.adapters.async_handler import AsyncHandler
+from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.adapters.telebot import async_calls
-from chatlanes.bot.adapters.telebot.async_state import AsyncStates
-from chatlanes.bot.adapters.telebot.errors import AsyncWitness, Witness, raised_again
+from chatlanes.bot.adapters.telebot.errors import AsyncErrorCollector, ErrorCollector, raised_again
+from chatlanes.bot.adapters.telebot.state import States
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.telegram.client import BotApi
@@ -38,7 +39,7 @@ def bot_of(found: AsyncTeleBot, api: BotApi) -> Bot:
     async_calls.take_over(found.token, api)
     own = found.exception_handler
     is_async = inspect.iscoroutinefunction(getattr(own, "handle", None))
-    found.exception_handler = AsyncWitness(own) if is_async else Witness(own)
+    found.exception_handler = AsyncErrorCollector(own) if is_async else ErrorCollector(own)
     found._loop_create_task = _begin
     if isinstance(found.current_states, StateMemoryStorage | StatePickleStorage):
         found.current_states = AsyncStates()
@@ -55,7 +56,7 @@ def bot_of(found: AsyncTeleBot, api: BotApi) -> Bot:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    return Bot(Ahead(handle, steps=Steps(lambda: _start(found), _stop, _PASSING)))
+    return Bot(AsyncHandler(handle, steps=Steps(lambda: _start(found), _stop, _PASSING)))
 
 
 def _begin(listener: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -72,3 +73,27 @@ async def _start(found: AsyncTeleBot) -> None:
 async def _stop() -> None:
     if session_manager.session is not None:
         await session_manager.session.close()
+
+
+_ASYNC = frozenset({"set_state", "get_state", "delete_state", "get_data", "set_data", "reset_data", "save"})
+
+
+class AsyncStates(StateStorageBase):
+    """In the place of its StateMemoryStorage."""
+
+    def __init__(self) -> None:
+        self._states = States()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name not in _ASYNC:
+            return super().__getattribute__(name)
+        found = getattr(self._states, name)
+
+        async def on_a_thread(*arguments: Any, **named: Any) -> Any:
+            return await asyncio.to_thread(found, *arguments, **named)
+
+        return on_a_thread
+
+    def get_interactive_data(self, chat_id: int, user_id: int, *where: Any, **place: Any) -> StateDataContext:
+        """`async with bot.retrieve_data(…) as data`: saved at its end."""
+        return StateDataContext(self, chat_id, user_id, *where, **place)

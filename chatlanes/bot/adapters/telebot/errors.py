@@ -1,7 +1,7 @@
-"""What a telebot's handlers raise, seen in the place of its exception handler: some errors it would only log.
+"""Collects what a telebot's handlers raise, in place of its exception handler, which would only log some errors.
 
-Promises that its own exception handler is asked, and that what it does not call handled is raised when the update has
-been processed. The calls of an exception handler have places of their own in the journal.
+Guarantees that the bot's own exception handler is asked, and that an error it does not call handled is raised when the
+update has been processed. The calls of an exception handler have places of their own in the journal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def raised_again() -> Iterator[None]:
         raise failures[0]
 
 
-class Witness:
+class ErrorCollector:
     """Of a TeleBot."""
 
     def __init__(self, own: Any) -> None:
@@ -42,7 +42,7 @@ class Witness:
         return _noted(exception, is_handled)
 
 
-class AsyncWitness(Witness):
+class AsyncErrorCollector(ErrorCollector):
     """Of an AsyncTeleBot whose own `handle` is an `async def`."""
 
     async def handle(self, exception: Exception) -> bool:  # type: ignore[override]

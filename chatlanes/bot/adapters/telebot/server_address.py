@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from chatlanes.bot.adapters.on_import import on_import
+from chatlanes.bot.adapters.startup.import_hook import on_import
 from chatlanes.telegram.client import BotApi
 
 MODULES = ("telebot.apihelper", "telebot.asyncio_helper")

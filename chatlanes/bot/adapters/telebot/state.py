@@ -10,7 +10,7 @@ from typing import Any
 
 from telebot.storage.base_storage import StateDataContext, StateStorageBase
 
-from chatlanes.bot.adapters.telebot.kept import keep, load
+from chatlanes.bot.adapters.telebot.storage import keep, load
 
 
 class States(StateStorageBase):

@@ -15,7 +15,7 @@ from typing import Any
 from telebot import types
 from telebot.handler_backends import HandlerBackend
 
-from chatlanes.bot.adapters.telebot.kept import keep, load
+from chatlanes.bot.adapters.telebot.storage import keep, load
 
 #: What telebot can make again from what Telegram sent. The first is the only key of a dict that stands for one of them.
 _OF_TELEGRAM = "\0telegram"

@@ -1,0 +1,109 @@
+"""BOT names an `async def` without parameters: a `main` that polls in the end, or a factory of the bot.
+
+Guarantees that it runs once in each process that handles updates, on the event loop of its handlers. The call that
+would poll waits until the process ends in order; then it returns, and the function tidies up behind it. What it was
+about to poll with, or returns, is the bot. Nothing polls, and no webhook is set or deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from chatlanes.bot.adapters.async_handler import AsyncHandler, is_async
+from chatlanes.bot.adapters.errors import PermanentError
+from chatlanes.bot.adapters.startup import api_server, polling
+from chatlanes.bot.adapters.startup.lifetime import Steps
+from chatlanes.bot.bot import Bot
+from chatlanes.bot.context import Context
+from chatlanes.settings.imports import BotImportError
+from chatlanes.telegram.client import BotApi
+
+log = logging.getLogger(__name__)
+
+#: How long the function may tidy up at the end of its process, seconds. Its shutdown hooks come before.
+TIDY_UP_S = 5.0
+
+
+class NotYetError(Exception):
+    """The bot cannot start for now: Telegram is away."""
+
+
+class AsyncMain:
+    """Of one bot. `bot_of` makes a Bot of what the function gives."""
+
+    def __init__(
+        self, function: Callable[[], Coroutine[Any, Any, Any]], api: BotApi, said: str, bot_of: Callable[[Any], Bot]
+    ) -> None:
+        self._function, self._api, self._said, self._bot_of = function, api, said, bot_of
+        self._task: asyncio.Task[Any] | None = None
+        self._polling: polling.Polling | None = None
+        self._handler: AsyncHandler | None = None
+
+    def bot(self) -> Bot:
+        """The bot as a worker knows it before the function has run."""
+        steps = Steps(self._start, self._stop, passing=(NotYetError,))
+        return Bot(AsyncHandler(self._handle, self._before, steps), never_retry=(PermanentError,))
+
+    async def _handle(self, ctx: Context) -> Any:
+        assert self._handler  # noqa: S101  updates come after the start
+        return await self._handler(ctx)
+
+    def _before(self, ctx: Context) -> None:
+        if self._handler:
+            self._handler.before(ctx)
+
+    async def _start(self) -> None:
+        if self._handler is None:
+            self._handler = self._checked(self._bot_of(await self._made()))
+        if steps := self._handler.steps:
+            try:
+                await steps.start()
+            except steps.passing as error:
+                raise NotYetError(f"{type(error).__name__}: {error}") from error
+
+    async def _stop(self) -> None:
+        if self._handler and self._handler.steps:
+            await self._handler.steps.stop()
+        if self._polling and self._task:
+            self._polling.end()
+            await asyncio.wait([self._task], timeout=TIDY_UP_S)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            if not self._task.cancelled() and (error := self._task.exception()):
+                log.warning("%s() failed behind its polling: %r", self._said, error)
+
+    async def _made(self) -> Any:
+        """What the function polls with, or returns. Raises what it raises, and BotImportError."""
+        self._polling = polling.Polling()
+        self._task = asyncio.create_task(self._run(self._polling))
+        await asyncio.wait([self._task, self._polling.bot], return_when=asyncio.FIRST_COMPLETED)
+        if self._polling.bot.done():
+            return self._polling.bot.result()
+        made = self._task.result()
+        if made is None:
+            raise BotImportError(f"{self._said}() returned nothing and did not poll: let it return the bot.")
+        return made
+
+    async def _run(self, expected: polling.Polling) -> Any:
+        try:
+            with api_server.used(self._api), polling.expected(expected):
+                return await self._function()
+        except polling.PollingRefused as started:
+            return started.bot
+        except SystemExit as error:  # it would end the event loop
+            raise BotImportError(f"{self._said}() ended with SystemExit({error}).") from error
+
+    def _checked(self, bot: Bot) -> AsyncHandler:
+        """Raises BotImportError for what a worker has to know before it starts."""
+        if not is_async(bot.handle):
+            raise BotImportError(f"{self._said}() made a bot with plain `def` handlers: let it be a plain `def` too.")
+        is_own = all(issubclass(each, PermanentError) for each in bot.never_retry)
+        if not is_own or bot.on_error or bot.on_timeout or bot.session != "chat":
+            raise BotImportError(
+                f"{self._said}() made a bot with hooks, never_retry or a session of its own (GLOBAL_USER is one): a "
+                "worker has to know them before it starts, so make that bot when its module is imported."
+            )
+        return bot.handle if isinstance(bot.handle, AsyncHandler) else AsyncHandler(bot.handle)

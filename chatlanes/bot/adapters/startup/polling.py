@@ -1,0 +1,187 @@
+"""A framework's own ways of getting updates, switched off in the processes that run bots.
+
+Promises that a module which starts polling while it is imported is refused with its line, instead of being waited for;
+that what starts polling later, in a thread or a hook, is told in the log and gets none; that an `async def main()`
+waits where it would poll (async_main.py); and that neither an import nor such a main sets a webhook. Imports no
+framework: each is changed when the bot's module imports it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
+from types import ModuleType
+from typing import Any
+
+from chatlanes.bot.adapters.startup.import_hook import on_import
+from chatlanes.settings.imports import BotImportError
+
+log = logging.getLogger(__name__)
+
+#: module -> class -> what of it polls, or listens, and does not end.
+POLLING: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "telebot": {"TeleBot": ("polling", "infinity_polling", "run_webhooks")},
+    "telebot.async_telebot": {"AsyncTeleBot": ("polling", "infinity_polling", "run_webhooks")},
+    "aiogram.dispatcher.dispatcher": {"Dispatcher": ("run_polling", "start_polling")},
+    "telegram.ext._application": {"Application": ("run_polling", "run_webhook")},
+    "telegram.ext._updater": {"Updater": ("start_polling", "start_webhook")},
+}
+#: Every worker imports the bot: none of them may take the webhook from the receiver.
+WEBHOOK = {
+    "telebot": "TeleBot",
+    "telebot.async_telebot": "AsyncTeleBot",
+    "aiogram.client.bot": "Bot",
+    "telegram._bot": "Bot",
+}
+#: What a main of python-telegram-bot calls before it polls: its updater does not know the application.
+_STARTS = {"telegram.ext._application": ("Application", "start")}
+_SETS_WEBHOOK = ("set_webhook", "delete_webhook")
+#: Packages between what is called and the bot's own line.
+_BETWEEN = frozenset({"telebot", "aiogram", "telegram", "asyncio", "threading", "contextlib", "chatlanes"})
+
+_importing: ContextVar[bool] = ContextVar("importing a bot", default=False)
+_expected: ContextVar[Polling | None] = ContextVar("what waits for a main to poll", default=None)
+
+
+class Polling:
+    """Of an `async def main()` that runs: `bot` is what it polls with. On one event loop."""
+
+    def __init__(self) -> None:
+        self.bot: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._has_ended = asyncio.Event()
+
+    async def begin(self, bot: Any) -> None:
+        """Returns when the process ends."""
+        if not self.bot.done():
+            self.bot.set_result(bot)
+        elif not self._has_ended.is_set() and self.bot.result() != bot:
+            log.error("the bot polls a second time, with another bot: that one is not served")
+        await self._has_ended.wait()
+
+    def end(self) -> None:
+        self._has_ended.set()
+
+
+@contextmanager
+def expected(polling: Polling) -> Iterator[None]:
+    """Around an `async def main()`."""
+    token = _expected.set(polling)
+    try:
+        yield
+    finally:
+        _expected.reset(token)
+
+
+class PollingRefused(SystemExit):
+    """Not to be taken for a failure of the network: bots wait after those, and try again for ever.
+
+    `bot` was about to poll: for a dispatcher, a tuple with its bots.
+    """
+
+    def __init__(self, place: str, bot: Any) -> None:
+        super().__init__(place)
+        self.bot = bot
+
+
+@contextmanager
+def refused(said: str) -> Iterator[None]:
+    """Around the import of a bot. Raises BotImportError when it starts polling."""
+    for name in {*POLLING, *WEBHOOK}:
+        on_import(name, _switch_off)
+    token = _importing.set(True)
+    try:
+        yield
+    except PollingRefused as found:
+        raise BotImportError(
+            f"{said}: its module starts polling while it is imported ({found}), which would never end. Updates come "
+            'through the lanes here: put that line under `if __name__ == "__main__":`.'
+        ) from None
+    finally:
+        _importing.reset(token)
+
+
+def _switch_off(module: ModuleType) -> None:
+    for kind, methods in POLLING.get(module.__name__, {}).items():
+        for name in methods:
+            _replace(getattr(module, kind), name, _polls)
+    if module.__name__ in WEBHOOK:
+        for name in _SETS_WEBHOOK:
+            _replace(getattr(module, WEBHOOK[module.__name__]), name, _sets_webhook)
+    if module.__name__ in _STARTS:
+        kind, name = _STARTS[module.__name__]
+        _replace(getattr(module, kind), name, _starts)
+
+
+def _replace(kind: type, name: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    method = getattr(kind, name)
+    setattr(kind, name, functools.wraps(method)(by(method)))
+
+
+def _polls(method: Callable[..., Any]) -> Callable[..., Any]:
+    known = inspect.signature(method).parameters
+
+    def polled_with(bot: Any, *given: Any, **named: Any) -> Any:
+        if not method.__qualname__.startswith("Dispatcher."):
+            return bot
+        bot.workflow_data.update({name: value for name, value in named.items() if name not in known})
+        return (bot, *given)
+
+    def refuse(*given: Any, **named: Any) -> Any:
+        place = f"{method.__name__} in {_place()}"
+        if _importing.get() or _expected.get():
+            raise PollingRefused(place, polled_with(*given, **named))
+        log.warning("%s does nothing: updates come through the lanes here", place)
+        raise SystemExit(place)  # ends a thread in silence
+
+    async def pass_by(*given: Any, **named: Any) -> None:
+        """A start-up hook goes on behind it."""
+        if polling := _expected.get():
+            await polling.begin(polled_with(*given, **named))
+            return
+        with suppress(SystemExit) if not _importing.get() else nullcontext():
+            refuse(*given, **named)
+
+    return pass_by if inspect.iscoroutinefunction(method) else refuse
+
+
+def _starts(method: Callable[..., Any]) -> Callable[..., Any]:
+    async def start(application: Any, *given: Any, **named: Any) -> Any:
+        polling = _expected.get()
+        if polling is None:
+            return await method(application, *given, **named)
+        await polling.begin(application)
+        raise asyncio.CancelledError  # what comes behind waits for a signal, for ever
+
+    return start
+
+
+def _sets_webhook(method: Callable[..., Any]) -> Callable[..., Any]:
+    def is_skipped() -> bool:
+        is_starting = _importing.get() or _expected.get() is not None
+        if is_starting:
+            log.warning("%s in %s is not done at the start of a worker: see docs/webhook.md", method.__name__, _place())
+        return is_starting
+
+    def unless_importing(*arguments: Any, **named: Any) -> Any:
+        return is_skipped() or method(*arguments, **named)
+
+    async def soon_unless_importing(*arguments: Any, **named: Any) -> Any:
+        return is_skipped() or await method(*arguments, **named)
+
+    return soon_unless_importing if inspect.iscoroutinefunction(method) else unless_importing
+
+
+def _place() -> str:
+    """The bot's own line, which asks for it."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        if frame.f_back is None:
+            return "a thread"
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}, line {frame.f_lineno}"

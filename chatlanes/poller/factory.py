@@ -1,0 +1,139 @@
+"""Builds a poller from settings.
+
+Guarantees that the poller is ready to run: Telegram and Redis, as far as it needs them, have both answered. Reads
+neither the environment nor arguments: the entry points do.
+"""
+
+import logging
+from asyncio import AbstractEventLoop
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+from redis.exceptions import RedisError
+
+from chatlanes.lanes.protocol.data_loss import witness_of
+from chatlanes.poller.bot_api import Telegram
+from chatlanes.poller.filter import Filter
+from chatlanes.poller.polling.backpressure import Backpressure, NoBackpressure
+from chatlanes.poller.polling.custom_sink import CustomSink, SinkLike
+from chatlanes.poller.polling.custom_source import Batches, CustomSource
+from chatlanes.poller.polling.lanes_sink import LanesSink
+from chatlanes.poller.polling.leader_election import ANSWER_WITHIN_S, LeaderElection, SoleLeader
+from chatlanes.poller.polling.loop import Poller, Sink, Source
+from chatlanes.poller.polling.pacing import Pace
+from chatlanes.poller.polling.telegram_source import TelegramSource
+from chatlanes.poller.progress import Progress
+from chatlanes.poller.responses import TelegramTroubleError
+from chatlanes.poller.runtime.retry import Retry
+from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.settings import Settings
+from chatlanes.updates.connection import connect_to
+from chatlanes.updates.intake import Intake
+from chatlanes.updates.routing import check_order_by
+
+log = logging.getLogger("poller")
+
+#: Redis is ours and near: waiting longer spares nothing, and updates are waiting.
+LONGEST_WAIT_FOR_REDIS_S = 5.0
+#: For the last line of the log: until so long after it was asked to stop.
+BACKLOG_GRACE_S = 1.7
+
+
+@dataclass(frozen=True)
+class CustomEndpoints:
+    """What a program supplies instead of Telegram or the lanes; `loop` is the event loop of what is async."""
+
+    source: Batches | None = None
+    sink: SinkLike | None = None
+    loop: AbstractEventLoop | None = None
+
+
+def check(settings: Settings, given: CustomEndpoints = CustomEndpoints()) -> None:
+    """Check what needs no server. Raises SettingsError without a token, OrderByError, FilterError."""
+    Filter(settings)
+    if given.sink is None:
+        check_order_by(settings.order_by)
+    if given.source is None or given.sink is None:
+        settings.token  # noqa: B018 - raises
+
+
+def poller_of(settings: Settings, stop: Stop, given: CustomEndpoints = CustomEndpoints()) -> Poller:
+    """From Telegram into the lanes, except what is `given`. Waits as long as one of them does not answer.
+
+    Raises as `check` does, and TokenRefusedError, GaveUpError, ServerUnfit, Stopping.
+    """
+    check(settings, given)
+    with ExitStack() as held:
+        telegram_retry, redis_retry = telegram_retry_of(settings, stop), redis_retry_of(stop)
+        # Telegram first: a wrong token is the commonest mistake.
+        telegram = None if given.source is not None else _telegram(settings, telegram_retry, held)
+        intake = None if given.sink is not None else held.enter_context(closing(intake_of(settings, redis_retry)))
+        # The election is held in the Redis of the lanes. Only Telegram has several pollers for one source.
+        lead = _lead(settings, stop, redis_retry, held) if telegram and intake else SoleLeader()
+        backpressure = Backpressure(intake, settings.max_pending, redis_retry, stop) if intake else NoBackpressure()
+        filtering, progress = Filter(settings), Progress(of_telegram=telegram is not None)
+        source: Source
+        if telegram:
+            pace = Pace(settings.poll_balance, settings.poll_max_delay)
+            source = TelegramSource(telegram, lead, backpressure, stop, telegram_retry, settings.poll_timeout, pace)
+        elif given.source is not None:
+            source = CustomSource(given.source, backpressure, stop, given.loop)
+        sink: Sink
+        if intake:
+            sink = LanesSink(intake, filtering, lead, backpressure, progress, redis_retry)
+        elif given.sink is not None:
+            sink = held.enter_context(closing(CustomSink(given.sink, filtering, progress, stop, given.loop)))
+        held.callback(lambda: progress.log(_backlog(sink, stop)))
+        return Poller(source, sink, lead, progress, stop, held.pop_all())
+
+
+def _backlog(sink: Sink, stop: Stop) -> int | None:
+    """The backlog now; None when it cannot be read at once."""
+    try:
+        return stop.run(sink.size, BACKLOG_GRACE_S)
+    except (Exception, Stopping):
+        return None
+
+
+def telegram_retry_of(settings: Settings, stop: Stop) -> Retry:
+    longest_s, give_up_after_s = settings.poll_retry_max, settings.poll_give_up_after
+    return Retry("Telegram", TelegramTroubleError, stop, longest_s=longest_s, give_up_after_s=give_up_after_s)
+
+
+def redis_retry_of(stop: Stop) -> Retry:
+    return Retry("Redis", RedisError, stop, longest_s=LONGEST_WAIT_FOR_REDIS_S)
+
+
+def intake_of(settings: Settings, redis_retry: Retry) -> Intake:
+    """The intake, once Redis has answered; logs how durable it is. Raises ServerUnfit, Stopping."""
+    intake = redis_retry.call(lambda: Intake.connect(settings))
+    log.log(logging.INFO if intake.durability.safe else logging.WARNING, "%s", intake.durability)
+    for sentence in intake.advice:
+        log.warning("%s", sentence)
+    return intake
+
+
+def _telegram(settings: Settings, telegram_retry: Retry, held: ExitStack) -> Telegram:
+    """Once it has answered; logs whose updates are polled, and how."""
+    telegram = Telegram(settings.bot_api_url, settings.token, settings.allowed_updates)
+    held.callback(telegram.close)
+    _introduce(settings, telegram_retry.call(telegram.username))
+    return telegram
+
+
+def _lead(settings: Settings, stop: Stop, redis_retry: Retry, held: ExitStack) -> LeaderElection:
+    client = held.enter_context(closing(connect_to(settings, ANSWER_WITHIN_S)))
+    return LeaderElection(client, settings.bot_id, redis_retry, stop, witness_of(settings.redis_url))
+
+
+def _introduce(settings: Settings, username: str) -> None:
+    log.info(
+        "polling %s for @%s: ALLOWED_UPDATES=%s POLL_TIMEOUT=%d MAX_PENDING=%d ORDER_BY=%s QUEUES=%d",
+        settings.bot_api_url,
+        username,
+        ",".join(settings.allowed_updates) if settings.allowed_updates is not None else "(as last set)",
+        settings.poll_timeout,
+        settings.max_pending,
+        settings.order_by,
+        settings.queues,
+    )

@@ -1,0 +1,76 @@
+"""Backpressure: at a backlog limit nothing is fetched, below it no more than fits. Telegram holds the rest.
+
+Guarantees that no more than `max_pending` updates wait or run because of this poller; other pollers may append more.
+Does not work around Telegram's own limits: beyond 100,000 waiting updates, or their time to live, it drops some itself.
+"""
+
+import logging
+import sys
+import time
+
+from chatlanes.poller.bot_api import BATCH
+from chatlanes.poller.runtime.retry import Retry
+from chatlanes.poller.runtime.stop import Stop
+from chatlanes.updates.intake import Intake
+
+log = logging.getLogger("poller")
+
+#: A look is one read. Workers drain a small backlog at once; a large one takes long.
+LOOK_AFTER_S, LOOK_EVERY_S = 0.05, 0.5
+#: A batch of one or two updates costs Redis and Telegram as much as a full one. So fetching resumes only when this part
+#: of the limit is free, or a whole batch fits.
+FREE_PART = 0.1
+#: Under constant overload the backlog reaches the limit every other second: logged at this rate.
+LOG_EVERY_S = 30.0
+
+
+class NoBackpressure:
+    """For a custom sink, which holds up its source by not returning."""
+
+    pending = 0
+
+    def look(self) -> None:
+        pass
+
+    def wait(self) -> int:
+        return sys.maxsize
+
+
+class Backpressure:
+    """`pending` is the backlog when it was last read: by `look`, or with an append."""
+
+    def __init__(self, intake: Intake, max_pending: int, redis_retry: Retry, stop: Stop) -> None:
+        self._intake = intake
+        self._max_pending = max_pending
+        self._with_redis = redis_retry
+        self._stop = stop
+        self._logged_at_s = float("-inf")
+        self.pending = 0
+
+    def look(self) -> None:
+        """Read the backlog, which another poller may have left. Raises Stopping."""
+        self.pending = self._with_redis.call(self._intake.pending)
+
+    def wait(self) -> int:
+        """Returns when more updates fit, and how many. Raises Stopping."""
+        if not self._has_room():
+            level = self._level()
+            log.log(level, "backlog %d, MAX_PENDING %d: fetching stops", self.pending, self._max_pending)
+            every_s = LOOK_AFTER_S
+            while not self._has_room():
+                self._stop.sleep(every_s)
+                self.look()
+                every_s = min(2 * every_s, LOOK_EVERY_S)
+            log.log(level, "backlog %d: fetching goes on", self.pending)
+        return self._max_pending - self.pending
+
+    def _has_room(self) -> bool:
+        least = min(max(round(FREE_PART * self._max_pending), 1), BATCH)
+        return self._max_pending - self.pending >= least
+
+    def _level(self) -> int:
+        now_s = time.monotonic()
+        if now_s - self._logged_at_s < LOG_EVERY_S:
+            return logging.DEBUG
+        self._logged_at_s = now_s
+        return logging.WARNING

@@ -1,0 +1,67 @@
+"""The pollers of many bots in one process, one thread each.
+
+Guarantees that a bot which cannot be polled, or fails, stops no other, and that each log line names its bot. They share
+the process and the stop request; each has its own lead, backlog limit and connections.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from threading import Thread
+
+from chatlanes.lanes.errors import ServerUnfit
+from chatlanes.logs.ids import thread_of
+from chatlanes.poller.responses import TokenRefusedError
+from chatlanes.poller.runtime.retry import GaveUpError
+from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.settings import Settings
+from chatlanes.settings.imports import ImportPathError
+
+log = logging.getLogger("poller")
+
+#: Errors that no retry fixes. The message says what to do.
+FINAL = (TokenRefusedError, GaveUpError, ServerUnfit, ImportPathError)
+#: After an unexpected failure. The other bots go on, so no supervisor restarts this one.
+AGAIN_AFTER_S = 30.0
+
+#: Polls for one bot until asked to stop.
+Poll = Callable[[Settings], None]
+
+
+def poll_all(bots: Sequence[Settings], poll: Poll, stop: Stop) -> bool:
+    """Polls for every bot until asked to stop. False: none of them could be polled."""
+    runs = [_BotThread(bot, poll, stop) for bot in bots]
+    for run in runs:
+        run.thread.start()
+    for run in runs:
+        run.thread.join()
+    return not all(run.has_failed for run in runs)
+
+
+class _BotThread:
+    """One bot's. The thread carries its name, and by that each line of the log."""
+
+    def __init__(self, settings: Settings, poll: Poll, stop: Stop) -> None:
+        self.thread = Thread(target=self._until_it_ends, name=thread_of(settings.bot_name), daemon=True)
+        self.has_failed = False
+        self._settings = settings
+        self._poll = poll
+        self._stop = stop
+
+    def _until_it_ends(self) -> None:
+        try:
+            while not self._stop.is_asked:
+                self._once()
+        except Stopping:
+            pass
+        except FINAL as error:
+            self.has_failed = True
+            log.error("%s. This bot is not polled until the poller is started again; the others are.", error)
+
+    def _once(self) -> None:
+        try:
+            self._poll(self._settings)
+        except FINAL:
+            raise
+        except Exception:
+            log.exception("failed; starts again in %d s. Telegram keeps what is not confirmed", AGAIN_AFTER_S)
+            self._stop.sleep(AGAIN_AFTER_S)

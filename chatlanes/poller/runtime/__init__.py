@@ -1,0 +1,1 @@
+"""Stop requests, threads and retries: what the poller and the receiver run on."""

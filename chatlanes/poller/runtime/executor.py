@@ -1,0 +1,89 @@
+"""Runs calls on daemon threads, so that the caller can stop waiting for one. A thread is kept for the next call.
+
+Guarantees that a call's outcome, a result or any exception, reaches a caller that waits for it. Does not end a call
+that the caller no longer waits for: it goes on until the process exits.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from math import isinf
+from queue import Empty, SimpleQueue
+from threading import TIMEOUT_MAX, Lock, Thread, current_thread
+from typing import Any
+
+from chatlanes.lanes.runtime.outcome import Returned
+
+#: An idle thread ends after this time.
+IDLE_S = 10.0
+
+
+class DetachableCall(Returned):
+    """`is_over`: it has ended; `outcome` then returns or raises its outcome."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        super().__init__()
+        self.is_over = False
+        self._function = function
+        self._wakeup = Lock()
+        self._wakeup.acquire()
+
+    def wait(self, seconds: float) -> None:
+        """Until the call ends, `wake` is called, or the time is over."""
+        self._wakeup.acquire(timeout=-1 if isinf(seconds) else min(seconds, TIMEOUT_MAX))
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # it is awake already
+            self._wakeup.release()
+
+    def run(self) -> None:
+        try:
+            self._result = self._function()
+        except BaseException as error:  # every end of the call is the caller's to see
+            self._error = error
+
+    def finish(self) -> None:
+        self.is_over = True
+        self.wake()
+
+
+class DetachingExecutor:
+    """Has as many threads as calls were ever in progress at once."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Worker] = []
+
+    def submit(self, call: DetachableCall) -> None:
+        """Returns at once."""
+        try:
+            worker = self._idle.pop()
+        except IndexError:
+            worker = _Worker(self._idle)
+        worker.take(call)
+
+
+class _Worker:
+    def __init__(self, idle: list["_Worker"]) -> None:
+        self._idle = idle
+        self._calls: SimpleQueue[DetachableCall] = SimpleQueue()
+        self._thread = Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def take(self, call: DetachableCall) -> None:
+        """The thread takes its caller's name, for the log."""
+        self._thread.name = current_thread().name
+        self._calls.put(call)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                call = self._calls.get(timeout=IDLE_S)
+            except Empty:
+                try:
+                    self._idle.remove(self)
+                except ValueError:  # another thread has just taken it
+                    continue
+                return
+            call.run()
+            self._idle.append(self)  # before the call finishes: the next one comes at once
+            call.finish()
+            del call
