@@ -18,7 +18,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
 from chatlanes.lanes.protocol.pipelined import Asked, Fate, Told, Wire
 from chatlanes.lanes.protocol.scripts import Script
-from chatlanes.lanes.runtime.loop_jobs import apart
+from chatlanes.lanes.runtime.blocking import run_blocking
 
 #: Connections kept, not allowed: a thousand greenlets may ask at the same moment, and seldom do.
 MOST_KEPT = 64
@@ -40,7 +40,7 @@ class Wires:
 
         A connection that broke is made anew once: all that is asked must be harmless to ask twice.
         """
-        return apart(lambda: self._ask_twice(asked))
+        return run_blocking(lambda: self._ask_twice(asked))
 
     def run(self, *asked: Asked) -> list[Any]:
         """As `ask`, and raises an answer that is an error."""
@@ -53,7 +53,7 @@ class Wires:
     def tell(self, asked: Asked) -> Told:
         """Send, and do not wait. Raises nothing of Redis: what could not be sent is UNKNOWN."""
         told = Told(asked)
-        apart(lambda: self._tell(told))
+        run_blocking(lambda: self._tell(told))
         return told
 
     def close(self) -> None:

@@ -21,7 +21,8 @@ from chatlanes.lanes.protocol.pipelined_pool import Asked, Fate, Told, Wires
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, begin_answer
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.runtime import clock
-from chatlanes.lanes.runtime.retry import Waits
+from chatlanes.lanes.runtime.retry import Retries
+from chatlanes.lanes.worker.stopping import is_stopping
 
 if TYPE_CHECKING:
     from chatlanes.lanes.install import Lanes
@@ -45,7 +46,7 @@ class Journal:
         self._sure_until_s = sure_until_s  # clock.now_s
         self._numbers: dict[str, count[int]] = {}
         self._ends: list[Told] = []  # those that Redis has perhaps not got
-        self._waits = Waits(lanes.settler.lease_s, self._redis_answers)
+        self._retries = Retries(lanes.settler.lease_s, self._redis_answers, is_stopping)
 
     def position(self, series: str = "") -> str:
         """Of the next call. Calls that run beside each other get theirs in the order in which they ask."""
@@ -125,12 +126,12 @@ class Journal:
         """The result of a step that may happen twice. A Redis that is away is waited for as long as a lease. Raises
         RedisAway.
         """
-        return self._waits.insist(step)
+        return self._retries.until_done(step)
 
     @property
     def is_cut_off(self) -> bool:
         """Whether this run waits for a Redis that is away, or was interrupted while it did."""
-        return self._waits.is_cut_off
+        return self._retries.is_cut_off
 
     # -- inside
 
