@@ -19,11 +19,12 @@ from chatlanes.bot.calls import Calls, calls_of
 from chatlanes.bot.context import Context
 from chatlanes.lanes import Lanes, install
 from chatlanes.lanes.errors import LeaseLost, RedisAway
-from chatlanes.lanes.leases.heartbeat import LeaseKeeper
+from chatlanes.lanes.leases.flusher import AckFlusher
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.lanes.protocol.replies import Outcome
+from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.worker.delivery import Delivery
 from chatlanes.lanes.worker.exits import HandlerEndedError
@@ -363,7 +364,7 @@ def evict(delivery: Delivery, redis_url: str, told: Told) -> Context:
     ctx = Context({"update_id": 1}, calls_of(ours.api, delivery, "repeat"), delivery.attempt)
     run = Run(1, Means.NOBODY, tell=lambda: None, evict=lambda: None)
     eviction.evict(run, None, ours, ctx, delivery)
-    LeaseKeeper(delivery.lanes.settler, lambda: connect(redis_url))._tell()
+    AckFlusher(delivery.lanes.settler, Store(connect(redis_url))).flush()
     return ctx
 
 
@@ -408,7 +409,7 @@ def test_nothing_that_an_evicted_handler_does_later_changes_anything(
         with pytest.raises(LeaseLost, match="sendMessage was not called"):
             ctx.call("sendMessage")
     # Then the newer run is untouched
-    assert not lanes.settler.ledger.has_untold()
+    assert not lanes.settler.pending_acks.has_any()
     assert lanes.store.holds("1:1", newer.fence)
     assert len(problems(redis)) == 1
 
@@ -432,7 +433,7 @@ def test_a_child_that_was_killed_at_the_hard_limit_failed_an_attempt_and_did_not
     update.update.on_hard_limit(delivery)
     # When Celery then rejects its message
     lanes.settler.give_back(delivery.tag, died=True)
-    LeaseKeeper(lanes.settler, lambda: connect(redis_url))._tell()
+    AckFlusher(lanes.settler, Store(connect(redis_url))).flush()
     # Then that changes nothing
     assert (state_of(redis, 1), state_of(redis, 2)) == states
     assert [(problem["type"], problem["attempt"]) for problem in problems(redis)] == [

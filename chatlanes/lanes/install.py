@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import Any
 
 from celery import Celery, bootsteps, signals
-from celery.concurrency import solo
 from celery.exceptions import CPendingDeprecationWarning
 from kombu import transport as kombu_transport
 
@@ -21,6 +20,7 @@ from chatlanes.lanes.errors import Misconfigured
 from chatlanes.lanes.fast.events import GatherEvents, say_when_they_are_told
 from chatlanes.lanes.fast.gc_tuning import leave_alone
 from chatlanes.lanes.fast.pools import make_lean
+from chatlanes.lanes.fast.shared_memory import SharedMemoryHandoff
 from chatlanes.lanes.fast.strategy import ReceivePlain
 from chatlanes.lanes.leases.books import Pool
 from chatlanes.lanes.leases.registry import settler_of
@@ -77,7 +77,7 @@ class Lanes:
     @cached_property
     def settler(self) -> Settler:
         """The settler of the worker's main process; in its children a copy, of which only the pipe is of use."""
-        return settler_of(self._app.connection_for_read())
+        return settler_of(self._app.connection_for_read(), SharedMemoryHandoff)
 
     @property
     def store(self) -> Store:
@@ -156,8 +156,6 @@ class LanesStep(bootsteps.StartStopStep):
             forks=pool.uses_semaphore,
             spare=spare,
             claims=make_lean(worker, settler),
-            runs_here=isinstance(pool, solo.TaskPool),
-            together=getattr(pool, "together", Pool.together),
         )
         leave_alone(settler.room.pool)
         share_with_children()

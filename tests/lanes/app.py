@@ -25,7 +25,7 @@ from celery.exceptions import Ignore, Reject
 from kombu import Queue
 
 from chatlanes import lanes
-from chatlanes.lanes.leases import heartbeat
+from chatlanes.lanes.leases import recoverer
 from chatlanes.lanes.transport import connection, fetch
 from chatlanes.lanes.transport.transport import Poller
 
@@ -62,7 +62,7 @@ def build(
     if not ends_with_parent:
         prefork.platforms.set_pdeathsig = lambda _: None
     if not sweeps:
-        heartbeat.SWEEP_EVERY_S = heartbeat.SWEEP_EVERY_OF_LEASE = heartbeat.SWEEP_AGAIN_AFTER_S = ENDLESS_S
+        recoverer.SWEEP_EVERY_S = recoverer.SWEEP_EVERY_OF_LEASE = recoverer.SWEEP_AGAIN_AFTER_S = ENDLESS_S
     if is_deaf:
         _never_look()
     app = Celery("lanes-test", broker=url, set_as_current=False)
@@ -89,7 +89,7 @@ def _never_look() -> None:
     """Wait for ever where a worker waits for a second or two, in case that nobody wakes it."""
     stock_get = Poller.get
     fetch.BELL_TIMEOUT_S = fetch.BELL_TIMEOUT_OF_LEASE = connection.OVERDUE_S = ENDLESS_S
-    heartbeat.REPAIR_EVERY_S = ENDLESS_S
+    recoverer.REPAIR_EVERY_S = ENDLESS_S
     Poller.get = lambda self, callback, timeout=None: stock_get(self, callback, ENDLESS_S)
 
 

@@ -62,7 +62,7 @@ class Received:
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
-    monkeypatch.setattr(registry, "_settlers", {})
+    monkeypatch.setattr(registry, "_tables", {})
     monkeypatch.setattr(logging.getLogger("celery.worker.strategy"), "level", logging.INFO)
     app = Celery("received", broker="redis://127.0.0.1:1/0", set_as_current=False)
     lanes.install(app)

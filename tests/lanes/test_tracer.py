@@ -81,9 +81,9 @@ def story(monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
     logger = logging.getLogger("celery.app.trace")
     logger.addFilter(story.emit)
     monkeypatch.setattr(logger, "level", logging.INFO)
-    monkeypatch.setattr(registry, "_settlers", {})
+    monkeypatch.setattr(registry, "_tables", {})
     yield story
-    for settler in registry._settlers.values():
+    for settler in registry._tables.values():
         settler.handoff.close()
     logger.removeFilter(story.emit)
     for signal, receiver in receivers:

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import Any
 
 from chatlanes.lanes.fast.prefork_pool import use_lean_pool
-from chatlanes.lanes.fast.solo_pool import use_lean_solo
 from chatlanes.lanes.fast.thread_pool import use_lean_threads
 from chatlanes.lanes.leases.settler import Settler
 
@@ -14,7 +13,6 @@ from chatlanes.lanes.leases.settler import Settler
 def make_lean(worker: Any, settler: Settler) -> bool:
     """Changes pools of Celery's own only. Whether it claims each message itself (books.py)."""
     pool = worker.pool
-    use_lean_solo(pool)
     use_lean_threads(pool)
     if type(pool).__module__ == "celery.concurrency.gevent":  # importing ours imports gevent
         import_module("chatlanes.lanes.fast.gevent_pool").use_lean_greenlets(pool)

@@ -20,7 +20,7 @@ from billiard.common import pickle_loads
 from billiard.pool import ACK, EX_FAILURE, EX_OK, READY
 from celery.concurrency.asynpool import Worker
 
-from chatlanes.lanes.leases.report_channel import Handoff
+from chatlanes.lanes.fast.shared_memory import SharedMemoryHandoff as Handoff
 from chatlanes.lanes.runtime.pipes import End
 
 #: As much as a pipe holds.

@@ -56,7 +56,7 @@ class LeanPool(asynpool.AsynPool):
     def __init__(self, settler: Settler, *args: Any, **kwargs: Any) -> None:
         self.settler = settler
         self.waiting: deque[Any] = deque()
-        self.Worker: Any = partial(Child, settler.handoff)
+        self.Worker: Any = partial(Child, settler.handoff)  # type: ignore[arg-type]
         self.ResultHandler: Any = partial(LeanResults, pool=self)
         settler.hear = self.hear
         super().__init__(*args, **kwargs)
@@ -71,7 +71,7 @@ class LeanPool(asynpool.AsynPool):
     # -- children
 
     def _create_worker_process(self, i: int) -> Any:
-        with self.settler.handoff.child() as says:
+        with self.settler.handoff.child() as says:  # type: ignore[attr-defined]
             self._says = says
             return super()._create_worker_process(i)
 
@@ -96,7 +96,7 @@ class LeanPool(asynpool.AsynPool):
         self._result_handler.accept_all(child)
 
     def _process_cleanup_queues(self, child: Any) -> None:
-        self.settler.handoff.forget(child.says)
+        self.settler.handoff.forget(child.says)  # type: ignore[attr-defined]
         super()._process_cleanup_queues(child)
 
     # -- jobs

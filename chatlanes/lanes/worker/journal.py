@@ -1,8 +1,8 @@
-"""The journal of one run: what it is about to do outside, and what became of it, for the runs that may come after it.
+"""The journal of one run: the external calls that it begins, and their outcomes, for reruns.
 
-Promises that a call which was begun may be made until `is_sure` says otherwise, because nobody else can have the
-message; that one round trip is waited for, at the beginning; and that a message is given back with all outcomes noted.
-Does not promise that an outcome is noted when this process dies before Redis has read it: then the call is uncertain.
+Guarantees that a call which was begun may be made until `is_sure` is False, because no other worker can have the
+message; that it costs one awaited round trip, at the beginning; and that a message is released with all outcomes noted.
+Does not guarantee that an outcome is noted if this process dies before Redis has read it: then the call is uncertain.
 """
 
 from __future__ import annotations
@@ -11,23 +11,35 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from redis.exceptions import RedisError, ResponseError
 
 from chatlanes.lanes.errors import LeaseLost
+from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.protocol.commands import begin_command, end_command
 from chatlanes.lanes.protocol.pipelined_pool import Asked, Fate, Told, Wires
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, begin_answer
 from chatlanes.lanes.protocol.scripts import script
+from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.runtime.retry import Retries
 from chatlanes.lanes.worker.stopping import is_stopping
 
-if TYPE_CHECKING:
-    from chatlanes.lanes.install import Lanes
-
 T = TypeVar("T")
+
+
+class AppLanes(Protocol):
+    """What a run needs of its app's lanes (install.py): those of this process."""
+
+    @property
+    def settler(self) -> InFlight: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def wires(self) -> Wires: ...
 
 
 class Journal:
@@ -37,7 +49,7 @@ class Journal:
     _lock = Lock()
     making = Lock()
 
-    def __init__(self, lanes: Lanes, tag: str, sure_until_s: float) -> None:
+    def __init__(self, lanes: AppLanes, tag: str, sure_until_s: float) -> None:
         self.id, _, fence = tag.rpartition("#")
         self._lanes = lanes
         self._tag = tag
@@ -57,8 +69,8 @@ class Journal:
         """Note that a call is about to be made: `what` is `<name>:<more>`. Gives besides the answers to what is asked
         along.
 
-        The same call may be begun again as long as it was not made. A Redis that is away is waited for as long as a
-        lease. Raises LeaseLost and RedisAway.
+        The same call may be begun again as long as it was not made. Waits up to a
+        lease for a Redis that is away. Raises LeaseLost and RedisAway.
         """
         self._refuse_if_lost(what)
         asked_s = clock.now_s()
@@ -69,7 +81,7 @@ class Journal:
         begun = begin_answer(answer)
         if begun.noted is Noted.LOST:
             self.lose()
-        elif self.is_lost:  # given back meanwhile, because Redis was away: the call is not made
+        elif self.is_lost:  # released meanwhile, because Redis was away: the call is not made
             self._wires.tell(self._end_of(position, what, Kind.UNDONE))
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
@@ -86,7 +98,7 @@ class Journal:
             self._note(self._wires.tell(asked))
 
     def confirm(self) -> None:
-        """Wait until Redis has every outcome: before the message is given back. Raises RedisAway."""
+        """Wait until Redis has every outcome: before the message is released. Raises RedisAway."""
         self._ask_after_the_ends(also_under_way=True)
 
     def lose(self) -> None:
@@ -97,7 +109,7 @@ class Journal:
     def is_lost(self) -> bool:
         """Whether this process knows already that the lease is over. Asks nobody."""
         settler = self._lanes.settler
-        if settler.is_here and not settler.holds(self._tag):
+        if settler.reports.is_here and not settler.holds(self._tag):
             self._is_lost = True
         return self._is_lost
 
@@ -114,18 +126,16 @@ class Journal:
         if self.is_sure():
             return
         asked_s = clock.now_s()
-        self._is_lost = bool(self.insist(lambda: self._lanes.store.renew([self._lease], self._lease_ms)))
+        self._is_lost = bool(self.retry_until_done(lambda: self._lanes.store.renew([self._lease], self._lease_ms)))
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
 
     def ask(self, *asked: Asked) -> list[Any]:
         """The answers. A Redis that is away is waited for as long as a lease. Raises RedisAway."""
-        return self.insist(lambda: self._wires.ask(*asked))
+        return self.retry_until_done(lambda: self._wires.ask(*asked))
 
-    def insist(self, step: Callable[[], T]) -> T:
-        """The result of a step that may happen twice. A Redis that is away is waited for as long as a lease. Raises
-        RedisAway.
-        """
+    def retry_until_done(self, step: Callable[[], T]) -> T:
+        """The result of a step that may run twice. Waits up to a lease for a Redis that is away. Raises RedisAway."""
         return self._retries.until_done(step)
 
     @property
@@ -186,7 +196,7 @@ class Journal:
                     raise answer
             return answers
 
-        answers = self.insist(step)
+        answers = self.retry_until_done(step)
         for told in again:
             told.fate = Fate.DONE
         return answers[len(again) :]

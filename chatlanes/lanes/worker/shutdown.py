@@ -1,7 +1,7 @@
-"""What a worker does at its end, also when it is told to leave at once (SIGQUIT, or Ctrl-C twice).
+"""Worker shutdown: warm (SIGTERM) and cold (SIGQUIT, or Ctrl-C twice).
 
-Promises that nothing is settled that did not run to its end, that Redis hears of what has, and that the rest goes back
-uncounted as soon as nobody here can run it. Threads and solo cannot be interrupted: what they run ends first.
+Guarantees that nothing is settled that did not run to its end, that what did is settled, and that the rest is released
+uncounted as soon as nothing here can run it. Threads and solo cannot be interrupted: their runs end first.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import Any
 from celery import bootsteps
 from celery.concurrency.base import BasePool
 
-from chatlanes.lanes.leases.registry import stop_keepers
+from chatlanes.lanes.leases.registry import stop_background
 
 
 class LastWords(bootsteps.StartStopStep):
     """Of the consumer, which Celery shuts down last, after the pool, however it is stopped."""
 
     def shutdown(self, consumer: Any) -> None:
-        """Settle what is done, and give back what nobody here will run."""
+        """Settle what is done, and release what will not run here."""
         settler = consumer.app.lanes.settler
-        settler.read_handoff()
-        # A thread or greenlet may outlive its pool: what it runs keeps its lease until that runs out.
+        settler.reports.read()
+        # A thread or greenlet may outlive its pool: its message keeps its lease until that expires.
         if settler.forks:
-            settler.give_back_all()
+            settler.release_all()
         else:
-            settler.give_back_unclaimed()
-        stop_keepers()
+            settler.release_unclaimed()
+        stop_background()
 
 
 def let_them_end(pool: Any) -> None:
-    """For a pool that cannot end what it runs: Celery asks it to all the same, from the handler of the signal.
+    """Celery asks every pool to terminate its jobs, from a signal handler, also a pool that cannot.
 
-    Its NotImplementedError would come up wherever the main thread is: with solo inside a task, as its failure.
+    The NotImplementedError would be raised wherever the main thread is: with solo inside a task, as its failure.
     """
     if getattr(pool.terminate_job, "__func__", None) is BasePool.terminate_job:
         pool.terminate_job = lambda pid, signal=None: None
