@@ -20,6 +20,7 @@ from chatlanes.bot.async_context import awaited
 from chatlanes.bot.calls import Calls, calls_of, fingerprint
 from chatlanes.bot.context import Context
 from chatlanes.lanes import Delivery, Lanes, LeaseLost, install
+from chatlanes.lanes.leases.report_channel import GONE
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.connect import connect
@@ -75,8 +76,8 @@ def run(lanes: Lanes, api: BotApi) -> Callable[..., Run]:
 
 def begin_run(lanes: Lanes, api: BotApi, uncertain: str = "repeat") -> Run:
     [leased] = lanes.store.turn(["q"], holder="test", lease_ms=LEASE_MS, room=1).leased
-    [held] = lanes.settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
-    lanes.settler.claim(held.tag, starts=True)
+    [held] = lanes.in_flight.finish_fetch([leased], clock.now_s(), suspects_wait=False)
+    lanes.in_flight.claim(held.tag, starts=True)
     delivery = Delivery(lanes, held.tag, held.deadline_s, failed=leased.failed, died=leased.died)
     return Run(lanes, delivery, calls_of(api, delivery, uncertain))  # type: ignore[arg-type]
 
@@ -99,7 +100,7 @@ class Run:
 
     def dies(self) -> None:
         """Its process does, and somebody else is told so."""
-        self.lanes.settler.gone(self.delivery.tag)
+        self.lanes.in_flight.reports.send(GONE, self.delivery.tag)
         assert self.lanes.store.release([(ID, self.delivery.fence)], died=True) == []
 
 

@@ -20,11 +20,11 @@ from chatlanes.lanes.errors import Misconfigured
 from chatlanes.lanes.fast.events import GatherEvents, say_when_they_are_told
 from chatlanes.lanes.fast.gc_tuning import leave_alone
 from chatlanes.lanes.fast.pools import make_lean
-from chatlanes.lanes.fast.shared_memory import SharedMemoryHandoff
+from chatlanes.lanes.fast.shared_memory import SharedMemoryChannel
 from chatlanes.lanes.fast.strategy import ReceivePlain
-from chatlanes.lanes.leases.books import Pool
-from chatlanes.lanes.leases.registry import settler_of
-from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.leases.in_flight import InFlight
+from chatlanes.lanes.leases.prefetch import Pool
+from chatlanes.lanes.leases.registry import in_flight_of
 from chatlanes.lanes.monitoring.log_lines import say_it_in_one_line
 from chatlanes.lanes.monitoring.redaction import show_no_bodies
 from chatlanes.lanes.protocol.connect import connect_like
@@ -52,7 +52,7 @@ DEFAULTS: dict[str, Any] = {
     "task_reject_on_worker_lost": True,
     # Celery 6 turns it on: it would kill handlers whose leases still hold.
     "worker_cancel_long_running_tasks_on_connection_loss": False,
-    # Room comes from the settler; the reduced prefetch would only slow a worker down after a reconnect.
+    # Room comes from the in-flight table; the reduced prefetch would only slow a worker down after a reconnect.
     "worker_enable_prefetch_count_reduction": False,
     # A rate limit would hold a lane's first message in the worker, with its lease, beside idle workers.
     "worker_disable_rate_limits": True,
@@ -75,9 +75,9 @@ class Lanes:
         self._wires: dict[int, Wires] = {}
 
     @cached_property
-    def settler(self) -> Settler:
-        """The settler of the worker's main process; in its children a copy, of which only the pipe is of use."""
-        return settler_of(self._app.connection_for_read(), SharedMemoryHandoff)
+    def in_flight(self) -> InFlight:
+        """The in-flight table of the worker's main process; its children use only the report channel of their copy."""
+        return in_flight_of(self._app.connection_for_read(), SharedMemoryChannel)
 
     @property
     def store(self) -> Store:
@@ -133,7 +133,7 @@ def check_transport(app: Celery) -> None:
 
 
 class LanesStep(bootsteps.StartStopStep):
-    """Of the worker, made before the pool forks: its children inherit the settler's pipe."""
+    """Of the worker, made before the pool forks: its children inherit the in-flight table's pipe."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -150,14 +150,15 @@ class LanesStep(bootsteps.StartStopStep):
         pool = worker.pool
         # A full gevent pool blocks the loop that hands it work, so it gets nothing to spare.
         spare = 0 if getattr(pool, "is_green", False) else worker.prefetch_multiplier - 1
-        settler = worker.app.lanes.settler
-        settler.room.pool = Pool(
+        in_flight = worker.app.lanes.in_flight
+        pool_ = Pool(
             slots=partial(_slots, pool),
             forks=pool.uses_semaphore,
             spare=spare,
-            claims=make_lean(worker, settler),
+            claims=make_lean(worker, in_flight),
         )
-        leave_alone(settler.room.pool)
+        in_flight.capacity.use_pool(pool_)
+        leave_alone(in_flight.capacity.pool)
         share_with_children()
         return None
 
@@ -165,11 +166,11 @@ class LanesStep(bootsteps.StartStopStep):
         """Celery starts it after the pool and before the consumer."""
         # At every reconnect Celery would praise an option that must be off here (DEFAULTS).
         warnings.filterwarnings("ignore", "\nIn Celery 5.1 we introduced", CPendingDeprecationWarning)
-        keep_written_jobs(worker.pool, worker.app.lanes.settler.give_back_dropped)
+        keep_written_jobs(worker.pool, worker.app.lanes.in_flight.release_ids)
         replace_the_dead_at_once(worker.pool)
         let_them_end(worker.pool)
         broker = worker.app.connection_for_write()
-        ForcedExit(worker.app.lanes.settler, partial(connect_like, broker, ANSWER_WITHIN_S)).start()
+        ForcedExit(worker.app.lanes.in_flight, partial(connect_like, broker, ANSWER_WITHIN_S)).start()
 
     @staticmethod
     def _check_tasks(app: Celery) -> None:
@@ -187,7 +188,7 @@ def _slots(pool: Any) -> int:
         return 0  # on gevent the consumer hears of it up to 2 s later, and would go on taking
     try:
         return pool.num_processes or 1
-    except (AttributeError, TypeError):  # it has stopped already, and the lease keeper has not
+    except (AttributeError, TypeError):  # it has stopped already, and the background thread has not
         return 1
 
 
@@ -199,7 +200,7 @@ class BuryUndecodable(bootsteps.StartStopStep):
 
         def on_decode_error(message: Any, error: Exception) -> None:
             if "#" in str(message.delivery_tag):
-                consumer.app.lanes.settler.bury(
+                consumer.app.lanes.in_flight.bury(
                     message.delivery_tag, {"type": type(error).__name__, "message": f"it cannot be decoded: {error}"}
                 )
             decoded_badly(message, error)

@@ -175,7 +175,7 @@ def limited_run(request: Any, served: Served, ctx: Context, delivery: lanes.Deli
     assert limit_s is not None, "it has a deadline"  # noqa: S101
     run = Run(
         limit_s,
-        means_here(forks=app.lanes.settler.forks),
+        means_here(forks=app.lanes.in_flight.forks),
         tell=lambda: tell(served.bot.on_timeout, beside(ctx, "timeout", delivery)),
         evict=lambda: evict(run, request, served, ctx, delivery),
     )

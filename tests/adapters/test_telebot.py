@@ -116,7 +116,7 @@ def test_what_a_frozen_worker_says_when_it_wakes_is_not_sent(make_pipeline: Make
     pipeline.drained()
     # When it wakes, and its handler goes on
     frozen.signal(signal.SIGCONT)
-    # Its lease keeper says so, or the handler's call, which may be refused before the keeper asks
+    # Its background thread says so, or the handler's call, which may be refused before the keeper asks
     frozen.tells(f"the lease of {BOT_ID}:{update}")
     # Then nothing is said twice, and the worker goes on too
     frozen.stop()

@@ -10,23 +10,23 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from chatlanes.lanes.fast.shared_memory import SIZE, ChildReports, Ring, SharedMemoryHandoff
-from chatlanes.lanes.leases.report_channel import DONE, GONE, RETURNED, STARTED
+from chatlanes.lanes.fast.shared_memory import SIZE, ChildReports, Ring, SharedMemoryChannel
+from chatlanes.lanes.leases.report_channel import DONE, GONE, RELEASED, STARTED
 from chatlanes.lanes.runtime import clock
 
 
-def read(handoff: SharedMemoryHandoff) -> list[tuple[str, str]]:
+def read(handoff: SharedMemoryChannel) -> list[tuple[str, str]]:
     return [(what, tag) for what, tag, _ in handoff.read()]
 
 
 @pytest.fixture
-def handoff() -> Iterator[SharedMemoryHandoff]:
-    made = SharedMemoryHandoff()
+def handoff() -> Iterator[SharedMemoryChannel]:
+    made = SharedMemoryChannel()
     yield made
     made.close()
 
 
-def test_reports_are_read_in_the_order_they_were_made(handoff: SharedMemoryHandoff) -> None:
+def test_reports_are_read_in_the_order_they_were_made(handoff: SharedMemoryChannel) -> None:
     reports = [(STARTED, "a#1"), (DONE, "a#1"), (GONE, "b:ü#2")]
     for what, tag in reports:
         handoff.report(what, tag)
@@ -34,19 +34,19 @@ def test_reports_are_read_in_the_order_they_were_made(handoff: SharedMemoryHando
     assert handoff.read() == []
 
 
-def test_waking_makes_it_readable_and_reports_nothing(handoff: SharedMemoryHandoff) -> None:
+def test_waking_makes_it_readable_and_reports_nothing(handoff: SharedMemoryChannel) -> None:
     handoff.wake()
     assert handoff.read() == []
 
 
-def test_half_a_report_waits_for_its_other_half(handoff: SharedMemoryHandoff) -> None:
+def test_half_a_report_waits_for_its_other_half(handoff: SharedMemoryChannel) -> None:
     os.write(handoff._writer, b"+a#")
     assert handoff.read() == []
     os.write(handoff._writer, b"1 7.5\n+b#2 8\n")
     assert handoff.read() == [(DONE, "a#1", 7.5), (DONE, "b#2", 8.0)]
 
 
-def test_a_full_pipe_drops_whole_reports_and_blocks_nobody(handoff: SharedMemoryHandoff) -> None:
+def test_a_full_pipe_drops_whole_reports_and_blocks_nobody(handoff: SharedMemoryChannel) -> None:
     for n in range(100_000):
         handoff.report(DONE, f"{n:0200}#1")
     found = read(handoff)
@@ -56,13 +56,13 @@ def test_a_full_pipe_drops_whole_reports_and_blocks_nobody(handoff: SharedMemory
     assert read(handoff) == [(DONE, "after#1")]
 
 
-def test_a_report_too_long_to_be_written_at_once_is_dropped(handoff: SharedMemoryHandoff) -> None:
+def test_a_report_too_long_to_be_written_at_once_is_dropped(handoff: SharedMemoryChannel) -> None:
     handoff.report(DONE, "x" * 600)
     handoff.report(DONE, "short#1")
     assert read(handoff) == [(DONE, "short#1")]
 
 
-def test_reports_of_several_processes_do_not_mix(handoff: SharedMemoryHandoff) -> None:
+def test_reports_of_several_processes_do_not_mix(handoff: SharedMemoryChannel) -> None:
     fork = get_context("fork")
     children = [fork.Process(target=_report_many, args=(handoff, name)) for name in "abc"]
     for child in children:
@@ -78,25 +78,25 @@ def test_reports_of_several_processes_do_not_mix(handoff: SharedMemoryHandoff) -
         assert [tag for _, tag in found if tag[0] == name] == [f"{name * 300}{n}#1" for n in range(500)]
 
 
-def _report_many(handoff: SharedMemoryHandoff, name: str) -> None:
+def _report_many(handoff: SharedMemoryChannel, name: str) -> None:
     for n in range(500):
         handoff.report(DONE, f"{name * 300}{n}#1")
 
 
 def test_a_report_after_the_end_is_dropped() -> None:
-    handoff = SharedMemoryHandoff()
+    handoff = SharedMemoryChannel()
     handoff.close()
     handoff.report(DONE, "a#1")
 
 
-def fork(handoff: SharedMemoryHandoff, target: Callable[..., None], *args: object) -> tuple[ChildReports, BaseProcess]:
+def fork(handoff: SharedMemoryChannel, target: Callable[..., None], *args: object) -> tuple[ChildReports, BaseProcess]:
     with handoff.child() as child:
         process = get_context("fork").Process(target=target, args=args)
         process.start()
     return child, process
 
 
-def test_what_a_child_said_is_read_after_it_was_killed(handoff: SharedMemoryHandoff) -> None:
+def test_what_a_child_said_is_read_after_it_was_killed(handoff: SharedMemoryChannel) -> None:
     # Given children that say more than their memory holds, to a parent that does not read
     def say_and_die(name: str) -> None:
         handoff.own()
@@ -137,7 +137,7 @@ def test_a_ring_gives_back_every_line_it_took() -> None:
     assert not ring.write(b"x" * (SIZE + 1))
 
 
-def test_a_child_begins_what_it_was_given_ahead_in_time_or_not_at_all(handoff: SharedMemoryHandoff) -> None:
+def test_a_child_begins_what_it_was_given_ahead_in_time_or_not_at_all(handoff: SharedMemoryChannel) -> None:
     def run() -> None:
         handoff.own()
         for tag, start_by_s in (("own#1", None), ("early#1", clock.now_s() + 60), ("late#1", clock.now_s())):
@@ -148,4 +148,4 @@ def test_a_child_begins_what_it_was_given_ahead_in_time_or_not_at_all(handoff: S
     process.join()
     assert process.exitcode == 0
     process.close()
-    assert read(handoff) == [(STARTED, "own#1"), (STARTED, "early#1"), (STARTED, "late#1"), (RETURNED, "late#1")]
+    assert read(handoff) == [(STARTED, "own#1"), (STARTED, "early#1"), (STARTED, "late#1"), (RELEASED, "late#1")]

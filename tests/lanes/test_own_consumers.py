@@ -20,7 +20,7 @@ QUEUE = LANE_QUEUES[0]
 
 @pytest.fixture
 def connection(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """A connection in this process, whose lease keeper ends with the test."""
+    """A connection in this process, whose background thread ends with the test."""
     monkeypatch.setattr(registry, "_tables", {})
     monkeypatch.setattr(registry, "_threads", {})
     with lab.app.connection_for_read() as opened:

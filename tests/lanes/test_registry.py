@@ -1,4 +1,4 @@
-"""One settler for each broker and process, and one lease keeper for each settler."""
+"""One in-flight table for each broker and process, and one background thread for each in_flight."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "_threads", {})
     yield
     stop_background()
-    for settler in registry._tables.values():
-        settler.channel.close()
+    for in_flight in registry._tables.values():
+        in_flight.channel.close()
 
 
 def test_two_connections_to_one_broker_share_a_settler() -> None:
@@ -34,16 +34,16 @@ def test_two_connections_to_one_broker_share_a_settler() -> None:
 def test_after_a_failover_to_the_next_sentinel_it_is_the_same() -> None:
     # Another one would have no pool, take messages, and give them to a worker that knows nothing of them.
     connection = Connection("sentinel://127.0.0.1:1/0;sentinel://127.0.0.1:2/0")
-    settler = in_flight_of(connection)
+    in_flight = in_flight_of(connection)
     connection.maybe_switch_next()
     assert connection.as_uri().endswith(":2/0")
-    assert in_flight_of(connection) is settler
+    assert in_flight_of(connection) is in_flight
 
 
 def test_it_is_made_as_the_transport_options_say() -> None:
     options = {"lease_seconds": 2.5, "max_deaths": 3}
-    settler = in_flight_of(Connection("redis://127.0.0.1:1/0", transport_options=options))
-    assert (settler.lease_ms, settler.max_deaths) == (2500, 3)
+    in_flight = in_flight_of(Connection("redis://127.0.0.1:1/0", transport_options=options))
+    assert (in_flight.lease_ms, in_flight.max_deaths) == (2500, 3)
     assert in_flight_of(Connection("redis://127.0.0.1:1/2")).lease_s == 15
 
 
@@ -57,9 +57,9 @@ def test_a_child_gets_a_settler_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_settler_has_one_keeper_which_runs_until_it_is_stopped(redis_url: str) -> None:
     connection = Connection(redis_url)
-    settler = in_flight_of(connection)
-    keeper = start_background(settler, connection)
-    assert start_background(settler, connection) is keeper
+    in_flight = in_flight_of(connection)
+    keeper = start_background(in_flight, connection)
+    assert start_background(in_flight, connection) is keeper
     assert keeper.is_running
     stop_background()
     assert not keeper.is_running

@@ -39,7 +39,7 @@ def client(redis_url: str) -> Iterator[Redis]:
 
 
 @pytest.fixture
-def settler() -> Iterator[InFlight]:
+def in_flight() -> Iterator[InFlight]:
     made = InFlight(lease_s=15)
     made.capacity.use_pool(Pool(slots=lambda: 4, forks=True, spare=0))
     yield made
@@ -48,26 +48,26 @@ def settler() -> Iterator[InFlight]:
 
 @pytest.mark.parametrize("how", ["retried", "buried", "lost"])
 def test_what_a_run_gave_back_itself_is_not_called_lost(
-    client: Redis, settler: InFlight, caplog: pytest.LogCaptureFixture, how: str
+    client: Redis, in_flight: InFlight, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     # Given a message that runs in a child
     store, problem = Store(client), {"type": "failed", "message": ""}
     store.append([NewMessage("m", "orders.0", "{}", ["lane"])])
-    leased = store.turn(["orders.0"], holder=settler.holder, lease_ms=15_000, room=1).leased
-    [held] = settler.finish_fetch(leased, clock.now_s(), suspects_wait=False)
-    settler.claim(held.tag, starts=True)
+    leased = store.turn(["orders.0"], holder=in_flight.holder, lease_ms=15_000, room=1).leased
+    [held] = in_flight.finish_fetch(leased, clock.now_s(), suspects_wait=False)
+    in_flight.claim(held.tag, starts=True)
 
     def end() -> None:
         if how == "retried":
             store.retry(held.id, held.fence, delay_ms=0, problem=problem)
-            settler.channel.report(DELAYED, held.tag)
+            in_flight.channel.report(DELAYED, held.tag)
         elif how == "buried":
             store.bury(held.id, held.fence, problem)
-            settler.channel.report(GONE, held.tag)
+            in_flight.channel.report(GONE, held.tag)
         else:
             store.release([(held.id, held.fence)])
 
-    heartbeat = Heartbeat(settler, Beside(client, end), Witness())
+    heartbeat = Heartbeat(in_flight, Beside(client, end), Witness())
     # When it ends while its lease is renewed
     with caplog.at_level(logging.WARNING):
         heartbeat.renew()

@@ -17,7 +17,7 @@ from chatlanes import lanes
 from chatlanes.lanes.fast.request import PlainRequest
 from chatlanes.lanes.fast.strategy import strategy
 from chatlanes.lanes.leases import registry
-from chatlanes.lanes.leases.books import Pool
+from chatlanes.lanes.leases.prefetch import Pool
 from chatlanes.lanes.protocol.envelope import pack_task
 from chatlanes.lanes.protocol.replies import Leased
 from chatlanes.lanes.runtime import clock
@@ -67,9 +67,9 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
     app = Celery("received", broker="redis://127.0.0.1:1/0", set_as_current=False)
     lanes.install(app)
     app.task(name="received", shared=False)(_received)
-    app.lanes.settler.room.pool = Pool(slots=lambda: 1, forks=False, spare=0)
+    app.lanes.in_flight.capacity.use_pool(Pool(slots=lambda: 1, forks=False, spare=0))
     yield app
-    app.lanes.settler.handoff.close()
+    app.lanes.in_flight.channel.close()
     state.reset_state()
 
 
@@ -86,7 +86,7 @@ def receive(app: Celery, make: Any, headers: dict[str, Any], body: str) -> Recei
     )  # fmt: skip
     stored = pack_task("received", "(…)", body.encode(), **headers)
     leased = Leased("7:1", "5", "orders.0", 0, 1, False, 0.5, None, None, stored)
-    app.lanes.settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
+    app.lanes.in_flight.finish_fetch([leased], clock.now_s(), suspects_wait=False)
     message = Message(unpack(leased, clock.now_s() + 15), SimpleNamespace(decode_body=lambda body, encoding: body))
 
     def signalled(sender: Any, request: Any, **_: Any) -> None:

@@ -83,8 +83,8 @@ def story(monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
     monkeypatch.setattr(logger, "level", logging.INFO)
     monkeypatch.setattr(registry, "_tables", {})
     yield story
-    for settler in registry._tables.values():
-        settler.handoff.close()
+    for in_flight in registry._tables.values():
+        in_flight.channel.close()
     logger.removeFilter(story.emit)
     for signal, receiver in receivers:
         signal.disconnect(receiver)
@@ -113,12 +113,12 @@ class Bench:
             name="traced", bind=True, throws=(ExpectedError,), shared=False, **{name: hook(name) for name in HOOKS}
         )(body)
         self.task = self.app.tasks["traced"]
-        self.settler = self.app.lanes.settler
+        self.in_flight = self.app.lanes.in_flight
         self.task.__trace__ = build_tracer("traced", self.task, app=self.app)
 
     def request(self) -> dict[str, Any]:
         leased = Leased("7:1", "1", "q", 0, 0, False, 0.5, None, None, pack_task("traced", "(…)", b"", mine="x"))
-        self.settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
+        self.in_flight.finish_fetch([leased], clock.now_s(), suspects_wait=False)
         message = unpack(leased, clock.now_s() + 15)
         return {**message["headers"], "properties": message["properties"], "delivery_info": {}, "is_eager": False}
 
@@ -151,14 +151,14 @@ SETTLED = {"returns a value", "returns nothing", "fails", "fails as expected", "
 def test_what_celery_would_acknowledge_is_settled_when_it_has_ended(run: str, story: Story) -> None:
     bench = Bench(RUNS[run], story)
     bench.task.__trace__("7:1", [3], {}, bench.request())
-    assert len(bench.settler.plan_turn()) == (run in SETTLED)
+    assert len(bench.in_flight.start_fetch()) == (run in SETTLED)
 
 
 def test_what_comes_through_no_lane_is_celerys(story: Story) -> None:
     bench = Bench(RUNS["returns nothing"], story)
     request = {name: value for name, value in bench.request().items() if name != "lane"}
     assert bench.task.__trace__("7:1", [3], {}, request).info is None
-    assert bench.settler.plan_turn() == []
+    assert bench.in_flight.start_fetch() == []
 
 
 def test_a_run_is_alone_while_nobody_listens_or_follows(story: Story) -> None:

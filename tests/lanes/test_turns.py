@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.leases.prefetch import Pool
-from chatlanes.lanes.leases.settler import Settler
 from chatlanes.lanes.protocol.replies import Turned
 from chatlanes.lanes.transport.fetch import FetchLoop
 
@@ -16,10 +16,10 @@ from chatlanes.lanes.transport.fetch import FetchLoop
 @pytest.fixture
 def fetch_loop() -> Any:
     """Of a worker with one slot."""
-    in_flight = Settler()
+    in_flight = InFlight()
     in_flight.capacity.use_pool(Pool(slots=lambda: 1, forks=False, spare=0))
     qos = SimpleNamespace(_delivered=(), _dirty=())
-    yield FetchLoop(SimpleNamespace(settler=in_flight, qos=qos))
+    yield FetchLoop(SimpleNamespace(in_flight=in_flight, qos=qos))
     in_flight.channel.close()
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import gc
 
-from chatlanes.lanes.leases.books import Pool
-from chatlanes.lanes.transport.pending_fetch import MOST_IN_A_TURN
+from chatlanes.lanes.leases.prefetch import Pool
+from chatlanes.lanes.transport.pending_fetch import MOST_IN_A_FETCH
 
 #: What the garbage collector knows of one message, from its delivery to its end: about 80, and a handler's own.
 OBJECTS = 100
@@ -28,4 +28,4 @@ def leave_alone(pool: Pool) -> None:
 def in_hand(pool: Pool) -> int:
     """The most messages at a time: those that run, and a turn's that wait for it."""
     slots = pool.slots()
-    return slots + min(slots * pool.spare, MOST_IN_A_TURN)
+    return slots + min(slots * pool.spare, MOST_IN_A_FETCH)

@@ -20,7 +20,7 @@ from billiard.common import pickle_loads
 from billiard.pool import ACK, EX_FAILURE, EX_OK, READY
 from celery.concurrency.asynpool import Worker
 
-from chatlanes.lanes.fast.shared_memory import SharedMemoryHandoff as Handoff
+from chatlanes.lanes.fast.shared_memory import SharedMemoryChannel
 from chatlanes.lanes.runtime.pipes import End
 
 #: As much as a pipe holds.
@@ -74,8 +74,8 @@ def _start_by_s(frame: bytes) -> float | None:
 class Child(Worker):
     """In the parent its description; called in the child."""
 
-    def __init__(self, handoff: Handoff, *args: Any, **kwargs: Any) -> None:
-        self._handoff = handoff
+    def __init__(self, reports: SharedMemoryChannel, *args: Any, **kwargs: Any) -> None:
+        self._reports = reports
         self.others: Iterable[Any] = ()  # the queues of jobs of its siblings, set before the fork
         super().__init__(*args, **kwargs)
         self.outq: Any
@@ -86,10 +86,10 @@ class Child(Worker):
         # unless siblings hold the other end.
         for inq in self.others:
             inq._writer.close()
-        self._handoff.own()
+        self._reports.own()
         should_stop = self._shutdown.is_set if self._shutdown else None
-        jobs = Jobs(self.inq._reader.fileno(), should_stop, self._handoff)
-        self.outq = jobs.results = Results(self.outq, self._handoff, jobs.has_more)
+        jobs = Jobs(self.inq._reader.fileno(), should_stop, self._reports)
+        self.outq = jobs.results = Results(self.outq, self._reports, jobs.has_more)
         self.wait_for_job = jobs
 
     def _ensure_messages_consumed(self, completed: int) -> Any:
@@ -106,10 +106,10 @@ def _leave_unless_intact(end: End) -> None:
 class Jobs:
     """billiard's `wait_for_job`. Raises SystemExit when there will be no more."""
 
-    def __init__(self, fileno: int, should_stop: Callable[[], bool] | None, handoff: Handoff) -> None:
+    def __init__(self, fileno: int, should_stop: Callable[[], bool] | None, reports: SharedMemoryChannel) -> None:
         self._fileno, self._end = fileno, End(fileno)
         self._should_stop = should_stop
-        self._handoff = handoff
+        self._reports = reports
         self._frames = Frames()
         self._waiting: deque[bytes] = deque()
         self.results: Results
@@ -120,7 +120,7 @@ class Jobs:
         frame = self._next()
         if start_by_s := _start_by_s(frame):
             frame = self._next()
-        self._handoff.start_by_s = start_by_s
+        self._reports.start_by_s = start_by_s
         job = pickle_loads(frame)
         if job is None:  # the pool is closed
             raise SystemExit(EX_FAILURE)
@@ -151,9 +151,9 @@ class Results:
     when nothing wakes it.
     """
 
-    def __init__(self, queue: Any, handoff: Handoff, has_more: Callable[[], bool]) -> None:
+    def __init__(self, queue: Any, reports: SharedMemoryChannel, has_more: Callable[[], bool]) -> None:
         self._queue = queue
-        self._handoff = handoff
+        self._reports = reports
         self._has_more = has_more
         self._fileno = queue._writer.fileno()
         self._end = End(self._fileno)
@@ -162,7 +162,7 @@ class Results:
 
     def put(self, message: Any) -> None:
         what, about = message
-        if what == ACK and about[1] != ALOUD and self._handoff.accept(about[0], about[2]):
+        if what == ACK and about[1] != ALOUD and self._reports.accept(about[0], about[2]):
             return
         if what == READY and about[2][0]:
             now_s = monotonic()

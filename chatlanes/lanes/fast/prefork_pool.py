@@ -22,14 +22,14 @@ from kombu.log import get_logger
 from chatlanes.lanes.fast.child_batch import LONGEST, MOST_AHEAD, Hand
 from chatlanes.lanes.fast.prefork_child import ALOUD, Child, Frames
 from chatlanes.lanes.fast.prefork_results import LeanResults
-from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.runtime import clock
 
 logger = get_logger(__name__)
 
 
-def use_lean_pool(worker: Any, settler: Settler) -> bool:
+def use_lean_pool(worker: Any, in_flight: InFlight) -> bool:
     """Change a worker whose prefork pool has not started, and say so. Those with other pools stay as they are, and
     those whose children do not inherit memory, or are given several jobs whatever these take (-Ofast).
     """
@@ -40,7 +40,7 @@ def use_lean_pool(worker: Any, settler: Settler) -> bool:
     is_fair = asynpool.SCHED_STRATEGIES.get(strategy, strategy) == asynpool.SCHED_STRATEGY_FAIR
     if not is_fair or not pool.forking_enable or get_start_method() != "fork":
         return False
-    pool.Pool = partial(LeanPool, settler)
+    pool.Pool = partial(LeanPool, in_flight)
     # Celery holds back what exceeds the slots before it comes to the pool: here it waits in the pool.
     worker.process_task = worker._process_task
     return True
@@ -53,17 +53,17 @@ class LeanPool(asynpool.AsynPool):
     _put_back: Any
     on_poll_start: Any
 
-    def __init__(self, settler: Settler, *args: Any, **kwargs: Any) -> None:
-        self.settler = settler
+    def __init__(self, in_flight: InFlight, *args: Any, **kwargs: Any) -> None:
+        self.in_flight = in_flight
         self.waiting: deque[Any] = deque()
-        self.Worker: Any = partial(Child, settler.handoff)  # type: ignore[arg-type]
+        self.Worker: Any = partial(Child, in_flight.channel)  # type: ignore[arg-type]
         self.ResultHandler: Any = partial(LeanResults, pool=self)
-        settler.hear = self.hear
+        in_flight.reports.poll_with(self.hear)
         super().__init__(*args, **kwargs)
 
     def hear(self) -> None:
         """Take in what the children said in memory."""
-        self.settler.read_children()
+        self.in_flight.reports.read_children()
         for child in self._pool:
             if child.says.accepted:
                 self._result_handler.accept(child)
@@ -71,7 +71,7 @@ class LeanPool(asynpool.AsynPool):
     # -- children
 
     def _create_worker_process(self, i: int) -> Any:
-        with self.settler.handoff.child() as says:  # type: ignore[attr-defined]
+        with self.in_flight.channel.child() as says:  # type: ignore[attr-defined]
             self._says = says
             return super()._create_worker_process(i)
 
@@ -96,7 +96,7 @@ class LeanPool(asynpool.AsynPool):
         self._result_handler.accept_all(child)
 
     def _process_cleanup_queues(self, child: Any) -> None:
-        self.settler.handoff.forget(child.says)  # type: ignore[attr-defined]
+        self.in_flight.channel.forget(child.says)  # type: ignore[attr-defined]
         super()._process_cleanup_queues(child)
 
     # -- jobs
@@ -143,8 +143,8 @@ class LeanPool(asynpool.AsynPool):
             if hand.load and not (goes_ahead and hand.load <= MOST_AHEAD):
                 break
             self.waiting.popleft()
-            start_by_s = clock.now_s() + self.settler.room.patience_s if hand.load else None
-            if not self.settler.claim(job.tag, starts=False, start_by_s=start_by_s):
+            start_by_s = clock.now_s() + self.in_flight.capacity.patience_s if hand.load else None
+            if not self.in_flight.claim(job.tag, starts=False, start_by_s=start_by_s):
                 self._drop(job)
             elif is_long:
                 heapq.heappop(heap)

@@ -54,7 +54,7 @@ class LeanResults(asynpool.ResultHandler):
         except OSError:  # closed
             return b""
         # After the results: what it said in memory before it wrote one of them is there now.
-        self._pool_of.settler.read_children()
+        self._pool_of.in_flight.reports.read_children()
         for frame in child.frames.cut(chunk or b""):
             self._hear(child, pickle_loads(frame))
         self.accept(child)
@@ -80,7 +80,7 @@ class LeanResults(asynpool.ResultHandler):
         """It has died. What it began is known, and of what it did not write a result of, whether it has ended."""
         while child.says.accepted or child.runs is not None:
             job = child.given.get(child.runs)
-            if job is not None and job.tag is not None and not self._pool_of.settler.holds(job.tag):
+            if job is not None and job.tag is not None and not self._pool_of.in_flight.holds(job.tag):
                 self.on_state_change((READY, (child.runs, None, _ENDED, child.inqW_fd)))
             child.runs = None
             self.accept(child)

@@ -38,8 +38,8 @@ class PlainRequest(LaneRequest):
     def of(cls, task: Any, consumer: Any) -> type[PlainRequest]:
         shared = {
             "_app": task.app,
-            "_settler": task.app.lanes.settler,
-            "_forks": task.app.lanes.settler.forks,
+            "_in_flight": task.app.lanes.in_flight,
+            "_forks": task.app.lanes.in_flight.forks,
             "_task": task,
             "_type": task.name,
             "name": task.name,
@@ -142,7 +142,7 @@ class PlainRequest(LaneRequest):
 
     def _run_here(self, pool: Any) -> Any:
         """In a thread or greenlet of the pool, perhaps long after it was given to it."""
-        if not self._settler.holds(self._message.delivery_tag) and self._was_given_back():
+        if not self._in_flight.holds(self._message.delivery_tag) and self._was_given_back():
             return _NOT_RUN
         self.on_accepted(pool.getpid() if hasattr(pool, "getpid") else process.pid, monotonic())
         return tracer.run(self._type, self.id, self._request_dict, self._body, None, None)
@@ -179,6 +179,6 @@ class PlainRequest(LaneRequest):
     def acknowledge(self) -> None:
         """Any thread may say it: Redis hears of it later."""
         if not self.acknowledged:
-            self._settler.done(self._message.delivery_tag)
+            self._in_flight.done(self._message.delivery_tag)
             self._message._state = "ACK"
             self.acknowledged = True

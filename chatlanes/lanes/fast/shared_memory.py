@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chatlanes.lanes.leases.report_channel import RETURNED, STARTED, Handoff, Report, line_of, report_of
+from chatlanes.lanes.leases.report_channel import RELEASED, STARTED, Report, ReportChannel, line_of, report_of
 from chatlanes.lanes.runtime import clock, os_threads
 
 #: Hundreds of lines: many more than a child can have before its parent reads, while it has work for it.
@@ -77,7 +77,7 @@ class ChildReports:
         self.accepted: deque[tuple[int, float]] = deque()
 
 
-class SharedMemoryHandoff(Handoff):
+class SharedMemoryChannel(ReportChannel):
     """The report channel of a prefork pool. Processes without such memory, or without room in it, use the pipe."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class SharedMemoryHandoff(Handoff):
         _write_for_certain(self._ring, line_of(STARTED, tag))
         if clock.now_s() < self.start_by_s:
             return True
-        _write_for_certain(self._ring, line_of(RETURNED, tag))
+        _write_for_certain(self._ring, line_of(RELEASED, tag))
         return False
 
     def has_reports(self) -> bool:

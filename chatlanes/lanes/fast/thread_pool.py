@@ -17,7 +17,7 @@ from celery.concurrency.base import apply_target
 from celery.concurrency.thread import ApplyResult, TaskPool
 
 from chatlanes.lanes.fast.slots import Slots
-from chatlanes.lanes.runtime.loop_jobs import Loop
+from chatlanes.lanes.worker.loop_jobs import Loop
 
 
 def use_lean_threads(pool: Any) -> None:

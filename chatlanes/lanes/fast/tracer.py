@@ -98,7 +98,7 @@ class Tracer:
         is_usual = self._is_usual and not any(map(request.get, _FOLLOWED)) and type(kwargs) is dict
         ended = (self._trace if is_usual else self._celerys)(uuid, args, kwargs, request)
         if ended.info is None or (ended.info.state == FAILURE and self._task.acks_on_failure is not False):
-            self._lanes.settler.report(DONE, request["properties"]["delivery_tag"])
+            self._lanes.in_flight.reports.send(DONE, request["properties"]["delivery_tag"])
         return ended
 
     def _trace(self, uuid: str, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:

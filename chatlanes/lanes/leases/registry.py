@@ -15,7 +15,6 @@ from redis import Redis
 from chatlanes.lanes.leases.background import BackgroundThread
 from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.leases.report_channel import ReportChannel
-from chatlanes.lanes.leases.settler import Settler
 from chatlanes.lanes.protocol.commands import MAX_DEATHS
 from chatlanes.lanes.protocol.connect import connect_like
 from chatlanes.lanes.protocol.server import advice, check_server, durability
@@ -26,20 +25,20 @@ DEFAULT_LEASE_S = 15.0
 
 logger = get_logger(__name__)
 
-_tables: dict[tuple[int, str], Settler] = {}
+_tables: dict[tuple[int, str], InFlight] = {}
 _threads: dict[InFlight, BackgroundThread] = {}
 
 
-def in_flight_of(connection: Connection, make_channel: Callable[[], ReportChannel] = ReportChannel) -> Settler:
+def in_flight_of(connection: Connection, make_channel: Callable[[], ReportChannel] = ReportChannel) -> InFlight:
     """The in-flight table for the broker of a kombu connection, which the first call makes."""
     # Of several Sentinels, kombu goes on to the next when one does not answer: it is the same broker all the same.
     key = (os.getpid(), ";".join(connection.alt) or connection.as_uri())
     if key not in _tables:
         options = connection.transport_options
-        _tables[key] = Settler(
+        _tables[key] = InFlight(
             lease_s=float(options.get(LEASE_SECONDS, DEFAULT_LEASE_S)),
             max_deaths=int(options.get(MAX_DEATHS_OPTION, MAX_DEATHS)),
-            handoff=make_channel(),
+            channel=make_channel(),
         )
     return _tables[key]
 
@@ -69,7 +68,3 @@ def stop_background() -> None:
     """End every background thread of this process after a last flush."""
     for thread in _threads.values():
         thread.stop()
-
-
-# Former names, until all callers have the new ones.
-settler_of, keeper_of = in_flight_of, start_background

@@ -98,8 +98,3 @@ def line_of(what: str, tag: str) -> bytes:
 def report_of(line: str) -> Report:
     tag, _, at_s = line[1:].rpartition(" ")
     return Report(line[:1], tag, float(at_s))
-
-
-# Former names, until all callers have the new ones.
-RETURNED = RELEASED
-Handoff = ReportChannel

@@ -12,11 +12,6 @@ from typing import Any
 from celery.worker.consumer import consumer
 
 
-def about(message_id: str) -> dict[str, Any]:
-    """For `extra=`: Celery's lines of a task have its id in the same place."""
-    return {"data": {"id": message_id}}
-
-
 def _size_of(message: Any, body: Any) -> str:
     """In the place of Celery's `dump_body`."""
     shown = body if body is not None else message.body

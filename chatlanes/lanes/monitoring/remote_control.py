@@ -20,14 +20,14 @@ _celerys_revoke = control.revoke
 @inspect_command()
 def lanes(state: Any) -> dict[str, Any]:
     """The lanes: which scripts this worker runs, which queues it reads, how much it holds."""
-    settler = state.app.lanes.settler
+    in_flight = state.app.lanes.in_flight
     queues = state.consumer.task_consumer.queues if state.consumer.task_consumer else []
     return {
         "scripts": digest(),
         "queues": sorted(queue.name for queue in queues),
-        "holder": settler.holder,
-        "holding": settler.holding(),
-        "slots": settler.room.slots,
+        "holder": in_flight.holder,
+        "holding": in_flight.holding(),
+        "slots": in_flight.capacity.slots,
     }
 
 

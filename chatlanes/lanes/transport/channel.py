@@ -19,14 +19,14 @@ from kombu.utils.json import dumps, loads
 from redis.exceptions import NoScriptError, RedisError
 
 from chatlanes.lanes.errors import Misconfigured
-from chatlanes.lanes.leases.registry import keeper_of, settler_of
-from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.leases.in_flight import InFlight
+from chatlanes.lanes.leases.registry import in_flight_of, start_background
 from chatlanes.lanes.protocol.connect import connect_like
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.transport import publish
 from chatlanes.lanes.transport.dispatch import unpack
-from chatlanes.lanes.transport.fetch import Turns
+from chatlanes.lanes.transport.fetch import FetchLoop
 
 #: A queue with this argument is a lane queue: Queue("orders", queue_arguments=QUEUE_ARGUMENTS).
 LANES_ARGUMENT = "x-lanes"
@@ -53,7 +53,7 @@ class LaneChannelMixin(_StockChannel):
     _kept: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.turns = Turns(self)
+        self.fetch_loop = FetchLoop(self)
         super().__init__(*args, **kwargs)
         if self.global_keyprefix:
             self.close()
@@ -63,8 +63,8 @@ class LaneChannelMixin(_StockChannel):
             )
 
     @cached_property
-    def settler(self) -> Settler:
-        return settler_of(self.connection.client)
+    def in_flight(self) -> InFlight:
+        return in_flight_of(self.connection.client)
 
     @cached_property
     def store(self) -> Store:
@@ -150,13 +150,13 @@ class LaneChannelMixin(_StockChannel):
         """For `queue.get()`: a turn for one message, which is held until it is acknowledged."""
         if not self._is_lane_queue(queue):
             return super()._get(queue)
-        keeper_of(self.settler, self.connection.client)
+        start_background(self.in_flight, self.connection.client)
         asked_s = clock.now_s()
-        turned = self.store.turn([queue], holder=self.settler.holder, lease_ms=self.settler.lease_ms, room=1)
-        for held in self.settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects):
-            self.settler.claim(held.tag, starts=True)
+        turned = self.store.turn([queue], holder=self.in_flight.holder, lease_ms=self.in_flight.lease_ms, room=1)
+        for held in self.in_flight.finish_fetch(turned.leased, asked_s, suspects_wait=turned.suspects):
+            self.in_flight.claim(held.tag, starts=True)
         for leased in turned.leased:
-            return unpack(leased, asked_s + self.settler.lease_s)
+            return unpack(leased, asked_s + self.in_flight.lease_s)
         raise Empty
 
     # -- consuming
@@ -164,7 +164,7 @@ class LaneChannelMixin(_StockChannel):
     def basic_consume(self, queue: str, *args: Any, **kwargs: Any) -> Any:
         consumer_tag = super().basic_consume(queue, *args, **kwargs)
         if self._is_lane_queue(queue):
-            self.turns.start()
+            self.fetch_loop.start()
         return consumer_tag
 
     def _basic_cancel(self, consumer_tag: str) -> Any:
@@ -172,7 +172,7 @@ class LaneChannelMixin(_StockChannel):
         result = super()._basic_cancel(consumer_tag)
         after = self.active_lane_queues
         if cancelled := set(before) - set(after):
-            self.turns.cancel(cancelled, is_last=not after)
+            self.fetch_loop.cancel(cancelled, is_last=not after)
         return result
 
     def _brpop_read(self, **options: Any) -> bool:
@@ -215,12 +215,12 @@ class LaneChannelMixin(_StockChannel):
             super().maybe_refresh_binding_expiry()
 
     def _on_connection_disconnect(self, connection: Any) -> None:
-        self.turns.on_disconnect(connection)
+        self.fetch_loop.on_disconnect(connection)
         super()._on_connection_disconnect(connection)
 
     def close(self) -> None:
         """Whatever Redis answers: what stayed open would go on to be polled."""
-        self.turns.close()
+        self.fetch_loop.close()
         try:
             super().close()
         except _AWAY:  # in the answer to its last BRPOP; the next attempt has none to wait for

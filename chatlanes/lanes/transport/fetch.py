@@ -19,7 +19,7 @@ from chatlanes.lanes.leases.registry import start_background
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.transport.connection import OVERDUE_S, PolledConnection
-from chatlanes.lanes.transport.dispatch import HandOut
+from chatlanes.lanes.transport.dispatch import Dispatcher
 from chatlanes.lanes.transport.pending_fetch import PendingFetch
 
 logger = get_logger(__name__)
@@ -40,7 +40,7 @@ class FetchLoop:
     def __init__(self, channel: Any) -> None:
         self._channel = channel
         self._fetch, self._wait = PendingFetch(FETCH, channel), PolledConnection(WAIT)
-        self._dispatcher = HandOut(channel)
+        self._dispatcher = Dispatcher(channel)
         self._is_notified = True  # there may be ready messages
         self._must_pass_on = False  # a wake-up was read without capacity: another worker must get it
         self._is_started = False
@@ -54,7 +54,7 @@ class FetchLoop:
 
     @property
     def _in_flight(self) -> InFlight:
-        in_flight: InFlight = self._channel.settler
+        in_flight: InFlight = self._channel.in_flight
         return in_flight
 
     def start(self) -> None:
@@ -155,7 +155,7 @@ class FetchLoop:
     def _release_fetch_in_flight(self) -> None:
         """Read the answer that is on its way, so that its messages are released before their leases expire."""
         if self._fetch.is_waiting and (turned := self._fetch.last_answer()):
-            self._dispatcher.give_back(turned, self._fetch.asked_s)
+            self._dispatcher.release(turned, self._fetch.asked_s)
 
     def _read_wait(self) -> None:
         try:
@@ -174,6 +174,3 @@ class FetchLoop:
                 if connection is self._fetch:
                     self._fetch.lost()
                 connection.drop(self._channel)
-
-
-Turns = FetchLoop  # the former name

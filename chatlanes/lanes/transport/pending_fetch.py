@@ -24,7 +24,6 @@ logger = get_logger(__name__)
 
 #: More messages in one answer would block Redis for its other clients.
 MOST_IN_A_FETCH = 200
-MOST_IN_A_TURN = MOST_IN_A_FETCH  # the former name
 
 
 class PendingFetch(PolledConnection):
@@ -39,7 +38,7 @@ class PendingFetch(PolledConnection):
 
     @property
     def _in_flight(self) -> InFlight:
-        in_flight: InFlight = self._channel.settler
+        in_flight: InFlight = self._channel.in_flight
         return in_flight
 
     def ask(self, capacity: int) -> None:

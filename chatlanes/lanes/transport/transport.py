@@ -29,14 +29,14 @@ class Poller(stock.MultiChannelPoller):
     def on_poll_start(self) -> None:
         super().on_poll_start()
         for channel in self._channels:
-            channel.turns.step()
+            channel.fetch_loop.step()
 
     def on_readable(self, fileno: int) -> Any:
         channel, kind = self._fd_to_chan.get(fileno, (None, None))
         if channel is not None:
-            channel.settler.hear()  # what arrives may ask what runs
-        if channel is not None and kind in channel.turns.handlers:
-            return channel.turns.handlers[kind]()
+            channel.in_flight.reports.poll()  # what arrives may ask what runs
+        if channel is not None and kind in channel.fetch_loop.handlers:
+            return channel.fetch_loop.handlers[kind]()
         return super().on_readable(fileno)
 
     def watch(self, channel: Any, client: Any, kind: str) -> None:
@@ -60,7 +60,7 @@ class Poller(stock.MultiChannelPoller):
 
 
 class QoS(stock.QoS):
-    """Acknowledgements of lane messages go to the settler, which outlives the channel and knows them by their tag."""
+    """Acknowledgements of lane messages go to the in-flight table, which outlives the channel."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
         if not is_lane_tag(delivery_tag):  # a lane message is leased by the turn that brought it: nothing to save
@@ -68,7 +68,7 @@ class QoS(stock.QoS):
 
     def ack(self, delivery_tag: str) -> None:
         if is_lane_tag(delivery_tag):
-            self.channel.settler.done(delivery_tag)
+            self.channel.in_flight.done(delivery_tag)
         else:
             super().ack(delivery_tag)
 
@@ -76,9 +76,9 @@ class QoS(stock.QoS):
         if not is_lane_tag(delivery_tag):
             super().reject(delivery_tag, requeue=requeue)
         elif requeue:
-            self.channel.settler.give_back(delivery_tag, died=True)
+            self.channel.in_flight.release(delivery_tag, died=True)
         else:
-            self.channel.settler.bury(delivery_tag, _REJECTED)
+            self.channel.in_flight.bury(delivery_tag, _REJECTED)
 
     def can_consume_max_estimate(self) -> int:
         estimate = super().can_consume_max_estimate()

@@ -62,19 +62,19 @@ class Delivery:
     @property
     def age_s(self) -> float:
         """Since it was appended, or put back by a replay."""
-        handed_out_s = self.deadline_s - self.lanes.settler.lease_s
+        handed_out_s = self.deadline_s - self.lanes.in_flight.lease_s
         return self.waited_s + max(0.0, clock.now_s() - handed_out_s)
 
     def start(self) -> None:
         """Begin. Raises LeaseLost if it was released or its lease is over."""
-        settler = self.lanes.settler
-        if settler.reports.is_here:
-            if not settler.claim(self.tag, starts=True):
+        in_flight = self.lanes.in_flight
+        if in_flight.reports.is_here:
+            if not in_flight.claim(self.tag, starts=True):
                 raise LeaseLost(f"{self.id} was released before it started")
             return
         if clock.now_s() >= self.deadline_s:
             self.check()
-        if not settler.channel.begins(self.tag):
+        if not in_flight.channel.begins(self.tag):
             raise LeaseLost(f"{self.id} waited for too long behind others; it is released")
 
     def check(self) -> None:
@@ -86,8 +86,8 @@ class Delivery:
         """True if this process knows already that the lease is over. Sends nothing."""
         if self._journal is not None:
             return self._journal.is_lost
-        settler = self.lanes.settler
-        return settler.reports.is_here and not settler.holds(self.tag)
+        in_flight = self.lanes.in_flight
+        return in_flight.reports.is_here and not in_flight.holds(self.tag)
 
     @property
     def is_cut_off(self) -> bool:
@@ -96,7 +96,7 @@ class Delivery:
 
     def done(self) -> None:
         """Settle it, sooner than Celery's acknowledgement arrives."""
-        self.lanes.settler.reports.send(DONE, self.tag)
+        self.lanes.in_flight.reports.send(DONE, self.tag)
 
     def retry(self, *, delay_s: float, problem: dict[str, Any]) -> Outcome:
         """Release it after a failure: first in its lanes, ready after `delay_s`. Its lanes wait.
@@ -163,9 +163,7 @@ class Delivery:
         """
         if self._journal is not None:
             self._journal.lose()
-        self.lanes.settler.reports.send(RELEASED, self.tag)
-
-    give_back = release  # the former name
+        self.lanes.in_flight.reports.send(RELEASED, self.tag)
 
     def evict(self, *, delay_s: float | None, problem: dict[str, Any] | None) -> bool:
         """Take it from a handler here that does not end: retry it after `delay_s`, bury it without one; without a
@@ -175,14 +173,14 @@ class Delivery:
         Redis, for as long as it takes. False: it was not in flight any more, and nothing has changed.
         """
         delay_ms = None if delay_s is None else round(delay_s * 1000)
-        return self.lanes.settler.evict(self.tag, delay_ms, problem)
+        return self.lanes.in_flight.evict(self.tag, delay_ms, problem)
 
     def _lost(self) -> LeaseLost:
         return LeaseLost(f"the lease of {self.id} is over; somebody else may run it")
 
     def _gone(self, *, delayed: bool = False) -> None:
         """Celery's acknowledgement follows, and must settle nothing: Redis has taken the message from this run."""
-        self.lanes.settler.reports.send(DELAYED if delayed else GONE, self.tag)
+        self.lanes.in_flight.reports.send(DELAYED if delayed else GONE, self.tag)
 
 
 def delivery_of(request: Any, lanes: AppLanes) -> Delivery | None:

@@ -33,7 +33,7 @@ class AppLanes(Protocol):
     """What a run needs of its app's lanes (install.py): those of this process."""
 
     @property
-    def settler(self) -> InFlight: ...
+    def in_flight(self) -> InFlight: ...
 
     @property
     def store(self) -> Store: ...
@@ -58,7 +58,7 @@ class Journal:
         self._sure_until_s = sure_until_s  # clock.now_s
         self._numbers: dict[str, count[int]] = {}
         self._ends: list[Told] = []  # those that Redis has perhaps not got
-        self._retries = Retries(lanes.settler.lease_s, self._redis_answers, is_stopping)
+        self._retries = Retries(lanes.in_flight.lease_s, self._redis_answers, is_stopping)
 
     def position(self, series: str = "") -> str:
         """Of the next call. Calls that run beside each other get theirs in the order in which they ask."""
@@ -108,8 +108,8 @@ class Journal:
     @property
     def is_lost(self) -> bool:
         """Whether this process knows already that the lease is over. Asks nobody."""
-        settler = self._lanes.settler
-        if settler.reports.is_here and not settler.holds(self._tag):
+        in_flight = self._lanes.in_flight
+        if in_flight.reports.is_here and not in_flight.holds(self._tag):
             self._is_lost = True
         return self._is_lost
 
@@ -161,10 +161,10 @@ class Journal:
 
     @property
     def _lease_ms(self) -> int:
-        return self._lanes.settler.lease_ms
+        return self._lanes.in_flight.lease_ms
 
     def _sure_from(self, asked_s: float) -> None:
-        self._sure_until_s = max(self._sure_until_s, asked_s + self._lanes.settler.lease_s)
+        self._sure_until_s = max(self._sure_until_s, asked_s + self._lanes.in_flight.lease_s)
 
     def _refuse_if_lost(self, what: str) -> None:
         if self.is_lost:

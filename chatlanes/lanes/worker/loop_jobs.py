@@ -95,7 +95,6 @@ class LoopJob(greenlet):
         super().__init__(self._work)
         self.jobs = jobs
         self._awaited: asyncio.Future[Any] | None = None
-        self.errands = jobs  # the former name
 
     def _work(self, job: Callable[[], object]) -> None:
         while True:

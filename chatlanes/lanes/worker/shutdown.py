@@ -19,13 +19,13 @@ class LastWords(bootsteps.StartStopStep):
 
     def shutdown(self, consumer: Any) -> None:
         """Settle what is done, and release what will not run here."""
-        settler = consumer.app.lanes.settler
-        settler.reports.read()
+        in_flight = consumer.app.lanes.in_flight
+        in_flight.reports.read()
         # A thread or greenlet may outlive its pool: its message keeps its lease until that expires.
-        if settler.forks:
-            settler.release_all()
+        if in_flight.forks:
+            in_flight.release_all()
         else:
-            settler.release_unclaimed()
+            in_flight.release_unclaimed()
         stop_background()
 
 

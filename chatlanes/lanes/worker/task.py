@@ -17,9 +17,9 @@ from redis.exceptions import RedisError
 from chatlanes.lanes.errors import LeaseLost, RedisAway
 from chatlanes.lanes.fast.tracer import Trace, Tracer
 from chatlanes.lanes.protocol.replies import Outcome
-from chatlanes.lanes.runtime.loop_jobs import Loop
 from chatlanes.lanes.worker.delivery import Delivery, delivery_of
 from chatlanes.lanes.worker.exits import check_is_exception
+from chatlanes.lanes.worker.loop_jobs import Loop
 
 logger = get_task_logger(__name__)
 
@@ -66,12 +66,12 @@ class LaneTask(Task):
         try:
             return self.run(*args, **kwargs)
         except RedisAway as away:
-            delivery.give_back()
+            delivery.release()
             raise Reject(f"{delivery.id} goes back uncounted: {away}", requeue=True) from None
         except BaseException as error:
             check_is_exception(error)
             # A cold shutdown or a termination; Celery takes it for success: it would be settled unfinished.
-            if isinstance(error, GreenletExit) and self.app.lanes.settler.give_back(delivery.tag):
+            if isinstance(error, GreenletExit) and self.app.lanes.in_flight.release(delivery.tag):
                 raise Ignore(f"{delivery.id} was terminated") from None
             raise
 

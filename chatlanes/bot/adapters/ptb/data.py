@@ -22,7 +22,7 @@ from chatlanes.bot.adapters.per_chat_lock import Turns
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication, conversations_of
 from chatlanes.bot.adapters.ptb.slots import Slot, data_of, positions_of
 from chatlanes.bot.context import Context
-from chatlanes.lanes.runtime.executor import hands
+from chatlanes.lanes.worker.executor import blocking_executor
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def _places(slots: Iterable[Slot]) -> list[tuple[kept.Place, str]]:
 async def _read(slots: Iterable[Slot]) -> dict[str, str]:
     """Gives what was there under each name, as text."""
     if kept.is_wanting(wanted := _places(slots)):
-        await hands().call(partial(kept.fetch, wanted))
+        await blocking_executor().call(partial(kept.fetch, wanted))
     for each in slots:
         each.fill(kept.load(each.place, each.name) if kept.is_safe(each.place) else None)
     return {each.name: kept_json.text(each.value, each.name) for each in slots}

@@ -1,5 +1,0 @@
-"""Former module, until all callers have the new ones."""
-
-from chatlanes.lanes.leases.in_flight import Terminating
-
-__all__ = ["Terminating"]
