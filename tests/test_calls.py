@@ -151,7 +151,7 @@ def test_one_answer_is_waited_for_in_each_call(web: Server, run: Any, redis: Red
     first.delivery.journal.confirm()
     after = redis.info("commandstats")
     assert after["cmdstat_evalsha"]["calls"] - before["cmdstat_evalsha"]["calls"] <= 21
-    assert len(first.lanes.wires._free) == 1
+    assert len(first.lanes.pipelined._free) == 1
 
 
 def test_a_handler_that_makes_no_call_asks_redis_nothing(run: Any, redis: Redis) -> None:

@@ -21,7 +21,7 @@ from chatlanes.lanes import Delivery, Lanes, LeaseLost, RedisAway, install
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.pipelined_pool import Wires
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedPool
 from chatlanes.lanes.runtime import clock
 from chatlanes.settings import load
 from chatlanes.settings.imports import BotImportError
@@ -217,11 +217,11 @@ def test_a_zombie_reads_nothing_and_writes_nothing(take: Take, redis: Redis) -> 
 
 
 class Flaky:
-    """Wires that lose their connection: before they send, or after."""
+    """PipelinedPool that lose their connection: before they send, or after."""
 
     def __init__(self, lanes: Lanes, times: int, *, after: bool) -> None:
-        self._wires, self._times, self._after = lanes.wires, times, after
-        lanes._wires = {os.getpid(): self}  # type: ignore[dict-item]
+        self._wires, self._times, self._after = lanes.pipelined, times, after
+        lanes._pipelined = {os.getpid(): self}  # type: ignore[dict-item]
 
     def run(self, *asked: Any) -> Any:
         self._times -= 1
@@ -262,7 +262,7 @@ def test_an_update_whose_end_cannot_be_told_is_given_back(
     remember(ctx)
     monkeypatch.setattr(lanes.in_flight, "lease_s", 0.2)  # the in-flight table outlives this test
     with connect("redis://127.0.0.1:1/0") as away:
-        lanes._wires = {os.getpid(): Wires(away)}
+        lanes._pipelined = {os.getpid(): PipelinedPool(away)}
         with pytest.raises(RedisAway):
             run(ctx, lambda ctx: None)
         with pytest.raises(ParkUpdate):

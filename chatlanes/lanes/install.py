@@ -28,7 +28,7 @@ from chatlanes.lanes.leases.registry import in_flight_of
 from chatlanes.lanes.monitoring.log_lines import say_it_in_one_line
 from chatlanes.lanes.monitoring.redaction import show_no_bodies
 from chatlanes.lanes.protocol.connect import connect_like
-from chatlanes.lanes.protocol.pipelined_pool import Wires
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedPool
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.server import check_server
 from chatlanes.lanes.protocol.store import Store
@@ -72,7 +72,7 @@ class Lanes:
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._stores: dict[int, Store] = {}
-        self._wires: dict[int, Wires] = {}
+        self._pipelined: dict[int, PipelinedPool] = {}
 
     @cached_property
     def in_flight(self) -> InFlight:
@@ -88,12 +88,12 @@ class Lanes:
         return self._stores[pid]
 
     @property
-    def wires(self) -> Wires:
+    def pipelined(self) -> PipelinedPool:
         """This process' own, as its store."""
         pid = os.getpid()
-        if pid not in self._wires:
-            self._wires = {pid: Wires(self.store.client, script("begin"), script("end"))}
-        return self._wires[pid]
+        if pid not in self._pipelined:
+            self._pipelined = {pid: PipelinedPool(self.store.client, script("begin"), script("end"))}
+        return self._pipelined[pid]
 
 
 def install(app: Celery) -> Lanes:

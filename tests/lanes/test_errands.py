@@ -14,7 +14,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.pipelined_pool import Asked, Wires
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand, PipelinedPool
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.runtime.retry import Retries
 from chatlanes.lanes.worker.loop_jobs import LoopJob, LoopJobs, getcurrent
@@ -42,7 +42,7 @@ def client(redis_url: str) -> Iterator[Redis]:
 
 def test_who_asks_redis_holds_up_nobody(jobs: LoopJobs, client: Redis) -> None:
     # Given a job that waits for an answer of Redis, one in which a script does, and one for which Redis is away
-    wires, told, is_back = Wires(client), set[Any](), threading.Event()
+    wires, told, is_back = PipelinedPool(client), set[Any](), threading.Event()
 
     class Slow:
         """A client whose answer comes when the last job has run."""
@@ -56,11 +56,11 @@ def test_who_asks_redis_holds_up_nobody(jobs: LoopJobs, client: Redis) -> None:
             raise RedisError
         return "at last"
 
-    jobs.begin(lambda: told.add(wires.run(Asked(None, ["BLPOP", "errands", 60]))[0][1]))
+    jobs.begin(lambda: told.add(wires.run(PipelinedCommand(None, ["BLPOP", "errands", 60]))[0][1]))
     jobs.begin(lambda: told.add(script("begin").run(Slow(), [])))  # type: ignore[arg-type]
     jobs.begin(lambda: told.add(Retries(60, lambda: False, lambda: False).until_done(away)))
     # When another one of the same loop answers all of them
-    jobs.begin(lambda: (is_back.set(), wires.ask(Asked(None, ["RPUSH", "errands", "of Redis"]))))
+    jobs.begin(lambda: (is_back.set(), wires.ask(PipelinedCommand(None, ["RPUSH", "errands", "of Redis"]))))
     # Then each has its answer
     until(lambda: len(told) == 3)
     assert told == {"at last", b"of a script", b"of Redis"}

@@ -1,6 +1,6 @@
-"""What a worker tells of itself when somebody asks (`celery -A … inspect lanes`, `lanes check`), and whom it ends.
+"""Remote control commands of a worker: `inspect lanes`, which `lanes check` uses, revoke and terminate.
 
-Promises an answer for as long as the worker's loop goes round; a solo worker answers between two tasks.
+Guarantees an answer while the worker's loop runs; a solo worker answers between two tasks.
 """
 
 from __future__ import annotations

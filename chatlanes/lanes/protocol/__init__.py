@@ -5,8 +5,8 @@ from chatlanes.lanes.protocol.commands import Delete, Guard, Move, NewMessage, S
 from chatlanes.lanes.protocol.connect import connect, connect_like
 from chatlanes.lanes.protocol.data_loss import Witness, witness_of
 from chatlanes.lanes.protocol.durable import DurableAppends
-from chatlanes.lanes.protocol.pipelined import Asked, Fate, Told
-from chatlanes.lanes.protocol.pipelined_pool import Wires
+from chatlanes.lanes.protocol.pipelined import Fate, PipelinedCommand, UnawaitedCommand
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedPool
 from chatlanes.lanes.protocol.replies import Appended, Begun, History, Kind, Leased, Loss, Noted, Outcome, Read, Turned
 from chatlanes.lanes.protocol.scripts import digest, script
 from chatlanes.lanes.protocol.server import Durability, advice, check_server, durability
@@ -14,7 +14,6 @@ from chatlanes.lanes.protocol.store import Store
 
 __all__ = [
     "Appended",
-    "Asked",
     "Begun",
     "Delete",
     "Durability",
@@ -29,12 +28,13 @@ __all__ = [
     "NewMessage",
     "Noted",
     "Outcome",
+    "PipelinedCommand",
+    "PipelinedPool",
     "Read",
     "Set",
     "Store",
-    "Told",
     "Turned",
-    "Wires",
+    "UnawaitedCommand",
     "Witness",
     "Write",
     "advice",

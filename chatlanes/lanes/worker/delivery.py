@@ -15,7 +15,7 @@ from chatlanes.lanes.errors import LeaseLost
 from chatlanes.lanes.leases.report_channel import DELAYED, DONE, GONE, RELEASED
 from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.protocol.commands import Write, commit_command, read_commands
-from chatlanes.lanes.protocol.pipelined_pool import Asked
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
 from chatlanes.lanes.protocol.replies import Outcome, Read, read_answer
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.runtime import clock
@@ -133,7 +133,9 @@ class Delivery:
         As `park` while Redis is away.
         """
         command = commit_command(self.id, self.fence, writes, skipped=skipped)
-        [code] = self.journal.retry_until_done(lambda: self.lanes.wires.run(Asked(script("commit"), command)))
+        [code] = self.journal.retry_until_done(
+            lambda: self.lanes.pipelined.run(PipelinedCommand(script("commit"), command))
+        )
         outcome = Outcome(code)
         self._gone()
         return outcome
@@ -143,8 +145,8 @@ class Delivery:
 
         Raises LeaseLost.
         """
-        asked = [Asked(None, command) for command in read_commands(self.id, names)]
-        found = read_answer(self.journal.retry_until_done(lambda: self.lanes.wires.run(*asked)), self.fence)
+        asked = [PipelinedCommand(None, command) for command in read_commands(self.id, names)]
+        found = read_answer(self.journal.retry_until_done(lambda: self.lanes.pipelined.run(*asked)), self.fence)
         if found is None:
             raise self._lost()
         return found

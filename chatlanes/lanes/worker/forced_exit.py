@@ -21,7 +21,7 @@ from redis.exceptions import RedisError, ResponseError
 from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import problem_json, turn_command
-from chatlanes.lanes.protocol.pipelined import Asked, Told, Wire
+from chatlanes.lanes.protocol.pipelined import PipelinedCommand, PipelinedConnection, UnawaitedCommand
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.runtime import clock, os_threads
 from chatlanes.lanes.worker.stopping import exit_code
@@ -45,13 +45,15 @@ class ForcedExit:
         self._away_since_s: float | None = None
         self._quiet_since_s: float | None = None
         self._is_watching = False
-        self._wire: Wire | None = None
+        self._wire: PipelinedConnection | None = None
 
     def start(self) -> None:
         """Open the connection for the last acks, and watch the worker from the moment when it is told to stop."""
         signals.worker_shutting_down.connect(self._watch, weak=False)
         with suppress(RedisError, OSError):
-            self._wire = Wire(self._connect(), [script(name) for name in ("bury", "release", "retry", "turn")])
+            self._wire = PipelinedConnection(
+                self._connect(), [script(name) for name in ("bury", "release", "retry", "turn")]
+            )
 
     def _watch(self, **_: Any) -> None:
         if not self._is_watching:  # the signal may come twice
@@ -75,9 +77,9 @@ class ForcedExit:
             self._in_flight.release_unclaimed()
         if self._wire is not None:
             for asked in self._last_acks():
-                self._wire.tell(Told(asked))
+                self._wire.tell(UnawaitedCommand(asked))
 
-    def _last_acks(self) -> Iterator[Asked]:
+    def _last_acks(self) -> Iterator[PipelinedCommand]:
         in_flight = self._in_flight
         pending = in_flight.pending_acks.everything()
         turn, release, bury, retry = map(script, ("turn", "release", "bury", "retry"))
@@ -90,14 +92,16 @@ class ForcedExit:
             settles=list(pending.settles),
             max_deaths=in_flight.max_deaths,
         )
-        yield Asked(turn, settling)
+        yield PipelinedCommand(turn, settling)
         group = [(message_id, fence, int(died)) for message_id, fence, died in pending.releases]
-        yield Asked(release, release.command(group=group))
+        yield PipelinedCommand(release, release.command(group=group))
         for message_id, fence, problem in pending.burials:
-            yield Asked(bury, bury.command(id=message_id, fence=fence, problem=problem_json(problem)))
+            yield PipelinedCommand(bury, bury.command(id=message_id, fence=fence, problem=problem_json(problem)))
         for message_id, fence, delay_ms, problem in pending.retries:
             problem_ = problem_json(problem)
-            yield Asked(retry, retry.command(id=message_id, fence=fence, delay_ms=delay_ms, problem=problem_))
+            yield PipelinedCommand(
+                retry, retry.command(id=message_id, fence=fence, delay_ms=delay_ms, problem=problem_)
+            )
 
     def _is_over(self, looked_s: float, answers: bool, is_busy: bool) -> bool:
         self._away_since_s = None if answers else self._away_since_s or looked_s

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 from chatlanes.lanes.errors import LeaseLost
 from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.protocol.commands import begin_command, end_command
-from chatlanes.lanes.protocol.pipelined_pool import Asked, Fate, Told, Wires
+from chatlanes.lanes.protocol.pipelined_pool import Fate, PipelinedCommand, PipelinedPool, UnawaitedCommand
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, begin_answer
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.store import Store
@@ -39,7 +39,7 @@ class AppLanes(Protocol):
     def store(self) -> Store: ...
 
     @property
-    def wires(self) -> Wires: ...
+    def pipelined(self) -> PipelinedPool: ...
 
 
 class Journal:
@@ -57,7 +57,7 @@ class Journal:
         self._is_lost = False
         self._sure_until_s = sure_until_s  # clock.now_s
         self._numbers: dict[str, count[int]] = {}
-        self._ends: list[Told] = []  # those that Redis has perhaps not got
+        self._ends: list[UnawaitedCommand] = []  # those that Redis has perhaps not got
         self._retries = Retries(lanes.in_flight.lease_s, self._redis_answers, is_stopping)
 
     def position(self, series: str = "") -> str:
@@ -65,7 +65,7 @@ class Journal:
         with self._lock:
             return f"{series}{next(self._numbers.setdefault(series, count(1)))}"
 
-    def begin(self, position: str, what: str, along: Sequence[Asked] = ()) -> tuple[Begun, list[Any]]:
+    def begin(self, position: str, what: str, along: Sequence[PipelinedCommand] = ()) -> tuple[Begun, list[Any]]:
         """Note that a call is about to be made: `what` is `<name>:<more>`. Gives besides the answers to what is asked
         along.
 
@@ -74,7 +74,7 @@ class Journal:
         """
         self._refuse_if_lost(what)
         asked_s = clock.now_s()
-        begin = Asked(
+        begin = PipelinedCommand(
             script("begin"), begin_command(*self._lease, lease_ms=self._lease_ms, position=position, what=what)
         )
         answer, *answers = self._ask_after_the_ends(begin, *along)
@@ -82,7 +82,7 @@ class Journal:
         if begun.noted is Noted.LOST:
             self.lose()
         elif self.is_lost:  # released meanwhile, because Redis was away: the call is not made
-            self._wires.tell(self._end_of(position, what, Kind.UNDONE))
+            self._pipelined.tell(self._end_of(position, what, Kind.UNDONE))
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
         return begun, answers
@@ -91,11 +91,11 @@ class Journal:
         """Note what became of a call. Waits for nothing, but to undo."""
         asked = self._end_of(position, what, kind, outcome)
         if kind is Kind.UNDONE:  # what comes next may begin it again, and must not be overtaken
-            self._note(Told(asked, Fate.UNKNOWN))
+            self._note(UnawaitedCommand(asked, Fate.UNKNOWN))
             with suppress(RedisError):
                 self.confirm()
         else:
-            self._note(self._wires.tell(asked))
+            self._note(self._pipelined.tell(asked))
 
     def confirm(self) -> None:
         """Wait until Redis has every outcome: before the message is released. Raises RedisAway."""
@@ -130,9 +130,9 @@ class Journal:
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
 
-    def ask(self, *asked: Asked) -> list[Any]:
+    def ask(self, *asked: PipelinedCommand) -> list[Any]:
         """The answers. A Redis that is away is waited for as long as a lease. Raises RedisAway."""
-        return self.retry_until_done(lambda: self._wires.ask(*asked))
+        return self.retry_until_done(lambda: self._pipelined.ask(*asked))
 
     def retry_until_done(self, step: Callable[[], T]) -> T:
         """The result of a step that may run twice. Waits up to a lease for a Redis that is away. Raises RedisAway."""
@@ -145,19 +145,21 @@ class Journal:
 
     # -- inside
 
-    def _end_of(self, position: str, what: str, kind: Kind, outcome: bytes = b"") -> Asked:
-        return Asked(script("end"), end_command(*self._lease, position=position, what=what, kind=kind, outcome=outcome))
+    def _end_of(self, position: str, what: str, kind: Kind, outcome: bytes = b"") -> PipelinedCommand:
+        return PipelinedCommand(
+            script("end"), end_command(*self._lease, position=position, what=what, kind=kind, outcome=outcome)
+        )
 
     def _redis_answers(self) -> bool:
         try:
-            self._wires.run(Asked(None, ["PING"]))
+            self._pipelined.run(PipelinedCommand(None, ["PING"]))
         except RedisError:
             return False
         return True
 
     @property
-    def _wires(self) -> Wires:
-        return self._lanes.wires
+    def _pipelined(self) -> PipelinedPool:
+        return self._lanes.pipelined
 
     @property
     def _lease_ms(self) -> int:
@@ -170,12 +172,12 @@ class Journal:
         if self.is_lost:
             raise LeaseLost(f"the lease of {self.id} is over; {what.partition(':')[0]} was not called")
 
-    def _note(self, told: Told) -> None:
+    def _note(self, told: UnawaitedCommand) -> None:
         with self._lock:
             self._ends = [each for each in self._ends if each.fate is not Fate.DONE]
             self._ends.append(told)
 
-    def _ask_after_the_ends(self, *asked: Asked, also_under_way: bool = False) -> list[Any]:
+    def _ask_after_the_ends(self, *asked: PipelinedCommand, also_under_way: bool = False) -> list[Any]:
         """The answers; what is asked after the first may be answered with an error. What was told and perhaps never
         arrived goes before it.
         """
@@ -190,7 +192,7 @@ class Journal:
         ours = len(again) + min(len(asked), 1)
 
         def step() -> list[Any]:
-            answers = self._wires.ask(*(told.asked for told in again), *asked)
+            answers = self._pipelined.ask(*(told.asked for told in again), *asked)
             for answer in answers[:ours]:
                 if isinstance(answer, ResponseError):  # a Redis that refuses is as good as away
                     raise answer

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from chatlanes.lanes.errors import RedisAway
-from chatlanes.lanes.protocol.pipelined_pool import Asked
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
 from chatlanes.telegram.client import Prepared
 from chatlanes.telegram.errors import TooManyRequests
 from chatlanes.telegram.flood.decisions import Answer
@@ -45,7 +45,7 @@ class OpenGate:
 class OpenPassage:
     """See Passage."""
 
-    def questions(self) -> Sequence[Asked]:
+    def questions(self) -> Sequence[PipelinedCommand]:
         return ()
 
     def held(self, answers: Sequence[Any]) -> Answer | None:
