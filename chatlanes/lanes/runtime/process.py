@@ -1,6 +1,6 @@
 """The pid of this process, without a system call.
 
-Guarantees that `process.pid` is right also after a fork by Python, which is how all of Celery's pools fork. Read it here
+Guarantees that `process.pid` is right also after a fork by Python, as all pools of Celery do it. Read it here
 each time, because it changes then.
 """
 
