@@ -71,7 +71,7 @@ NAMES = [
     (Task, "Request retry run", "task.py: LaneTask"),
     (Context, "called_directly delivery_info", "delivery.py: delivery_of"),
     (Request, "revoked execute_using_pool", "request.py: LaneRequest"),
-    (Consumer, "on_decode_error on_close create_task_handler", "install.py: BuryUndecodable"),
+    (Consumer, "on_decode_error on_close create_task_handler", "install.py: BuryUnrunnable"),
     (EventDispatcher, "flush send", "events.py"),
     (BasePool, "is_green uses_semaphore num_processes", "install.py: LanesStep"),
     (PreforkPool, "flush Pool", "prefork.py, prefork_pool.py"),
@@ -271,7 +271,7 @@ def test_the_steps_stand_where_ours_are_hung_on() -> None:
     for part in ("worker", "consumer"):
         assert isinstance(app.steps[part], set), f"install.py adds a step to app.steps[{part!r}]"
     assert "on_decode_error" in inspect.getsource(Consumer.create_task_handler), (
-        "install.py: BuryUndecodable replaces consumer.on_decode_error"
+        "install.py: BuryUnrunnable replaces consumer.on_decode_error"
     )
 
 

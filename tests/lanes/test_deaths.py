@@ -262,9 +262,11 @@ def test_a_child_that_was_frozen_before_it_began_does_not_begin_when_its_lease_i
 
 
 def test_children_end_with_their_parent_even_before_the_kernel_knows_that_they_should(make_lab: LabMaker) -> None:
-    worker = make_lab(ends_with_parent=False).worker("prefork", 3)
+    # Given children that have begun, and have not asked the kernel yet
+    worker = make_lab(ends_with_parent=False).worker("prefork", 3, is_awaited=False)
+    until(lambda: len(worker.children()) == 3)
     children = [psutil.Process(child) for child in worker.children()]
-    assert len(children) == 3
+    # When their parent is killed, then they end
     worker.kill()
     until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
 

@@ -65,13 +65,6 @@ def test_a_turn_waits_until_little_is_left_in_a_backlog_only() -> None:
     assert not reserve.suffices(slots=2, size=0, waiting=0)
 
 
-def test_what_is_over_before_a_turn_is_does_not_hide_it() -> None:
-    assert not learned(*[0.00001] * 300).outlasts_a_turn(15)
-    assert learned(*[0.00001] * 300).outlasts_a_turn(127)
-    assert learned(*[0.005] * 300).outlasts_a_turn(4)
-    assert not learned(*[0.005] * 300).outlasts_a_turn(0)
-
-
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 1000)), st.integers(1, 100), st.integers(0, 1000))
 def test_it_is_never_negative_nor_more_than_the_most(runs_s: list[float], slots: int, most: int) -> None:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from chatlanes.lanes.fast.fetch_ahead import EarlyTurn
 from chatlanes.lanes.protocol.replies import Turned
 from chatlanes.lanes.transport.fetch import Turns
 
 
 def one_place(*, can_wait: bool = False) -> Any:
     """The room of a worker."""
-    pool = SimpleNamespace(together=nullcontext)
+    pool = SimpleNamespace()
     return SimpleNamespace(pool=pool, size=lambda *_: 1, can_wait=lambda: can_wait)
 
 
 def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a turn under way, which found nothing left
-    early = EarlyTurn()
-    settler = SimpleNamespace(room=one_place(), lease_s=15.0, turn_ended=lambda *_, **__: None, early_turn=early)
+    settler = SimpleNamespace(room=one_place(), lease_s=15.0, turn_ended=lambda *_, **__: None)
     qos = SimpleNamespace(_delivered=(), _dirty=())
     channel: Any = SimpleNamespace(settler=settler, qos=qos)
     turns = Turns(channel)
@@ -48,7 +45,7 @@ def test_with_enough_in_hand_a_turn_waits_unless_another_worker_must_hear_a_bell
     room, looked = one_place(can_wait=True), list[int]()
     room.size = lambda occupied: looked.append(occupied) or 1
     ledger = SimpleNamespace(has_settles=lambda: True)
-    settler = SimpleNamespace(room=room, ledger=ledger, early_turn=EarlyTurn())
+    settler = SimpleNamespace(room=room, ledger=ledger)
     qos = SimpleNamespace(_delivered=(), _dirty=())
     channel: Any = SimpleNamespace(settler=settler, qos=qos)
     turns = Turns(channel)

@@ -7,7 +7,6 @@ or writes here holds the settler's lock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,17 +25,13 @@ class Pool:
 
     `slots` gives how many run at once; `forks` says that they run in other processes, which cannot ask the settler;
     `spare` is the most to hold beyond the free slots, for each slot; `claims` says that it claims each message itself,
-    when it gives it to one of its processes; `runs_here` that it runs each where it is given, on the loop's thread;
-    `together` stands around the messages of a turn, while they are given to it; a pool that runs them here does so at
-    its end, and calls what `together` is given between one and the next.
+    when it gives it to one of its processes.
     """
 
     slots: Callable[[], int]
     forks: bool
     spare: int
     claims: bool = False
-    runs_here: bool = False
-    together: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _: nullcontext()
 
 
 @dataclass(slots=True)

@@ -50,13 +50,6 @@ class Room:
         return self._reserve.suffices(slots, self._reserved(slots), waiting)
 
     @property
-    def is_asked_for_early(self) -> bool:
-        """Now, while messages of the last turn run: for a pool that runs them on the loop's thread, in a backlog."""
-        if self.pool is None or not self.pool.runs_here or not self._reserve.is_backlog:
-            return False
-        return self._reserve.outlasts_a_turn(self._reserved(self.slots)) and not self.can_wait()
-
-    @property
     def patience_s(self) -> float:
         """What has to wait here for longer than that is given back."""
         return self._reserve.patience_s

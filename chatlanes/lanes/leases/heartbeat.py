@@ -104,7 +104,6 @@ class LeaseKeeper:
         self._settler.give_back_waiting(longer_than_s=self._settler.room.patience_s)
         if self._settler.forks and self._settler.ledger.has_settles():
             self._settler.handoff.wake()  # a child has reported and not woken the loop (prefork_child.py)
-        self._attempt(self._take_back)
         if self._must_tell(now_s):
             self._attempt(self._tell)
         if now_s >= self._next_renewal_s:
@@ -126,7 +125,7 @@ class LeaseKeeper:
 
     def _pause_s(self) -> float:
         ledger = self._settler.ledger
-        waits = ledger.has_unclaimed() or ledger.has_untold() or self._settler.early_turn.is_under_way
+        waits = ledger.has_unclaimed() or ledger.has_untold()
         busy = waits or not self._settler.consumers
         next_s = min(self._next_renewal_s, self._next_sweep_s)
         return min(self._busy_tick_s if busy else _IDLE_TICK_S, max(next_s - clock.now_s(), 0.001))
@@ -177,10 +176,6 @@ class LeaseKeeper:
             self._store.bury(message_id, fence, problem)
         for message_id, fence, delay_ms, problem in untold.retries:
             self._store.retry(message_id, fence, delay_ms=delay_ms, problem=problem)
-
-    def _take_back(self) -> None:
-        """What an early turn has brought to a loop that is held up."""
-        self._settler.early_turn.take_back(self._settler.room.patience_s)
 
     def _renew(self) -> None:
         forgotten = self._settler.give_back_forgotten()

@@ -15,8 +15,6 @@ from collections.abc import Iterable
 EXPECTED_WAIT_S = 0.02
 #: The most in a backlog. Half a dozen turns a second and worker cost each message next to nothing.
 BACKLOG_WAIT_S = 0.2
-#: Runs of so long hide a turn, which takes about a millisecond: the worker has as much to do around the shortest ones.
-TURN_S = 0.0003
 #: In terms of the expected wait. Also the longest that a wrong expectation can hold a lane.
 PATIENCE = 2.5
 #: Weight of the newest run in the moving average: a change shows after some ten runs.
@@ -37,10 +35,6 @@ class Reserve:
     @property
     def is_backlog(self) -> bool:
         return self._wait_s >= BACKLOG_WAIT_S
-
-    def outlasts_a_turn(self, size: int) -> bool:
-        """Whether half of so many run for long enough to hide a turn, in one slot; else it costs more than it saves."""
-        return size / 2 * self._run_s > TURN_S
 
     def ran(self, run_s: float) -> None:
         self._run_s += _NEWEST * (run_s - self._run_s)

@@ -6,12 +6,14 @@ Promises that a forked child never gets its parent's: its locks and books belong
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from kombu import Connection
 from kombu.log import get_logger
 from redis import Redis
 
 from chatlanes.lanes.leases.heartbeat import LeaseKeeper
+from chatlanes.lanes.leases.report_channel import Handoff
 from chatlanes.lanes.leases.settler import Settler
 from chatlanes.lanes.protocol.commands import MAX_DEATHS
 from chatlanes.lanes.protocol.connect import connect_like
@@ -27,8 +29,8 @@ _settlers: dict[tuple[int, str], Settler] = {}
 _keepers: dict[Settler, LeaseKeeper] = {}
 
 
-def settler_of(connection: Connection) -> Settler:
-    """The settler for the broker of a kombu connection (which need not be connected)."""
+def settler_of(connection: Connection, make_handoff: Callable[[], Handoff] = Handoff) -> Settler:
+    """The settler for the broker of a kombu connection (which need not be connected), made by the first call."""
     # Of several Sentinels, kombu goes on to the next when one does not answer: it is the same broker all the same.
     key = (os.getpid(), ";".join(connection.alt) or connection.as_uri())
     if key not in _settlers:
@@ -36,6 +38,7 @@ def settler_of(connection: Connection) -> Settler:
         _settlers[key] = Settler(
             lease_s=float(options.get(LEASE_SECONDS, DEFAULT_LEASE_S)),
             max_deaths=int(options.get(MAX_DEATHS_OPTION, MAX_DEATHS)),
+            handoff=make_handoff(),
         )
     return _settlers[key]
 

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from chatlanes.lanes.fast.fetch_ahead import EarlyTurn
 from chatlanes.lanes.leases.books import Held, Lease, id_of
 from chatlanes.lanes.leases.capacity import Room
 from chatlanes.lanes.leases.ledger import Ledger, Terminating
@@ -31,13 +30,12 @@ ANSWERED_WITHIN_S = 0.1
 class Settler:
     """See the module. `lease_s` seconds are what a hand-out gives; `max_deaths` bury a message."""
 
-    def __init__(self, *, lease_s: float = 15.0, max_deaths: int = MAX_DEATHS) -> None:
+    def __init__(self, *, lease_s: float = 15.0, max_deaths: int = MAX_DEATHS, handoff: Handoff | None = None) -> None:
         self.lease_s = lease_s
         self.max_deaths = max_deaths
         self.pid = os.getpid()
         self.holder = f"{socket.gethostname()}:{self.pid}:{uuid.uuid4().hex[:8]}"
-        self.handoff = Handoff()
-        self.early_turn = EarlyTurn()
+        self.handoff = handoff or Handoff()
         self.ledger = Ledger(lease_s)
         self.holds, self.claim = self.ledger.holds, self.ledger.claim
         self.room = Room(self.ledger)

@@ -6,8 +6,7 @@ lane queue buries. Taking messages is the business of turns.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from queue import Empty
 from typing import TYPE_CHECKING, Any
@@ -50,7 +49,6 @@ class LaneChannelMixin(_StockChannel):
     _active_queues: list[str]
     #: How many heard the last message to all (an event, a remote command). None: not known.
     heard_by: int | None = None
-    _kept: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.turns = Turns(self)
@@ -122,15 +120,6 @@ class LaneChannelMixin(_StockChannel):
         with self.conn_or_acquire() as client:
             topics = self._get_publish_topics(exchange, routing_key)
             self.heard_by = sum(client.publish(topic, payload) for topic in topics)
-
-    @contextmanager
-    def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
-        """Kombu's makes a new client for each command; this one is made anew with its connections."""
-        if client is None:
-            if self._kept is None or self._kept.connection_pool is not self.pool:
-                self._kept = self._create_client()
-            client = self._kept
-        yield client
 
     # -- queues as a whole
 

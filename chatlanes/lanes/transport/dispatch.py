@@ -6,7 +6,6 @@ delivered is given back, or buried when no worker could take it.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 from kombu.log import get_logger
@@ -34,18 +33,12 @@ class HandOut:
     def deliver(self, turned: Turned, asked_s: float) -> None:
         self._settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects, more=turned.more)
         deadline_s = asked_s + self._settler.lease_s
-        pool = self._settler.room.pool
         try:
-            with pool.together(self._ask_early) if pool else nullcontext():
-                for leased in turned.leased:
-                    self._deliver_one(leased, deadline_s)
+            for leased in turned.leased:
+                self._deliver_one(leased, deadline_s)
         except BaseException:  # a shutdown, or a connection that broke in the callback
             self._settler.give_back_unclaimed()
             raise
-
-    def _ask_early(self) -> None:
-        if self._settler.room.is_asked_for_early:
-            self._channel.turns.step_early()
 
     def give_back(self, turned: Turned, asked_s: float) -> None:
         """For a turn that came too late: nobody consumes any more."""

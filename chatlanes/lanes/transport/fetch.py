@@ -70,17 +70,8 @@ class Turns:
 
     def step(self) -> None:
         """Send what there is to send. The loop calls this each time it goes round."""
-        self._settler.early_turn.over()
         if self._is_started and clock.now_s() >= self._waits_until_s:
             self._unless_refused(self._step)
-
-    def step_early(self) -> None:
-        """As `step`, between two messages of the last turn."""
-        if self._turn.is_waiting or self._settler.consumers > 1:  # there is one early turn for all channels
-            return
-        self.step()
-        if self._turn.is_waiting:
-            self._settler.early_turn.asked(self._turn.asked_s, self._give_back_unread)
 
     def _step(self) -> None:
         self._drop_overdue()
@@ -154,8 +145,7 @@ class Turns:
         self._turn.ask(room)
 
     def _read_turn(self) -> None:
-        self._settler.early_turn.over()
-        # The lease keeper may have read it. The end of an idle connection is here to be read, again and again.
+        # An idle connection that the server closed stays readable; the poller would report it again and again.
         if not self._turn.is_waiting and not self._turn.has_answer(within_s=0):
             return
         turned = self._turn.answer()
@@ -171,20 +161,8 @@ class Turns:
 
     def _give_back_turn_under_way(self) -> None:
         """Its answer is on its way; read it, so that what it brings is released and not left to its lease."""
-        self._settler.early_turn.over()
         if self._turn.is_waiting and (turned := self._turn.last_answer()):
             self._hand_out.give_back(turned, self._turn.asked_s)
-
-    def _give_back_unread(self) -> bool:
-        """By the lease keeper, for a loop that is held up. Whether the answer was here."""
-        if not self._turn.is_waiting:  # its connection was closed
-            return True
-        if not self._turn.has_answer(within_s=0):
-            return False
-        self._is_rung = True
-        if turned := self._turn.answer():
-            self._hand_out.give_back(turned, self._turn.asked_s)
-        return True
 
     # -- bells, and reports of tasks
 

@@ -109,7 +109,7 @@ class ForcedExit:
 
     def _is_busy(self) -> bool:
         if self._settler.forks:  # its loop may hang, and hears of other tasks' ends no more
-            self._settler.read_children()
+            self._settler.read_handoff()
             return self._settler.ledger.is_running()
         return self._settler.ledger.is_running(also_lost=True) or bool(state.active_requests)
 

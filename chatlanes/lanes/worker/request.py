@@ -1,8 +1,6 @@
 """A message of a lane queue on its way from the consumer to the pool and back, as Celery's worker sees it.
 
-Promises that it refuses to run once it was given back, and that an old revoke does not stop a replay. fast/request.py
-has the
-same for most messages, with less work.
+It does not run once it was given back, and an old revoke does not stop a replay.
 """
 
 from __future__ import annotations
@@ -107,7 +105,7 @@ class LaneRequest(Request):
 
     def _was_given_back(self) -> bool:
         settler, tag = self._app.lanes.settler, self._message.delivery_tag
-        # What a forking pool is given starts in a child, which cannot ask: it is claimed here, or by prefork_pool.py.
+        # What a forking pool is given starts in a child, which cannot ask: it is claimed here, unless the pool does it.
         claims = settler.forks and not settler.room.pool.claims
         runs = settler.claim(tag, starts=False) if claims else settler.holds(tag)
         if not runs:
