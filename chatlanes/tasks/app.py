@@ -33,7 +33,7 @@ ORDINARY_QUEUE = "celery"
 SEND_TRACES_WITHIN_S = 2.0
 
 app = Celery("chatlanes", set_as_current=True, log="chatlanes.logs.celery_log:WorkerLog")
-lanes.install(app)
+lanes.install(app, fast=lambda: settings().fast == "1")
 
 
 @cache

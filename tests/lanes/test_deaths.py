@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.lanes.history import check_order, ids
-from tests.lanes.lab import Lab, LabMaker, numbered
+from tests.lanes.lab import Lab, LabMaker, batch, numbered
 from tests.poller.waiting import until
 
 #: Soon over, so that a test need not wait; and never over while a test runs.
@@ -137,7 +137,7 @@ def test_what_a_child_had_ended_or_not_begun_when_it_died_runs_once(make_lab: La
     lab.drained()
     # When some among them kill it
     deadly = [f"deadly:{n}" for n in range(4)]
-    with lab.app.producer_pool.acquire(block=True) as producer, producer.batch(500):
+    with lab.app.producer_pool.acquire(block=True) as producer, batch(producer):
         for n in range(80):
             lab.send(f"other:{n}", [f"other:{n}"], producer=producer)
             if n % 20 == 10:

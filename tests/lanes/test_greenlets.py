@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.lanes.worker import ROOT
+
+pytestmark = pytest.mark.fast("gevent_pool")
 
 PROGRAM = """
 from gevent import monkey

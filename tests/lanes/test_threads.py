@@ -12,6 +12,8 @@ from celery.concurrency.thread import TaskPool
 from chatlanes.lanes.fast.thread_pool import use_loops
 from tests.poller.waiting import until
 
+pytestmark = pytest.mark.fast("thread_pool")
+
 
 @pytest.fixture
 def pool() -> TaskPool:

@@ -87,7 +87,7 @@ class Dispatcher(EventDispatcher):
     def _ask(self) -> int | None:
         """How many hear of tasks. No task at all is what they are told: Celery's Receivers take it for nothing."""
         with self.mutex:
-            if self._closed:
+            if self.producer is None:
                 return None
             self.producer.channel.heard_by = None
             self._publish([], self.producer, f"{TASK}.multi")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 from functools import cached_property
+from importlib import import_module
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +97,9 @@ class LaneChannelMixin(_StockChannel):
 
     # -- publishing
 
-    def create_publish_batch(self, max_size: int) -> publish.LanesBatch:
-        return publish.LanesBatch(self, max_size)
+    def create_publish_batch(self, max_size: int) -> Any:
+        """Called by kombu 5.7, which has batches."""
+        return import_module("chatlanes.lanes.transport.publish_batch").LanesBatch(self, max_size)
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
         if not self._is_lane_queue(queue):
@@ -118,7 +120,7 @@ class LaneChannelMixin(_StockChannel):
             return
         payload = dumps(message)
         with self.conn_or_acquire() as client:
-            topics = self._get_publish_topics(exchange, routing_key)
+            topics = _topics(self, exchange, routing_key)
             self.heard_by = sum(client.publish(topic, payload) for topic in topics)
 
     # -- queues as a whole
@@ -180,7 +182,8 @@ class LaneChannelMixin(_StockChannel):
             return True
         finally:
             self._in_poll = None
-            self._flush_brpop_reauth()
+            if hasattr(self, "_flush_brpop_reauth"):  # kombu 5.7
+                self._flush_brpop_reauth()
 
     def _deliver_ordinary(self, queue: str, stored: bytes) -> None:
         """Whoever may write to the queue may write anything. Its content is not logged."""
@@ -214,3 +217,9 @@ class LaneChannelMixin(_StockChannel):
             super().close()
         except _AWAY:  # in the answer to its last BRPOP; the next attempt has none to wait for
             super().close()
+
+
+def _topics(channel: Any, exchange: str, routing_key: str) -> list[str]:
+    if hasattr(channel, "_get_publish_topics"):  # kombu 5.7
+        return list(channel._get_publish_topics(exchange, routing_key))
+    return [channel._get_publish_topic(exchange, routing_key)]

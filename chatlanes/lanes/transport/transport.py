@@ -52,6 +52,10 @@ class Poller(stock.MultiChannelPoller):
         if self._fd_to_chan.pop(fileno, None) is not None:
             self._unregister_from_poll(fileno)
 
+    def _unregister_from_poll(self, fileno: int) -> None:
+        """As kombu 5.7's, which replaces it where an event loop polls."""
+        self.poller.unregister(fileno)
+
 
 class QoS(stock.QoS):
     """Acknowledgements of lane messages go to the settler, which outlives the channel and knows them by their tag."""

@@ -126,6 +126,8 @@ class LaneRequest(Request):
                 self.task.on_hard_limit(delivery_from(told, self._message.delivery_tag, self._app.lanes))
             except Exception:
                 logger.exception("lanes: %s counts as a death", self.id, extra=about(self.id))
+            # Celery 5.6 acknowledges it after this.
+            self._app.lanes.settler.give_back(self._message.delivery_tag, died=True)
         super().on_timeout(soft, timeout)
 
     def _forget_old_revoke(self, told: dict[str, Any]) -> None:

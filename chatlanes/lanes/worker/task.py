@@ -44,7 +44,8 @@ class SettlingTracer:
         ended = self.tracer(uuid, args, kwargs, request)
         if not request or not request.get(envelope.LANE):
             return ended
-        if ended.info is None or (ended.info.state == FAILURE and self._task.acks_on_failure is not False):
+        is_acknowledged = getattr(self._task, "acks_on_failure", None) is not False  # since Celery 5.7
+        if ended.info is None or (ended.info.state == FAILURE and is_acknowledged):
             self._task.app.lanes.settler.report(DONE, request["properties"]["delivery_tag"])
         return ended
 
