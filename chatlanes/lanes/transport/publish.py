@@ -1,4 +1,7 @@
-"""Publishing to a lane queue: a kombu message becomes one row of an append. Refuses what a lane cannot keep: see `row`."""
+"""Publishing to a lane queue: a kombu message becomes one row of an append.
+
+Refuses messages that a lane cannot keep in order: see `row`.
+"""
 
 from __future__ import annotations
 
