@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install lock run test check chaos power-failure bench bench-all screenshots containers
+.PHONY: install lock run test test-core test-oldest check chaos power-failure bench bench-all screenshots containers
 
 # pip's own output is five lines for each of a hundred packages, or none for minutes.
 SHELL := /bin/bash
@@ -40,6 +40,20 @@ run: install
 # Three at a time, for most tests wait for processes; ARGS="-n 0" for one at a time.
 test: install
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+
+# The promises without lanes/fast; and with the oldest Celery and kombu that pyproject.toml allows, in a venv of its own.
+test-core: install
+	FAST=0 $(BIN)/python -m pytest -n 3 --dist worksteal tests/lanes tests/pipeline $(ARGS)
+
+test-oldest: $(VENV)-oldest/installed
+	$(VENV)-oldest/bin/python -m pytest -n 3 --dist worksteal tests/lanes tests/pipeline $(ARGS)
+
+OLDEST := 'celery[redis]==5.6.*' 'kombu==5.6.*'
+$(VENV)-oldest/installed: pyproject.toml requirements.lock
+	@$(PYTHON) -m venv $(VENV)-oldest
+	@$(VENV)-oldest/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(VENV)-oldest/bin/pip install --quiet --disable-pip-version-check --editable . $(OLDEST)
+	@touch $@
 
 check: install
 	$(BIN)/ruff check .

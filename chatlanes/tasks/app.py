@@ -33,7 +33,7 @@ ORDINARY_QUEUE = "celery"
 SEND_TRACES_WITHIN_S = 2.0
 
 app = Celery("chatlanes", set_as_current=True, log="chatlanes.logs.celery_log:WorkerLog")
-lanes.install(app)
+lanes.install(app, fast=lambda: is_fast())
 
 
 @cache
@@ -43,6 +43,10 @@ def settings() -> Settings:
         return load()
     except SettingsError as error:
         sys.exit(str(error))
+
+
+def is_fast() -> bool:
+    return settings().fast == "1"
 
 
 @cache

@@ -34,6 +34,9 @@ ORDINARY_QUEUE = "celery"
 
 ENDLESS_S = 3600
 
+#: As chatlanes reads its setting of that name.
+FAST = os.environ.get("FAST", "1") != "0"
+
 #: Set by lab.py: where the history is written, and where the gates are.
 HISTORY, GATES = "LANES_HISTORY", "LANES_GATES"
 
@@ -57,16 +60,17 @@ def build(
     """The app. `ca` is the certificate that `rediss://` trusts, `options` are transport options.
 
     A worker that is deaf never looks by itself whether something is ready: it has to be woken. One that does not sweep
-    sweeps only when it knows why. The kernel is to end a child with its parent, unless it had not been told yet.
+    sweeps only when it knows why. Children ask the kernel to be
+    ended with their parent, or would, if they did not do so when it is dead.
     """
     if not ends_with_parent:
-        prefork.platforms.set_pdeathsig = lambda _: None
+        prefork.platforms.set_pdeathsig = _outlive
     if not sweeps:
         recoverer.SWEEP_EVERY_S = recoverer.SWEEP_EVERY_OF_LEASE = recoverer.SWEEP_AGAIN_AFTER_S = ENDLESS_S
     if is_deaf:
         _never_look()
     app = Celery("lanes-test", broker=url, set_as_current=False)
-    lanes.install(app)
+    lanes.install(app, fast=FAST)
     app.conf.update(
         task_queues=[
             *(Queue(name, routing_key=name, queue_arguments=lanes.QUEUE_ARGUMENTS) for name in LANE_QUEUES),
@@ -83,6 +87,12 @@ def build(
     for each in TASKS:
         app.task(name=each.__name__, bind=True, max_retries=None, shared=False)(each)
     return app
+
+
+def _outlive(_: str) -> None:
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.005)
 
 
 def _never_look() -> None:

@@ -21,6 +21,8 @@ from chatlanes.lanes.protocol.replies import Leased
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.transport.dispatch import unpack
 
+FAST = pytest.mark.fast("tracer")
+
 
 class ExpectedError(Exception):
     """Of those that the task says it throws."""
@@ -93,9 +95,13 @@ def story(monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
 class Bench:
     """An app with one task, and messages for it that are leased to this process. Nothing is sent to Redis."""
 
-    def __init__(self, run: Callable[..., Any], story: Story, failing: str | None = None) -> None:
+    def __init__(
+        self, run: Callable[..., Any], story: Story, failing: str | None = None, *, is_fast: bool = True
+    ) -> None:
         self.app = Celery("traced", broker="redis://127.0.0.1:1/0", set_as_current=False)
         lanes.install(self.app)
+        if is_fast:
+            self.app.lanes.make_tracer = tracer_module.Tracer
 
         def body(task: Any, number: int, *, plus: int = 0) -> Any:
             story.hear("run", current=current_task.name, request=task.request)
@@ -123,15 +129,16 @@ class Bench:
         return {**message["headers"], "properties": message["properties"], "delivery_info": {}, "is_eager": False}
 
 
+@FAST
 @pytest.mark.parametrize("hook", [None, *HOOKS])
 @pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")
 @pytest.mark.parametrize("run", RUNS)
 def test_a_run_is_told_as_celery_tells_it(run: str, hook: str | None, story: Story) -> None:
     bench = Bench(RUNS[run], story, failing=hook)
-    tracer: Any = bench.task.__trace__
+    tracer: Any = bench.task.__trace__.tracer
     assert tracer._is_usual
     told = []
-    for trace in (tracer._celerys, tracer._trace):
+    for trace in (tracer._stock, tracer._trace):
         # When the same message is run by one and by the other
         try:
             ended = trace("7:1", [3], {"plus": 4}, bench.request())
@@ -147,13 +154,15 @@ def test_a_run_is_told_as_celery_tells_it(run: str, hook: str | None, story: Sto
 SETTLED = {"returns a value", "returns nothing", "fails", "fails as expected", "ends as no exception"}
 
 
+@pytest.mark.parametrize("is_fast", [False, pytest.param(True, marks=FAST)], ids=["stock", "fast"])
 @pytest.mark.parametrize("run", RUNS)
-def test_what_celery_would_acknowledge_is_settled_when_it_has_ended(run: str, story: Story) -> None:
-    bench = Bench(RUNS[run], story)
+def test_what_celery_would_acknowledge_is_settled_when_it_has_ended(run: str, is_fast: bool, story: Story) -> None:
+    bench = Bench(RUNS[run], story, is_fast=is_fast)
     bench.task.__trace__("7:1", [3], {}, bench.request())
     assert len(bench.in_flight.start_fetch()) == (run in SETTLED)
 
 
+@FAST
 def test_what_comes_through_no_lane_is_celerys(story: Story) -> None:
     bench = Bench(RUNS["returns nothing"], story)
     request = {name: value for name, value in bench.request().items() if name != "lane"}
@@ -161,9 +170,10 @@ def test_what_comes_through_no_lane_is_celerys(story: Story) -> None:
     assert bench.in_flight.start_fetch() == []
 
 
+@FAST
 def test_a_run_is_alone_while_nobody_listens_or_follows(story: Story) -> None:
-    tracer: Any = Bench(RUNS["returns nothing"], story).task.__trace__
-    heard = {signal: signal.receivers for signal in tracer_module._TOLD}
+    tracer: Any = Bench(RUNS["returns nothing"], story).task.__trace__.tracer
+    heard = {signal: signal.receivers for signal in tracer_module._SIGNALS}
     with pytest.MonkeyPatch.context() as patch:
         # Given nobody who listens to a task's run
         for signal in heard:

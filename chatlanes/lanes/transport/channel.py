@@ -6,9 +6,9 @@ lane queue buries. Taking messages is the business of turns.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import cached_property
+from importlib import import_module
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,6 @@ class LaneChannelMixin(_StockChannel):
     _active_queues: list[str]
     #: How many heard the last message to all (an event, a remote command). None: not known.
     heard_by: int | None = None
-    _kept: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.fetch_loop = FetchLoop(self)
@@ -98,8 +97,9 @@ class LaneChannelMixin(_StockChannel):
 
     # -- publishing
 
-    def create_publish_batch(self, max_size: int) -> publish.LanesBatch:
-        return publish.LanesBatch(self, max_size)
+    def create_publish_batch(self, max_size: int) -> Any:
+        """Called by kombu 5.7, which has batches."""
+        return import_module("chatlanes.lanes.transport.publish_batch").LanesBatch(self, max_size)
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
         if not self._is_lane_queue(queue):
@@ -120,17 +120,8 @@ class LaneChannelMixin(_StockChannel):
             return
         payload = dumps(message)
         with self.conn_or_acquire() as client:
-            topics = self._get_publish_topics(exchange, routing_key)
+            topics = _topics(self, exchange, routing_key)
             self.heard_by = sum(client.publish(topic, payload) for topic in topics)
-
-    @contextmanager
-    def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
-        """Kombu's makes a new client for each command; this one is made anew with its connections."""
-        if client is None:
-            if self._kept is None or self._kept.connection_pool is not self.pool:
-                self._kept = self._create_client()
-            client = self._kept
-        yield client
 
     # -- queues as a whole
 
@@ -191,7 +182,8 @@ class LaneChannelMixin(_StockChannel):
             return True
         finally:
             self._in_poll = None
-            self._flush_brpop_reauth()
+            if hasattr(self, "_flush_brpop_reauth"):  # kombu 5.7
+                self._flush_brpop_reauth()
 
     def _deliver_ordinary(self, queue: str, stored: bytes) -> None:
         """Whoever may write to the queue may write anything. Its content is not logged."""
@@ -225,3 +217,9 @@ class LaneChannelMixin(_StockChannel):
             super().close()
         except _AWAY:  # in the answer to its last BRPOP; the next attempt has none to wait for
             super().close()
+
+
+def _topics(channel: Any, exchange: str, routing_key: str) -> list[str]:
+    if hasattr(channel, "_get_publish_topics"):  # kombu 5.7
+        return list(channel._get_publish_topics(exchange, routing_key))
+    return [channel._get_publish_topic(exchange, routing_key)]

@@ -113,7 +113,7 @@ class ForcedExit:
 
     def _is_busy(self) -> bool:
         if self._in_flight.forks:  # its loop may hang, and no longer reads the reports of other tasks
-            self._in_flight.reports.read_children()
+            self._in_flight.reports.read()
             return self._in_flight.is_running()
         return self._in_flight.is_running(also_lost=True) or bool(state.active_requests)
 

@@ -9,13 +9,28 @@ once, also if one dies while its worker starts, where Celery would end the worke
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
+from celery import signals
 from celery.concurrency import asynpool
 
 #: A child is gone within milliseconds after its pipes, one of many gigabytes within seconds.
 _LOOK_AGAIN_AFTER_S, _LOOKS = 0.01, 200
+
+
+def end_with_parent() -> None:
+    """Called before the pool forks. Celery asks the kernel to end a child when its parent dies; a child whose parent
+    died before that ends here.
+    """
+    parent = os.getpid()
+
+    def check(**_: Any) -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+
+    signals.worker_process_init.connect(check, weak=False)
 
 
 def keep_written_jobs(pool: Any, forgotten: Callable[[set[str]], None]) -> None:

@@ -1,8 +1,6 @@
 """A message of a lane queue on its way from the consumer to the pool and back, as Celery's worker sees it.
 
-Promises that it refuses to run once it was given back, and that an old revoke does not stop a replay. fast/request.py
-has the
-same for most messages, with less work.
+It does not run once it was given back, and an old revoke does not stop a replay.
 """
 
 from __future__ import annotations
@@ -107,7 +105,7 @@ class LaneRequest(Request):
 
     def _was_given_back(self) -> bool:
         in_flight, tag = self._app.lanes.in_flight, self._message.delivery_tag
-        # What a forking pool is given starts in a child, which cannot ask: it is claimed here, or by prefork_pool.py.
+        # What a forking pool is given starts in a child, which cannot ask: it is claimed here, unless the pool does it.
         claims = in_flight.forks and not in_flight.capacity.pool.claims
         runs = in_flight.claim(tag, starts=False) if claims else in_flight.holds(tag)
         if not runs:
@@ -128,6 +126,8 @@ class LaneRequest(Request):
                 self.task.on_hard_limit(delivery_from(told, self._message.delivery_tag, self._app.lanes))
             except Exception:
                 logger.exception("lanes: %s counts as a death", self.id, extra=about(self.id))
+            # Celery 5.6 acknowledges it after this.
+            self._app.lanes.in_flight.release(self._message.delivery_tag, died=True)
         super().on_timeout(soft, timeout)
 
     def _forget_old_revoke(self, told: dict[str, Any]) -> None:

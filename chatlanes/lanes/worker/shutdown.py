@@ -13,6 +13,9 @@ from celery.concurrency.base import BasePool
 
 from chatlanes.lanes.leases.registry import stop_background
 
+#: How long a greenlet that was killed may take to tidy up.
+CUT_SHORT_WITHIN_S = 5.0
+
 
 class LastWords(bootsteps.StartStopStep):
     """Of the consumer, which Celery shuts down last, after the pool, however it is stopped."""
@@ -21,7 +24,7 @@ class LastWords(bootsteps.StartStopStep):
         """Settle what is done, and release what will not run here."""
         in_flight = consumer.app.lanes.in_flight
         in_flight.reports.read()
-        # A thread or greenlet may outlive its pool: its message keeps its lease until that expires.
+        # A thread or greenlet may outlive its pool: what it runs keeps its lease until that runs out.
         if in_flight.forks:
             in_flight.release_all()
         else:
@@ -30,9 +33,24 @@ class LastWords(bootsteps.StartStopStep):
 
 
 def let_them_end(pool: Any) -> None:
-    """Celery asks every pool to terminate its jobs, from a signal handler, also a pool that cannot.
-
-    The NotImplementedError would be raised wherever the main thread is: with solo inside a task, as its failure.
-    """
+    """Change a started pool that cannot end its tasks when Celery asks for it, from the handler of SIGQUIT."""
     if getattr(pool.terminate_job, "__func__", None) is BasePool.terminate_job:
+        # Its NotImplementedError would be raised wherever the main thread is: with solo inside a task, as its failure.
         pool.terminate_job = lambda pid, signal=None: None
+    elif type(pool).__module__ == "celery.concurrency.gevent":
+        _wait_for_greenlets(pool)
+
+
+def _wait_for_greenlets(pool: Any) -> None:
+    from gevent import get_hub, getcurrent  # type: ignore[import-untyped]
+
+    def on_stop() -> None:
+        # The signal's handler runs on gevent's loop, which cannot wait. `on_terminate` follows when the greenlets have
+        # been killed.
+        if pool._pool is not None and getcurrent() is not get_hub():
+            pool._pool.join()
+
+    def on_terminate() -> None:
+        pool._pool.join(timeout=CUT_SHORT_WITHIN_S)
+
+    pool.on_stop, pool.on_terminate = on_stop, on_terminate
