@@ -12,9 +12,13 @@ from kombu import Exchange, Queue
 from bench import holding, slow_chat
 from bench.scale import QUEUES, READY
 from chatlanes import lanes
+from chatlanes.lanes.fast import table
 
 app = Celery("bench")
-lanes.install(app)
+lanes.install(app, fast=os.environ.get("FAST") != "0")
+#: Pieces of chatlanes/lanes/fast to leave off, with commas: what each is worth (docs/fast.md).
+off = os.environ.get("BENCH_OFF", "").split(",")
+table.PIECES = tuple(piece for piece in table.PIECES if piece.module not in off)  # type: ignore[assignment]
 app.conf.update(
     task_ignore_result=True,
     task_queues=[

@@ -22,7 +22,7 @@ from chatlanes.bot.context import Context
 from chatlanes.bot.session.codec import SessionError
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.lanes.errors import LeaseLost
-from chatlanes.lanes.runtime.executor import hands
+from chatlanes.lanes.worker.executor import blocking_executor
 
 #: All that calls the Bot API.
 _CALLS = frozenset({"call", *(name for name in dir(Shorthands) if not name.startswith("_"))})
@@ -62,7 +62,7 @@ class AsyncContext(Context):
         method = {"call": arguments[0] if arguments else "", "download": "getFile"}.get(name, name)
         api = self.api.reserved(method) if isinstance(self.api, Calls) else self.api
         call = partial(getattr(Context(self.update, api), name), *arguments, **params)
-        begun = PendingCall(hands().call(call))
+        begun = PendingCall(blocking_executor().call(call))
         if self.life.is_open:
             self.life.add(begun.future)
             self._begun.append(begun)
@@ -116,7 +116,7 @@ async def _is_ours(api: object) -> bool:
     if not isinstance(api, Calls) or api.is_sure():
         return True
     try:
-        await hands().call(partial(api.ensure, "its end"))
+        await blocking_executor().call(partial(api.ensure, "its end"))
     except LeaseLost:
         return False
     except RedisError:  # while it is away, nobody else is given the update

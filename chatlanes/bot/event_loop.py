@@ -21,8 +21,8 @@ from typing import Any
 
 from greenlet import getcurrent  # type: ignore[import-untyped]
 
-from chatlanes.lanes.runtime.loop_jobs import Errand, Errands
 from chatlanes.lanes.runtime.outcome import Returned
+from chatlanes.lanes.worker.loop_jobs import LoopJob, LoopJobs
 
 
 class Awaited(Returned):
@@ -100,7 +100,7 @@ class EventLoop:
         self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="bot"))
-        self._errands = Errands(self._loop)
+        self._errands = LoopJobs(self._loop)
         self._to_begin: deque[Awaited] = deque()
         self._is_woken = False
         self._is_ending = False
@@ -110,7 +110,7 @@ class EventLoop:
     def run(self, coroutine: Coroutine[Any, Any, Any], limit_s: float | None = None) -> Any:
         """What it returns or raises. Raises OverdueError when that takes longer than `limit_s`."""
         begun, here = Awaited(coroutine), getcurrent()
-        if isinstance(here, Errand) and here.errands is self._errands:
+        if isinstance(here, LoopJob) and here.jobs is self._errands:
             return self._run_here(begun, here, limit_s)
         try:
             self._to_begin.append(begun)
@@ -149,7 +149,7 @@ class EventLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(TIDY_UP_S)
 
-    def _run_here(self, begun: Awaited, errand: Errand, limit_s: float | None) -> Any:
+    def _run_here(self, begun: Awaited, errand: LoopJob, limit_s: float | None) -> Any:
         task = begun.begin(self._loop)
         if errand.wait(task, limit_s):
             return begun.outcome()

@@ -1,42 +1,42 @@
-"""Puts lanes into a Celery app: `lanes.install(app)`, before the app is used.
+"""Installs lanes in a Celery app: `lanes.install(app)`, before the app is used.
 
-Promises that the app's worker, its publishers and Flower use the lanes transport under the usual URLs, and that a
-worker which could not keep the order of lanes does not start.
+The app's workers, publishers and Flower use the lanes transport under the usual URLs. A worker that could not keep the
+order of lanes does not start.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
 
 from celery import Celery, bootsteps, signals
-from celery.concurrency import solo
 from celery.exceptions import CPendingDeprecationWarning
 from kombu import transport as kombu_transport
 
+from chatlanes.lanes import fast as fast_pieces
 from chatlanes.lanes.errors import Misconfigured
-from chatlanes.lanes.fast.events import GatherEvents, say_when_they_are_told
-from chatlanes.lanes.fast.gc_tuning import leave_alone
-from chatlanes.lanes.fast.pools import make_lean
-from chatlanes.lanes.fast.strategy import ReceivePlain
-from chatlanes.lanes.leases.books import Pool
-from chatlanes.lanes.leases.registry import settler_of
-from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.leases.in_flight import InFlight
+from chatlanes.lanes.leases.prefetch import Pool
+from chatlanes.lanes.leases.registry import in_flight_of
+from chatlanes.lanes.leases.report_channel import ReportChannel
+from chatlanes.lanes.monitoring.events import GatherEvents, say_when_they_are_told
 from chatlanes.lanes.monitoring.log_lines import say_it_in_one_line
 from chatlanes.lanes.monitoring.redaction import show_no_bodies
 from chatlanes.lanes.protocol.connect import connect_like
-from chatlanes.lanes.protocol.pipelined_pool import Wires
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedPool
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.server import check_server
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
-from chatlanes.lanes.worker.prefork import keep_written_jobs, replace_the_dead_at_once
+from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_the_dead_at_once
+from chatlanes.lanes.worker.receiving import BuryUnrunnable
 from chatlanes.lanes.worker.shutdown import LastWords, let_them_end
 from chatlanes.lanes.worker.stopping import is_stopping, share_with_children
-from chatlanes.lanes.worker.task import LaneTask
+from chatlanes.lanes.worker.task import LaneTask, Trace
 
 _ALIASES = {
     "redis": "chatlanes.lanes.transport.transport:Transport",
@@ -52,7 +52,7 @@ DEFAULTS: dict[str, Any] = {
     "task_reject_on_worker_lost": True,
     # Celery 6 turns it on: it would kill handlers whose leases still hold.
     "worker_cancel_long_running_tasks_on_connection_loss": False,
-    # Room comes from the settler; the reduced prefetch would only slow a worker down after a reconnect.
+    # Room comes from the in-flight table; the reduced prefetch would only slow a worker down after a reconnect.
     "worker_enable_prefetch_count_reduction": False,
     # A rate limit would hold a lane's first message in the worker, with its lease, beside idle workers.
     "worker_disable_rate_limits": True,
@@ -67,17 +67,24 @@ DEFAULTS: dict[str, Any] = {
 
 
 class Lanes:
-    """What an app knows of its lanes: `app.lanes`."""
+    """What an app knows of its lanes: `app.lanes`. `make_tracer` and `make_channel` are for the pieces of fast/."""
 
-    def __init__(self, app: Celery) -> None:
+    def __init__(self, app: Celery, fast: bool | Callable[[], bool] = True) -> None:
         self._app = app
+        self._fast = fast
+        self.make_tracer: Callable[[LaneTask, Trace], Trace] = lambda _task, tracer: tracer
+        self.make_channel: Callable[[], ReportChannel] = ReportChannel
         self._stores: dict[int, Store] = {}
-        self._wires: dict[int, Wires] = {}
+        self._pipelined: dict[int, PipelinedPool] = {}
 
     @cached_property
-    def settler(self) -> Settler:
-        """The settler of the worker's main process; in its children a copy, of which only the pipe is of use."""
-        return settler_of(self._app.connection_for_read())
+    def in_flight(self) -> InFlight:
+        """The in-flight table of the worker's main process; its children use only the report channel of their copy."""
+        return in_flight_of(self._app.connection_for_read(), self.make_channel)
+
+    @property
+    def is_fast(self) -> bool:
+        return self._fast() if callable(self._fast) else self._fast
 
     @property
     def store(self) -> Store:
@@ -88,28 +95,29 @@ class Lanes:
         return self._stores[pid]
 
     @property
-    def wires(self) -> Wires:
+    def pipelined(self) -> PipelinedPool:
         """This process' own, as its store."""
         pid = os.getpid()
-        if pid not in self._wires:
-            self._wires = {pid: Wires(self.store.client, script("begin"), script("end"))}
-        return self._wires[pid]
+        if pid not in self._pipelined:
+            self._pipelined = {pid: PipelinedPool(self.store.client, script("begin"), script("end"))}
+        return self._pipelined[pid]
 
 
-def install(app: Celery) -> Lanes:
-    """Make an app's lane queues keep their order; `app.lanes` and the return value give access to the store."""
+def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
+    """Make an app's lane queues keep their order; `app.lanes` and the return value give access to the store.
+
+    With `fast`, or when it returns true as the worker starts, the pieces of fast/table.py are applied. Without them
+    every promise holds, on Celery's own pools, requests and tracer.
+    """
     for alias, transport in _ALIASES.items():
         kombu_transport.TRANSPORT_ALIASES[alias] = transport
-    app.lanes = Lanes(app)
+    app.lanes = Lanes(app, fast)
     app.task_cls = LaneTask
     app.control_cls = "chatlanes.lanes.worker.termination:NamingControl"
-    app.events.dispatcher_cls = "chatlanes.lanes.fast.events:Dispatcher"
+    app.events.dispatcher_cls = "chatlanes.lanes.monitoring.events:Dispatcher"
     app.add_defaults(DEFAULTS)
     app.steps["worker"].add(LanesStep)
-    app.steps["consumer"].add(BuryUndecodable)
-    app.steps["consumer"].add(ReceivePlain)
-    app.steps["consumer"].add(LastWords)
-    app.steps["consumer"].add(GatherEvents)
+    app.steps["consumer"].update((BuryUnrunnable, LastWords, GatherEvents))
     signals.celeryd_init.connect(say_when_they_are_told, weak=False)
     # Celery's table of what a worker may be asked is filled by importing.
     import_module("chatlanes.lanes.monitoring.remote_control")
@@ -133,7 +141,7 @@ def check_transport(app: Celery) -> None:
 
 
 class LanesStep(bootsteps.StartStopStep):
-    """Of the worker, made before the pool forks: its children inherit the settler's pipe."""
+    """Of the worker, made before the pool forks: its children inherit the in-flight table's pipe."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -150,16 +158,17 @@ class LanesStep(bootsteps.StartStopStep):
         pool = worker.pool
         # A full gevent pool blocks the loop that hands it work, so it gets nothing to spare.
         spare = 0 if getattr(pool, "is_green", False) else worker.prefetch_multiplier - 1
-        settler = worker.app.lanes.settler
-        settler.room.pool = Pool(
+        if worker.app.lanes.is_fast:
+            fast_pieces.apply(worker)
+        lanes_pool = Pool(
             slots=partial(_slots, pool),
             forks=pool.uses_semaphore,
             spare=spare,
-            claims=make_lean(worker, settler),
-            runs_here=isinstance(pool, solo.TaskPool),
-            together=getattr(pool, "together", Pool.together),
+            claims=getattr(pool, "claims_messages", False),
         )
-        leave_alone(settler.room.pool)
+        worker.app.lanes.in_flight.capacity.use_pool(lanes_pool)
+        if pool.uses_semaphore:
+            end_with_parent()
         share_with_children()
         return None
 
@@ -167,11 +176,11 @@ class LanesStep(bootsteps.StartStopStep):
         """Celery starts it after the pool and before the consumer."""
         # At every reconnect Celery would praise an option that must be off here (DEFAULTS).
         warnings.filterwarnings("ignore", "\nIn Celery 5.1 we introduced", CPendingDeprecationWarning)
-        keep_written_jobs(worker.pool, worker.app.lanes.settler.give_back_dropped)
+        keep_written_jobs(worker.pool, worker.app.lanes.in_flight.release_ids)
         replace_the_dead_at_once(worker.pool)
         let_them_end(worker.pool)
         broker = worker.app.connection_for_write()
-        ForcedExit(worker.app.lanes.settler, partial(connect_like, broker, ANSWER_WITHIN_S)).start()
+        ForcedExit(worker.app.lanes.in_flight, partial(connect_like, broker, ANSWER_WITHIN_S)).start()
 
     @staticmethod
     def _check_tasks(app: Celery) -> None:
@@ -189,25 +198,8 @@ def _slots(pool: Any) -> int:
         return 0  # on gevent the consumer hears of it up to 2 s later, and would go on taking
     try:
         return pool.num_processes or 1
-    except (AttributeError, TypeError):  # it has stopped already, and the lease keeper has not
+    except (AttributeError, TypeError):  # it has stopped already, and the background thread has not
         return 1
-
-
-class BuryUndecodable(bootsteps.StartStopStep):
-    """Of the consumer: a message that cannot be decoded is buried. Celery would acknowledge it, which drops it."""
-
-    def __init__(self, consumer: Any, **kwargs: Any) -> None:
-        decoded_badly = consumer.on_decode_error
-
-        def on_decode_error(message: Any, error: Exception) -> None:
-            if "#" in str(message.delivery_tag):
-                consumer.app.lanes.settler.bury(
-                    message.delivery_tag, {"type": type(error).__name__, "message": f"it cannot be decoded: {error}"}
-                )
-            decoded_badly(message, error)
-
-        consumer.on_decode_error = on_decode_error
-        super().__init__(consumer, **kwargs)
 
 
 __all__ = ["DEFAULTS", "Lanes", "LanesStep", "check_server", "check_transport", "install"]

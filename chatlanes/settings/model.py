@@ -227,6 +227,12 @@ class Settings(BaseSettings):
         "Who may send updates at all; `telegram` stands for Telegram's networks. Unset: whoever knows the secret.",
     )
 
+    fast: Literal["0", "1"] = text(
+        "1",
+        "0 or 1",
+        "`0` runs the worker on Celery's own pools, requests and tracer: slower, with the same guarantees "
+        "(docs/fast.md). For finding out whether a problem has to do with the replacements.",
+    )
     log_format: Literal["text", "json"] = text(
         "text",
         "text or json",

@@ -33,7 +33,7 @@ def worker_log(app: Celery) -> Any:
 
 
 app = Celery("chatlanes", set_as_current=True, log=worker_log)
-lanes.install(app)
+lanes.install(app, fast=lambda: settings().fast == "1")
 
 
 app.add_defaults(celery_options)

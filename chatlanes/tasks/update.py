@@ -162,7 +162,7 @@ def limited_run(request: Any, served: ServedBot, ctx: Context, delivery: lanes.D
     assert limit_s is not None, "it has a deadline"  # noqa: S101
     run = Run(
         limit_s,
-        means_here(forks=app.lanes.settler.forks),
+        means_here(forks=app.lanes.in_flight.forks),
         tell=lambda: call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery)),
         evict=lambda: evict(app, run, request, served, ctx, delivery),
     )

@@ -20,6 +20,7 @@ from chatlanes.bot.async_context import awaited
 from chatlanes.bot.calls.run_calls import Calls, calls_of, fingerprint
 from chatlanes.bot.context import Context
 from chatlanes.lanes import Delivery, Lanes, LeaseLost, install
+from chatlanes.lanes.leases.report_channel import GONE
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.connect import connect
@@ -59,8 +60,8 @@ def run(lanes: Lanes, api: BotApi) -> Callable[..., Run]:
 
 def begin_run(lanes: Lanes, api: BotApi, uncertain: str = "repeat") -> Run:
     [leased] = lanes.store.turn(["q"], holder="test", lease_ms=LEASE_MS, room=1).leased
-    [held] = lanes.settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
-    lanes.settler.claim(held.tag, starts=True)
+    [held] = lanes.in_flight.finish_fetch([leased], clock.now_s(), suspects_wait=False)
+    lanes.in_flight.claim(held.tag, starts=True)
     delivery = Delivery(lanes, held.tag, held.deadline_s, failed=leased.failed, died=leased.died)
     return Run(lanes, delivery, calls_of(api, delivery, uncertain))  # type: ignore[arg-type]
 
@@ -83,7 +84,7 @@ class Run:
 
     def dies(self) -> None:
         """Its process does, and somebody else is told so."""
-        self.lanes.settler.gone(self.delivery.tag)
+        self.lanes.in_flight.reports.send(GONE, self.delivery.tag)
         assert self.lanes.store.release([(ID, self.delivery.fence)], died=True) == []
 
 
@@ -134,7 +135,7 @@ def test_one_answer_is_waited_for_in_each_call(web: Server, run: Any, redis: Red
     first.delivery.journal.confirm()
     after = redis.info("commandstats")
     assert after["cmdstat_evalsha"]["calls"] - before["cmdstat_evalsha"]["calls"] <= 21
-    assert len(first.lanes.wires._free) == 1
+    assert len(first.lanes.pipelined._free) == 1
 
 
 def test_a_handler_that_makes_no_call_asks_redis_nothing(run: Any, redis: Redis) -> None:

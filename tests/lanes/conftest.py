@@ -8,10 +8,25 @@ from typing import Any
 
 import pytest
 
+from chatlanes.lanes.fast import PIECES
 from tests.support.lab import Lab, LabMaker
+from tests.support.lab_app import FAST
 
 #: Every pool, with as many slots as its kind is used with.
 POOLS = {"solo": 1, "prefork": 2, "threads": 8, "gevent": 50}
+
+
+@pytest.fixture(autouse=True)
+def fast_piece(request: pytest.FixtureRequest) -> None:
+    """A test marked `fast("tracer")` is about that piece of lanes/fast: it runs where workers use it."""
+    marker = request.node.get_closest_marker("fast")
+    if marker is None:
+        return
+    [piece] = [piece for piece in PIECES if piece.module == marker.args[0]]
+    if not FAST:
+        pytest.skip("FAST=0")
+    if list(piece.differing()):
+        pytest.skip(f"{piece.module} is left off with the installed packages")
 
 
 @pytest.fixture(params=POOLS)

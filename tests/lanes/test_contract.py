@@ -30,58 +30,49 @@ from celery.worker.components import Pool as PoolStep
 from celery.worker.consumer import Consumer
 from celery.worker.consumer.events import Events
 from celery.worker.request import Request, create_request_cls
-from kombu import Connection, Producer
+from kombu import Connection
 from kombu import transport as kombu_transport
 from kombu.message import Message
 from kombu.transport import redis as stock
 from kombu.transport import virtual
 
-from chatlanes.lanes.transport.transport import BINDINGS_EVERY_S
 from chatlanes.lanes.worker.request import LaneRequest
 from chatlanes.lanes.worker.task import LaneTask
+from tests.support.lab import needs_batches
 
-#: The versions that all of this was read in. A new minor version wants to be read again: then change it here and in
-#: pyproject.toml.
-READ = {"celery": "5.7", "kombu": "5.7", "billiard": "4.3", "redis": "8.1"}
+#: The minor versions that the code was read in. A new one has to be read: then add it here and in pyproject.toml.
+READ = {"celery": ("5.6", "5.7"), "kombu": ("5.6", "5.7"), "billiard": ("4.3",), "redis": ("8.1",)}
 
 
 @pytest.mark.parametrize("package", READ)
 def test_the_versions_are_those_whose_source_was_read(package: str) -> None:
     installed = version(package)
-    assert installed.startswith(READ[package] + "."), (
-        f"{package} {installed} is installed, lanes were written for {READ[package]}: read what changed, see README.md"
+    assert installed.rpartition(".")[0] in READ[package], (
+        f"{package} {installed} is installed, lanes were written for {READ[package]}: read what changed"
     )
 
 
 NAMES = [
     (stock.MultiChannelPoller, "on_poll_start on_readable get _register _client_registered", "transport.py: Poller"),
-    (stock.MultiChannelPoller, "_unregister_from_poll _on_connection_disconnect", "transport.py: Poller.unwatch"),
     (stock.QoS, "append ack reject can_consume_max_estimate", "transport.py: QoS"),
     (virtual.QoS, "can_consume", "transport.py: kombu asks it before it reads a channel"),
     (stock.Channel, "QoS _new_queue _put _get _purge _delete", "channel.py: queues"),
     (stock.Channel, "basic_consume _basic_cancel active_queues", "channel.py: consumers"),
-    (stock.Channel, "_on_connection_disconnect _close_clients _create_client", "channel.py, turns.py: connections"),
-    (stock.Channel, "create_publish_batch global_keyprefix", "channel.py: publishing"),
-    (stock.PublishBatch, "publish flush discard _check_usable", "publish.py: LanesBatch"),
+    (stock.Channel, "_on_connection_disconnect _close_clients _create_client", "channel.py, fetch.py: connections"),
+    (stock.Channel, "global_keyprefix", "channel.py: publishing"),
     (stock.Transport, "Channel register_with_event_loop", "transport.py: Transport"),
     (stock, "SentinelChannel SentinelTransport", "transport.py: sentinel"),
     (Connection, "get_transport_cls as_uri transport_options", "install.py, connect.py"),
-    (Producer, "batch", "publish.py: kombu's producer.batch()"),
     (Message, "delivery_tag", "request.py: the tag of a message"),
     (Task, "Request retry run", "task.py: LaneTask"),
     (Context, "called_directly delivery_info", "delivery.py: delivery_of"),
     (Request, "revoked execute_using_pool", "request.py: LaneRequest"),
-    (Consumer, "on_decode_error on_close create_task_handler", "install.py: BuryUndecodable"),
+    (Consumer, "on_decode_error on_close create_task_handler", "receiving.py: BuryUnrunnable"),
     (EventDispatcher, "flush send", "events.py"),
     (BasePool, "is_green uses_semaphore num_processes", "install.py: LanesStep"),
-    (PreforkPool, "flush Pool", "prefork.py, prefork_pool.py"),
-    (AsynPool, "_create_worker_process WorkerProcess process_flush_queues _process_cleanup_queues", "prefork_pool.py"),
-    (AsynPool, "_create_write_handlers ResultHandler Worker", "prefork_pool.py"),
-    (asynpool.ResultHandler, "_flush_outqueue register_with_event_loop", "prefork_results.py"),
-    (asynpool.Worker, "after_fork workloop", "prefork_child.py"),
-    (ThreadPool, "on_apply on_stop", "thread_pool.py: its executor"),
-    (GeventPool, "on_start on_apply on_stop terminate_job grow shrink", "gevent_pool.py"),
-    (stock.Channel, "_put_fanout _get_publish_topics conn_or_acquire pool _create_client", "channel.py: who hears"),
+    (PreforkPool, "flush", "prefork.py"),
+    (GeventPool, "on_stop terminate_job", "shutdown.py"),
+    (stock.Channel, "_put_fanout _get_publish_topic conn_or_acquire", "channel.py: heard_by"),
     (EventDispatcher, "send flush _publish", "events.py: Dispatcher"),
     (AsynPool, "flush maintain_pool _flush_writer", "prefork.py"),
     (Pool, "maintain_pool", "prefork.py"),
@@ -90,8 +81,8 @@ NAMES = [
     (state, "revoked task_ready", "request.py"),
     (signals, "worker_shutdown", "install.py"),
     (bootsteps, "StartStopStep", "install.py"),
-    (redis.Redis, "parse_response", "turns.py: Line.read"),
-    (redis.Connection, "send_command can_read disconnect", "turns.py: Line"),
+    (redis.Redis, "parse_response", "connection.py: Line.read"),
+    (redis.Connection, "send_command can_read disconnect", "connection.py: Line"),
 ]
 
 
@@ -105,7 +96,6 @@ def test_a_name_is_where_it_was(owner: Any, name: str, user: str) -> None:
 SIGNATURES = [
     (stock.MultiChannelPoller._register, "self channel client type"),
     (stock.MultiChannelPoller._client_registered, "self channel client cmd"),
-    (stock.MultiChannelPoller._unregister_from_poll, "self fileno"),
     (stock.MultiChannelPoller.get, "self callback timeout"),
     (stock.QoS.append, "self message delivery_tag"),
     (stock.QoS.ack, "self delivery_tag"),
@@ -117,8 +107,6 @@ SIGNATURES = [
     (stock.Channel._basic_cancel, "self consumer_tag"),
     (stock.Channel._on_connection_disconnect, "self connection"),
     (stock.Channel._create_client, "self asynchronous"),
-    (stock.Channel.create_publish_batch, "self max_size"),
-    (stock.PublishBatch.__init__, "self channel max_size"),
     (AsynPool._flush_writer, "self proc writer"),
     (redis.Connection.can_read, "self timeout"),
 ]
@@ -146,16 +134,21 @@ def test_the_poller_keeps_its_books_in_the_same_shape() -> None:
 def test_a_channel_holds_what_turns_look_at() -> None:
     source = inspect.getsource(virtual.Channel) + inspect.getsource(virtual.Transport)
     assert "self._active_queues" in source, "channel.py: active_lane_queues reads _active_queues"
-    assert "self.connection._callbacks[queue] = " in source, "turns.py calls connection._callbacks[queue]"
-    assert "self._delivered" in (qos := inspect.getsource(virtual.QoS)), "turns.py counts qos._delivered"
-    assert "self._dirty" in qos, "turns.py counts qos._dirty"
+    assert "self.connection._callbacks[queue] = " in source, "fetch.py calls connection._callbacks[queue]"
+    assert "self._delivered" in (qos := inspect.getsource(virtual.QoS)), "fetch.py counts qos._delivered"
+    assert "self._dirty" in qos, "fetch.py counts qos._dirty"
     assert "cycle" in inspect.getsource(stock.Transport.__init__), "transport.py replaces Transport.cycle"
     assert "arguments" in inspect.getsource(virtual.Channel.queue_declare) or "**kwargs" in inspect.getsource(
         virtual.Channel.queue_declare
     ), "channel.py: _new_queue gets the arguments of the declaration"
 
 
+@needs_batches
 def test_a_batch_hands_itself_to_put() -> None:
+    for name in ("publish", "flush", "discard", "_check_usable"):
+        assert hasattr(stock.PublishBatch, name), "publish_batch.py: LanesBatch"
+    taken = list(inspect.signature(stock.Channel.create_publish_batch).parameters)
+    assert taken == ["self", "max_size"], "channel.py: create_publish_batch"
     assert "_publish_batch=self" in inspect.getsource(stock.PublishBatch.publish), (
         "channel.py: _put finds its batch as _publish_batch"
     )
@@ -176,46 +169,6 @@ def test_celery_asks_revoked_right_before_it_gives_a_request_to_the_pool() -> No
         with pytest.raises(TaskRevokedError):
             request.execute_using_pool(pool)
     assert given == [], "request.py: LaneRequest.revoked() is what keeps a message that was given back from running"
-
-
-def test_a_child_waits_for_its_jobs_and_puts_its_results_where_it_did() -> None:
-    loop = inspect.getsource(asynpool.Worker.workloop)
-    assert "put = self.outq.put" in loop, "prefork_child.py: Results stands in front of the child's outq"
-    assert "wait_for_job = self.wait_for_job" in loop, "prefork_child.py: Jobs takes the place of wait_for_job"
-    assert "put((ACK, (job, i, now(), pid, synqW_fd)))" in loop, (
-        "prefork_child.py, prefork_pool.py: what a child says when it begins"
-    )
-    assert "put((READY, (job, i, result, inqW_fd)))" in loop, (
-        "prefork_child.py, prefork_pool.py: what a child says when it has ended"
-    )
-
-
-def test_a_pool_keeps_its_books_in_the_same_shape() -> None:
-    source = inspect.getsource(AsynPool) + inspect.getsource(Pool)
-    for part in (
-        "_fileno_to_inq",
-        "_all_inqueues",
-        "_active_writes",
-        "_busy_workers",
-        "outbound_buffer",
-        "write_stats",
-    ):
-        assert f"self.{part}" in source, f"prefork_pool.py writes jobs as AsynPool does, which knows no {part} any more"
-    assert "job._payload = memoryview(header), memoryview(body), body_size" in source, "prefork_pool.py: _write_to_idle"
-    assert "hub.consolidate_callback" in source, "prefork_pool.py: whether the loop watches for writable pipes"
-    assert "self.process_flush_queues(worker)" in inspect.getsource(Pool._join_exited_workers), (
-        "prefork_pool.py: process_flush_queues hears the last words of a child before its jobs are judged"
-    )
-    assert "self._quick_put((TASK, (result._job, None, func, args, kwds)))" in inspect.getsource(Pool.apply_async)
-
-
-def test_a_transport_watches_its_sockets_in_a_tick_of_the_loop() -> None:
-    source = inspect.getsource(stock.Transport.register_with_event_loop)
-    assert source.count("loop.on_tick.add(") == 1, "transport.py takes the place of the one tick that kombu adds"
-    assert "add_reader(fd, on_readable, fd) for fd in cycle.fds" in source
-    assert "cycle._binding_expiry_tref = loop.call_repeatedly(" in source
-    assert stock.MIN_BINDING_TTL / 1000 / 3 > 10 * BINDINGS_EVERY_S, "transport.py looks after bindings less often"
-    assert stock.BINDING_SWEEP_INTERVAL >= BINDINGS_EVERY_S
 
 
 def test_a_request_knows_its_message_and_its_headers() -> None:
@@ -249,17 +202,14 @@ def test_the_pools_are_of_the_kinds_they_were() -> None:
     assert PreforkPool.uses_semaphore, "install.py: a pool that uses a semaphore is one that forks"
     assert not ThreadPool.uses_semaphore
     assert not GeventPool.uses_semaphore
-    source = inspect.getsource(GeventPool)
-    for name in ("_pool.join()", "_pool_map[pid]", "_pool._semaphore.release()", "_pool._semaphore.counter"):
-        assert name in source, "gevent_pool.py: Slots"
+    assert "_pool.join()" in inspect.getsource(GeventPool), "shutdown.py: on_stop"
     assert GeventPool.is_green, "install.py: a green pool gets no reserve"
 
 
 def test_a_dispatcher_gathers_events_of_a_group_for_whoever_sends_them() -> None:
     source = inspect.getsource(EventDispatcher)
-    for name in ("buffer_group", "buffer_limit", "on_send_buffered"):
+    for name in ("buffer_group", "buffer_limit", "on_send_buffered", "_group_buffer"):
         assert f"self.{name}" in source, f"events.py sets {name}"
-    assert "del events[:len(batch)]" in source, "events.py: what other threads send during a flush stays for the next"
     assert "if c.hub else None" in inspect.getsource(Events.start), "events.py gathers where Celery does not"
 
 
@@ -271,7 +221,7 @@ def test_the_steps_stand_where_ours_are_hung_on() -> None:
     for part in ("worker", "consumer"):
         assert isinstance(app.steps[part], set), f"install.py adds a step to app.steps[{part!r}]"
     assert "on_decode_error" in inspect.getsource(Consumer.create_task_handler), (
-        "install.py: BuryUndecodable replaces consumer.on_decode_error"
+        "receiving.py: BuryUnrunnable replaces consumer.on_decode_error"
     )
 
 

@@ -11,7 +11,7 @@ from celery import Celery, Task
 from chatlanes import lanes
 from chatlanes.lanes.install import LanesStep, check_transport
 from tests.lanes.old_server import old_server
-from tests.support.lab import Lab, LabMaker
+from tests.support.lab import Lab, LabMaker, needs_batches
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
 
 
@@ -42,6 +42,7 @@ def test_a_lane_queue_takes_no_message_for_later(lab: Lab, when: dict[str, Any])
     assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
 
 
+@needs_batches
 def test_a_batch_with_a_refused_message_sends_none_of_it(lab: Lab) -> None:
     def publish_both() -> None:
         with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():

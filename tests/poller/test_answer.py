@@ -4,7 +4,13 @@ import math
 
 import pytest
 
-from chatlanes.poller.responses import ConflictError, FloodedError, TelegramTroubleError, TokenRefusedError, result_of
+from chatlanes.poller.responses import (
+    FloodedError,
+    PollConflictError,
+    TelegramTroubleError,
+    TokenRefusedError,
+    result_of,
+)
 
 
 def test_a_result_is_given_as_it_is() -> None:
@@ -20,7 +26,7 @@ def test_half_a_surrogate_pair_does_not_hold_up_its_batch() -> None:
     [
         (401, b'{"ok":false,"error_code":401,"description":"Unauthorized"}', TokenRefusedError, "BOT_TOKEN (401"),
         (404, b'{"ok":false,"error_code":404,"description":"Not Found"}', TokenRefusedError, "BOT_TOKEN (404"),
-        (409, b'{"ok":false,"error_code":409,"description":"Conflict: x"}', ConflictError, "409 Conflict: x"),
+        (409, b'{"ok":false,"error_code":409,"description":"Conflict: x"}', PollConflictError, "409 Conflict: x"),
         (500, b'{"ok":false,"error_code":500,"description":"restart"}', TelegramTroubleError, "500 restart"),
         (502, b"<html>Bad Gateway</html>", TelegramTroubleError, "502 Bad Gateway, not an answer of a Bot API"),
         (

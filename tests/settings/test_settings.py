@@ -55,6 +55,7 @@ DEFAULTS = {
     "WEBHOOK_REORDER": 100,
     "WEBHOOK_TRUSTED_PROXIES": ("127.0.0.1/32", "::1/128"),
     "WEBHOOK_NETWORKS": None,
+    "FAST": "1",
     "LOG_FORMAT": "text",
 }
 

@@ -25,7 +25,7 @@ from celery.exceptions import Ignore, Reject
 from kombu import Queue
 
 from chatlanes import lanes
-from chatlanes.lanes.leases import heartbeat
+from chatlanes.lanes.leases import recoverer
 from chatlanes.lanes.transport import connection, fetch
 from chatlanes.lanes.transport.transport import Poller
 
@@ -33,6 +33,9 @@ LANE_QUEUES = tuple(f"orders.{n}" for n in range(4))
 ORDINARY_QUEUE = "celery"
 
 ENDLESS_S = 3600
+
+#: As chatlanes reads its setting of that name.
+FAST = os.environ.get("FAST", "1") != "0"
 
 #: Set by lab.py: where the history is written, and where the gates are.
 HISTORY, GATES = "LANES_HISTORY", "LANES_GATES"
@@ -57,16 +60,17 @@ def build(
     """The app. `ca` is the certificate that `rediss://` trusts, `options` are transport options.
 
     A worker that is deaf never looks by itself whether something is ready: it has to be woken. One that does not sweep
-    sweeps only when it knows why. The kernel is to end a child with its parent, unless it had not been told yet.
+    sweeps only when it knows why. Children ask the kernel to be
+    ended with their parent, or would, if they did not do so when it is dead.
     """
     if not ends_with_parent:
-        prefork.platforms.set_pdeathsig = lambda _: None
+        prefork.platforms.set_pdeathsig = _outlive
     if not sweeps:
-        heartbeat.SWEEP_EVERY_S = heartbeat.SWEEP_EVERY_OF_LEASE = heartbeat.SWEEP_AGAIN_AFTER_S = ENDLESS_S
+        recoverer.SWEEP_EVERY_S = recoverer.SWEEP_EVERY_OF_LEASE = recoverer.SWEEP_AGAIN_AFTER_S = ENDLESS_S
     if is_deaf:
         _never_look()
     app = Celery("lanes-test", broker=url, set_as_current=False)
-    lanes.install(app)
+    lanes.install(app, fast=FAST)
     app.conf.update(
         task_queues=[
             *(Queue(name, routing_key=name, queue_arguments=lanes.QUEUE_ARGUMENTS) for name in LANE_QUEUES),
@@ -85,11 +89,17 @@ def build(
     return app
 
 
+def _outlive(_: str) -> None:
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.005)
+
+
 def _never_look() -> None:
     """Wait for ever where a worker waits for a second or two, in case that nobody wakes it."""
     stock_get = Poller.get
     fetch.BELL_TIMEOUT_S = fetch.BELL_TIMEOUT_OF_LEASE = connection.OVERDUE_S = ENDLESS_S
-    heartbeat.REPAIR_EVERY_S = ENDLESS_S
+    recoverer.REPAIR_EVERY_S = ENDLESS_S
     Poller.get = lambda self, callback, timeout=None: stock_get(self, callback, ENDLESS_S)
 
 

@@ -19,11 +19,12 @@ from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
 from chatlanes.lanes import Lanes, install
 from chatlanes.lanes.errors import LeaseLost, RedisAway
-from chatlanes.lanes.leases.heartbeat import LeaseKeeper
+from chatlanes.lanes.leases.flusher import AckFlusher
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.lanes.protocol.replies import Outcome
+from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.worker.delivery import Delivery
 from chatlanes.lanes.worker.exits import HandlerEndedError
@@ -200,16 +201,16 @@ def delivered(lanes: Lanes, failed: int = 0) -> Delivery:
     """A message in our hands that runs; another of its lane waits."""
     lanes.store.append([NewMessage(f"1:{n}", "updates.0", "{}", ["1/chat:7"]) for n in (1, 2)])
     leased = lanes.store.turn(["updates.0"], holder="test", lease_ms=LEASE_MS, room=1).leased
-    [held] = lanes.settler.turn_ended(leased, clock.now_s(), suspects_wait=False)
-    lanes.settler.claim(held.tag, starts=True)
+    [held] = lanes.in_flight.finish_fetch(leased, clock.now_s(), suspects_wait=False)
+    lanes.in_flight.claim(held.tag, starts=True)
     return Delivery(lanes, held.tag, held.deadline_s, failed=failed, died=0)
 
 
 def is_held(delivery: Delivery) -> bool:
     """Whether this process still believes to have it."""
-    settler = delivery.lanes.settler
-    settler.read_handoff()
-    return settler.holds(delivery.tag)
+    in_flight = delivery.lanes.in_flight
+    in_flight.reports.read()
+    return in_flight.holds(delivery.tag)
 
 
 def state_of(redis: Redis, number: int) -> str:
@@ -273,7 +274,7 @@ def test_a_failure_after_the_lease_changes_nothing(lanes: Lanes, redis: Redis, f
 def test_a_failure_that_redis_cannot_be_told_is_given_back(
     lanes: Lanes, failed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes.settler, "lease_s", 0.1)  # the settler outlives this test
+    monkeypatch.setattr(lanes.in_flight, "lease_s", 0.1)  # the in-flight table outlives this test
     delivery = delivered(lanes, failed)
     with connect("redis://127.0.0.1:1/0") as away:
         delivery.lanes.store.client = away
@@ -320,7 +321,7 @@ def test_what_cannot_be_put_off_is_given_back_or_left_to_its_new_holder(
     with pytest.raises(Ignore, match="the lease of 1:1 was over"):
         settlement.put_off(delivery, 60, FloodWait())
     assert state_of(redis, 1) == "ready"
-    monkeypatch.setattr(lanes.settler, "lease_s", 0.1)  # the settler outlives this test
+    monkeypatch.setattr(lanes.in_flight, "lease_s", 0.1)  # the in-flight table outlives this test
     delivery = Delivery(lanes, delivery.tag, delivery.deadline_s, failed=0, died=0)
     with connect("redis://127.0.0.1:1/0") as away:
         delivery.lanes.store.client = away
@@ -363,7 +364,7 @@ def evict(delivery: Delivery, redis_url: str, told: Told) -> Context:
     ctx = Context({"update_id": 1}, calls_of(ours.api, delivery, "repeat"), delivery.attempt)
     run = Run(1, Means.NOBODY, tell=lambda: None, evict=lambda: None)
     eviction.evict(Celery("test", set_as_current=False), run, None, ours, ctx, delivery)
-    LeaseKeeper(delivery.lanes.settler, lambda: connect(redis_url))._tell()
+    AckFlusher(delivery.lanes.in_flight, Store(connect(redis_url))).flush()
     return ctx
 
 
@@ -398,8 +399,8 @@ def test_nothing_that_an_evicted_handler_does_later_changes_anything(
     # When the old handler ends, or calls
     if end == "settle":
         delivery.done()
-        lanes.settler.read_handoff()
-        lanes.settler.done(delivery.tag)
+        lanes.in_flight.reports.read()
+        lanes.in_flight.done(delivery.tag)
     elif end == "retry":
         assert delivery.retry(delay_s=0, problem={}) is Outcome.LOST
     elif end == "bury":
@@ -408,14 +409,14 @@ def test_nothing_that_an_evicted_handler_does_later_changes_anything(
         with pytest.raises(LeaseLost, match="sendMessage was not called"):
             ctx.call("sendMessage")
     # Then the newer run is untouched
-    assert not lanes.settler.ledger.has_untold()
+    assert not lanes.in_flight.pending_acks.has_any()
     assert lanes.store.holds("1:1", newer.fence)
     assert len(problems(redis)) == 1
 
 
 def test_what_has_ended_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: str, told: Told) -> None:
     delivery = delivered(lanes)
-    lanes.settler.done(delivery.tag)
+    lanes.in_flight.done(delivery.tag)
     evict(delivery, redis_url, told)
     assert (state_of(redis, 1), told.celery, told.bot) == ("", [], [])
 
@@ -428,18 +429,18 @@ def test_a_child_that_was_killed_at_the_hard_limit_failed_an_attempt_and_did_not
 ) -> None:
     # Given an update whose child was killed
     delivery = delivered(lanes, failed)
-    held = lanes.settler.holding()
+    held = lanes.in_flight.holding()
     update.update.on_hard_limit(delivery)
     # When Celery then rejects its message
-    lanes.settler.give_back(delivery.tag, died=True)
-    LeaseKeeper(lanes.settler, lambda: connect(redis_url))._tell()
+    lanes.in_flight.release(delivery.tag, died=True)
+    AckFlusher(lanes.in_flight, Store(connect(redis_url))).flush()
     # Then that changes nothing
     assert (state_of(redis, 1), state_of(redis, 2)) == states
     assert [(problem["type"], problem["attempt"]) for problem in problems(redis)] == [
         ("UpdateTimeoutError", failed + 1)
     ]
     assert redis.hget(keys.message("1:1"), "died") in (None, b"0")
-    assert lanes.settler.holding() == held - 1
+    assert lanes.in_flight.holding() == held - 1
 
 
 # -- whose update it is

@@ -22,7 +22,7 @@ import orjson
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Api
 from chatlanes.bot.current import current, handling
-from chatlanes.lanes.runtime.executor import hands
+from chatlanes.lanes.worker.executor import blocking_executor
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.errors import BotApiError, ChatMigrated, NetworkError, TooManyRequests
 
@@ -70,7 +70,7 @@ async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answere
 
     One who is cancelled waits for its end all the same: else the update could run again beside it, and make it twice.
     """
-    made = hands().call(partial(_answered, caller, method, params))
+    made = blocking_executor().call(partial(_answered, caller, method, params))
     try:
         return await asyncio.shield(made)
     except asyncio.CancelledError:
@@ -92,7 +92,7 @@ def fetch(api: BotApi, path: str) -> tuple[int, bytes]:
 
 async def fetch_soon(api: BotApi, path: str) -> tuple[int, bytes]:
     """The same, on another thread."""
-    status, content = await hands().call(partial(fetch, api, path))
+    status, content = await blocking_executor().call(partial(fetch, api, path))
     return status, content
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import orjson
 
 from chatlanes import lanes
-from chatlanes.lanes.protocol.pipelined_pool import Asked
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,12 @@ class CallJournal:
         return reserved
 
     def begin(
-        self, method: str, fingerprint: str, *, uncertain: Uncertain | None = None, along: Sequence[Asked] = ()
+        self,
+        method: str,
+        fingerprint: str,
+        *,
+        uncertain: Uncertain | None = None,
+        along: Sequence[PipelinedCommand] = (),
     ) -> JournaledCall:
         """The next call. `fingerprint` says what is sent, without blanks; `along` is asked in the same round trip.
 
@@ -85,7 +90,7 @@ class CallJournal:
             )
         return call
 
-    def ask(self, *asked: Asked) -> list[Any]:
+    def ask(self, *asked: PipelinedCommand) -> list[Any]:
         """Something else of Redis; it is waited for as begin does. Raises RedisAway."""
         return self._journal.ask(*asked)
 
@@ -119,7 +124,7 @@ class JournaledCall:
         self._journal = journal
         self._uncertain = uncertain
 
-    def begin(self, along: Sequence[Asked] = ()) -> None:
+    def begin(self, along: Sequence[PipelinedCommand] = ()) -> None:
         """Once before it is made; and again after it was `undone`, or when `ensure` would ask anyway."""
         begun, self.answers = self._journal.begin(self.position, self.what, along)
         self._take(begun)

@@ -19,7 +19,7 @@ from chatlanes.bot.calls.journal import CallJournal, JournaledCall, Uncertain
 from chatlanes.bot.calls.late_calls import LateCalls
 from chatlanes.bot.calls.lifecycle import Lifecycle
 from chatlanes.lanes.errors import RedisAway
-from chatlanes.lanes.protocol.pipelined_pool import Asked
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
 from chatlanes.telegram import downloads, errors
 from chatlanes.telegram.client import BotApi, Prepared, prepare
 from chatlanes.telegram.errors import BotApiError, NetworkError, TooManyRequests
@@ -150,7 +150,7 @@ class Calls:
                 passage.accepted()
                 return result
 
-    def _ask(self, questions: Sequence[Asked]) -> list[Any]:
+    def _ask(self, questions: Sequence[PipelinedCommand]) -> list[Any]:
         return self.journal.ask(*questions) if self.journal and questions else []
 
     def _send_if_ours(self, call: Prepared) -> Any:

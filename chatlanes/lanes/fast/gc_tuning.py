@@ -1,31 +1,32 @@
-"""When Python looks for garbage in a worker: not each time that some messages come in.
+"""Tunes Python's garbage collector for a worker.
 
-Promises that what starts with the process is never looked through, and shared with forked children for as long as they
-leave it alone; and that as many objects may be new as the messages in hand need, before the newest are looked through.
-They are no garbage, and looking at all of them over and over took a sixth of a worker's time.
+Objects that exist at the start are frozen, so the collector skips them and forked children share their memory. The
+first threshold is raised to the number of objects that the messages in flight need: collecting more often cost a sixth
+of a worker's time.
 """
 
 from __future__ import annotations
 
 import gc
+from typing import Any
 
-from chatlanes.lanes.leases.books import Pool
-from chatlanes.lanes.transport.pending_fetch import MOST_IN_A_TURN
+from chatlanes.lanes.transport.pending_fetch import MOST_IN_A_FETCH
 
-#: What the garbage collector knows of one message, from its delivery to its end: about 80, and a handler's own.
+#: Tracked objects of one message, from its delivery to its end: about 80, and the handler's own.
 OBJECTS = 100
 
 
-def leave_alone(pool: Pool) -> None:
-    """Once, before the pool starts. Its children do the same: they inherit it."""
-    # A look for garbage writes to all it looks through, and what was written to is not shared with a child.
+def apply(worker: Any) -> None:
+    """Before the pool starts, so that its children inherit it."""
+    # A collection writes to every object it visits, and memory that is written to is no longer shared with children.
     gc.freeze()
     newest, *others = gc.get_threshold()
-    if newest:  # else somebody has turned it off
-        gc.set_threshold(max(newest, OBJECTS * in_hand(pool)), *others)
+    if newest:  # 0: somebody has turned the collector off
+        gc.set_threshold(max(newest, OBJECTS * _most_in_flight(worker)), *others)
 
 
-def in_hand(pool: Pool) -> int:
-    """The most messages at a time: those that run, and a turn's that wait for it."""
-    slots = pool.slots()
-    return slots + min(slots * pool.spare, MOST_IN_A_TURN)
+def _most_in_flight(worker: Any) -> int:
+    """The messages that run, and those of one fetch that wait."""
+    slots = worker.pool.limit or 1
+    spare = 0 if worker.pool.is_green else worker.prefetch_multiplier - 1
+    return int(slots + min(slots * spare, MOST_IN_A_FETCH))

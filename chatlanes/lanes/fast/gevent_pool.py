@@ -1,8 +1,8 @@
-"""The greenlets of `-P gevent`: one for each task, as Celery has it, without what makes starting one expensive.
+"""Replaces gevent's Pool in Celery's pool (`-P gevent`): a greenlet for each task, without links.
 
-Promises what Celery's pool does: no more at a time than the pool has slots, who comes then waits; one that is told to
-end does, and is not taken for a failure; the pool's end waits for all. Each task has a greenlet of its own, so that
-what an earlier one left behind (a timeout, locals) cannot reach a later one.
+As in Celery's pool, no more greenlets run than there are slots, the caller waits for a free one, and a greenlet that is
+killed has not failed. Each task has a greenlet of its own, so that nothing an earlier task left behind (a timeout,
+locals) can reach a later one.
 """
 
 from __future__ import annotations
@@ -12,24 +12,21 @@ from typing import Any
 
 from celery.concurrency.base import apply_target
 from celery.concurrency.gevent import apply_timeout
-from gevent import Greenlet, Timeout, get_hub, getcurrent, joinall  # type: ignore[import-untyped]
+from gevent import Greenlet, Timeout, joinall  # type: ignore[import-untyped]
 from gevent.lock import Semaphore  # type: ignore[import-untyped]
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 
-#: What the tracer gives for a task that succeeded; the message was given back (LaneTask).
+#: The tracer's report of a task that succeeded; LaneTask has given the message back.
 _ENDED = (False, None, None)
-
-#: How long a greenlet that was told to end may take to tidy up.
-CUT_SHORT_WITHIN_S = 5.0
 
 
 class Slots:
-    """In the place of gevent's Pool: `size` and `_semaphore` are what Celery's grow and shrink change."""
+    """Instead of gevent's Pool: `size` and `_semaphore` are what Celery's grow and shrink change."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._semaphore = Semaphore(size)
-        #: pid as Celery has it, which is the id of the greenlet -> itself
+        #: Celery's pid, which is the id of the greenlet -> the greenlet
         self.running: dict[int, Job] = {}
 
     def start(self, job: Job) -> Job:
@@ -43,14 +40,14 @@ class Slots:
         del self.running[id(job)]
         self._semaphore.release()
 
-    def join(self, within_s: float | None = None) -> None:
-        with Timeout(within_s, exception=False):
+    def join(self, timeout: float | None = None) -> None:
+        with Timeout(timeout, exception=False):
             while self.running:
                 joinall(list(self.running.values()))
 
 
 class Job(Greenlet):
-    """Tells nobody of its end but its slots: links cost more than the rest."""
+    """Reports its end to its slots only: links cost more than everything else."""
 
     spawning_stack_limit = 0  # all are spawned by the pool
 
@@ -71,24 +68,18 @@ class Job(Greenlet):
             return _ENDED
 
     def terminate(self, signal: Any) -> None:
-        """Celery asks this of every result; `terminate_job` has done it."""
+        """Celery calls it after `terminate_job`, which has killed the greenlet."""
 
 
-def use_lean_greenlets(pool: Any) -> None:
-    """Change a `celery.concurrency.gevent.TaskPool` that has not started."""
+def apply(worker: Any) -> None:
+    """Change the worker's `celery.concurrency.gevent.TaskPool`, which has not started."""
+    use_slots(worker.pool)
 
+
+def use_slots(pool: Any) -> None:
     def on_start() -> None:
         pool._pool = Slots(pool.limit)
         pool._pool_map = pool._pool.running
-
-    def on_stop() -> None:
-        # Called by a cold shutdown from its signal's handler, on gevent's loop, which cannot wait. `on_terminate` comes
-        # when that has told the greenlets to end.
-        if pool._pool is not None and getcurrent() is not get_hub():
-            pool._pool.join()
-
-    def on_terminate() -> None:
-        pool._pool.join(CUT_SHORT_WITHIN_S)
 
     def on_apply(
         target: Any,
@@ -108,6 +99,6 @@ def use_lean_greenlets(pool: Any) -> None:
             job = Job(slots, apply_target, *given, getpid=pool.getpid)
         return slots.start(job)
 
-    # What Celery's apply_async does besides is for pools that have processes.
+    # Celery's apply_async, which only adds what pools of processes need.
     pool.on_apply = pool.apply_async = on_apply
-    pool.on_start, pool.on_stop, pool.on_terminate = on_start, on_stop, on_terminate
+    pool.on_start = on_start

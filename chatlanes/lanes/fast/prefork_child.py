@@ -1,9 +1,8 @@
-"""What a prefork child does between its jobs: takes the next one, and says how the last one ended.
+"""Replaces how a billiard child receives jobs and sends results.
 
-billiard's own child reads the length of a job and then the job, and writes two messages for each: that it begins, and
-its result. Promises the same with less than one system call for each: several jobs are read at once, the results of
-quick ones are written at once, and that one begins is said in memory that the parent reads (report_channel.py), unless
-somebody must hear of it immediately.
+billiard's child reads the length of a job and then the job, and writes two messages for each job: its begin and its
+result. Here several jobs are read at once, the results of quick jobs are written at once, and the begin of a job is
+reported in shared memory (shared_memory.py) unless it is announced.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import os
 import pickle
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -20,7 +19,7 @@ from billiard.common import pickle_loads
 from billiard.pool import ACK, EX_FAILURE, EX_OK, READY
 from celery.concurrency.asynpool import Worker
 
-from chatlanes.lanes.leases.report_channel import Handoff
+from chatlanes.lanes.fast.shared_memory import SharedMemoryChannel
 from chatlanes.lanes.runtime.pipes import End
 
 #: As much as a pipe holds.
@@ -31,8 +30,8 @@ _LENGTH = struct.Struct("!i")
 _TOGETHER_S = 0.002
 _START_BY, _MARK = struct.Struct("!Bd"), 0
 
-#: In place of a job's part number, which only billiard's map has: say at once that it begins.
-ALOUD = "aloud"
+#: Instead of a job's part number, which only billiard's map uses: its begin is sent to the parent at once.
+ANNOUNCED = "announced"
 
 
 class Frames:
@@ -59,8 +58,8 @@ def framed(body: bytes) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def started_by(start_by_s: float) -> bytes:
-    """Before a job: it is not to begin later. No pickle begins like this."""
+def start_by_mark(start_by_s: float) -> bytes:
+    """Precedes a job that must not begin later. No pickle begins like this."""
     return framed(_START_BY.pack(_MARK, start_by_s))
 
 
@@ -74,22 +73,17 @@ def _start_by_s(frame: bytes) -> float | None:
 class Child(Worker):
     """In the parent its description; called in the child."""
 
-    def __init__(self, handoff: Handoff, *args: Any, **kwargs: Any) -> None:
-        self._handoff = handoff
-        self.others: Iterable[Any] = ()  # the queues of jobs of its siblings, set before the fork
+    def __init__(self, channel: SharedMemoryChannel, *args: Any, **kwargs: Any) -> None:
+        self._channel = channel
         super().__init__(*args, **kwargs)
         self.outq: Any
 
     def after_fork(self) -> None:
         super().after_fork()
-        # Celery has the kernel end a child whose parent dies; one that had only just begun then hears it from its pipe,
-        # unless siblings hold the other end.
-        for inq in self.others:
-            inq._writer.close()
-        self._handoff.own()
+        self._channel.own()
         should_stop = self._shutdown.is_set if self._shutdown else None
-        jobs = Jobs(self.inq._reader.fileno(), should_stop, self._handoff)
-        self.outq = jobs.results = Results(self.outq, self._handoff, jobs.has_more)
+        jobs = Jobs(self.inq._reader.fileno(), should_stop, self._channel)
+        self.outq = jobs.results = Results(self.outq, self._channel, jobs.has_more)
         self.wait_for_job = jobs
 
     def _ensure_messages_consumed(self, completed: int) -> Any:
@@ -98,7 +92,7 @@ class Child(Worker):
 
 
 def _leave_unless_intact(end: End) -> None:
-    """Its parent notices, and starts another. What was said in memory is heard."""
+    """The parent starts another child, and reads what this one reported in shared memory."""
     if not end.is_intact():
         os._exit(EX_FAILURE)
 
@@ -106,10 +100,10 @@ def _leave_unless_intact(end: End) -> None:
 class Jobs:
     """billiard's `wait_for_job`. Raises SystemExit when there will be no more."""
 
-    def __init__(self, fileno: int, should_stop: Callable[[], bool] | None, handoff: Handoff) -> None:
+    def __init__(self, fileno: int, should_stop: Callable[[], bool] | None, channel: SharedMemoryChannel) -> None:
         self._fileno, self._end = fileno, End(fileno)
         self._should_stop = should_stop
-        self._handoff = handoff
+        self._channel = channel
         self._frames = Frames()
         self._waiting: deque[bytes] = deque()
         self.results: Results
@@ -120,7 +114,7 @@ class Jobs:
         frame = self._next()
         if start_by_s := _start_by_s(frame):
             frame = self._next()
-        self._handoff.start_by_s = start_by_s
+        self._channel.start_by_s = start_by_s
         job = pickle_loads(frame)
         if job is None:  # the pool is closed
             raise SystemExit(EX_FAILURE)
@@ -151,9 +145,9 @@ class Results:
     when nothing wakes it.
     """
 
-    def __init__(self, queue: Any, handoff: Handoff, has_more: Callable[[], bool]) -> None:
+    def __init__(self, queue: Any, channel: SharedMemoryChannel, has_more: Callable[[], bool]) -> None:
         self._queue = queue
-        self._handoff = handoff
+        self._channel = channel
         self._has_more = has_more
         self._fileno = queue._writer.fileno()
         self._end = End(self._fileno)
@@ -162,14 +156,14 @@ class Results:
 
     def put(self, message: Any) -> None:
         what, about = message
-        if what == ACK and about[1] != ALOUD and self._handoff.accept(about[0], about[2]):
+        if what == ACK and about[1] != ANNOUNCED and self._channel.accept(about[0], about[2]):
             return
         if what == READY and about[2][0]:
             now_s = monotonic()
             if not self._unwritten:
                 self._write_by_s = now_s + _TOGETHER_S
             self._unwritten += framed(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
-            if now_s >= self._write_by_s or about[1] == ALOUD or not self._has_more():
+            if now_s >= self._write_by_s or about[1] == ANNOUNCED or not self._has_more():
                 self.flush()
         else:  # an error may hold what only billiard can pickle
             self.flush()

@@ -1,7 +1,7 @@
-"""What the parent of a prefork pool hears from its children: their results, and what they said in memory.
+"""Replaces how the parent of a prefork pool reads results: all that a child wrote is read at once.
 
-Promises that all that a child wrote is read at once; that billiard hears of each job's begin and end in the order in
-which they were; and that of a child that has died everything is heard. Wakes nobody: who reads goes on.
+billiard is told of the begin and end of each job in their order, and everything that a dead child sent is read. Nobody
+is woken.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from celery.concurrency import asynpool
 #: At the end of the pool: how long to wait for a child's next result before the next child is looked at.
 _LOOK_S = 0.05
 _CHUNK = 1 << 16
-#: The result of a task that ended in a child which died before it wrote it: Celery's (failed, result, time).
+#: The result of a task that ended in a child that died before it sent it: Celery's (failed, result, time).
 _ENDED = (True, (0, None, 0.0))
 
 
-class LeanResults(asynpool.ResultHandler):
+class FastResultHandler(asynpool.ResultHandler):
     """Reads all that a child wrote at once."""
 
     def __init__(self, *args: Any, pool: Any, **kwargs: Any) -> None:
@@ -46,21 +46,21 @@ class LeanResults(asynpool.ResultHandler):
             remove(fileno)
 
     def read(self, child: Any) -> bytes | None:
-        """What it has written so far, heard already. None: nothing; empty: there will be no more."""
+        """The bytes that it has written so far, which are handled already. None: no bytes; empty: the end."""
         try:
             chunk: bytes | None = os.read(child.outq._reader.fileno(), _CHUNK)
         except BlockingIOError:
             chunk = None
         except OSError:  # closed
             return b""
-        # After the results: what it said in memory before it wrote one of them is there now.
-        self._pool_of.settler.read_children()
+        # After the results: a report that was made before one of them is there now.
+        self._pool_of.in_flight.reports.read_children()
         for frame in child.frames.cut(chunk or b""):
-            self._hear(child, pickle_loads(frame))
+            self._handle(child, pickle_loads(frame))
         self.accept(child)
         return chunk
 
-    def _hear(self, child: Any, message: Any) -> None:
+    def _handle(self, child: Any, message: Any) -> None:
         what, about = message
         if what == ACK:
             child.runs = about[0]
@@ -71,16 +71,16 @@ class LeanResults(asynpool.ResultHandler):
         self.on_state_change(message)
 
     def accept(self, child: Any) -> None:
-        """Tell of the job that it runs. billiard wants to hear of the last one's end before of the next one's begin."""
-        while child.says.accepted and child.runs is None:
-            child.runs, at_s = child.says.accepted.popleft()
+        """Tell billiard of the job that it runs; only after the end of the one before."""
+        while child.reports.accepted and child.runs is None:
+            child.runs, at_s = child.reports.accepted.popleft()
             self.on_state_change((ACK, (child.runs, None, at_s, child.pid, child.synqW_fd)))
 
     def accept_all(self, child: Any) -> None:
-        """It has died. What it began is known, and of what it did not write a result of, whether it has ended."""
-        while child.says.accepted or child.runs is not None:
+        """It has died. A job that it began, and whose message is settled, has ended, though its result is lost."""
+        while child.reports.accepted or child.runs is not None:
             job = child.given.get(child.runs)
-            if job is not None and job.tag is not None and not self._pool_of.settler.holds(job.tag):
+            if job is not None and job.tag is not None and not self._pool_of.in_flight.holds(job.tag):
                 self.on_state_change((READY, (child.runs, None, _ENDED, child.inqW_fd)))
             child.runs = None
             self.accept(child)

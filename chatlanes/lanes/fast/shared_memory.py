@@ -1,20 +1,30 @@
-"""Lines that a forked child leaves in memory which its parent reads: no system call, and they outlive the child.
+"""Replaces the pipe for the reports of forked children by memory that each shares with its parent.
 
-Promises that a line is read whole or not at all, in the order in which they were written, also when the writer was
-killed. Does not wake the reader, and takes no line for which there is no room.
+A line is read whole or not at all, in the order of writing, also when its writer was killed. Writing and reading cost
+no system call; nobody is woken.
 """
 
 from __future__ import annotations
 
 import mmap
+import os
 import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from chatlanes.lanes.runtime import os_threads
+from chatlanes.lanes.leases.report_channel import RELEASED, STARTED, Report, ReportChannel, line_of, report_of
+from chatlanes.lanes.runtime import clock, os_threads
 
 #: Hundreds of lines: many more than a child can have before its parent reads, while it has work for it.
 SIZE = 1 << 16
 #: Two numbers: bytes ever written, bytes ever read.
 _HEAD = 16
+#: The parent reads what fills its child's memory, or has ended it.
+_FULL_PAUSE_S = 0.001
+#: Not about a delivery: the pool's job of that number begins.
+_ACCEPTED = "a"
 
 
 class Ring:
@@ -24,7 +34,7 @@ class Ring:
         memory = memoryview(mmap.mmap(-1, _HEAD + SIZE))
         self._counts = memory[:_HEAD].cast("Q")
         self._lines = memory[_HEAD:]
-        # Taken again by the same thread when a signal's handler raised before it was given back.
+        # Reentrant: a signal's handler may raise in a thread that holds it.
         self._writing = threading.RLock()
         self._fence = os_threads.lock()
 
@@ -38,7 +48,7 @@ class Ring:
             until_end = min(length, SIZE - at)
             self._lines[at : at + until_end] = line[:until_end]
             self._lines[: length - until_end] = line[until_end:]
-            # Killed before this, nobody hears of the line. No processor moves a write across a lock.
+            # A writer that is killed before this has written nothing. No processor moves a write across a lock.
             with self._fence:
                 pass
             self._counts[0] = written + length
@@ -48,7 +58,7 @@ class Ring:
         return self._counts[0] != self._counts[1]
 
     def read(self) -> bytes:
-        """All that was written since the last time."""
+        """All that was written since the last call."""
         written, seen = self._counts[0], self._counts[1]
         with self._fence:
             pass
@@ -57,3 +67,86 @@ class Ring:
         lines += bytes(self._lines[: length - len(lines)])
         self._counts[1] = written
         return lines
+
+
+class ChildReports:
+    """The reports of one child. `accepted` are the numbers of the pool's jobs that it began, each with the time."""
+
+    def __init__(self) -> None:
+        self.ring = Ring()
+        self.accepted: deque[tuple[int, float]] = deque()
+
+
+class SharedMemoryChannel(ReportChannel):
+    """The report channel of a prefork pool. Processes without such memory, or without room in it, use the pipe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ring: Ring | None = None  # in a child: its own
+        self._owner: int | None = None  # the child's pid: its own children must not write to its memory
+        self.start_by_s: float | None = None  # in a child: its job must not begin later (clock.now_s)
+        self._children: tuple[ChildReports, ...] = ()
+
+    @contextmanager
+    def child(self) -> Iterator[ChildReports]:
+        """A process that this thread forks inside reports through the memory of this child."""
+        child = ChildReports()
+        self._ring = child.ring
+        self._children += (child,)
+        try:
+            yield child
+        finally:
+            self._ring = None
+
+    def own(self) -> None:
+        """In the child, after the fork."""
+        self._owner = os.getpid()
+
+    def forget(self, child: ChildReports) -> None:
+        """It has ended, and all its reports were read."""
+        self._children = tuple(each for each in self._children if each is not child)
+
+    def accept(self, job: int, at_s: float) -> bool:
+        """Report that the pool's job begins. False: there is no such memory, or no room in it."""
+        return self._ring is not None and self._ring.write(f"{_ACCEPTED}{job} {at_s:.6f}\n".encode())
+
+    def report(self, what: str, tag: str) -> None:
+        if self._ring is None or self._owner != os.getpid() or not self._ring.write(line_of(what, tag)):
+            super().report(what, tag)
+
+    def begins(self, tag: str) -> bool:
+        """The parent takes a job back of which it has heard nothing by `start_by_s`: so the child reports first, and
+        reads the clock afterwards.
+        """
+        if self._ring is None or self.start_by_s is None:
+            return super().begins(tag)
+        # Neither may get lost or overtake the other: a running job would be taken back, or another one settled.
+        _write_for_certain(self._ring, line_of(STARTED, tag))
+        if clock.now_s() < self.start_by_s:
+            return True
+        _write_for_certain(self._ring, line_of(RELEASED, tag))
+        return False
+
+    def has_reports(self) -> bool:
+        return any(child.ring.has_lines() for child in self._children)
+
+    def read(self) -> list[Report]:
+        return self.read_children() + super().read()
+
+    def read_children(self) -> list[Report]:
+        reports: list[Report] = []
+        for child in self._children:
+            if not child.ring.has_lines():
+                continue
+            *lines, _ = child.ring.read().decode().split("\n")
+            for report in map(report_of, lines):
+                if report.what == _ACCEPTED:
+                    child.accepted.append((int(report.tag), report.at_s))
+                else:
+                    reports.append(report)
+        return reports
+
+
+def _write_for_certain(ring: Ring, line: bytes) -> None:
+    while not ring.write(line):
+        time.sleep(_FULL_PAUSE_S)

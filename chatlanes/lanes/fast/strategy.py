@@ -1,88 +1,90 @@
-"""What a worker does with a message of a lane queue, from the consumer to its pool.
+"""Replaces Celery's message handler and strategy for ordinary messages of lane queues.
 
-Promises what Celery's own strategy does (the log line, the signal, the event, revoked ones, the worker's state), and
-leaves to it whatever is not an ordinary message of our own: another protocol, content or encoding, an eta, an expiry,
-stamps, an app with its own request class. Decodes the body once, where Celery does twice.
+Does what Celery's strategy does (log line, signal, event, revoked messages, the worker's state), and decodes the body
+once instead of twice. Leaves to Celery every message of another protocol, content type or encoding, with an eta, an
+expiry or stamps, and every task with its own strategy or request class.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
-from celery import bootsteps, signals
+from celery import Task, bootsteps, signals
 from celery.app import trace
 from celery.worker import state
-from celery.worker.strategy import default, logger
-from kombu.exceptions import DecodeError
+from celery.worker.strategy import logger
 from kombu.serialization import registry
 from kombu.utils import json as kombu_json
 
 from chatlanes.lanes.fast.json_decoder import Arguments, arguments_of
-from chatlanes.lanes.fast.request import PlainRequest
+from chatlanes.lanes.fast.request import FastRequest
 from chatlanes.lanes.protocol import envelope
+from chatlanes.lanes.worker.receiving import BuryUnrunnable
 from chatlanes.lanes.worker.task import LaneTask
 
-Receive = Callable[..., Any]
+
+def apply(worker: Any) -> None:
+    worker.app.steps["consumer"].add(ReceiveFast)
 
 
-class ReceivePlain(bootsteps.StartStopStep):
-    """Of the consumer: what is plain is received without the promises that Celery makes for each message."""
+class ReceiveFast(bootsteps.StartStopStep):
+    """A step of the consumer. Its handler is in front of BuryUnrunnable's."""
+
+    requires = (BuryUnrunnable,)
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
-        celerys = consumer.create_task_handler
-        consumer.create_task_handler = lambda: _handler(consumer, celerys())
+        self._strategies: dict[str, Strategy] = {}
+        self._update_stock, self._create_stock = consumer.update_strategies, consumer.create_task_handler
+        self._consumer = consumer
+        consumer.update_strategies, consumer.create_task_handler = self._update, self._create
         super().__init__(consumer, **kwargs)
 
+    def _update(self) -> None:
+        """Celery calls it for each connection, before it creates the handler."""
+        self._update_stock()
+        app = self._consumer.app
+        self._strategies = {
+            name: Strategy(task, self._consumer) for name, task in app.tasks.items() if _is_usual(task, app)
+        }
 
-def _handler(consumer: Any, celerys: Receive) -> Receive:
-    def on_task_received(message: Any) -> Any:
-        strategy = consumer.strategies.get(message.headers.get("task"))
-        if isinstance(strategy, Plain) and (arguments := _arguments(message)) is not None:
-            return strategy.receive(message, arguments, consumer.on_task_message)
-        if envelope.LANE in message.headers and not _can_be_run(message):
-            return consumer.on_decode_error(message, DecodeError("it is no [args, kwargs, embed]"))
-        return celerys(message)
+    def _create(self) -> Any:
+        stock, strategies, on_task_message = self._create_stock(), self._strategies, self._consumer.on_task_message
 
-    return on_task_received
+        def on_task_received(message: Any) -> Any:
+            strategy = strategies.get(message.headers.get("task"))
+            arguments = None if strategy is None else arguments_in(message)
+            if strategy is None or arguments is None:
+                return stock(message)
+            return strategy.receive(message, arguments, on_task_message)
 
-
-def strategy(task: LaneTask, app: Any, consumer: Any, **options: Any) -> Receive:
-    """`task.Strategy`: called for each connection of a worker."""
-    celerys: Receive = default(task, app, consumer, **options)
-    return Plain(task, consumer, celerys) if _is_usual(task, app) else celerys
+        return on_task_received
 
 
-def _is_usual(task: LaneTask, app: Any) -> bool:
+def _is_usual(task: Any, app: Any) -> bool:
     return (
-        task.Request == LaneTask.Request
+        isinstance(task, LaneTask)
+        and task.Request == LaneTask.Request
+        and task.Strategy == Task.Strategy
         and registry._decoders.get(envelope.JSON) is kombu_json.loads
-        # Celery follows what is acknowledged to find its way back to the old prefetch count.
+        # Celery counts acknowledgements to restore the prefetch count.
         and not app.conf.worker_enable_prefetch_count_reduction
     )
 
 
-class Plain:
-    """For the messages of one task. What is not plain is Celery's."""
+class Strategy:
+    """For the ordinary messages of one task."""
 
-    def __init__(self, task: LaneTask, consumer: Any, celerys: Receive) -> None:
-        self._task, self._consumer, self._celerys = task, consumer, celerys
-        self._make = PlainRequest.of(task, consumer)
+    def __init__(self, task: LaneTask, consumer: Any) -> None:
+        self._task, self._consumer = task, consumer
+        self._make_request = FastRequest.of(task, consumer)
         self._dispatcher = consumer.event_dispatcher
-        self._says = logger.isEnabledFor(logging.INFO)
-
-    def __call__(self, message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> Any:
-        """As Celery calls a strategy."""
-        arguments = _arguments(message) if body is None else None
-        if arguments is None:
-            return self._celerys(message, body, ack, reject, callbacks)
-        return self.receive(message, arguments, callbacks)
+        self._logs = logger.isEnabledFor(logging.INFO)
 
     def receive(self, message: Any, arguments: Arguments, callbacks: Any) -> None:
-        request = self._make(message, arguments)
-        if self._says:
-            _say(request)
+        request = self._make_request(message, arguments)
+        if self._logs:
+            _log(request)
         if request.id in state.revoked and request.revoked():
             return
         if signals.task_received.receivers:
@@ -95,10 +97,10 @@ class Plain:
         self._consumer.on_task_request(request)
 
 
-def _arguments(message: Any) -> Arguments | None:
-    """None: Celery is to look at it."""
+def arguments_in(message: Any) -> Arguments | None:
+    """None: a message for Celery."""
     headers = message.headers
-    is_plain = (
+    is_ordinary = (
         envelope.LANE in headers
         and message.content_type == envelope.JSON
         and message.content_encoding == "utf-8"
@@ -108,21 +110,10 @@ def _arguments(message: Any) -> Arguments | None:
         and headers.get("expires") is None
         and not headers.get("stamped_headers")
     )
-    return arguments_of(message.body) if is_plain else None
+    return arguments_of(message.body) if is_ordinary else None
 
 
-def _can_be_run(message: Any) -> bool:
-    """Celery would fall over it in front of the run, which then never begins: it would be handed out for ever."""
-    try:
-        payload = message.payload
-    except Exception:  # which Celery notices as soon as it comes
-        return True
-    if not isinstance(payload, list | tuple):
-        return True  # of another protocol, or nothing that Celery takes
-    return len(payload) == 3 and (not payload[2] or isinstance(payload[2], dict))
-
-
-def _say(request: Any) -> None:
+def _log(request: Any) -> None:
     context = {
         "id": request.id,
         "name": request.name,

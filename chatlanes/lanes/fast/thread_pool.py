@@ -1,30 +1,32 @@
-"""The threads of `-P threads`, without a future for each task: nobody here asks for its result that way.
+"""Lets tasks that wait in coroutines run on their event loop's thread (`-P threads`): such a task takes a slot of the
+pool, and no thread.
 
-Promises what the standard library's executor does, which it is: as many threads as are needed up to the limit, an end
-that waits for what runs and forgets what has not begun. What runs on an event loop's thread (loop_jobs.py) takes a slot
-and no thread. tests/lanes/fast/test_threads.py says when that changes inside.
+No more tasks run than the pool has slots; the others begin in their order, and none begins after the end. The end of
+the pool waits for what runs on loops, as it waits for its threads.
 """
 
 from __future__ import annotations
 
+import atexit
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from celery.concurrency.base import apply_target
-from celery.concurrency.thread import ApplyResult, TaskPool
+from celery.concurrency.thread import TaskPool
 
-from chatlanes.lanes.fast.slots import Slots
-from chatlanes.lanes.runtime.loop_jobs import Loop
+from chatlanes.lanes.worker.loop_jobs import Loop
 
 
-def use_lean_threads(pool: Any) -> None:
-    """Change a `celery.concurrency.thread.TaskPool` that has not started; other pools stay as they are."""
-    if type(pool) is not TaskPool:
-        return
-    threads = pool.executor = LeanThreads(pool.limit)
+def apply(worker: Any) -> None:
+    """Change the worker's `celery.concurrency.thread.TaskPool`, which has not started."""
+    use_loops(worker.pool)
+
+
+def use_loops(pool: TaskPool) -> None:
+    slots, stop_stock = Slots(pool.limit), pool.on_stop
 
     def on_apply(
         target: Any,
@@ -34,144 +36,119 @@ def use_lean_threads(pool: Any) -> None:
         accept_callback: Any = None,
         loop: Loop | None = None,
         **_: Any,
-    ) -> ApplyResult:
+    ) -> None:
         given = apply_target, target, args or (), kwargs, callback, accept_callback
-        return ApplyResult(threads.submit(*given) if loop is None else threads.submit_to(loop, *given))
+        job = ThreadJob(slots, pool.executor.submit, given) if loop is None else LoopJob(slots, loop, given)
+        if slots.take(job):
+            job.start()
 
-    # What Celery's apply_async does besides is for pools that have processes.
+    def on_stop() -> None:
+        slots.close()
+        stop_stock()
+        slots.wait_for_loops()
+
+    # Celery's apply_async, which only adds what pools of processes need.
     pool.on_apply = pool.apply_async = on_apply
-    pool.has_loops, pool.together = True, threads.together
+    pool.on_stop, pool.has_loops = on_stop, True
 
 
 class Job:
-    """In the place of a work item and of its future, both of which make locks."""
-
-    def __init__(self, threads: LeanThreads, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self._threads, self._function, self._arguments = threads, function, arguments
-
-    @property
-    def future(self) -> Job:
-        return self
-
-    def cancel(self) -> None:
-        """Nobody waits for it: what has not begun is given back when the consumer ends."""
+    def __init__(self, slots: Slots, given: tuple[Any, ...]) -> None:
+        self._slots, self._given = slots, given
 
     def start(self) -> None:
-        self._threads.start(self)
+        """It has a slot."""
+        raise NotImplementedError
 
-    def run(self, *_: Any) -> None:
-        """And what waits for its slot. What it raises ends here, as in a future that nobody looks at: a thread must
-        not.
-        """
-        job: Any = self
-        while type(job) is Job:
+    def call(self) -> None:
+        function, *arguments = self._given
+        with suppress(BaseException):  # the tracer has reported it; a thread must survive it
+            function(*arguments)
+
+
+class ThreadJob(Job):
+    def __init__(self, slots: Slots, submit: Callable[..., Any], given: tuple[Any, ...]) -> None:
+        super().__init__(slots, given)
+        self._submit = submit
+
+    def start(self) -> None:
+        with suppress(RuntimeError):  # the executor is shut down: the job is released when the consumer ends
+            self._submit(self._run)
+
+    def _run(self) -> None:
+        job: Job | None = self
+        while isinstance(job, ThreadJob):  # the next thread job runs on this thread
             job.call()
-            job = self._threads.slots.left()
+            job = self._slots.left()
         if job is not None:
             job.start()
 
-    def call(self) -> None:
-        with suppress(BaseException):  # Celery has told what there is to tell
-            self._function(*self._arguments)
-
-    def result(self, timeout: float | None = None) -> None: ...
-
 
 class LoopJob(Job):
-    """One that runs on the thread of a loop."""
-
-    def __init__(self, loop: Loop, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, slots: Slots, loop: Loop, given: tuple[Any, ...]) -> None:
+        super().__init__(slots, given)
         self._loop = loop
 
     def start(self) -> None:
-        self._threads.slots.begins_on_loop()
-        self._loop.begin_job(self.run)
+        self._slots.begins_on_loop()
+        self._loop.begin_job(self._run)
 
-    def start_soon(self) -> Loop:
-        """When the loop, which is returned, is told."""
-        self._threads.slots.begins_on_loop()
-        self._loop.begin_job(self.run, is_last=False)
-        return self._loop
-
-    def run(self, *_: Any) -> None:
-        slots = self._threads.slots
-        if not slots.are_closed:
+    def _run(self) -> None:
+        if not self._slots.are_closed:
             self.call()
-        slots.ended_on_loop()
-        if (job := slots.left()) is not None:
+        self._slots.ended_on_loop()
+        if (job := self._slots.left()) is not None:
             job.start()
 
 
-class Idle:
-    """In the place of a semaphore: how many threads have nothing to do."""
-
-    def __init__(self) -> None:
-        self._threads: deque[None] = deque()
-
-    def release(self) -> None:
-        self._threads.append(None)
-
-    def acquire(self, timeout: float = 0) -> bool:
-        """Whether there was one. Never waits."""
-        try:
-            self._threads.pop()
-        except IndexError:
-            return False
-        return True
-
-
-class LeanThreads(ThreadPoolExecutor):
-    """Celery submits from one thread only; whoever leaves a slot starts what waits for it, on a thread or a loop."""
-
-    _idle_semaphore: Any
-    _work_queue: Any
-    _adjust_thread_count: Any
-    _shutdown_lock: Any
+class Slots:
+    """The slots of one pool, and the jobs that wait for one."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self._idle_semaphore = Idle()
-        self.slots = Slots[Job](limit)
-        self._awaited: set[Loop] | None = None
+        self.are_closed = False
+        self._free = limit
+        self._waiting: deque[Job] = deque()
+        self._on_loops, self._is_waited_for = 0, False
+        self._lock = threading.Lock()
+        self._loops_are_idle = threading.Condition(self._lock)
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
-        return self._submitted(Job(self, function, arguments))
+    def take(self, job: Job) -> bool:
+        """True if the job may start; otherwise it is queued for the next free slot."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+            self._waiting.append(job)
+            return False
 
-    def submit_to(self, loop: Loop, function: Callable[..., Any], /, *arguments: Any) -> Any:
-        return self._submitted(LoopJob(loop, self, function, arguments))
+    def left(self) -> Job | None:
+        """A slot is free: the job that takes it."""
+        with self._lock:
+            if self._waiting:
+                return self._waiting.popleft()
+            self._free += 1
+            return None
 
-    def start(self, job: Job) -> None:
-        """On a thread, now: it has a slot."""
-        with self._shutdown_lock:
-            self._work_queue.put(job)
-            self._adjust_thread_count()
+    def close(self) -> None:
+        """Jobs that wait are dropped."""
+        with self._lock:
+            self.are_closed = True
+            self._waiting.clear()
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        if cancel_futures:
-            self.slots.close()
-        super().shutdown(wait, cancel_futures=cancel_futures)
-        if wait:
-            self.slots.wait_for_loops()
+    def begins_on_loop(self) -> None:
+        with self._lock:
+            self._on_loops += 1
+            if not self._is_waited_for:
+                self._is_waited_for = True
+                atexit.register(self.wait_for_loops)
 
-    @contextmanager
-    def together(self, _between: Callable[[], None]) -> Iterator[None]:
-        """Around jobs that are submitted one after the other: a loop that is woken by the first takes turns with
-        whoever submits the others, which costs both more than the job.
-        """
-        awaited = self._awaited = set()
-        try:
-            yield
-        finally:
-            self._awaited = None
-            for loop in awaited:
-                loop.begin_jobs()
+    def ended_on_loop(self) -> None:
+        with self._lock:
+            self._on_loops -= 1
+            if not self._on_loops:
+                self._loops_are_idle.notify_all()
 
-    def _submitted(self, job: Job) -> Job:
-        if not self.slots.take(job):
-            return job
-        if self._awaited is not None and isinstance(job, LoopJob):
-            self._awaited.add(job.start_soon())
-        else:
-            job.start()
-        return job
+    def wait_for_loops(self) -> None:
+        with self._lock:
+            while self._on_loops:
+                self._loops_are_idle.wait()

@@ -1,17 +1,15 @@
-"""What runs a task of a lane queue: Celery's tracer, without what it does alike for every run or for nobody.
+"""Replaces Celery's tracer for tasks of lane queues: it computes once what is the same for every run.
 
-Promises all that Celery's tracer does (signals, the task's hooks, its request, log lines, what is reported to the pool)
-in the same order, and that a run which Celery would acknowledge is settled as soon as it has ended: its outcome takes
-Celery's way to the main process, which sometimes loses it. Celery's own tracer runs what has results to store,
-callbacks, a chain or a chord, and what comes through no lane; tests/lanes/test_contract.py says when it changes.
+Does all that Celery's tracer does (signals, the task's hooks, its request, log lines, the report to the pool), in the
+same order. Celery's own tracer runs tasks that store results, have callbacks, a chain or a chord, and every message of
+an ordinary queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import attrgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from billiard.einfo import ExceptionInfo
 from celery import signals
@@ -25,22 +23,16 @@ from celery.loaders.base import BaseLoader
 from celery.states import FAILURE, IGNORED, REJECTED, RETRY, SUCCESS
 from celery.utils.saferepr import saferepr
 
-from chatlanes.lanes.fast.json_decoder import arguments_of
 from chatlanes.lanes.fast.local_stack import pop, push
-from chatlanes.lanes.leases.report_channel import DONE
 from chatlanes.lanes.protocol import envelope
-from chatlanes.lanes.worker.delivery import KEPT, delivery_of
+from chatlanes.lanes.worker.delivery import KEPT, Delivery, delivery_of
+from chatlanes.lanes.worker.task import LaneTask, Trace
 
-if TYPE_CHECKING:
-    from chatlanes.lanes.worker.task import LaneTask
-
-Trace = Callable[..., Any]
-
-#: What stands in a body beside the arguments and makes more work when the run has ended.
+#: Entries of a body, besides the arguments, that start other tasks when the run has ended.
 _FOLLOWED = ("callbacks", "chain", "chord")
 
-#: What is told while a task runs, to whoever connects there.
-_TOLD = (
+#: Signals of a run, to which user code may be connected.
+_SIGNALS = (
     signals.task_prerun,
     signals.task_success,
     signals.task_failure,
@@ -48,15 +40,15 @@ _TOLD = (
     signals.task_internal_error,
     signals.task_postrun,
 )
-_HEARD = attrgetter("receivers")
+_RECEIVERS = attrgetter("receivers")
 
-#: What Celery itself puts into a request, and we: the rest are headers of the publisher's own, and the lane's
+#: Names in a request that are Celery's and ours: the others are the publisher's own headers
 #: (Context._get_custom_headers).
-_CELERYS = frozenset({*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression", KEPT})
+_STANDARD = frozenset({*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression", KEPT})
 
 
 class LaneContext(Context):
-    """`task.request`. Its headers are looked for when somebody asks for them."""
+    """`task.request`, which finds its headers when they are read."""
 
     def __init__(self, request: dict[str, Any], **more: Any) -> None:
         self.update(request, **more)
@@ -65,7 +57,7 @@ class LaneContext(Context):
     def headers(self) -> dict[str, Any] | None:
         told = self.__dict__
         if told.get("headers") is None:
-            told["headers"] = {name: value for name, value in told.items() if name not in _CELERYS} or None
+            told["headers"] = {name: value for name, value in told.items() if name not in _STANDARD} or None
         headers: dict[str, Any] | None = told["headers"]
         return headers
 
@@ -75,31 +67,28 @@ class LaneContext(Context):
 
 
 class Tracer:
-    """Of one task, in one process. `celerys` is what Celery made for it; `run_leased` is the task's, without which it
-    is called, as its class says.
-    """
+    """Of one task, in one process. `stock` is the tracer that Celery built for it."""
 
-    def __init__(self, task: LaneTask, celerys: Trace, run_leased: Callable[..., Any] | None) -> None:
-        self._task, self._celerys, self._run_leased = task, celerys, run_leased
+    def __init__(self, task: LaneTask, stock: Trace) -> None:
+        self._task, self._stock = task, stock
+        # A task with its own __call__ is called.
+        self._run_leased = task.run_leased if type(task).__call__ is LaneTask.__call__ else None
         self._lanes = task.app.lanes
         self._is_usual = _is_usual(task)
         self._before_start = task.before_start if task_has_custom(task, "before_start") else None
         self._on_success = task.on_success if task_has_custom(task, "on_success") else None
         self._after_return = task.after_return if task_has_custom(task, "after_return") else None
-        self._says_success = trace.logger.isEnabledFor(trace.logging.INFO)
+        self._logs_success = trace.logger.isEnabledFor(trace.logging.INFO)
 
     def is_alone(self, embed: dict[str, Any]) -> bool:
         """Whether a run with this in its body, beside the arguments, calls no code but the task's and ours."""
-        return self._is_usual and not any(map(embed.get, _FOLLOWED)) and not any(map(_HEARD, _TOLD))
+        return self._is_usual and not any(map(embed.get, _FOLLOWED)) and not any(map(_RECEIVERS, _SIGNALS))
 
     def __call__(self, uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
-        if not request or not request.get(envelope.LANE):
-            return self._celerys(uuid, args, kwargs, request)
-        is_usual = self._is_usual and not any(map(request.get, _FOLLOWED)) and type(kwargs) is dict
-        ended = (self._trace if is_usual else self._celerys)(uuid, args, kwargs, request)
-        if ended.info is None or (ended.info.state == FAILURE and self._task.acks_on_failure is not False):
-            self._lanes.settler.report(DONE, request["properties"]["delivery_tag"])
-        return ended
+        is_ours = self._is_usual and request and request.get(envelope.LANE) and type(kwargs) is dict
+        if request is None or not is_ours or any(map(request.get, _FOLLOWED)):
+            return self._stock(uuid, args, kwargs, request)
+        return self._trace(uuid, args, kwargs, request)
 
     def _trace(self, uuid: str, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
         began_s = monotonic()
@@ -150,7 +139,8 @@ class Tracer:
     def _run(self, context: Any, args: Any, kwargs: Any) -> Any:
         if self._run_leased is None:
             return self._task(*args, **kwargs)
-        return self._run_leased(delivery_of(context, self._lanes), args, kwargs)
+        delivery = cast(Delivery, delivery_of(context, self._lanes))  # only messages of lanes come here
+        return self._run_leased(delivery, args, kwargs)
 
     def _succeeded(self, uuid: str, context: Any, retval: Any, began_s: float) -> Any:
         task = self._task
@@ -160,7 +150,7 @@ class Tracer:
             self._hook("on_success", uuid, context, retval, uuid, context.args, context.kwargs)
         if signals.task_success.receivers:
             signals.task_success.send(sender=task, result=retval, runtime=runtime_s)
-        if self._says_success:
+        if self._logs_success:
             trace.info(
                 trace.LOG_SUCCESS,
                 {
@@ -212,23 +202,5 @@ def _is_usual(task: LaneTask) -> bool:
     return isinstance(task.backend, DisabledBackend) and not looks_up and not has_part
 
 
-def run(
-    name: str,
-    uuid: str,
-    request: dict[str, Any],
-    body: Any,
-    content_type: str | None,
-    content_encoding: str | None,
-    **options: Any,
-) -> Any:
-    """What a pool is told to run, in the place of Celery's `fast_trace_task`: a body of our own is decoded faster."""
-    decoded = body
-    if content_type:
-        decoded = arguments_of(body) if content_type == envelope.JSON and isinstance(body, bytes) else None
-    if decoded is None:
-        return trace.fast_trace_task(name, uuid, request, body, content_type, content_encoding, **options)
-    args, kwargs, embed = decoded
-    tasks, _, hostname = trace._localized
-    request.update(embed, args=args, kwargs=kwargs, hostname=hostname, is_eager=False)
-    retval, info, runtime_s, shown = tasks[name].__trace__(uuid, args, kwargs, request)
-    return (1, retval, runtime_s) if info else (0, shown, runtime_s)
+def apply(worker: Any) -> None:
+    worker.app.lanes.make_tracer = Tracer

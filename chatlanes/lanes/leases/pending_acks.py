@@ -1,8 +1,7 @@
-"""What Redis has not been told yet: settles, releases, burials, retries.
+"""Acks that Redis has not answered yet: settles, releases, burials, retries, and measured times.
 
-Promises that each stays known until Redis has answered it, whoever carries it: a turn or the lease keeper. A reconcile
-meanwhile would take its message for one whose hand-out never arrived, and let it run again.
-Whoever reads or writes here holds the settler's lock.
+Guarantees that each ack stays here until Redis has answered it, whether a fetch or the background thread sends it.
+Otherwise a reconcile would take its message for one whose hand-out never arrived, and run it again.
 """
 
 from __future__ import annotations
@@ -11,16 +10,18 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from chatlanes.lanes.leases.books import Lease
+from chatlanes.lanes.leases.message import Lease
 from chatlanes.lanes.leases.timings import Times
+from chatlanes.lanes.runtime import clock
 
-#: Redis hears of times at most so often from a worker, seconds: what adds up meanwhile costs it nothing.
+#: A worker sends its times at most this often, seconds: Redis adds them up at no cost for those that were measured
+#: meanwhile.
 TIMES_EVERY_S = 0.1
 
 
 @dataclass
-class Untold:
-    """A bundle of it, each kind in the order in which it came about."""
+class AckBatch:
+    """Acks, each kind in the order of their decisions."""
 
     settles: deque[Lease] = field(default_factory=deque)
     releases: deque[tuple[str, str, bool]] = field(default_factory=deque)  # with: its process died
@@ -30,15 +31,16 @@ class Untold:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether there is something in it that no turn takes along."""
+        """True if it has acks that a fetch does not carry."""
         return bool(self.releases or self.burials or self.retries)
 
-    def given_up(self) -> list[str]:
+    def unheld_ids(self) -> list[str]:
+        """The ids of all that is released, buried or retried."""
         ids = [message_id for message_id, *_ in self.releases]
         ids += [message_id for message_id, *_ in self.burials]
         return ids + [message_id for message_id, *_ in self.retries]
 
-    def put_before(self, later: Untold) -> None:
+    def prepend_to(self, later: AckBatch) -> None:
         later.settles.extendleft(reversed(self.settles))
         later.releases.extendleft(reversed(self.releases))
         later.burials.extendleft(reversed(self.burials))
@@ -46,67 +48,97 @@ class Untold:
         later.times.update(self.times)
 
 
-class Outbox:
-    """See the module."""
+class PendingAcks:
+    """The acks of one in-flight table, under its lock.
 
-    def __init__(self) -> None:
-        self.untold = Untold()
-        self._telling = Untold()  # what the lease keeper sends just now
-        self._in_flight: list[Lease] = []  # and the settles that a turn took along
-        self._times_in_flight = Times()  # and the times
+    The table adds to `queued`, and calls the methods that say so, with the lock held. All others take it themselves.
+    """
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self.queued = AckBatch()
+        self._flushing = AckBatch()  # on its way with the background thread
+        self._fetch_settles: list[Lease] = []  # on their way with a fetch
+        self._fetch_times = Times()
         self._next_times_s = 0.0
 
-    def done(self) -> list[Lease]:
-        """All that is done and of which Redis may not know."""
-        return [*self.untold.settles, *self._telling.settles, *self._in_flight]
+    # -- with the lock held
 
-    def given_up(self) -> list[str]:
-        """The ids of what is neither held nor done any more, and of which Redis may not know."""
-        return [*self.untold.given_up(), *self._telling.given_up()]
+    def settles(self) -> list[Lease]:
+        """Every settle that Redis may not have."""
+        return [*self.queued.settles, *self._flushing.settles, *self._fetch_settles]
 
-    def everything(self) -> Untold:
-        """All of which Redis may not know, whoever is about to tell it. Telling it twice is harmless."""
-        telling, untold = self._telling, self.untold
-        return Untold(
-            settles=deque(self.done()),
-            releases=telling.releases + untold.releases,
-            burials=telling.burials + untold.burials,
-            retries=telling.retries + untold.retries,
-        )
+    def unheld_ids(self) -> list[str]:
+        """The ids of every release, burial and retry that Redis may not have."""
+        return [*self.queued.unheld_ids(), *self._flushing.unheld_ids()]
 
-    # -- a turn takes the settles along
+    def fetch_answered(self) -> None:
+        self._fetch_settles = []
+        self._fetch_times = Times()
 
-    def to_turn(self) -> list[Lease]:
-        self._in_flight = list(self.untold.settles)
-        self.untold.settles.clear()
-        return self._in_flight
+    # -- a fetch carries settles and times
 
-    def times_to_turn(self, now_s: float) -> Times:
-        """Empty when one took some a moment ago. They stay here until `turn_ended` or `turn_failed`."""
-        if now_s >= self._next_times_s:
-            self._next_times_s = now_s + TIMES_EVERY_S
-            self._times_in_flight, self.untold.times = self.untold.times, Times()
-        return self._times_in_flight
+    def start_fetch(self) -> list[Lease]:
+        """The settles to send. They stay here until `fetch_answered` or `fetch_failed`."""
+        with self._lock:
+            self._fetch_settles = list(self.queued.settles)
+            self.queued.settles.clear()
+            return self._fetch_settles
 
-    def turn_ended(self) -> None:
-        self._in_flight = []
-        self._times_in_flight = Times()
+    def times_to_fetch(self) -> Times:
+        """The times to send, as the settles; none if some were sent a moment ago."""
+        now_s = clock.now_s()
+        with self._lock:
+            if now_s >= self._next_times_s:
+                self._next_times_s = now_s + TIMES_EVERY_S
+                self._fetch_times, self.queued.times = self.queued.times, Times()
+            return self._fetch_times
 
-    def turn_failed(self) -> None:
-        """They are sent again, which is harmless; times may then be counted twice."""
-        self.untold.settles.extendleft(reversed(self._in_flight))
-        self.untold.times.update(self._times_in_flight)
-        self.turn_ended()
+    def fetch_failed(self) -> None:
+        """All is sent again, which is harmless for settles; times may be counted twice."""
+        with self._lock:
+            self.queued.settles.extendleft(reversed(self._fetch_settles))
+            self.queued.times.update(self._fetch_times)
+            self.fetch_answered()
 
-    # -- the lease keeper takes everything
+    # -- the background thread carries everything
 
-    def to_keeper(self) -> Untold:
-        self._telling, self.untold = self.untold, Untold()
-        return self._telling
+    def start_flush(self) -> AckBatch:
+        """All that is queued. It stays here until `flush_answered` or `flush_failed`."""
+        with self._lock:
+            self._flushing, self.queued = self.queued, AckBatch()
+            return self._flushing
 
-    def told(self) -> None:
-        self._telling = Untold()
+    def flush_answered(self) -> None:
+        with self._lock:
+            self._flushing = AckBatch()
 
-    def put_back(self) -> None:
-        self._telling.put_before(self.untold)
-        self._telling = Untold()
+    def flush_failed(self) -> None:
+        with self._lock:
+            self._flushing.prepend_to(self.queued)
+            self._flushing = AckBatch()
+
+    def everything(self) -> AckBatch:
+        """All acks that Redis may not have, sent or not: for a last send whose answer is not awaited."""
+        with self._lock:
+            flushing, queued = self._flushing, self.queued
+            return AckBatch(
+                settles=deque(self.settles()),
+                releases=flushing.releases + queued.releases,
+                burials=flushing.burials + queued.burials,
+                retries=flushing.retries + queued.retries,
+            )
+
+    # -- what is queued; without the lock, because a moment later it may be different anyway
+
+    def has_any(self) -> bool:
+        return self.has_settles() or self.has_urgent()
+
+    def has_settles(self) -> bool:
+        return bool(self.queued.settles)
+
+    def has_urgent(self) -> bool:
+        return self.queued.is_urgent
+
+    def has_times(self) -> bool:
+        return bool(self.queued.times)

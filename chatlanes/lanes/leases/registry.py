@@ -1,18 +1,20 @@
-"""Finds the settler of a broker: one for each in a process, whoever asks first makes it.
+"""The in-flight table and the background thread of each broker, made by the first caller in a process.
 
-Promises that a forked child never gets its parent's: its locks and books belong to the parent.
+Guarantees that a forked child never gets its parent's table: its locks and messages belong to the parent.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from kombu import Connection
 from kombu.log import get_logger
 from redis import Redis
 
-from chatlanes.lanes.leases.heartbeat import LeaseKeeper
-from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.leases.background import BackgroundThread
+from chatlanes.lanes.leases.in_flight import InFlight
+from chatlanes.lanes.leases.report_channel import ReportChannel
 from chatlanes.lanes.protocol.commands import MAX_DEATHS
 from chatlanes.lanes.protocol.connect import connect_like
 from chatlanes.lanes.protocol.server import advice, check_server, durability
@@ -23,45 +25,46 @@ DEFAULT_LEASE_S = 15.0
 
 logger = get_logger(__name__)
 
-_settlers: dict[tuple[int, str], Settler] = {}
-_keepers: dict[Settler, LeaseKeeper] = {}
+_tables: dict[tuple[int, str], InFlight] = {}
+_threads: dict[InFlight, BackgroundThread] = {}
 
 
-def settler_of(connection: Connection) -> Settler:
-    """The settler for the broker of a kombu connection (which need not be connected)."""
+def in_flight_of(connection: Connection, make_channel: Callable[[], ReportChannel] = ReportChannel) -> InFlight:
+    """The in-flight table for the broker of a kombu connection, which the first call makes."""
     # Of several Sentinels, kombu goes on to the next when one does not answer: it is the same broker all the same.
     key = (os.getpid(), ";".join(connection.alt) or connection.as_uri())
-    if key not in _settlers:
+    if key not in _tables:
         options = connection.transport_options
-        _settlers[key] = Settler(
+        _tables[key] = InFlight(
             lease_s=float(options.get(LEASE_SECONDS, DEFAULT_LEASE_S)),
             max_deaths=int(options.get(MAX_DEATHS_OPTION, MAX_DEATHS)),
+            channel=make_channel(),
         )
-    return _settlers[key]
+    return _tables[key]
 
 
-def keeper_of(settler: Settler, connection: Connection) -> LeaseKeeper:
-    """The lease keeper of a settler, running. Raises ServerUnfit, before anything is taken from such a server."""
-    if settler not in _keepers:
+def start_background(in_flight: InFlight, connection: Connection) -> BackgroundThread:
+    """The running background thread of a table. Raises ServerUnfit, before anything is leased from such a server."""
+    if in_flight not in _threads:
         with connect_like(connection) as client:
             check_server(client)
-            _advise(client)
+            _log_advice(client)
         # Its steps must fail soon enough to be tried again within the lease.
-        timeout_s = min(5.0, settler.lease_s / 3)
-        _keepers[settler] = LeaseKeeper(settler, lambda: connect_like(connection, timeout_s))
-    keeper = _keepers[settler]
-    keeper.start()
-    return keeper
+        timeout_s = min(5.0, in_flight.lease_s / 3)
+        _threads[in_flight] = BackgroundThread(in_flight, lambda: connect_like(connection, timeout_s))
+    thread = _threads[in_flight]
+    thread.start()
+    return thread
 
 
-def _advise(client: Redis) -> None:
+def _log_advice(client: Redis) -> None:
     """In the worker's log, once: it may be all that its operator reads."""
     kept = durability(client)
     for sentence in [*([] if kept.safe else [str(kept)]), *advice(client)]:
         logger.warning("lanes: %s", sentence)
 
 
-def stop_keepers() -> None:
-    """End every lease keeper of this process after a last try to tell Redis what it has to tell."""
-    for keeper in _keepers.values():
-        keeper.stop()
+def stop_background() -> None:
+    """End every background thread of this process after a last flush."""
+    for thread in _threads.values():
+        thread.stop()

@@ -1,7 +1,7 @@
-"""How long things take: what a worker has seen, counted in buckets until Redis is told of it.
+"""Wait, run and recovery times, counted in histogram buckets until they are sent to Redis.
 
-Promises that one more costs the same, however many there were, and that what is told is added to what Redis knows, so
-that nothing depends on who reads it, or when. Does not promise that a worker which is killed has told its last second.
+Guarantees that each measurement costs the same, however many there are, and that Redis adds up what it is sent. Does
+not guarantee that a worker which is killed has sent its last second.
 """
 
 from __future__ import annotations
@@ -9,12 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from functools import cache
-from typing import TYPE_CHECKING
 
+from chatlanes.lanes.leases.message import LeasedMessage
 from chatlanes.lanes.protocol.keys import group_of
-
-if TYPE_CHECKING:
-    from chatlanes.lanes.leases.books import Held
 
 #: Upper bounds of the buckets, seconds: from a quick handler to the slowest that somebody waits for; closer together
 #: around the lease of 15 s, because recovery takes that and a little more.
@@ -40,19 +37,19 @@ class Times(Counter[str]):
         self[names[bisect_left(BOUNDS_S, seconds)]] += 1
         self[names[-1]] += max(0, round(seconds * 1_000_000))
 
-    def began(self, held: Held, at_s: float) -> None:
+    def began(self, held: LeasedMessage, at_s: float) -> None:
         """Once for each hand-out."""
         if held.appended_s is not None:
             self.note(WAIT, held.queue, at_s - held.appended_s)
         if held.alive_s is not None:
             self.note(RECOVERY, held.queue, at_s - held.alive_s)
 
-    def ended(self, held: Held | None, at_s: float) -> None:
+    def ended(self, held: LeasedMessage | None, at_s: float) -> None:
         """What lost its lease does not count: it ran in vain."""
         if held is not None and held.started_s is not None and not held.is_lost:
             self.note(RUN, held.queue, at_s - held.started_s)
 
-    def lost(self, held: Held) -> None:
+    def lost(self, held: LeasedMessage) -> None:
         """Its lease, while it runs."""
         self[field(LOST, RUNS, group_of(held.queue))] += 1
 

@@ -1,1 +1,7 @@
-"""Looking at lanes from outside: what waits where, log filters, remote control."""
+"""Monitoring: what waits where, histograms of times, remote control, and log filters."""
+
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.monitoring.histogram import Histogram
+from chatlanes.lanes.monitoring.inspection import Record
+
+__all__ = ["Histogram", "Record", "inspection"]

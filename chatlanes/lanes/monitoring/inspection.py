@@ -1,7 +1,7 @@
-"""A look at the lanes from outside: what waits where, and what each message records of itself.
+"""Reads the lanes from outside: what waits where, and the record of each message.
 
-Promises to change nothing, and to read so much at a time that nobody else has to wait for it. Does not promise one
-moment: what it reads first may have moved on when it reads the rest.
+Guarantees that it changes nothing, and that each read is small enough not to delay other clients. Does not give a
+snapshot: the state may change between two reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What Celery says of a lost connection besides saying it: a hundred lines of traceback.
+"""One log line for a lost connection, instead of a traceback of a hundred lines.
 
-Under gevent its remote control has a greenlet of its own, which dies of the error; another one starts with the next
-connection. Promises one line instead. Nothing else is caught.
+Under gevent Celery's remote control runs in a greenlet of its own, which ends with the error; another one starts with
+the next connection. Only connection and channel errors are caught.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a worker tells of itself when somebody asks (`celery -A … inspect lanes`, `lanes check`), and whom it ends.
+"""Remote control commands of a worker: `inspect lanes`, which `lanes check` uses, revoke and terminate.
 
-Promises an answer for as long as the worker's loop goes round; a solo worker answers between two tasks.
+Guarantees an answer while the worker's loop runs; a solo worker answers between two tasks.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _celerys_revoke = control.revoke
 @inspect_command()
 def lanes(state: Any) -> dict[str, Any]:
     """The lanes: which scripts this worker runs, which queues it reads, how much it holds."""
-    settler = state.app.lanes.settler
+    in_flight = state.app.lanes.in_flight
     queues = state.consumer.task_consumer.queues if state.consumer.task_consumer else []
     return {
         "scripts": digest(),
         "queues": sorted(queue.name for queue in queues),
-        "holder": settler.holder,
-        "holding": settler.holding(),
-        "slots": settler.room.slots,
+        "holder": in_flight.holder,
+        "holding": in_flight.holding(),
+        "slots": in_flight.capacity.slots,
     }
 
 

@@ -1,6 +1,6 @@
-"""What the verbs take; and as commands those that are sent with others, or by wires.
+"""The arguments of the verbs, and the commands of those that are sent with others, or on pipelined connections.
 
-Promises that a lane key which could not be told from two is refused before anything is sent.
+Guarantees that a lane key that would be ambiguous is refused before anything is sent.
 """
 
 from __future__ import annotations

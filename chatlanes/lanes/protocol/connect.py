@@ -1,22 +1,31 @@
-"""One way to connect to Redis for everything but kombu's own channels.
+"""Redis clients for everything except kombu's own channels.
 
-Promises clients that never retry by themselves (redis-py 8 retries ten times, and a turn must not run twice) and
+Guarantees clients that never retry by themselves (redis-py 8 retries ten times, and a turn must not run twice) and
 that give up on a silent server after `timeout_s`. `redis://`, `rediss://`, `unix://` and `sentinel://` as in Celery.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from kombu import Connection
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 DEFAULT_SENTINEL_PORT = 26379
+
+
+class BrokerConnection(Protocol):
+    """The part of a kombu connection that names its server."""
+
+    ssl: Any
+    alt: Any
+    transport_options: Any
+
+    def as_uri(self, include_password: bool = ...) -> str: ...
 
 
 def connect(
@@ -42,7 +51,7 @@ def connect(
     return Redis.from_url(url, **options, **(ssl or {}))
 
 
-def connect_like(connection: Connection, timeout_s: float = 5.0) -> Redis:
+def connect_like(connection: BrokerConnection, timeout_s: float = 5.0) -> Redis:
     """A client for the server that a kombu connection is for."""
     ssl = connection.ssl if isinstance(connection.ssl, Mapping) else None
     urls = [*connection.alt] or [connection.as_uri(include_password=True)]

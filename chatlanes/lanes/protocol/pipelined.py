@@ -1,8 +1,7 @@
-"""One connection on which some commands are not waited for.
+"""One connection on which some commands are not awaited.
 
-Promises that answers come in the order of their commands, and that whatever is raised closes it: an answer may be half
-read. redis-py connects (TLS, passwords, Sentinel); what goes over the wire then is hiredis' alone, which takes a fifth
-of the processor.
+Guarantees that answers come in the order of their commands, and that any error closes it: an answer may be half read.
+redis-py connects (TLS, passwords, Sentinel); after that hiredis reads and writes, which takes a fifth of the CPU time.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PipelinedCommand:
     """A command of a script, made by `script.command`, or one of Redis' own."""
 
     script: Script | None
@@ -36,7 +35,7 @@ class Asked:
 
 
 class Fate(Enum):
-    """What is known of a command that nobody waited for."""
+    """What is known of an unawaited command."""
 
     UNDER_WAY = 1
     DONE = 2  # Redis has answered
@@ -44,29 +43,29 @@ class Fate(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Told:
-    """A command that was sent and not waited for. It must be harmless to send it again."""
+class UnawaitedCommand:
+    """A command whose sender does not wait for the answer. Sending it twice must be harmless."""
 
-    asked: Asked
+    asked: PipelinedCommand
     fate: Fate = Fate.UNDER_WAY
 
 
-class Wire:
+class PipelinedConnection:
     """To the server of a client. `scripts` are loaded at once. Raises RedisError."""
 
     def __init__(self, client: Redis, scripts: Iterable[Script]) -> None:
         self._connection = cast(Any, client.connection_pool.make_connection())
-        self._unread: deque[Told] = deque()
+        self._unread: deque[UnawaitedCommand] = deque()
         self._connection.connect()
         self._socket: Any = self._connection._sock
         self._reader = Reader(protocolError=InvalidResponse, replyError=BaseParser.parse_error)
         self.load(scripts)
 
-    def ask(self, asked: Sequence[Asked]) -> list[Any]:
+    def ask(self, asked: Sequence[PipelinedCommand]) -> list[Any]:
         """The answers; one may be a ResponseError."""
         return self._exchange([each.command for each in asked])
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: UnawaitedCommand) -> None:
         """Send, and do not wait."""
         try:
             if len(self._unread) >= MOST_UNREAD:
@@ -107,15 +106,15 @@ class Wire:
         try:
             self._socket.sendall(b"".join([packed(command) for command in commands]))
         except TimeoutError as error:
-            raise RedisTimeoutError("Redis takes nothing") from error
+            raise RedisTimeoutError("Redis accepts no data") from error
         except OSError as error:
             raise RedisConnectionError(f"Redis cannot be written to: {error}") from error
 
     def _answer(self) -> Any:
-        """An error that is an answer is returned: others are still to be read."""
+        """An error answer is returned: other answers are still to be read."""
         while (answer := self._reader.gets()) is False:
             self._reader.feed(self._read())
-        if isinstance(answer, RedisConnectionError):  # it is loading its data, or no master any more
+        if isinstance(answer, RedisConnectionError):  # it is loading its data, or not a master any more
             raise answer
         return answer
 

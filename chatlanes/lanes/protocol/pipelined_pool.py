@@ -1,8 +1,8 @@
-"""Connections of a process on which some commands are not waited for: their answers are read with the next command.
+"""The pipelined connections of a process: answers to unawaited commands are read with the next command.
 
-Promises that whoever asks gets its own answers, that a command whose answer was an error or never came is known to its
-sender (`Told.is_certain`), and that any thread, greenlet or forked child may ask and tell: a wire has one user at a
-time, and a child has wires of its own. Does not promise that what was told on two wires happens in that order.
+Guarantees that each caller gets its own answers, that an unawaited command whose answer was an error or never came is
+marked (`UnawaitedCommand.fate`), and that any thread, greenlet or forked child may use the pool: a connection has one
+user at a time. Does not guarantee an order between commands that were sent on two connections.
 """
 
 from __future__ import annotations
@@ -16,62 +16,62 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
-from chatlanes.lanes.protocol.pipelined import Asked, Fate, Told, Wire
+from chatlanes.lanes.protocol.pipelined import Fate, PipelinedCommand, PipelinedConnection, UnawaitedCommand
 from chatlanes.lanes.protocol.scripts import Script
-from chatlanes.lanes.runtime.loop_jobs import apart
+from chatlanes.lanes.runtime.blocking import run_blocking
 
-#: Connections kept, not allowed: a thousand greenlets may ask at the same moment, and seldom do.
+#: Idle connections that are kept. More may be open: a thousand greenlets may send at the same moment, and seldom do.
 MOST_KEPT = 64
 
 
-class Wires:
-    """All wires of one process to the server of a client (connect.py makes such clients)."""
+class PipelinedPool:
+    """All pipelined connections of one process to the server of a client (connect.py makes such clients)."""
 
     def __init__(self, client: Redis, *scripts: Script) -> None:
-        """`scripts` are loaded on each new connection: what is told is not told again when they are missing."""
+        """`scripts` are loaded on each new connection, because an unawaited command is not repeated."""
         self._client = client
         self._scripts = scripts
         # The one used last is taken first, so that few are used. Taking and putting back are atomic, also for threads:
         # a lock could be held by another thread at a fork.
-        self._free: deque[Wire] = deque()
+        self._free: deque[PipelinedConnection] = deque()
 
-    def ask(self, *asked: Asked) -> list[Any]:
+    def ask(self, *asked: PipelinedCommand) -> list[Any]:
         """The answers, from one round trip. An answer may be a ResponseError; raises RedisError when there is none.
 
-        A connection that broke is made anew once: all that is asked must be harmless to ask twice.
+        After a broken connection all commands are sent once more: sending them twice must be harmless.
         """
-        return apart(lambda: self._ask_twice(asked))
+        return run_blocking(lambda: self._ask_twice(asked))
 
-    def run(self, *asked: Asked) -> list[Any]:
-        """As `ask`, and raises an answer that is an error."""
+    def run(self, *asked: PipelinedCommand) -> list[Any]:
+        """As `ask`, but raises an answer that is an error."""
         answers = self.ask(*asked)
         for answer in answers:
             if isinstance(answer, RedisError):
                 raise answer
         return answers
 
-    def tell(self, asked: Asked) -> Told:
-        """Send, and do not wait. Raises nothing of Redis: what could not be sent is UNKNOWN."""
-        told = Told(asked)
-        apart(lambda: self._tell(told))
+    def tell(self, asked: PipelinedCommand) -> UnawaitedCommand:
+        """Send, and do not wait. Raises no RedisError: a command that could not be sent is UNKNOWN."""
+        told = UnawaitedCommand(asked)
+        run_blocking(lambda: self._tell(told))
         return told
 
     def close(self) -> None:
-        """Close what nobody uses now. The next command opens new ones."""
+        """Close the idle connections. The next command opens new ones."""
         with suppress(IndexError):
             while True:
                 self._free.pop().close()
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: UnawaitedCommand) -> None:
         try:
-            wire = self._take()
-            wire.tell(told)
+            connection = self._take()
+            connection.tell(told)
         except RedisError:
             told.fate = Fate.UNKNOWN
         else:
-            self._free.append(wire)
+            self._free.append(connection)
 
-    def _ask_twice(self, asked: Sequence[Asked]) -> list[Any]:
+    def _ask_twice(self, asked: Sequence[PipelinedCommand]) -> list[Any]:
         try:
             return self._ask(asked)
         except (RedisConnectionError, ReadOnlyError):
@@ -79,28 +79,28 @@ class Wires:
             self.close()
             return self._ask(asked)
 
-    def _ask(self, asked: Sequence[Asked]) -> list[Any]:
-        wire = self._take()
-        answers = wire.ask(asked)  # whatever it raises, the wire is closed and never used again
+    def _ask(self, asked: Sequence[PipelinedCommand]) -> list[Any]:
+        connection = self._take()
+        answers = connection.ask(asked)  # whatever it raises, the connection is closed and never used again
         for at, answer in enumerate(answers):
             if isinstance(answer, NoScriptError) and (script := asked[at].script):
-                wire.load([script])
-                [answers[at]] = wire.ask([asked[at]])
+                connection.load([script])
+                [answers[at]] = connection.ask([asked[at]])
         for answer in answers:
             if isinstance(answer, ReadOnlyError):
-                wire.close()
+                connection.close()
                 raise answer
         if len(self._free) < MOST_KEPT:
-            self._free.append(wire)
+            self._free.append(connection)
         else:
-            wire.close()
+            connection.close()
         return answers
 
-    def _take(self) -> Wire:
+    def _take(self) -> PipelinedConnection:
         try:
             return self._free.pop()
         except IndexError:
-            return Wire(self._client, self._scripts)
+            return PipelinedConnection(self._client, self._scripts)
 
 
-__all__ = ["Asked", "Fate", "Told", "Wires"]
+__all__ = ["Fate", "PipelinedCommand", "PipelinedPool", "UnawaitedCommand"]

@@ -17,7 +17,7 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import NoScriptError
 
-from chatlanes.lanes.runtime.loop_jobs import apart
+from chatlanes.lanes.runtime.blocking import run_blocking
 
 _FIXED = re.compile(r"^-- ARGV  (.*)$", re.MULTILINE)
 _WITH = re.compile(r"^-- With  ([\w ]+)$", re.MULTILINE)
@@ -53,7 +53,7 @@ class Script:
 
     def run(self, client: Redis, command: list[Argument]) -> Any:
         """Run a command made by `command`. NOSCRIPT means that nothing ran, so it is loaded and sent again."""
-        return apart(lambda: self._run(client, command))
+        return run_blocking(lambda: self._run(client, command))
 
     def _run(self, client: Redis, command: list[Argument]) -> Any:
         try:

@@ -44,7 +44,7 @@ from chatlanes.lanes.protocol.replies import (
     turn_answer,
 )
 from chatlanes.lanes.protocol.scripts import Argument, script
-from chatlanes.lanes.runtime.loop_jobs import apart
+from chatlanes.lanes.runtime.blocking import run_blocking
 
 #: A script that looks at more in one step would hold up everybody else's.
 SWEEP_LIMIT = 500
@@ -206,7 +206,7 @@ class Store:
 
     def holds(self, message_id: str, fence: str) -> bool:
         """Whether this fence still holds the message."""
-        state, now = apart(lambda: self.client.hmget(keys.message(message_id), "state", "fence"))
+        state, now = run_blocking(lambda: self.client.hmget(keys.message(message_id), "state", "fence"))
         return state == b"leased" and now == fence.encode()
 
     def read(self, message_id: str, fence: str, names: Sequence[str]) -> Read | None:

@@ -1,1 +1,8 @@
-"""What lanes need of the process they run in: clock, threads, timers, retries."""
+"""The process that lanes run in: clock, OS threads, alarms, blocking steps, retries. No asyncio, greenlet or Celery."""
+
+from chatlanes.lanes.runtime import blocking, clock, os_threads, process
+from chatlanes.lanes.runtime.outcome import Returned
+from chatlanes.lanes.runtime.retry import Retries
+from chatlanes.lanes.runtime.timers import Alarms
+
+__all__ = ["Alarms", "Retries", "Returned", "blocking", "clock", "os_threads", "process"]

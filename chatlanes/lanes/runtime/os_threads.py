@@ -1,7 +1,7 @@
-"""Real threads and locks, also where gevent has replaced the ones in `threading`.
+"""OS threads and locks, also where gevent has replaced the ones in `threading`.
 
-Leases must be renewed while greenlets compute, which a greenlet cannot do: it takes an operating system thread.
-A lock from here is held for a few lines that never switch greenlets.
+Leases must be renewed while greenlets compute, which takes an OS thread. A lock from here is held for a few lines only,
+which never switch greenlets.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def _original(name: str) -> Any:
 
 
 def in_greenlets() -> bool:
-    """Whether gevent has replaced threads by greenlets here."""
+    """True if gevent has replaced threads by greenlets."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
 def is_main_thread() -> bool:
-    """Where signals are heard. All greenlets are on it."""
+    """True on the thread that handles signals. All greenlets are on it."""
     return in_greenlets() or threading.current_thread() is threading.main_thread()
 
 
@@ -40,7 +40,7 @@ def start_thread(target: Callable[[], None]) -> None:
 
 
 class Signal:
-    """Wakes one thread that waits: an event that can be waited for with a bound, and resets itself."""
+    """An event that wakes one waiting thread, and resets itself."""
 
     def __init__(self) -> None:
         self._lock = lock()

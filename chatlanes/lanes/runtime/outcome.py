@@ -1,7 +1,6 @@
-"""What came of something that ran elsewhere: its result, or what it raised.
+"""The outcome of a call that ran on another thread: its result, or the error that it raised.
 
-Promises that whoever waited for it gets the one or the other, and that nothing is kept of an error that was raised
-again. Does not wait: that is of whoever derives from it.
+Guarantees that an error which was raised again is not kept. Waiting is up to subclasses.
 """
 
 from __future__ import annotations
@@ -10,17 +9,17 @@ from typing import Any
 
 
 class Returned:
-    """Whoever runs it sets `_result` or `_error`."""
+    """The subclass sets `_result` or `_error`."""
 
     def __init__(self) -> None:
         self._result: Any = None
         self._error: BaseException | None = None
 
     def outcome(self) -> Any:
-        """Raises what it raised."""
+        """The result; raises the error."""
         try:
             if self._error is not None:
                 raise self._error
             return self._result
         finally:
-            self._error = None  # whose traceback leads here again
+            self._error = None  # its traceback refers to this object

@@ -1,7 +1,7 @@
-"""Whether a pipe of this process is still the one that it was.
+"""Detects that a task has closed a pipe of its worker.
 
-A task may close files that it does not own. Their numbers are soon used again, perhaps for a connection to Redis, and
-whatever reads or writes there garbles it. Such a process cannot go on, and is ended.
+A task may close files that it does not own. Their numbers are soon reused, perhaps for a connection to Redis, and a
+read or write through the old pipe garbles it. Such a process cannot go on, and ends.
 """
 
 from __future__ import annotations

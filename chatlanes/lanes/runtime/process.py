@@ -1,7 +1,7 @@
-"""Which process this is, without asking the system each time.
+"""The pid of this process, without a system call.
 
-Promises that `process.pid` is the id of this very process, also in what Python forks, which all of Celery's pools do
-or start afresh. It changes then: ask for it here each time.
+Guarantees that `process.pid` is right also after a fork by Python, as all pools of Celery do it. Read it here
+each time, because it changes then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The waits of one run for a Redis that is away.
+"""Retries of the commands of one run while Redis is away.
 
-Promises that an outage of Redis is told apart from an error of the task: RedisAway is raised here only, for commands
-of ours. Promises nothing about a step that may not happen twice: it may have happened, and only its answer was lost.
+Guarantees that an outage of Redis is distinguished from an error of the task: RedisAway is raised here only, for our
+own commands. Guarantees nothing about a step that must not run twice: it may have run, and only its answer was lost.
 """
 
 from __future__ import annotations
@@ -12,47 +12,47 @@ from typing import TypeVar
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from chatlanes.lanes.errors import RedisAway
-from chatlanes.lanes.runtime import clock
-from chatlanes.lanes.runtime.loop_jobs import pause
-from chatlanes.lanes.worker.stopping import is_stopping
+from chatlanes.lanes.runtime import blocking, clock
 
 T = TypeVar("T")
 
-#: A server that restarts is back within seconds; what waits for it holds a slot.
+#: A server that restarts is back within seconds; a waiting run keeps its slot.
 PAUSE_S = 0.1
 #: A worker that was told to stop has 10 s, and one attempt may take 5.
 STOPPING_WITHIN_S = 3.0
-#: A wait that takes longer is an outage's doing. An answer takes milliseconds.
+#: An answer takes milliseconds: a longer wait means an outage.
 LONG_S = 1.0
-#: What a server in trouble answers to every write, whatever is written.
+#: Error codes with which a server refuses every write.
 _REFUSALS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN")
 
 
-class Waits:
-    """`answers` says whether Redis answers a command that nothing can be wrong with. Threads and greenlets may share
-    one.
+class Retries:
+    """Shared by the threads and greenlets of one run.
+
+    `answers` is True if Redis answers a harmless command; `is_stopping` is True once this worker was told to stop.
     """
 
-    def __init__(self, within_s: float, answers: Callable[[], bool]) -> None:
+    def __init__(self, within_s: float, answers: Callable[[], bool], is_stopping: Callable[[], bool]) -> None:
         self._within_s = within_s
         self._answers = answers
-        self._began_s: dict[object, float] = {}  # of those under way
+        self._is_stopping = is_stopping
+        self._began_s: dict[object, float] = {}  # of the retries in progress
         self._was_cut_short = False
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the run waits for Redis at this moment, or was interrupted while it did."""
+        """True if the run is waiting for Redis, or was interrupted while it waited."""
         now_s = clock.now_s()
         return self._was_cut_short or any(now_s - began_s >= LONG_S for began_s in [*self._began_s.values()])
 
-    def insist(self, step: Callable[[], T]) -> T:
-        """The result of the step, which is repeated while Redis is away or refuses.
+    def until_done(self, step: Callable[[], T]) -> T:
+        """The result of the step, which is repeated while Redis is away or refuses writes.
 
-        Raises RedisAway after `within_s`, and what the step raises when Redis answers everything else.
+        Raises RedisAway after `within_s`, and the step's own error if Redis answers everything else.
         """
         began_s = self._began_s[this := object()] = clock.now_s()
         try:
-            return self._until_it_works(step, began_s)
+            return self._repeat(step, began_s)
         except RedisError:
             raise
         except BaseException:  # a time limit
@@ -61,21 +61,21 @@ class Waits:
         finally:
             del self._began_s[this]
 
-    def _until_it_works(self, step: Callable[[], T], began_s: float) -> T:
+    def _repeat(self, step: Callable[[], T], began_s: float) -> T:
         while True:
             try:
                 return step()
             except (RedisError, OSError) as error:
-                waited_s = clock.now_s() - began_s
-                if waited_s >= (min(self._within_s, STOPPING_WITHIN_S) if is_stopping() else self._within_s):
-                    if not is_stopping() and self._is_innocent(error):
+                waited_s, stops = clock.now_s() - began_s, self._is_stopping()
+                if waited_s >= (min(self._within_s, STOPPING_WITHIN_S) if stops else self._within_s):
+                    if not stops and self._is_the_steps_own(error):
                         break
                     raise RedisAway(f"Redis is away for {waited_s:.0f} s: {error}") from error
-            pause(PAUSE_S)
-        return step()  # Redis has just come back, or the step is what it cannot do
+            blocking.sleep(PAUSE_S)
+        return step()  # Redis has just come back, or the step itself is wrong
 
-    def _is_innocent(self, error: Exception) -> bool:
-        """Whether nothing is wrong with Redis now."""
+    def _is_the_steps_own(self, error: Exception) -> bool:
+        """True if nothing is wrong with Redis now."""
         if isinstance(error, AuthenticationError) or str(error).startswith(_REFUSALS):
             return False
         return isinstance(error, ResponseError) or self._answers()

@@ -1,7 +1,7 @@
-"""Alarms: what is to be done unless something has ended by then.
+"""Alarms: actions that run after a delay unless they are cancelled.
 
-Promises that an alarm which was switched off in time never goes off, and that `off` says so. Each goes off in a thread
-of its own, so that none waits for another; under gevent those are greenlets, which wait for one that computes.
+Guarantees that an alarm which was cancelled in time never runs, and that `off` returns True then. Each action runs in a
+thread of its own, so that none waits for another; under gevent those are greenlets, which wait for one that computes.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
-#: So that no clock is asked for an endless wait.
+#: The wait of a condition must be finite.
 LONGEST_PAUSE_S = 3600.0
 
 
 class Alarms:
-    """One for a process that does not fork. Its thread starts with the first alarm."""
+    """For a process that does not fork. The thread starts with the first alarm."""
 
     def __init__(self) -> None:
         self._set: dict[int, tuple[float, Callable[[], None]]] = {}
@@ -26,7 +26,7 @@ class Alarms:
         self._thread: threading.Thread | None = None
 
     def on(self, after_s: float, action: Callable[[], None]) -> int:
-        """`action` after so many seconds; returns what `off` wants."""
+        """Run `action` after this many seconds; returns the number for `off`."""
         at_s, number = monotonic() + after_s, next(self._numbers)
         with self._changed:
             self._set[number] = (at_s, action)
@@ -38,7 +38,7 @@ class Alarms:
         return number
 
     def off(self, number: int) -> bool:
-        """False: it has gone off already."""
+        """Cancel it. False: it has run already."""
         with self._changed:
             return self._set.pop(number, None) is not None
 

@@ -1,1 +1,16 @@
-"""The kombu side: a transport whose queues keep the order of their lanes."""
+"""The kombu side: publish is append, consume is fetch, acknowledge is settle."""
+
+from chatlanes.lanes.transport.channel import FIRST_QUEUE_ARGUMENTS, LANES_ARGUMENT, QUEUE_ARGUMENTS
+from chatlanes.lanes.transport.fetch import FetchLoop
+from chatlanes.lanes.transport.publish import headers
+from chatlanes.lanes.transport.transport import SentinelTransport, Transport
+
+__all__ = [
+    "FIRST_QUEUE_ARGUMENTS",
+    "LANES_ARGUMENT",
+    "QUEUE_ARGUMENTS",
+    "FetchLoop",
+    "SentinelTransport",
+    "Transport",
+    "headers",
+]

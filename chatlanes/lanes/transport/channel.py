@@ -6,9 +6,9 @@ lane queue buries. Taking messages is the business of turns.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import cached_property
+from importlib import import_module
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,14 @@ from kombu.utils.json import dumps, loads
 from redis.exceptions import NoScriptError, RedisError
 
 from chatlanes.lanes.errors import Misconfigured
-from chatlanes.lanes.leases.registry import keeper_of, settler_of
-from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.leases.in_flight import InFlight
+from chatlanes.lanes.leases.registry import in_flight_of, start_background
 from chatlanes.lanes.protocol.connect import connect_like
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.transport import publish
 from chatlanes.lanes.transport.dispatch import unpack
-from chatlanes.lanes.transport.fetch import Turns
+from chatlanes.lanes.transport.fetch import FetchLoop
 
 #: A queue with this argument is a lane queue: Queue("orders", queue_arguments=QUEUE_ARGUMENTS).
 LANES_ARGUMENT = "x-lanes"
@@ -50,10 +50,9 @@ class LaneChannelMixin(_StockChannel):
     _active_queues: list[str]
     #: How many heard the last message to all (an event, a remote command). None: not known.
     heard_by: int | None = None
-    _kept: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.turns = Turns(self)
+        self.fetch_loop = FetchLoop(self)
         super().__init__(*args, **kwargs)
         if self.global_keyprefix:
             self.close()
@@ -63,8 +62,8 @@ class LaneChannelMixin(_StockChannel):
             )
 
     @cached_property
-    def settler(self) -> Settler:
-        return settler_of(self.connection.client)
+    def in_flight(self) -> InFlight:
+        return in_flight_of(self.connection.client)
 
     @cached_property
     def store(self) -> Store:
@@ -98,8 +97,9 @@ class LaneChannelMixin(_StockChannel):
 
     # -- publishing
 
-    def create_publish_batch(self, max_size: int) -> publish.LanesBatch:
-        return publish.LanesBatch(self, max_size)
+    def create_publish_batch(self, max_size: int) -> Any:
+        """Called by kombu 5.7, which has batches."""
+        return import_module("chatlanes.lanes.transport.publish_batch").LanesBatch(self, max_size)
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
         if not self._is_lane_queue(queue):
@@ -120,17 +120,8 @@ class LaneChannelMixin(_StockChannel):
             return
         payload = dumps(message)
         with self.conn_or_acquire() as client:
-            topics = self._get_publish_topics(exchange, routing_key)
+            topics = _topics(self, exchange, routing_key)
             self.heard_by = sum(client.publish(topic, payload) for topic in topics)
-
-    @contextmanager
-    def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
-        """Kombu's makes a new client for each command; this one is made anew with its connections."""
-        if client is None:
-            if self._kept is None or self._kept.connection_pool is not self.pool:
-                self._kept = self._create_client()
-            client = self._kept
-        yield client
 
     # -- queues as a whole
 
@@ -150,13 +141,13 @@ class LaneChannelMixin(_StockChannel):
         """For `queue.get()`: a turn for one message, which is held until it is acknowledged."""
         if not self._is_lane_queue(queue):
             return super()._get(queue)
-        keeper_of(self.settler, self.connection.client)
+        start_background(self.in_flight, self.connection.client)
         asked_s = clock.now_s()
-        turned = self.store.turn([queue], holder=self.settler.holder, lease_ms=self.settler.lease_ms, room=1)
-        for held in self.settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects):
-            self.settler.claim(held.tag, starts=True)
+        turned = self.store.turn([queue], holder=self.in_flight.holder, lease_ms=self.in_flight.lease_ms, room=1)
+        for held in self.in_flight.finish_fetch(turned.leased, asked_s, suspects_wait=turned.suspects):
+            self.in_flight.claim(held.tag, starts=True)
         for leased in turned.leased:
-            return unpack(leased, asked_s + self.settler.lease_s)
+            return unpack(leased, asked_s + self.in_flight.lease_s)
         raise Empty
 
     # -- consuming
@@ -164,7 +155,7 @@ class LaneChannelMixin(_StockChannel):
     def basic_consume(self, queue: str, *args: Any, **kwargs: Any) -> Any:
         consumer_tag = super().basic_consume(queue, *args, **kwargs)
         if self._is_lane_queue(queue):
-            self.turns.start()
+            self.fetch_loop.start()
         return consumer_tag
 
     def _basic_cancel(self, consumer_tag: str) -> Any:
@@ -172,7 +163,7 @@ class LaneChannelMixin(_StockChannel):
         result = super()._basic_cancel(consumer_tag)
         after = self.active_lane_queues
         if cancelled := set(before) - set(after):
-            self.turns.cancel(cancelled, is_last=not after)
+            self.fetch_loop.cancel(cancelled, is_last=not after)
         return result
 
     def _brpop_read(self, **options: Any) -> bool:
@@ -191,7 +182,8 @@ class LaneChannelMixin(_StockChannel):
             return True
         finally:
             self._in_poll = None
-            self._flush_brpop_reauth()
+            if hasattr(self, "_flush_brpop_reauth"):  # kombu 5.7
+                self._flush_brpop_reauth()
 
     def _deliver_ordinary(self, queue: str, stored: bytes) -> None:
         """Whoever may write to the queue may write anything. Its content is not logged."""
@@ -215,13 +207,19 @@ class LaneChannelMixin(_StockChannel):
             super().maybe_refresh_binding_expiry()
 
     def _on_connection_disconnect(self, connection: Any) -> None:
-        self.turns.on_disconnect(connection)
+        self.fetch_loop.on_disconnect(connection)
         super()._on_connection_disconnect(connection)
 
     def close(self) -> None:
         """Whatever Redis answers: what stayed open would go on to be polled."""
-        self.turns.close()
+        self.fetch_loop.close()
         try:
             super().close()
         except _AWAY:  # in the answer to its last BRPOP; the next attempt has none to wait for
             super().close()
+
+
+def _topics(channel: Any, exchange: str, routing_key: str) -> list[str]:
+    if hasattr(channel, "_get_publish_topics"):  # kombu 5.7
+        return list(channel._get_publish_topics(exchange, routing_key))
+    return [channel._get_publish_topic(exchange, routing_key)]

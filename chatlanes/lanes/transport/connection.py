@@ -1,6 +1,6 @@
-"""A connection of a channel's own, besides kombu's, on which at most one command is under way.
+"""A connection of a channel, besides kombu's own, with at most one command in flight.
 
-The loop polls it: whoever sent a command goes on, and reads the answer when the loop says that it is there.
+The event loop polls it: the sender of a command goes on, and reads the answer when the loop reports it readable.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-#: An answer that takes longer will not come: the connection is dropped, and what was asked is asked again.
+#: An answer that takes longer is given up: the connection is dropped, and the command is sent again.
 OVERDUE_S = 15.0
 
 
 @dataclass
-class Line:
-    """One connection, on which at most one command is under way."""
+class PolledConnection:
+    """`kind` is the name under which kombu's poller knows it."""
 
     kind: str
     client: Any = None
@@ -33,7 +33,7 @@ class Line:
         self.client.connection.send_command(*command)
 
     def read(self) -> Any:
-        """The answer. Whatever is raised, the command is no longer under way."""
+        """The answer. Whatever is raised, the command is no longer in flight."""
         try:
             return self.client.parse_response(self.client.connection, self.kind)
         finally:
@@ -50,7 +50,7 @@ class Line:
         client, self.client = self.client, None
         connection = getattr(client, "connection", None)
         if connection is not None:
-            if channel.connection is not None:  # a loop that went on polling a closed socket would break
+            if channel.connection is not None:  # a loop that kept polling a closed socket would break
                 channel.connection.cycle.unwatch(channel, client, self.kind)
             client.connection = None
             connection.disconnect()

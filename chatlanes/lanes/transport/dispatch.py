@@ -1,72 +1,65 @@
-"""Gives what a turn brought to whoever consumes the queue, which for a Celery worker is its pool.
+"""Delivers the messages of a fetch to the consumer of their queue, which for a Celery worker is its pool.
 
-Promises that all of it is entered into the settler's ledger before any of it is delivered, and that what cannot be
-delivered is given back, or buried when no worker could take it.
+Guarantees that all of them are in the in-flight table before any is delivered, and that a message that cannot be
+delivered is released, or buried if no worker could take it.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 from kombu.log import get_logger
 
-from chatlanes.lanes.leases.books import tag_of
-from chatlanes.lanes.leases.settler import Settler
-from chatlanes.lanes.monitoring.redaction import about
+from chatlanes.lanes.leases.in_flight import InFlight
+from chatlanes.lanes.leases.message import tag_of
 from chatlanes.lanes.protocol import envelope
+from chatlanes.lanes.protocol.envelope import about
 from chatlanes.lanes.protocol.replies import Leased, Turned
 
 logger = get_logger(__name__)
 
 
-class HandOut:
+class Dispatcher:
     """Of one channel. `asked_s` (clock.now_s) is when a turn was asked for: its leases count from then."""
 
     def __init__(self, channel: Any) -> None:
         self._channel = channel
 
     @property
-    def _settler(self) -> Settler:
-        settler: Settler = self._channel.settler
-        return settler
+    def _in_flight(self) -> InFlight:
+        in_flight: InFlight = self._channel.in_flight
+        return in_flight
 
     def deliver(self, turned: Turned, asked_s: float) -> None:
-        self._settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects, more=turned.more)
-        deadline_s = asked_s + self._settler.lease_s
-        pool = self._settler.room.pool
+        self._in_flight.finish_fetch(turned.leased, asked_s, suspects_wait=turned.suspects, more=turned.more)
+        deadline_s = asked_s + self._in_flight.lease_s
         try:
-            with pool.together(self._ask_early) if pool else nullcontext():
-                for leased in turned.leased:
-                    self._deliver_one(leased, deadline_s)
+            for leased in turned.leased:
+                self._deliver_one(leased, deadline_s)
         except BaseException:  # a shutdown, or a connection that broke in the callback
-            self._settler.give_back_unclaimed()
+            self._in_flight.release_unclaimed()
             raise
 
-    def _ask_early(self) -> None:
-        if self._settler.room.is_asked_for_early:
-            self._channel.turns.step_early()
-
-    def give_back(self, turned: Turned, asked_s: float) -> None:
+    def release(self, turned: Turned, asked_s: float) -> None:
         """For a turn that came too late: nobody consumes any more."""
-        self._settler.turn_ended(turned.leased, asked_s, suspects_wait=turned.suspects)
+        self._in_flight.finish_fetch(turned.leased, asked_s, suspects_wait=turned.suspects)
         for leased in turned.leased:
-            self._settler.give_back(tag_of(leased.id, leased.fence))
+            self._in_flight.release(tag_of(leased.id, leased.fence))
 
     def _deliver_one(self, leased: Leased, deadline_s: float) -> None:
         tag = tag_of(leased.id, leased.fence)
         callback = self._channel.connection._callbacks.get(leased.queue)
         if callback is None:
-            self._settler.give_back(tag)
+            self._in_flight.release(tag)
             return
         try:
             message = unpack(leased, deadline_s)
         except (ValueError, KeyError, TypeError) as error:
             logger.error("lanes: buried %s, which is no message: %s", leased.id, error, extra=about(leased.id))
-            self._settler.bury(tag, {"type": "NoMessage", "message": f"it cannot be unpacked: {error}"})
+            self._in_flight.bury(tag, {"type": "NoMessage", "message": f"it cannot be unpacked: {error}"})
             return
-        if self._settler.room.pool is None:
-            self._settler.claim(tag, starts=True)
+        if self._in_flight.capacity.pool is None:
+            self._in_flight.claim(tag, starts=True)
             callback(message)
             return
         try:
@@ -75,7 +68,7 @@ class HandOut:
             # Celery fell over its content: so would every other worker that is handed it.
             told = about(leased.id)
             logger.error("lanes: buried %s, which Celery cannot take: %s", leased.id, error, exc_info=True, extra=told)
-            self._settler.bury(tag, {"type": type(error).__name__, "message": f"Celery cannot take it: {error}"})
+            self._in_flight.bury(tag, {"type": type(error).__name__, "message": f"Celery cannot take it: {error}"})
 
 
 def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""One turn of a channel: sent, under way, answered, or lost.
+"""One fetch of a channel, by the script turn.lua: sent, in flight, answered, or lost.
 
-Promises that a turn which failed leaves its settles to be sent again, and that before the next one Redis is told what
-is really held: what the lost answer brought is leased in our name, and nobody would run it until its lease ran out.
+Guarantees that the settles of a failed fetch are sent again, and that before the next fetch Redis is told what is
+really held: messages of the lost answer are leased to this worker, and would otherwise wait until their leases expire.
 """
 
 from __future__ import annotations
@@ -12,51 +12,52 @@ from typing import Any
 from kombu.log import get_logger
 from redis.exceptions import NoScriptError
 
-from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.protocol.commands import turn_command
 from chatlanes.lanes.protocol.keys import group_of
 from chatlanes.lanes.protocol.replies import Turned, turn_answer
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.runtime import clock
-from chatlanes.lanes.transport.connection import Line
+from chatlanes.lanes.transport.connection import PolledConnection
 
 logger = get_logger(__name__)
 
-#: More in one answer would keep Redis from its other clients.
-MOST_IN_A_TURN = 200
+#: More messages in one answer would block Redis for its other clients.
+MOST_IN_A_FETCH = 200
 
 
-class Asking(Line):
-    """The line for turns. `asked_s` (clock.now_s) is when the last one was sent."""
+class PendingFetch(PolledConnection):
+    """The connection for fetches. `asked_s` (clock.now_s) is when the last one was sent."""
 
     def __init__(self, kind: str, channel: Any) -> None:
         super().__init__(kind)
         self._channel = channel
-        self._asked = 0
-        self._looked = False
+        self._sent = 0
+        self._has_capacity = False
         self.asked_s = 0.0
 
     @property
-    def _settler(self) -> Settler:
-        settler: Settler = self._channel.settler
-        return settler
+    def _in_flight(self) -> InFlight:
+        in_flight: InFlight = self._channel.in_flight
+        return in_flight
 
-    def ask(self, room: int) -> None:
-        settler = self._settler
+    def ask(self, capacity: int) -> None:
+        """Send the settles, and ask for this many messages."""
+        in_flight = self._in_flight
         self._reconcile()
-        self._asked += 1
-        self._looked = room > 0
+        self._sent += 1
+        self._has_capacity = capacity > 0
         queues, first = self._channel.active_lane_queues, self._channel.first_queues()
         command = turn_command(
-            rotated(queues[:first], self._asked) + rotated(queues[first:], self._asked),
-            holder=settler.holder,
-            lease_ms=settler.lease_ms,
-            room=min(room, MOST_IN_A_TURN),
-            holding=settler.leased(),
-            settles=settler.plan_turn(),
-            max_deaths=settler.max_deaths,
+            rotated(queues[:first], self._sent) + rotated(queues[first:], self._sent),
+            holder=in_flight.holder,
+            lease_ms=in_flight.lease_ms,
+            room=min(capacity, MOST_IN_A_FETCH),
+            holding=in_flight.leased(),
+            settles=in_flight.start_fetch(),
+            max_deaths=in_flight.max_deaths,
             first=first,
-            times=settler.plan_times(),
+            times=in_flight.pending_acks.times_to_fetch(),
         )
         self.asked_s = clock.now_s()
         try:
@@ -70,21 +71,21 @@ class Asking(Line):
         try:
             turned = turn_answer(self.read())
         except NoScriptError:  # nothing ran
-            self._settler.turn_failed(may_have_run=False)
+            self._in_flight.fail_fetch(may_have_run=False)
             self._channel.store.client.script_load(script("turn").source)
             return None
         except BaseException:
-            self._settler.turn_failed()
+            self._in_flight.fail_fetch()
             self.drop(self._channel)
             raise
-        if not self._looked:
+        if not self._has_capacity:  # the script did not look for suspects
             turned = replace(turned, suspects=None)
         if turned.lost:
             logger.warning("lanes: settled too late, others may have run them again: %s", ", ".join(turned.lost))
         return turned
 
     def last_answer(self) -> Turned | None:
-        """What is under way, for somebody who will not ask again. None: it was lost."""
+        """The answer that is due, for a caller that will not fetch again. None: it was lost."""
         turned = None
         try:
             if self.has_answer(within_s=2.0):
@@ -97,23 +98,23 @@ class Asking(Line):
         return turned
 
     def lost(self) -> None:
-        """No answer will come; it may have run all the same."""
+        """No answer will come; the script may have run all the same."""
         self.sent_s = None
-        self._settler.turn_failed()
+        self._in_flight.fail_fetch()
 
     def _reconcile(self) -> None:
-        settler = self._settler
-        if not settler.must_reconcile:
+        in_flight = self._in_flight
+        if not in_flight.must_reconcile:
             return
-        # No turn is under way, so nothing else is on its way to us.
-        released = self._channel.store.reconcile(settler.holder, settler.ledger.ours())
-        settler.must_reconcile = False
+        # No fetch is in flight, so no other message is on its way to this worker.
+        released = self._channel.store.reconcile(in_flight.holder, in_flight.leased_ids())
+        in_flight.reconciled()
         if released:
             logger.info("lanes: released %d messages whose hand-out never arrived", released)
 
 
 def rotated(queues: list[str], turn: int) -> list[str]:
-    """In another order each time: every group of queues is the first one equally often, and in it every queue."""
+    """In another order each time: every group of queues comes first equally often, and in it every queue."""
     groups: dict[str, list[str]] = {}
     for queue in queues:
         groups.setdefault(group_of(queue), []).append(queue)

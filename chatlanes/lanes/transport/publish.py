@@ -1,15 +1,11 @@
-"""Publishing to a lane queue: a kombu message becomes one row of an append, a batch of them one append.
+"""Publishing to a lane queue: a kombu message becomes one row of an append.
 
-Promises that a batch is appended whole or not at all, in order. Refuses what a lane cannot keep: see `row`.
+Refuses messages that a lane cannot keep in order: see `row`.
 """
 
 from __future__ import annotations
 
 from typing import Any
-
-from kombu.exceptions import BatchPublishError
-from kombu.transport.redis import PublishBatch
-from redis.exceptions import RedisError
 
 from chatlanes.lanes.errors import PublishRefused
 from chatlanes.lanes.protocol import envelope
@@ -55,31 +51,3 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
         lanes=said[envelope.LANE_KEYS],
         once=(once[0], once[1]) if once else None,
     )
-
-
-class LanesBatch(PublishBatch):
-    """kombu's publish batch, but what goes to lane queues goes in one append, and first."""
-
-    def __init__(self, channel: Any, max_size: int) -> None:
-        super().__init__(channel, max_size)
-        self._rows: list[NewMessage] = []
-
-    def append(self, new: NewMessage) -> None:
-        self._rows.append(new)
-        if len(self._rows) >= self.max_size:
-            self.flush()
-
-    def flush(self) -> None:
-        self._check_usable()
-        rows, self._rows = self._rows, []
-        if rows:
-            try:
-                self.channel.store.append(rows)
-            except RedisError as error:
-                self._failed = error
-                raise BatchPublishError("the append of a batch failed; whether it happened is uncertain") from error
-        super().flush()
-
-    def discard(self) -> None:
-        self._rows = []
-        super().discard()

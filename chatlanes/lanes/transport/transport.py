@@ -1,7 +1,7 @@
 """kombu's Redis transport with lanes: publish is append, consume is turn, ack is settle.
 
-Promises that a queue declared with QUEUE_ARGUMENTS delivers each lane in order, one message at a time, and that every
-other queue behaves as in stock kombu. Builds on kombu's internals: tests/lanes/test_contract.py says what moved.
+A queue declared with QUEUE_ARGUMENTS delivers each lane in order, one message at a time; every other queue behaves as
+in stock kombu. Uses private parts of kombu, which tests/lanes/test_contract.py checks.
 """
 
 from __future__ import annotations
@@ -9,18 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from kombu.transport import redis as stock
-from kombu.transport import virtual
 from kombu.utils.eventio import READ
 
 from chatlanes.lanes.errors import Misconfigured
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.envelope import LANE
 from chatlanes.lanes.transport.channel import LaneChannelMixin
 from chatlanes.lanes.transport.fetch import WAKE
-
-#: kombu looks every second whether bindings are to be refreshed, which live for an hour at least, or to be swept, once
-#: a minute.
-BINDINGS_EVERY_S = 30
 
 
 class Poller(stock.MultiChannelPoller):
@@ -29,14 +23,14 @@ class Poller(stock.MultiChannelPoller):
     def on_poll_start(self) -> None:
         super().on_poll_start()
         for channel in self._channels:
-            channel.turns.step()
+            channel.fetch_loop.step()
 
     def on_readable(self, fileno: int) -> Any:
         channel, kind = self._fd_to_chan.get(fileno, (None, None))
         if channel is not None:
-            channel.settler.hear()  # what arrives may ask what runs
-        if channel is not None and kind in channel.turns.handlers:
-            return channel.turns.handlers[kind]()
+            channel.in_flight.reports.poll()  # what arrives may ask what runs
+        if channel is not None and kind in channel.fetch_loop.handlers:
+            return channel.fetch_loop.handlers[kind]()
         return super().on_readable(fileno)
 
     def watch(self, channel: Any, client: Any, kind: str) -> None:
@@ -58,9 +52,13 @@ class Poller(stock.MultiChannelPoller):
         if self._fd_to_chan.pop(fileno, None) is not None:
             self._unregister_from_poll(fileno)
 
+    def _unregister_from_poll(self, fileno: int) -> None:
+        """As kombu 5.7's, which replaces it where an event loop polls."""
+        self.poller.unregister(fileno)
+
 
 class QoS(stock.QoS):
-    """Acknowledgements of lane messages go to the settler, which outlives the channel and knows them by their tag."""
+    """Acknowledgements of lane messages go to the in-flight table, which outlives the channel."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
         if not is_lane_tag(delivery_tag):  # a lane message is leased by the turn that brought it: nothing to save
@@ -68,7 +66,7 @@ class QoS(stock.QoS):
 
     def ack(self, delivery_tag: str) -> None:
         if is_lane_tag(delivery_tag):
-            self.channel.settler.done(delivery_tag)
+            self.channel.in_flight.done(delivery_tag)
         else:
             super().ack(delivery_tag)
 
@@ -76,9 +74,9 @@ class QoS(stock.QoS):
         if not is_lane_tag(delivery_tag):
             super().reject(delivery_tag, requeue=requeue)
         elif requeue:
-            self.channel.settler.give_back(delivery_tag, died=True)
+            self.channel.in_flight.release(delivery_tag, died=True)
         else:
-            self.channel.settler.bury(delivery_tag, _REJECTED)
+            self.channel.in_flight.bury(delivery_tag, _REJECTED)
 
     def can_consume_max_estimate(self) -> int:
         estimate = super().can_consume_max_estimate()
@@ -99,33 +97,12 @@ def is_lane_tag(delivery_tag: str) -> bool:
     return "#" in str(delivery_tag)
 
 
-class Message(virtual.Message):
-    """kombu's. What we have unpacked ourselves (envelope.py) is taken over as it is."""
-
-    def __init__(self, payload: dict[str, Any], channel: Any = None, **kwargs: Any) -> None:
-        headers, properties = payload.get("headers") or {}, payload["properties"]
-        is_ours = LANE in headers and properties.get("body_encoding") == "utf-8"
-        if not is_ours or headers.get("compression") or kwargs:
-            super().__init__(payload, channel, **kwargs)
-            return
-        self._raw, self.channel = payload, channel
-        self.body = payload["body"].encode()
-        self.content_type, self.content_encoding = payload["content-type"], payload["content-encoding"]
-        self.headers, self.properties = headers, properties
-        self.delivery_tag, self.delivery_info = properties["delivery_tag"], properties["delivery_info"]
-        self.errors: list[Any] = []
-        self.accept = self._decoded_cache = None
-        self._state = "RECEIVED"
-
-
 class Channel(LaneChannelMixin, stock.Channel):
     QoS = QoS
-    Message = Message
 
 
 class SentinelChannel(LaneChannelMixin, stock.SentinelChannel):
     QoS = QoS
-    Message = Message
 
 
 class Transport(stock.Transport):
@@ -138,28 +115,6 @@ class Transport(stock.Transport):
         super().__init__(*args, **kwargs)
         self.cycle = Poller()
         self.lane_queues: dict[str, bool] = {}  # whether it is looked at first
-
-    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """As kombu's, which tells the loop of every socket again each time it goes round, and wakes it every second."""
-        others = set(loop.on_tick)
-        super().register_with_event_loop(connection, loop)
-        loop.on_tick.intersection_update(others)
-        self.cycle._binding_expiry_tref.cancel()
-        refresh = self.cycle.maybe_refresh_binding_expiry
-        self.cycle._binding_expiry_tref = loop.call_repeatedly(BINDINGS_EVERY_S, refresh)
-        polled: dict[int, Any] = {}
-
-        def go_round() -> None:
-            self.cycle.on_poll_start()
-            for fileno, registered in self.cycle._fd_to_chan.items():
-                # Registering makes a new entry, also for a socket that got the number of one that was closed.
-                if polled.get(fileno) is registered and fileno in loop.readers:
-                    continue
-                if fileno not in self.cycle._paused_brpop:
-                    loop.add_reader(fileno, self.on_readable, fileno)
-                    polled[fileno] = registered
-
-        loop.on_tick.add(go_round)
 
     def establish_connection(self) -> Any:
         """A server that refuses writes counts as one that is away: Celery waits longer after each attempt.

@@ -1,28 +1,25 @@
-"""One message in the hands of whoever runs it, in the worker's main process or in a forked child.
+"""One run of a leased message, in the worker's main process or in a forked child.
 
-Promises that `start` lets a handler begin only while the lease holds with this fence, and that `retry`, `bury` and
-`commit` change nothing after that. A lease that was given less than its length ago needs no look at Redis: nobody else
-can have it, and the clock is the machine's (clock.py).
+Guarantees that `start` lets a handler begin only while the lease holds with this fence, and that `retry`, `bury` and
+`commit` change nothing after that. Before the deadline of the lease no round trip to Redis is needed: no other worker
+can have the message, and all processes of the machine share the clock (clock.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chatlanes.lanes.errors import LeaseLost
-from chatlanes.lanes.leases.report_channel import DELAYED, DONE, GONE, RETURNED
+from chatlanes.lanes.leases.report_channel import DELAYED, DONE, GONE, RELEASED
 from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.protocol.commands import Write, commit_command, read_commands
-from chatlanes.lanes.protocol.pipelined_pool import Asked
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
 from chatlanes.lanes.protocol.replies import Outcome, Read, read_answer
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.runtime import clock
-from chatlanes.lanes.worker.journal import Journal
-
-if TYPE_CHECKING:
-    from chatlanes.lanes.install import Lanes
+from chatlanes.lanes.worker.journal import AppLanes, Journal
 
 #: Where a request keeps its delivery.
 KEPT = "lanes_delivery"
@@ -32,7 +29,7 @@ KEPT = "lanes_delivery"
 class Delivery:
     """`failed` attempts and `died` workers are those before this run; `waited_s` is until it was handed out."""
 
-    lanes: Lanes
+    lanes: AppLanes
     tag: str
     deadline_s: float
     failed: int
@@ -65,20 +62,20 @@ class Delivery:
     @property
     def age_s(self) -> float:
         """Since it was appended, or put back by a replay."""
-        handed_out_s = self.deadline_s - self.lanes.settler.lease_s
+        handed_out_s = self.deadline_s - self.lanes.in_flight.lease_s
         return self.waited_s + max(0.0, clock.now_s() - handed_out_s)
 
     def start(self) -> None:
-        """Begin. Raises LeaseLost when it was given back or its lease is over."""
-        settler = self.lanes.settler
-        if settler.is_here:
-            if not settler.claim(self.tag, starts=True):
-                raise LeaseLost(f"{self.id} was given back before it started")
+        """Begin. Raises LeaseLost if it was released or its lease is over."""
+        in_flight = self.lanes.in_flight
+        if in_flight.reports.is_here:
+            if not in_flight.claim(self.tag, starts=True):
+                raise LeaseLost(f"{self.id} was released before it started")
             return
         if clock.now_s() >= self.deadline_s:
             self.check()
-        if not settler.handoff.begins(self.tag):
-            raise LeaseLost(f"{self.id} waited for too long behind others; it is given back")
+        if not in_flight.channel.begins(self.tag):
+            raise LeaseLost(f"{self.id} waited for too long behind others; it is released")
 
     def check(self) -> None:
         """Ask Redis. Raises LeaseLost when the fence is old: stop, and change nothing."""
@@ -86,36 +83,36 @@ class Delivery:
             raise self._lost()
 
     def is_lost(self) -> bool:
-        """Whether this process knows already that the lease is over. Asks nobody."""
+        """True if this process knows already that the lease is over. Sends nothing."""
         if self._journal is not None:
             return self._journal.is_lost
-        settler = self.lanes.settler
-        return settler.is_here and not settler.holds(self.tag)
+        in_flight = self.lanes.in_flight
+        return in_flight.reports.is_here and not in_flight.holds(self.tag)
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether this run waits for a Redis that is away, or was interrupted while it did."""
+        """True if this run is waiting for Redis, or was interrupted while it waited."""
         return self._journal is not None and self._journal.is_cut_off
 
     def done(self) -> None:
         """Settle it, sooner than Celery's acknowledgement arrives."""
-        self.lanes.settler.report(DONE, self.tag)
+        self.lanes.in_flight.reports.send(DONE, self.tag)
 
     def retry(self, *, delay_s: float, problem: dict[str, Any]) -> Outcome:
-        """Give it back after a failure: first in its lanes, ready after `delay_s`. Its lanes wait.
+        """Release it after a failure: first in its lanes, ready after `delay_s`. Its lanes wait.
 
         As `park` while Redis is away.
         """
         self.journal.confirm()
         delay_ms = round(delay_s * 1000)
-        outcome = self.journal.insist(
+        outcome = self.journal.retry_until_done(
             lambda: self.lanes.store.retry(self.id, self.fence, delay_ms=delay_ms, problem=problem)
         )
         self._gone(delayed=True)
         return outcome
 
     def park(self, *, delay_s: float, kind: str = "", reason: str = "") -> Outcome:
-        """Put it off without counting an attempt: first in its lanes, ready after `delay_s`. Its lanes wait.
+        """Postpone it without counting an attempt: first in its lanes, ready after `delay_s`. Its lanes wait.
 
         `kind` is a word that it is counted by, `reason` what `lanes status` and `lanes chat` say.
 
@@ -124,7 +121,7 @@ class Delivery:
         """
         self.journal.confirm()
         delay_ms = round(delay_s * 1000)
-        outcome = self.journal.insist(
+        outcome = self.journal.retry_until_done(
             lambda: self.lanes.store.park(self.id, self.fence, delay_ms=delay_ms, kind=kind, reason=reason)
         )
         self._gone(delayed=True)
@@ -136,7 +133,9 @@ class Delivery:
         As `park` while Redis is away.
         """
         command = commit_command(self.id, self.fence, writes, skipped=skipped)
-        [code] = self.journal.insist(lambda: self.lanes.wires.run(Asked(script("commit"), command)))
+        [code] = self.journal.retry_until_done(
+            lambda: self.lanes.pipelined.run(PipelinedCommand(script("commit"), command))
+        )
         outcome = Outcome(code)
         self._gone()
         return outcome
@@ -146,8 +145,8 @@ class Delivery:
 
         Raises LeaseLost.
         """
-        asked = [Asked(None, command) for command in read_commands(self.id, names)]
-        found = read_answer(self.journal.insist(lambda: self.lanes.wires.run(*asked)), self.fence)
+        asked = [PipelinedCommand(None, command) for command in read_commands(self.id, names)]
+        found = read_answer(self.journal.retry_until_done(lambda: self.lanes.pipelined.run(*asked)), self.fence)
         if found is None:
             raise self._lost()
         return found
@@ -155,42 +154,38 @@ class Delivery:
     def bury(self, problem: dict[str, Any]) -> Outcome:
         """Move it to the dead letters; its lanes go on. As `park` while Redis is away."""
         self.journal.confirm()
-        outcome = self.journal.insist(lambda: self.lanes.store.bury(self.id, self.fence, problem))
+        outcome = self.journal.retry_until_done(lambda: self.lanes.store.bury(self.id, self.fence, problem))
         self._gone()
         return outcome
 
-    def give_back(self) -> None:
-        """Release it, uncounted, though it has started. Redis is told by the worker's main process, when it can be.
+    def release(self) -> None:
+        """Release it, uncounted, although it has started. The worker's main process sends that to Redis when it can.
 
-        Raise Reject(requeue=True) afterwards: it says the same, counted, in case that this gets lost.
+        Raise Reject(requeue=True) afterwards: it has the same effect, counted, if this report gets lost.
         """
         if self._journal is not None:
             self._journal.lose()
-        self.lanes.settler.report(RETURNED, self.tag)
+        self.lanes.in_flight.reports.send(RELEASED, self.tag)
 
     def evict(self, *, delay_s: float | None, problem: dict[str, Any] | None) -> bool:
         """Take it from a handler here that does not end: retry it after `delay_s`, bury it without one; without a
-        problem, give it back uncounted.
+        problem, release it uncounted.
 
-        From now on the handler is refused, and its slot is taken until it ends. Redis is told by the lease keeper, for
-        as long as it takes. False: it was not held any more, and nothing has changed.
+        From now on the handler is refused, and its slot is taken until it ends. The background thread sends that to
+        Redis, for as long as it takes. False: it was not in flight any more, and nothing has changed.
         """
         delay_ms = None if delay_s is None else round(delay_s * 1000)
-        return self.lanes.settler.evict(self.tag, delay_ms, problem)
+        return self.lanes.in_flight.evict(self.tag, delay_ms, problem)
 
     def _lost(self) -> LeaseLost:
         return LeaseLost(f"the lease of {self.id} is over; somebody else may run it")
 
     def _gone(self, *, delayed: bool = False) -> None:
-        """Celery's acknowledgement follows; nobody need settle what is no longer ours."""
-        settler = self.lanes.settler
-        if settler.is_here:
-            settler.gone(self.tag, delayed=delayed)
-        else:
-            settler.handoff.report(DELAYED if delayed else GONE, self.tag)
+        """Celery's acknowledgement follows, and must settle nothing: Redis has taken the message from this run."""
+        self.lanes.in_flight.reports.send(DELAYED if delayed else GONE, self.tag)
 
 
-def delivery_of(request: Any, lanes: Lanes) -> Delivery | None:
+def delivery_of(request: Any, lanes: AppLanes) -> Delivery | None:
     """The delivery behind a Celery request (`task.request`), one for each run; None when it came through no lane."""
     delivery: Delivery | None = getattr(request, KEPT, None)
     told = None if delivery or request.called_directly else getattr(request, envelope.LANE, None)
@@ -200,8 +195,8 @@ def delivery_of(request: Any, lanes: Lanes) -> Delivery | None:
     return delivery
 
 
-def delivery_from(told: dict[str, Any], tag: str, lanes: Lanes) -> Delivery:
-    """What the turn told of a message (envelope.LANE)."""
+def delivery_from(told: dict[str, Any], tag: str, lanes: AppLanes) -> Delivery:
+    """From what the fetch put into the headers of a message (envelope.LANE)."""
     return Delivery(
         lanes=lanes,
         tag=tag,

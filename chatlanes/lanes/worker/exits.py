@@ -1,8 +1,8 @@
-"""What ends a task besides returning and raising an Exception.
+"""BaseExceptions that end a task.
 
-Promises that sys.exit(), a cancelled future or a greenlet's timeout in a task is a failure of that task. Celery's pools
-lose what is no Exception: the message would keep its lease and its slot for ever, and solo would end its worker.
-Promises too that a task which was cut short because its process was told to end has neither failed nor succeeded.
+Guarantees that sys.exit(), a cancelled future or a greenlet's timeout in a task is a failure of that task. Celery's
+pools lose a BaseException: the message would keep its lease and its slot forever, and solo would end its worker.
+Guarantees too that a task which was interrupted because its process was told to end has neither failed nor succeeded.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from greenlet import GreenletExit  # type: ignore[import-untyped]
 
 from chatlanes.lanes.runtime import os_threads
 
-#: Raised inside of a task where the worker is told to end.
+#: Raised inside a task when the worker is told to end.
 _WORDS = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, GreenletExit)
 
 
 class HandlerEndedError(Exception):
-    """A handler raised what is no Exception."""
+    """A handler raised a BaseException that is not an Exception."""
 
 
 def ends_the_worker(error: BaseException) -> bool:

@@ -1,8 +1,8 @@
-"""The end of a worker that was told to stop while Redis hangs.
+"""Forced exit of a worker that was told to stop while Redis hangs.
 
-Promises that it ends within 10 s of the stop, and of the end of the last handler: kombu waits for Redis without a
-limit, and nothing else would end it. Does nothing while Redis answers. What is to be said last is sent on a connection
-that was opened for it: a server that is only frozen reads it when it wakes up. Else it is for the leases to run out.
+Guarantees that the worker ends within 10 s of the stop, and of the end of the last handler: kombu waits for Redis
+without a limit, and nothing else would end it. Does nothing while Redis answers. Pending acks are sent on a connection
+that was opened at the start: a server that is only frozen reads them when it wakes up. Otherwise the leases expire.
 """
 
 from __future__ import annotations
@@ -18,43 +18,45 @@ from kombu.log import get_logger
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from chatlanes.lanes.leases.settler import Settler
+from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import problem_json, turn_command
-from chatlanes.lanes.protocol.pipelined import Asked, Told, Wire
+from chatlanes.lanes.protocol.pipelined import PipelinedCommand, PipelinedConnection, UnawaitedCommand
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.runtime import clock, os_threads
 from chatlanes.lanes.worker.stopping import exit_code
 
 logger = get_logger(__name__)
 
-#: Redis does not answer for so long, and nothing runs here for so long. Together with what the end of a handler may
-#: take (retry.py) that is less than 10 s.
+#: For this long Redis has not answered, and nothing has run here. Together with what the end of a handler may take
+#: (retry.py) that is less than 10 s.
 AWAY_S, QUIET_S = 6.0, 3.0
-#: Of one question.
+#: The timeout of one command.
 ANSWER_WITHIN_S = 1.0
 LOOK_EVERY_S = 0.2
 
 
 class ForcedExit:
-    """Of one worker. `connect` makes a client that waits for ANSWER_WITHIN_S."""
+    """Of one worker. `connect` makes a client with a timeout of ANSWER_WITHIN_S."""
 
-    def __init__(self, settler: Settler, connect: Callable[[], Redis]) -> None:
-        self._settler = settler
+    def __init__(self, in_flight: InFlight, connect: Callable[[], Redis]) -> None:
+        self._in_flight = in_flight
         self._connect = connect
         self._away_since_s: float | None = None
         self._quiet_since_s: float | None = None
         self._is_watching = False
-        self._line: Wire | None = None
+        self._wire: PipelinedConnection | None = None
 
     def start(self) -> None:
-        """Open the line for the last words, and watch the worker from the moment when it is told to stop."""
+        """Open the connection for the last acks, and watch the worker from the moment when it is told to stop."""
         signals.worker_shutting_down.connect(self._watch, weak=False)
         with suppress(RedisError, OSError):
-            self._line = Wire(self._connect(), [script(name) for name in ("bury", "release", "retry", "turn")])
+            self._wire = PipelinedConnection(
+                self._connect(), [script(name) for name in ("bury", "release", "retry", "turn")]
+            )
 
     def _watch(self, **_: Any) -> None:
-        if not self._is_watching:  # it may be told twice
+        if not self._is_watching:  # the signal may come twice
             self._is_watching = True
             os_threads.start_thread(self._wait)
 
@@ -64,40 +66,42 @@ class ForcedExit:
             pause.wait(LOOK_EVERY_S)
         logger.warning("lanes: Redis does not answer, and nothing runs here: ending without waiting for it")
         with suppress(Exception):
-            self._say_the_last()
+            self._send_last_acks()
         os._exit(exit_code() or 0)
 
-    def _say_the_last(self) -> None:
-        """As LastWords does, without an answer."""
-        if self._settler.forks:
-            self._settler.give_back_all()
+    def _send_last_acks(self) -> None:
+        """As the shutdown (shutdown.py), without waiting for answers."""
+        if self._in_flight.forks:
+            self._in_flight.release_all()
         else:
-            self._settler.give_back_unclaimed()
-        if self._line is not None:
-            for asked in self._last_words():
-                self._line.tell(Told(asked))
+            self._in_flight.release_unclaimed()
+        if self._wire is not None:
+            for asked in self._last_acks():
+                self._wire.tell(UnawaitedCommand(asked))
 
-    def _last_words(self) -> Iterator[Asked]:
-        settler = self._settler
-        untold = settler.ledger.everything_untold()
+    def _last_acks(self) -> Iterator[PipelinedCommand]:
+        in_flight = self._in_flight
+        pending = in_flight.pending_acks.everything()
         turn, release, bury, retry = map(script, ("turn", "release", "bury", "retry"))
         settling = turn_command(
             [],
-            holder=settler.holder,
-            lease_ms=settler.lease_ms,
+            holder=in_flight.holder,
+            lease_ms=in_flight.lease_ms,
             room=0,
             holding=0,
-            settles=list(untold.settles),
-            max_deaths=settler.max_deaths,
+            settles=list(pending.settles),
+            max_deaths=in_flight.max_deaths,
         )
-        yield Asked(turn, settling)
-        group = [(message_id, fence, int(died)) for message_id, fence, died in untold.releases]
-        yield Asked(release, release.command(group=group))
-        for message_id, fence, problem in untold.burials:
-            yield Asked(bury, bury.command(id=message_id, fence=fence, problem=problem_json(problem)))
-        for message_id, fence, delay_ms, problem in untold.retries:
+        yield PipelinedCommand(turn, settling)
+        group = [(message_id, fence, int(died)) for message_id, fence, died in pending.releases]
+        yield PipelinedCommand(release, release.command(group=group))
+        for message_id, fence, problem in pending.burials:
+            yield PipelinedCommand(bury, bury.command(id=message_id, fence=fence, problem=problem_json(problem)))
+        for message_id, fence, delay_ms, problem in pending.retries:
             problem_ = problem_json(problem)
-            yield Asked(retry, retry.command(id=message_id, fence=fence, delay_ms=delay_ms, problem=problem_))
+            yield PipelinedCommand(
+                retry, retry.command(id=message_id, fence=fence, delay_ms=delay_ms, problem=problem_)
+            )
 
     def _is_over(self, looked_s: float, answers: bool, is_busy: bool) -> bool:
         self._away_since_s = None if answers else self._away_since_s or looked_s
@@ -108,10 +112,10 @@ class ForcedExit:
         return now_s - self._away_since_s >= AWAY_S and now_s - self._quiet_since_s >= QUIET_S
 
     def _is_busy(self) -> bool:
-        if self._settler.forks:  # its loop may hang, and hears of other tasks' ends no more
-            self._settler.read_children()
-            return self._settler.ledger.is_running()
-        return self._settler.ledger.is_running(also_lost=True) or bool(state.active_requests)
+        if self._in_flight.forks:  # its loop may hang, and no longer reads the reports of other tasks
+            self._in_flight.reports.read()
+            return self._in_flight.is_running()
+        return self._in_flight.is_running(also_lost=True) or bool(state.active_requests)
 
 
 def _answers(client: Redis) -> bool:

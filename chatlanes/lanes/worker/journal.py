@@ -1,8 +1,8 @@
-"""The journal of one run: what it is about to do outside, and what became of it, for the runs that may come after it.
+"""The journal of one run: the external calls that it begins, and their outcomes, for reruns.
 
-Promises that a call which was begun may be made until `is_sure` says otherwise, because nobody else can have the
-message; that one round trip is waited for, at the beginning; and that a message is given back with all outcomes noted.
-Does not promise that an outcome is noted when this process dies before Redis has read it: then the call is uncertain.
+Guarantees that a call which was begun may be made until `is_sure` is False, because no other worker can have the
+message; that it costs one awaited round trip, at the beginning; and that a message is released with all outcomes noted.
+Does not guarantee that an outcome is noted if this process dies before Redis has read it: then the call is uncertain.
 """
 
 from __future__ import annotations
@@ -11,22 +11,35 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from redis.exceptions import RedisError, ResponseError
 
 from chatlanes.lanes.errors import LeaseLost
+from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.protocol.commands import begin_command, end_command
-from chatlanes.lanes.protocol.pipelined_pool import Asked, Fate, Told, Wires
+from chatlanes.lanes.protocol.pipelined_pool import Fate, PipelinedCommand, PipelinedPool, UnawaitedCommand
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, begin_answer
 from chatlanes.lanes.protocol.scripts import script
+from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
-from chatlanes.lanes.runtime.retry import Waits
-
-if TYPE_CHECKING:
-    from chatlanes.lanes.install import Lanes
+from chatlanes.lanes.runtime.retry import Retries
+from chatlanes.lanes.worker.stopping import is_stopping
 
 T = TypeVar("T")
+
+
+class AppLanes(Protocol):
+    """What a run needs of its app's lanes (install.py): those of this process."""
+
+    @property
+    def in_flight(self) -> InFlight: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def pipelined(self) -> PipelinedPool: ...
 
 
 class Journal:
@@ -36,7 +49,7 @@ class Journal:
     _lock = Lock()
     making = Lock()
 
-    def __init__(self, lanes: Lanes, tag: str, sure_until_s: float) -> None:
+    def __init__(self, lanes: AppLanes, tag: str, sure_until_s: float) -> None:
         self.id, _, fence = tag.rpartition("#")
         self._lanes = lanes
         self._tag = tag
@@ -44,32 +57,32 @@ class Journal:
         self._is_lost = False
         self._sure_until_s = sure_until_s  # clock.now_s
         self._numbers: dict[str, count[int]] = {}
-        self._ends: list[Told] = []  # those that Redis has perhaps not got
-        self._waits = Waits(lanes.settler.lease_s, self._redis_answers)
+        self._ends: list[UnawaitedCommand] = []  # those that Redis has perhaps not got
+        self._retries = Retries(lanes.in_flight.lease_s, self._redis_answers, is_stopping)
 
     def position(self, series: str = "") -> str:
         """Of the next call. Calls that run beside each other get theirs in the order in which they ask."""
         with self._lock:
             return f"{series}{next(self._numbers.setdefault(series, count(1)))}"
 
-    def begin(self, position: str, what: str, along: Sequence[Asked] = ()) -> tuple[Begun, list[Any]]:
+    def begin(self, position: str, what: str, along: Sequence[PipelinedCommand] = ()) -> tuple[Begun, list[Any]]:
         """Note that a call is about to be made: `what` is `<name>:<more>`. Gives besides the answers to what is asked
         along.
 
-        The same call may be begun again as long as it was not made. A Redis that is away is waited for as long as a
-        lease. Raises LeaseLost and RedisAway.
+        The same call may be begun again as long as it was not made. Waits up to a
+        lease for a Redis that is away. Raises LeaseLost and RedisAway.
         """
         self._refuse_if_lost(what)
         asked_s = clock.now_s()
-        begin = Asked(
+        begin = PipelinedCommand(
             script("begin"), begin_command(*self._lease, lease_ms=self._lease_ms, position=position, what=what)
         )
         answer, *answers = self._ask_after_the_ends(begin, *along)
         begun = begin_answer(answer)
         if begun.noted is Noted.LOST:
             self.lose()
-        elif self.is_lost:  # given back meanwhile, because Redis was away: the call is not made
-            self._wires.tell(self._end_of(position, what, Kind.UNDONE))
+        elif self.is_lost:  # released meanwhile, because Redis was away: the call is not made
+            self._pipelined.tell(self._end_of(position, what, Kind.UNDONE))
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
         return begun, answers
@@ -78,14 +91,14 @@ class Journal:
         """Note what became of a call. Waits for nothing, but to undo."""
         asked = self._end_of(position, what, kind, outcome)
         if kind is Kind.UNDONE:  # what comes next may begin it again, and must not be overtaken
-            self._note(Told(asked, Fate.UNKNOWN))
+            self._note(UnawaitedCommand(asked, Fate.UNKNOWN))
             with suppress(RedisError):
                 self.confirm()
         else:
-            self._note(self._wires.tell(asked))
+            self._note(self._pipelined.tell(asked))
 
     def confirm(self) -> None:
-        """Wait until Redis has every outcome: before the message is given back. Raises RedisAway."""
+        """Wait until Redis has every outcome: before the message is released. Raises RedisAway."""
         self._ask_after_the_ends(also_under_way=True)
 
     def lose(self) -> None:
@@ -95,8 +108,8 @@ class Journal:
     @property
     def is_lost(self) -> bool:
         """Whether this process knows already that the lease is over. Asks nobody."""
-        settler = self._lanes.settler
-        if settler.is_here and not settler.holds(self._tag):
+        in_flight = self._lanes.in_flight
+        if in_flight.reports.is_here and not in_flight.holds(self._tag):
             self._is_lost = True
         return self._is_lost
 
@@ -113,58 +126,58 @@ class Journal:
         if self.is_sure():
             return
         asked_s = clock.now_s()
-        self._is_lost = bool(self.insist(lambda: self._lanes.store.renew([self._lease], self._lease_ms)))
+        self._is_lost = bool(self.retry_until_done(lambda: self._lanes.store.renew([self._lease], self._lease_ms)))
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
 
-    def ask(self, *asked: Asked) -> list[Any]:
+    def ask(self, *asked: PipelinedCommand) -> list[Any]:
         """The answers. A Redis that is away is waited for as long as a lease. Raises RedisAway."""
-        return self.insist(lambda: self._wires.ask(*asked))
+        return self.retry_until_done(lambda: self._pipelined.ask(*asked))
 
-    def insist(self, step: Callable[[], T]) -> T:
-        """The result of a step that may happen twice. A Redis that is away is waited for as long as a lease. Raises
-        RedisAway.
-        """
-        return self._waits.insist(step)
+    def retry_until_done(self, step: Callable[[], T]) -> T:
+        """The result of a step that may run twice. Waits up to a lease for a Redis that is away. Raises RedisAway."""
+        return self._retries.until_done(step)
 
     @property
     def is_cut_off(self) -> bool:
         """Whether this run waits for a Redis that is away, or was interrupted while it did."""
-        return self._waits.is_cut_off
+        return self._retries.is_cut_off
 
     # -- inside
 
-    def _end_of(self, position: str, what: str, kind: Kind, outcome: bytes = b"") -> Asked:
-        return Asked(script("end"), end_command(*self._lease, position=position, what=what, kind=kind, outcome=outcome))
+    def _end_of(self, position: str, what: str, kind: Kind, outcome: bytes = b"") -> PipelinedCommand:
+        return PipelinedCommand(
+            script("end"), end_command(*self._lease, position=position, what=what, kind=kind, outcome=outcome)
+        )
 
     def _redis_answers(self) -> bool:
         try:
-            self._wires.run(Asked(None, ["PING"]))
+            self._pipelined.run(PipelinedCommand(None, ["PING"]))
         except RedisError:
             return False
         return True
 
     @property
-    def _wires(self) -> Wires:
-        return self._lanes.wires
+    def _pipelined(self) -> PipelinedPool:
+        return self._lanes.pipelined
 
     @property
     def _lease_ms(self) -> int:
-        return self._lanes.settler.lease_ms
+        return self._lanes.in_flight.lease_ms
 
     def _sure_from(self, asked_s: float) -> None:
-        self._sure_until_s = max(self._sure_until_s, asked_s + self._lanes.settler.lease_s)
+        self._sure_until_s = max(self._sure_until_s, asked_s + self._lanes.in_flight.lease_s)
 
     def _refuse_if_lost(self, what: str) -> None:
         if self.is_lost:
             raise LeaseLost(f"the lease of {self.id} is over; {what.partition(':')[0]} was not called")
 
-    def _note(self, told: Told) -> None:
+    def _note(self, told: UnawaitedCommand) -> None:
         with self._lock:
             self._ends = [each for each in self._ends if each.fate is not Fate.DONE]
             self._ends.append(told)
 
-    def _ask_after_the_ends(self, *asked: Asked, also_under_way: bool = False) -> list[Any]:
+    def _ask_after_the_ends(self, *asked: PipelinedCommand, also_under_way: bool = False) -> list[Any]:
         """The answers; what is asked after the first may be answered with an error. What was told and perhaps never
         arrived goes before it.
         """
@@ -179,13 +192,13 @@ class Journal:
         ours = len(again) + min(len(asked), 1)
 
         def step() -> list[Any]:
-            answers = self._wires.ask(*(told.asked for told in again), *asked)
+            answers = self._pipelined.ask(*(told.asked for told in again), *asked)
             for answer in answers[:ours]:
                 if isinstance(answer, ResponseError):  # a Redis that refuses is as good as away
                     raise answer
             return answers
 
-        answers = self.insist(step)
+        answers = self.retry_until_done(step)
         for told in again:
             told.fate = Fate.DONE
         return answers[len(again) :]

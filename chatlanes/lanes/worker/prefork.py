@@ -1,28 +1,42 @@
-"""What a prefork pool does with its jobs when the consumer stops or loses its connection, and when a child dies.
+"""The prefork pool's jobs when the consumer stops or loses its connection, and its children when one dies.
 
-Celery's own flush forgets every job whose start it has not yet heard of, also those that are in a child's pipe already:
-the child runs them and then waits half a minute for somebody to take the result (billiard waits 300 times 0.1 s), and
-nobody settles them. Promises instead that only jobs of which nothing was written are forgotten, and told: whatever a
-child may run is heard of, and nothing else keeps a slot.
-When a child dies, Celery looks once, often a moment too early, and again after up to 5 s. Promises a new one at once,
-also for a child that dies while its worker starts, which Celery ends then.
+Celery's own flush forgets every job that has not reported its start, also those that a child's pipe holds already: the
+child runs them, waits half a minute for its result to be read (billiard waits 300 times 0.1 s), and they are not
+settled. Guarantees instead that only jobs of which nothing was written are forgotten, and released.
+When a child dies, Celery checks once, often a moment too early, and again after up to 5 s. Guarantees a new child at
+once, also if one dies while its worker starts, where Celery would end the worker.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
+from celery import signals
 from celery.concurrency import asynpool
 
 #: A child is gone within milliseconds after its pipes, one of many gigabytes within seconds.
 _LOOK_AGAIN_AFTER_S, _LOOKS = 0.01, 200
 
 
+def end_with_parent() -> None:
+    """Called before the pool forks. Celery asks the kernel to end a child when its parent dies; a child whose parent
+    died before that ends here.
+    """
+    parent = os.getpid()
+
+    def check(**_: Any) -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+
+    signals.worker_process_init.connect(check, weak=False)
+
+
 def keep_written_jobs(pool: Any, forgotten: Callable[[set[str]], None]) -> None:
     """Change a started `celery.concurrency.prefork.TaskPool`; other pools stay as they are.
 
-    `forgotten` is told the task ids of the jobs that no child will run.
+    `forgotten` is called with the task ids of the jobs that no child will run.
     """
     children: Any = getattr(pool, "_pool", None)
     if hasattr(children, "outbound_buffer"):

@@ -1,8 +1,6 @@
 """A message of a lane queue on its way from the consumer to the pool and back, as Celery's worker sees it.
 
-Promises that it refuses to run once it was given back, and that an old revoke does not stop a replay. fast/request.py
-has the
-same for most messages, with less work.
+It does not run once it was given back, and an old revoke does not stop a replay.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ from celery.utils.log import get_task_logger
 from celery.worker import state
 from celery.worker.request import TERM_SIGNAME, Request
 
-from chatlanes.lanes.leases.ledger import Terminating
-from chatlanes.lanes.monitoring.redaction import about
+from chatlanes.lanes.leases.in_flight import Terminating
 from chatlanes.lanes.protocol import envelope
+from chatlanes.lanes.protocol.envelope import about
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.runtime.timers import Alarms
 from chatlanes.lanes.worker import termination
@@ -53,7 +51,7 @@ class LaneRequest(Request):
         if self.id in state.revoked and termination.is_asked_for(self.id) and not self._already_revoked:
             logger.warning("lanes: %s is terminated before it starts", self.id, extra=about(self.id))
             problem = termination.problem_of(self.id, self._hostname)
-            self._app.lanes.settler.bury(self._message.delivery_tag, problem)
+            self._app.lanes.in_flight.bury(self._message.delivery_tag, problem)
         return bool(super().revoked()) or self._was_given_back()
 
     def terminate(self, pool: Any, signal: Any = None) -> None:
@@ -63,10 +61,10 @@ class LaneRequest(Request):
         if self._request_dict.get(envelope.LANE) is None:
             super().terminate(pool, signal)
             return
-        settler, tag = self._app.lanes.settler, self._message.delivery_tag
+        in_flight, tag = self._app.lanes.in_flight, self._message.delivery_tag
         signum = _signals.signum(signal or TERM_SIGNAME)
-        settler.hear()
-        outcome = settler.terminate(tag, termination.problem_of(self.id, self._hostname, signum))
+        in_flight.reports.poll()
+        outcome = in_flight.terminate(tag, termination.problem_of(self.id, self._hostname, signum))
         if outcome is Terminating.RUNS and self.time_start is None:
             self._terminate_on_ack = pool, signal
         elif outcome is Terminating.RUNS:
@@ -75,7 +73,7 @@ class LaneRequest(Request):
 
     def _end(self, pool: Any, signum: int) -> None:
         logger.warning("lanes: %s is terminated", self.id, extra=about(self.id))
-        if self._app.lanes.settler.forks:
+        if self._app.lanes.in_flight.forks:
             pool.terminate_job(self.worker_pid, signum)
             _ALARMS.on(GRACE_S, self._kill_the_deaf)
         elif getattr(pool, "is_green", False):
@@ -86,13 +84,13 @@ class LaneRequest(Request):
             self._evict(signum)
 
     def _kill_the_deaf(self) -> None:
-        if self._app.lanes.settler.holds(self._message.delivery_tag):
+        if self._app.lanes.in_flight.holds(self._message.delivery_tag):
             _kill(self.worker_pid)
 
     def _evict(self, signum: int) -> None:
         """Its slot is taken until it ends."""
         problem = termination.problem_of(self.id, self._hostname, signum)
-        if self._app.lanes.settler.evict(self._message.delivery_tag, None, problem):
+        if self._app.lanes.in_flight.evict(self._message.delivery_tag, None, problem):
             self._already_revoked = True
             logger.warning("lanes: %s is buried; its handler runs on", self.id, extra=about(self.id))
             self.send_event("task-revoked", terminated=True, signum=signum, expired=False)
@@ -101,15 +99,15 @@ class LaneRequest(Request):
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         if self._ends_with is None or self._already_revoked or not isinstance(error, _ENDS):
             return super().on_failure(exc_info, send_failed_event, return_ok)
-        self._app.lanes.settler.give_back(self._message.delivery_tag)
+        self._app.lanes.in_flight.release(self._message.delivery_tag)
         self._announce_revoked("terminated", True, self._ends_with, False)
         return None
 
     def _was_given_back(self) -> bool:
-        settler, tag = self._app.lanes.settler, self._message.delivery_tag
-        # What a forking pool is given starts in a child, which cannot ask: it is claimed here, or by prefork_pool.py.
-        claims = settler.forks and not settler.room.pool.claims
-        runs = settler.claim(tag, starts=False) if claims else settler.holds(tag)
+        in_flight, tag = self._app.lanes.in_flight, self._message.delivery_tag
+        # What a forking pool is given starts in a child, which cannot ask: it is claimed here, unless the pool does it.
+        claims = in_flight.forks and not in_flight.capacity.pool.claims
+        runs = in_flight.claim(tag, starts=False) if claims else in_flight.holds(tag)
         if not runs:
             logger.debug("lanes: %s was given back before it started", self.id, extra=about(self.id))
             state.task_ready(self)
@@ -121,13 +119,15 @@ class LaneRequest(Request):
         The message goes back now, so nothing of the child may go on.
         """
         told = self._request_dict.get(envelope.LANE)
-        if not soft and told is not None and self._app.lanes.settler.forks:
+        if not soft and told is not None and self._app.lanes.in_flight.forks:
             if self.worker_pid is not None:
                 _kill(self.worker_pid)
             try:
                 self.task.on_hard_limit(delivery_from(told, self._message.delivery_tag, self._app.lanes))
             except Exception:
                 logger.exception("lanes: %s counts as a death", self.id, extra=about(self.id))
+            # Celery 5.6 acknowledges it after this.
+            self._app.lanes.in_flight.release(self._message.delivery_tag, died=True)
         super().on_timeout(soft, timeout)
 
     def _forget_old_revoke(self, told: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ class LaneRequest(Request):
         if told["replayed_s"] is None or revoked_at is None:
             return
         # The time since the replay was taken at the hand-out.
-        handed_out_s = told["deadline_s"] - self._app.lanes.settler.lease_s
+        handed_out_s = told["deadline_s"] - self._app.lanes.in_flight.lease_s
         if monotonic() - revoked_at > told["replayed_s"] + clock.now_s() - handed_out_s:
             state.revoked.discard(self.id)
             termination.forget(self.id)

@@ -1,4 +1,4 @@
-"""Whether this worker was told to stop. Its forked children know it, too: they share the memory that says so."""
+"""True once this worker was told to stop. Forked children share the memory that holds the flag."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def share_with_children() -> None:
     """In the worker's main process, before its pool forks."""
     global _shared
     _shared = mmap.mmap(-1, 1)
-    signals.worker_shutting_down.connect(_tell)
+    signals.worker_shutting_down.connect(_set)
 
 
 def is_stopping() -> bool:
@@ -23,13 +23,13 @@ def is_stopping() -> bool:
 
 
 def exit_code() -> int | None:
-    """What Celery was asked to end with, which may be 0. None: nobody has asked."""
+    """The exit code that Celery was asked to end with, which may be 0; None: it was not asked to end."""
     for asked in (state.should_terminate, state.should_stop):
         if asked is not None and asked is not False:
             return int(asked)
     return None
 
 
-def _tell(**_: Any) -> None:
+def _set(**_: Any) -> None:
     if _shared is not None:
         _shared[0] = 1

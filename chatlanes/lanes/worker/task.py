@@ -6,22 +6,48 @@ would have acknowledged it. Tasks on ordinary queues are Celery's own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from celery import Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
+from celery.states import FAILURE
 from celery.utils.log import get_task_logger
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 from redis.exceptions import RedisError
 
 from chatlanes.lanes.errors import LeaseLost, RedisAway
-from chatlanes.lanes.fast.tracer import Trace, Tracer
+from chatlanes.lanes.leases.report_channel import DONE
+from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.protocol.replies import Outcome
-from chatlanes.lanes.runtime.loop_jobs import Loop
 from chatlanes.lanes.worker.delivery import Delivery, delivery_of
 from chatlanes.lanes.worker.exits import check_is_exception
+from chatlanes.lanes.worker.loop_jobs import Loop
 
 logger = get_task_logger(__name__)
+
+
+Trace = Callable[..., Any]
+
+
+class SettlingTracer:
+    """Reports the message as done when the run has ended and Celery would acknowledge it.
+
+    Celery's own acknowledgement follows; but in a prefork pool the outcome on which it depends can get lost.
+    """
+
+    def __init__(self, task: LaneTask, tracer: Trace) -> None:
+        self._task = task
+        self.tracer = tracer
+
+    def __call__(self, uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
+        ended = self.tracer(uuid, args, kwargs, request)
+        if not request or not request.get(envelope.LANE):
+            return ended
+        is_acknowledged = getattr(self._task, "acks_on_failure", None) is not False  # since Celery 5.7
+        if ended.info is None or (ended.info.state == FAILURE and is_acknowledged):
+            self._task.app.lanes.in_flight.reports.send(DONE, request["properties"]["delivery_tag"])
+        return ended
 
 
 class LaneTask(Task):
@@ -29,24 +55,22 @@ class LaneTask(Task):
 
     abstract = True
     Request = "chatlanes.lanes.worker.request:LaneRequest"
-    Strategy = "chatlanes.lanes.fast.strategy:strategy"
     #: The message is settled when the task has ended, and given back when its process died.
     acks_late = True
     reject_on_worker_lost = True
     #: A hard time limit kills the process: to be counted as a death, not to be taken for the end of the run.
     acks_on_timeout = False
 
-    _tracer: Tracer | None = None
+    _trace: SettlingTracer | None = None
 
     @property
-    def __trace__(self) -> Tracer | None:
-        """What runs it; Celery sets it in each process."""
-        return self._tracer
+    def __trace__(self) -> SettlingTracer | None:
+        """Celery calls it to run the task, and sets it in each process."""
+        return self._trace
 
     @__trace__.setter
-    def __trace__(self, celerys: Trace | None) -> None:
-        is_ours = type(self).__call__ is LaneTask.__call__
-        self._tracer = Tracer(self, celerys, self.run_leased if is_ours else None) if celerys else None
+    def __trace__(self, stock: Trace | None) -> None:
+        self._trace = SettlingTracer(self, self.app.lanes.make_tracer(self, stock)) if stock else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         delivery = self.delivery
@@ -66,12 +90,12 @@ class LaneTask(Task):
         try:
             return self.run(*args, **kwargs)
         except RedisAway as away:
-            delivery.give_back()
+            delivery.release()
             raise Reject(f"{delivery.id} goes back uncounted: {away}", requeue=True) from None
         except BaseException as error:
             check_is_exception(error)
             # A cold shutdown or a termination; Celery takes it for success: it would be settled unfinished.
-            if isinstance(error, GreenletExit) and self.app.lanes.settler.give_back(delivery.tag):
+            if isinstance(error, GreenletExit) and self.app.lanes.in_flight.release(delivery.tag):
                 raise Ignore(f"{delivery.id} was terminated") from None
             raise
 

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from chatlanes import traces
 from chatlanes.lanes.errors import RedisAway
-from chatlanes.lanes.protocol.pipelined_pool import Asked
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.telegram.client import Prepared
 from chatlanes.telegram.errors import TooManyRequests
@@ -59,7 +59,7 @@ class OpenGate:
 class OpenPassage:
     """See Passage."""
 
-    def questions(self) -> Sequence[Asked]:
+    def questions(self) -> Sequence[PipelinedCommand]:
         return ()
 
     def held(self, answers: Sequence[Any]) -> GateAnswer | None:
@@ -114,7 +114,7 @@ class Passage:
         self._only_looked = False
         self._some_refused = False
 
-    def questions(self) -> Sequence[Asked]:
+    def questions(self) -> Sequence[PipelinedCommand]:
         """What is to be asked, along with whatever else is asked before a call; the answers are for `held`."""
         apart = self._gate.rates.apart(self._call.chat)
         self._only_looked = self._run.replays and self._call.messages > 0
@@ -130,7 +130,7 @@ class Passage:
             waited_ms=round(self._waited_s * 1000),
         )
         self._waited_s = 0.0
-        return [Asked(ASK, command)]
+        return [PipelinedCommand(ASK, command)]
 
     def held(self, answers: Sequence[Any]) -> GateAnswer | None:
         """None: the call may be sent now. Else it has to `wait` and ask again."""
@@ -171,7 +171,7 @@ class Passage:
         """Telegram said 429: tells all workers. What this call has to wait for."""
         wait_s = max(error.retry_after, SHORTEST_S)
         command = REFUSED.command(refused_of(self._keys), scope=self._scope, wait_ms=math.ceil(wait_s * 1000))
-        [is_bot] = self._ask(Asked(REFUSED, command))
+        [is_bot] = self._ask(PipelinedCommand(REFUSED, command))
         if isinstance(is_bot, Exception):
             raise RedisAway(f"Redis refuses to note a 429: {is_bot}") from is_bot
         what = What.BOT if is_bot else What.PAUSE
@@ -183,7 +183,7 @@ class Passage:
         """Telegram took the call. Costs nothing when nobody was refused."""
         if self._some_refused:
             with suppress(RedisError):  # nothing is wrong with the call
-                self._ask(Asked(ACCEPTED, ACCEPTED.command([self._keys.refused])))
+                self._ask(PipelinedCommand(ACCEPTED, ACCEPTED.command([self._keys.refused])))
 
     def _who(self, what: What) -> str:
         if what is What.BOT:

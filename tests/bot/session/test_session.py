@@ -21,7 +21,7 @@ from chatlanes.lanes import Delivery, Lanes, LeaseLost, RedisAway, install
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.pipelined_pool import Wires
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedPool
 from chatlanes.lanes.runtime import clock
 from chatlanes.settings import load
 from chatlanes.settings.imports import BotImportError
@@ -67,8 +67,8 @@ def take(lanes: Lanes) -> Take:
             joined = [f"1/{key}" for key in order or ("chat:7",)]
             lanes.store.append([NewMessage(f"1:{number}", "updates.0", "{}", joined)])
         leased = lanes.store.turn(["updates.0"], holder="test", lease_ms=MINUTE_MS, room=1).leased
-        [held] = lanes.settler.turn_ended(leased, clock.now_s(), suspects_wait=False)
-        lanes.settler.claim(held.tag, starts=True)
+        [held] = lanes.in_flight.finish_fetch(leased, clock.now_s(), suspects_wait=False)
+        lanes.in_flight.claim(held.tag, starts=True)
         delivery = Delivery(lanes, held.tag, held.deadline_s, failed=0, died=0)
         stored, plan = Stored(delivery, Parking()), SessionPlan(session, ttl_s)
         return Context(update, api=None, stored=stored, session_plan=plan)  # type: ignore[arg-type]
@@ -217,11 +217,11 @@ def test_a_zombie_reads_nothing_and_writes_nothing(take: Take, redis: Redis) -> 
 
 
 class Flaky:
-    """Wires that lose their connection: before they send, or after."""
+    """PipelinedPool that lose their connection: before they send, or after."""
 
     def __init__(self, lanes: Lanes, times: int, *, after: bool) -> None:
-        self._wires, self._times, self._after = lanes.wires, times, after
-        lanes._wires = {os.getpid(): self}  # type: ignore[dict-item]
+        self._wires, self._times, self._after = lanes.pipelined, times, after
+        lanes._pipelined = {os.getpid(): self}  # type: ignore[dict-item]
 
     def run(self, *asked: Any) -> Any:
         self._times -= 1
@@ -251,8 +251,8 @@ def test_a_commit_whose_answer_was_lost_has_happened_once(take: Take, lanes: Lan
     with pytest.raises(Ignore):
         run(ctx, lambda ctx: None)
     assert (sessions(redis), state_of(redis)) == ({"session:1/chat:7": {"n": 1}}, "")
-    lanes.settler.read_handoff()
-    assert not lanes.settler.holds(delivery_of(ctx).tag)
+    lanes.in_flight.reports.read()
+    assert not lanes.in_flight.holds(delivery_of(ctx).tag)
 
 
 def test_an_update_whose_end_cannot_be_told_is_given_back(
@@ -260,9 +260,9 @@ def test_an_update_whose_end_cannot_be_told_is_given_back(
 ) -> None:
     ctx = take()
     remember(ctx)
-    monkeypatch.setattr(lanes.settler, "lease_s", 0.2)  # the settler outlives this test
+    monkeypatch.setattr(lanes.in_flight, "lease_s", 0.2)  # the in-flight table outlives this test
     with connect("redis://127.0.0.1:1/0") as away:
-        lanes._wires = {os.getpid(): Wires(away)}
+        lanes._pipelined = {os.getpid(): PipelinedPool(away)}
         with pytest.raises(RedisAway):
             run(ctx, lambda ctx: None)
         with pytest.raises(ParkUpdate):

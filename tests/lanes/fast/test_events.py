@@ -15,7 +15,7 @@ from celery import Celery
 from redis.client import PubSub
 
 from chatlanes import lanes
-from chatlanes.lanes.fast.events import QUIET_AFTER, GatherEvents
+from chatlanes.lanes.monitoring.events import QUIET_AFTER, GatherEvents
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.sandbox.server import start_server
 from tests.support.waiting import until

@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.support import ROOT
+
+pytestmark = pytest.mark.fast("gevent_pool")
 
 PROGRAM = """
 from gevent import monkey
@@ -13,10 +17,10 @@ monkey.patch_all()
 import gevent
 from celery.concurrency.gevent import TaskPool
 from gevent.event import Event
-from chatlanes.lanes.fast.gevent_pool import use_lean_greenlets
+from chatlanes.lanes.fast.gevent_pool import use_slots
 
 pool = TaskPool(2)
-use_lean_greenlets(pool)
+use_slots(pool)
 pool.start()
 told, pids, go_on = [], [], Event()
 

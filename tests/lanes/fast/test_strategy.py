@@ -14,15 +14,17 @@ from celery.worker.strategy import default
 from kombu.utils import json as kombu_json
 
 from chatlanes import lanes
-from chatlanes.lanes.fast.request import PlainRequest
-from chatlanes.lanes.fast.strategy import strategy
+from chatlanes.lanes.fast.message import Message
+from chatlanes.lanes.fast.request import FastRequest
+from chatlanes.lanes.fast.strategy import ReceiveFast
 from chatlanes.lanes.leases import registry
-from chatlanes.lanes.leases.books import Pool
+from chatlanes.lanes.leases.prefetch import Pool
 from chatlanes.lanes.protocol.envelope import pack_task
 from chatlanes.lanes.protocol.replies import Leased
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.transport.dispatch import unpack
-from chatlanes.lanes.transport.transport import Message
+
+pytestmark = pytest.mark.fast("strategy")
 
 ASKED = (
     "id name type root_id parent_id args kwargs argsrepr kwargsrepr eta expires delivery_info hostname time_limits "
@@ -62,15 +64,27 @@ class Received:
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
-    monkeypatch.setattr(registry, "_settlers", {})
+    monkeypatch.setattr(registry, "_tables", {})
     monkeypatch.setattr(logging.getLogger("celery.worker.strategy"), "level", logging.INFO)
     app = Celery("received", broker="redis://127.0.0.1:1/0", set_as_current=False)
     lanes.install(app)
     app.task(name="received", shared=False)(_received)
-    app.lanes.settler.room.pool = Pool(slots=lambda: 1, forks=False, spare=0)
+    app.lanes.in_flight.capacity.use_pool(Pool(slots=lambda: 1, forks=False, spare=0))
     yield app
-    app.lanes.settler.handoff.close()
+    app.lanes.in_flight.channel.close()
     state.reset_state()
+
+
+def by_celery(app: Celery, consumer: Any) -> Any:
+    handler = default(app.tasks["received"], app, consumer)
+    return lambda message: handler(message, None, lambda *_: None, lambda *_: None, [])
+
+
+def by_us(app: Celery, consumer: Any) -> Any:
+    consumer.update_strategies, consumer.create_task_handler = lambda: None, lambda: by_celery(app, consumer)
+    ReceiveFast(consumer)
+    consumer.update_strategies()
+    return consumer.create_task_handler()
 
 
 def receive(app: Celery, make: Any, headers: dict[str, Any], body: str) -> Received:
@@ -82,11 +96,11 @@ def receive(app: Celery, make: Any, headers: dict[str, Any], body: str) -> Recei
         hostname="w@h", connection_errors=(OSError,), event_dispatcher=dispatcher, disable_rate_limits=True,
         timer=SimpleNamespace(call_at=None), apply_eta_task=None, task_buckets={}, _limit_task=None,
         _limit_post_eta=None, pool=SimpleNamespace(apply_async=None), controller=SimpleNamespace(state=state),
-        on_task_request=received.requests.append, call_soon_ack=lambda *about: None,
+        on_task_request=received.requests.append, call_soon_ack=lambda *about: None, app=app, on_task_message=[],
     )  # fmt: skip
     stored = pack_task("received", "(…)", body.encode(), **headers)
     leased = Leased("7:1", "5", "orders.0", 0, 1, False, 0.5, None, None, stored)
-    app.lanes.settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
+    app.lanes.in_flight.finish_fetch([leased], clock.now_s(), suspects_wait=False)
     message = Message(unpack(leased, clock.now_s() + 15), SimpleNamespace(decode_body=lambda body, encoding: body))
 
     def signalled(sender: Any, request: Any, **_: Any) -> None:
@@ -100,7 +114,7 @@ def receive(app: Celery, make: Any, headers: dict[str, Any], body: str) -> Recei
     logger.addFilter(logged)
     signals.task_received.connect(signalled)
     try:
-        make(app.tasks["received"], app, consumer)(message, None, lambda *_: None, lambda *_: None, [])
+        make(app, consumer)(message)
     finally:
         signals.task_received.disconnect(signalled)
         logger.removeFilter(logged)
@@ -121,9 +135,9 @@ def test_a_request_answers_as_celerys(app: Celery, kind: str) -> None:
     body = kombu_json.dumps(
         [[{"n": 1}, "ü"], {"k": None}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
     )
-    stock, ours = (receive(app, make, PLAIN[kind], body) for make in (default, strategy))
+    stock, ours = (receive(app, make, PLAIN[kind], body) for make in (by_celery, by_us))
     [expected], [request] = stock.requests, ours.requests
-    assert isinstance(request, PlainRequest)
+    assert isinstance(request, FastRequest)
     assert {**told(request), "runs": None} == {**told(expected), "runs": None}
     assert (ours.events, ours.logged, ours.signalled) == (stock.events, stock.logged, stock.signalled)
     assert state.requests["7:1"] is request
@@ -132,19 +146,19 @@ def test_a_request_answers_as_celerys(app: Celery, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", CELERYS)
 def test_what_is_not_plain_is_celerys(app: Celery, kind: str) -> None:
-    [request] = receive(app, strategy, CELERYS[kind], "[[], {}, {}]").requests
-    assert not isinstance(request, PlainRequest)
+    [request] = receive(app, by_us, CELERYS[kind], "[[], {}, {}]").requests
+    assert not isinstance(request, FastRequest)
 
 
 def test_what_only_kombu_can_decode_is_celerys(app: Celery) -> None:
     body = kombu_json.dumps([[b"\xff", 2**70], {}, {}])
-    [request] = receive(app, strategy, {}, body).requests
-    assert not isinstance(request, PlainRequest)
+    [request] = receive(app, by_us, {}, body).requests
+    assert not isinstance(request, FastRequest)
     assert request.args == [b"\xff", 2**70]
 
 
 def test_an_app_with_a_request_class_of_its_own_keeps_it(app: Celery) -> None:
     task = app.tasks["received"]
     task.Request = "celery.worker.request:Request"
-    [request] = receive(app, strategy, {}, "[[], {}, {}]").requests
-    assert not isinstance(request, PlainRequest)
+    [request] = receive(app, by_us, {}, "[[], {}, {}]").requests
+    assert not isinstance(request, FastRequest)

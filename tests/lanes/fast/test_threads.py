@@ -1,23 +1,24 @@
-"""The threads of `-P threads` do what the standard library's executor does."""
+"""Jobs on loops and on threads share the slots of a thread pool."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 from celery.concurrency.thread import TaskPool
 
-from chatlanes.lanes.fast.thread_pool import use_lean_threads
+from chatlanes.lanes.fast.thread_pool import use_loops
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.fast("thread_pool")
 
 
 @pytest.fixture
 def pool() -> TaskPool:
     pool = TaskPool(2)
-    use_lean_threads(pool)
+    use_loops(pool)
     pool.start()
     return pool
 
@@ -25,11 +26,11 @@ def pool() -> TaskPool:
 def test_as_many_run_as_there_are_slots_and_an_error_takes_none(pool: TaskPool) -> None:
     # Given jobs that fail, in more than one way
     for error in (RuntimeError(), SystemExit(3), KeyboardInterrupt()):
-        pool.executor.submit(_raise, error)
+        pool.apply_async(_raise, (error,))
     # When two more meet each other, and a third is there
     both, told = threading.Barrier(2), []
     for _ in range(2):
-        pool.executor.submit(both.wait, 60)
+        pool.apply_async(both.wait, (60,))
     pool.apply_async(lambda: 7, callback=told.append, accept_callback=lambda pid, at_s: told.append(pid > 0))
     # Then all of them run, on two threads
     until(lambda: told == [True, 7])
@@ -46,10 +47,10 @@ def test_its_end_waits_for_what_runs_and_forgets_what_has_not_begun(pool: TaskPo
         told.append("ran")
 
     for _ in range(2):
-        pool.executor.submit(runs)
+        pool.apply_async(runs)
     assert began.acquire(timeout=60)
     assert began.acquire(timeout=60)
-    pool.executor.submit(told.append, "late")
+    pool.apply_async(told.append, ("late",))
     threading.Timer(0.05, go_on.set).start()
     pool.stop()
     assert told == ["ran", "ran"]
@@ -90,37 +91,18 @@ def test_loops_and_threads_share_the_slots(pool: TaskPool) -> None:
     assert told[4:] == ["ran"]
 
 
-def test_a_loop_is_woken_once_for_what_comes_together(pool: TaskPool) -> None:
-    loop, told = Loop(), list[int]()
-    with suppress(InterruptedError), pool.together(lambda: None):
-        for number in (1, 2):
-            pool.apply_async(told.append, (number,), loop=loop)
-        assert (loop.begun, loop.woken) == (2, 0)
-        raise InterruptedError
-    assert loop.woken == 1
-    loop.run()
-    pool.apply_async(told.append, (3,), loop=loop)
-    assert (loop.begun, loop.woken) == (3, 2)
-    loop.run()
-    loop.run()
-    assert told == [1, 2, 3]
-    pool.stop()
-
-
 class Loop:
     """Jobs run when the test says so."""
 
     def __init__(self) -> None:
-        self.begun = self.woken = 0
+        self.begun = 0
         self._jobs: deque[Callable[[], object]] = deque()
 
     def begin_job(self, job: Callable[[], object], *, is_last: bool = True) -> None:
         self.begun += 1
-        self.woken += is_last
         self._jobs.append(job)
 
-    def begin_jobs(self) -> None:
-        self.woken += 1
+    def begin_jobs(self) -> None: ...
 
     def run(self) -> None:
         self._jobs.popleft()()

@@ -21,6 +21,8 @@ from chatlanes.lanes.protocol.replies import Leased
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.transport.dispatch import unpack
 
+FAST = pytest.mark.fast("tracer")
+
 
 class ExpectedError(Exception):
     """Of those that the task says it throws."""
@@ -81,10 +83,10 @@ def story(monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
     logger = logging.getLogger("celery.app.trace")
     logger.addFilter(story.emit)
     monkeypatch.setattr(logger, "level", logging.INFO)
-    monkeypatch.setattr(registry, "_settlers", {})
+    monkeypatch.setattr(registry, "_tables", {})
     yield story
-    for settler in registry._settlers.values():
-        settler.handoff.close()
+    for in_flight in registry._tables.values():
+        in_flight.channel.close()
     logger.removeFilter(story.emit)
     for signal, receiver in receivers:
         signal.disconnect(receiver)
@@ -93,9 +95,13 @@ def story(monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
 class Bench:
     """An app with one task, and messages for it that are leased to this process. Nothing is sent to Redis."""
 
-    def __init__(self, run: Callable[..., Any], story: Story, failing: str | None = None) -> None:
+    def __init__(
+        self, run: Callable[..., Any], story: Story, failing: str | None = None, *, is_fast: bool = True
+    ) -> None:
         self.app = Celery("traced", broker="redis://127.0.0.1:1/0", set_as_current=False)
         lanes.install(self.app)
+        if is_fast:
+            self.app.lanes.make_tracer = tracer_module.Tracer
 
         def body(task: Any, number: int, *, plus: int = 0) -> Any:
             story.hear("run", current=current_task.name, request=task.request)
@@ -113,25 +119,26 @@ class Bench:
             name="traced", bind=True, throws=(ExpectedError,), shared=False, **{name: hook(name) for name in HOOKS}
         )(body)
         self.task = self.app.tasks["traced"]
-        self.settler = self.app.lanes.settler
+        self.in_flight = self.app.lanes.in_flight
         self.task.__trace__ = build_tracer("traced", self.task, app=self.app)
 
     def request(self) -> dict[str, Any]:
         leased = Leased("7:1", "1", "q", 0, 0, False, 0.5, None, None, pack_task("traced", "(…)", b"", mine="x"))
-        self.settler.turn_ended([leased], clock.now_s(), suspects_wait=False)
+        self.in_flight.finish_fetch([leased], clock.now_s(), suspects_wait=False)
         message = unpack(leased, clock.now_s() + 15)
         return {**message["headers"], "properties": message["properties"], "delivery_info": {}, "is_eager": False}
 
 
+@FAST
 @pytest.mark.parametrize("hook", [None, *HOOKS])
 @pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")
 @pytest.mark.parametrize("run", RUNS)
 def test_a_run_is_told_as_celery_tells_it(run: str, hook: str | None, story: Story) -> None:
     bench = Bench(RUNS[run], story, failing=hook)
-    tracer: Any = bench.task.__trace__
+    tracer: Any = bench.task.__trace__.tracer
     assert tracer._is_usual
     told = []
-    for trace in (tracer._celerys, tracer._trace):
+    for trace in (tracer._stock, tracer._trace):
         # When the same message is run by one and by the other
         try:
             ended = trace("7:1", [3], {"plus": 4}, bench.request())
@@ -147,23 +154,26 @@ def test_a_run_is_told_as_celery_tells_it(run: str, hook: str | None, story: Sto
 SETTLED = {"returns a value", "returns nothing", "fails", "fails as expected", "ends as no exception"}
 
 
+@pytest.mark.parametrize("is_fast", [False, pytest.param(True, marks=FAST)], ids=["stock", "fast"])
 @pytest.mark.parametrize("run", RUNS)
-def test_what_celery_would_acknowledge_is_settled_when_it_has_ended(run: str, story: Story) -> None:
-    bench = Bench(RUNS[run], story)
+def test_what_celery_would_acknowledge_is_settled_when_it_has_ended(run: str, is_fast: bool, story: Story) -> None:
+    bench = Bench(RUNS[run], story, is_fast=is_fast)
     bench.task.__trace__("7:1", [3], {}, bench.request())
-    assert len(bench.settler.plan_turn()) == (run in SETTLED)
+    assert len(bench.in_flight.start_fetch()) == (run in SETTLED)
 
 
+@FAST
 def test_what_comes_through_no_lane_is_celerys(story: Story) -> None:
     bench = Bench(RUNS["returns nothing"], story)
     request = {name: value for name, value in bench.request().items() if name != "lane"}
     assert bench.task.__trace__("7:1", [3], {}, request).info is None
-    assert bench.settler.plan_turn() == []
+    assert bench.in_flight.start_fetch() == []
 
 
+@FAST
 def test_a_run_is_alone_while_nobody_listens_or_follows(story: Story) -> None:
-    tracer: Any = Bench(RUNS["returns nothing"], story).task.__trace__
-    heard = {signal: signal.receivers for signal in tracer_module._TOLD}
+    tracer: Any = Bench(RUNS["returns nothing"], story).task.__trace__.tracer
+    heard = {signal: signal.receivers for signal in tracer_module._SIGNALS}
     with pytest.MonkeyPatch.context() as patch:
         # Given nobody who listens to a task's run
         for signal in heard:

@@ -1,4 +1,4 @@
-"""One settler for each broker and process, and one lease keeper for each settler."""
+"""One in-flight table for each broker and process, and one background thread for each in_flight."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ from kombu import Connection
 
 from chatlanes.lanes.errors import ServerUnfit
 from chatlanes.lanes.leases import registry
-from chatlanes.lanes.leases.registry import keeper_of, settler_of, stop_keepers
+from chatlanes.lanes.leases.registry import in_flight_of, start_background, stop_background
 from tests.lanes.old_server import old_server
 
 
 @pytest.fixture(autouse=True)
 def empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody has asked yet; what a test makes ends with it."""
-    monkeypatch.setattr(registry, "_settlers", {})
-    monkeypatch.setattr(registry, "_keepers", {})
+    monkeypatch.setattr(registry, "_tables", {})
+    monkeypatch.setattr(registry, "_threads", {})
     yield
-    stop_keepers()
-    for settler in registry._settlers.values():
-        settler.handoff.close()
+    stop_background()
+    for in_flight in registry._tables.values():
+        in_flight.channel.close()
 
 
 def test_two_connections_to_one_broker_share_a_settler() -> None:
     url = "redis://127.0.0.1:1/0"
-    assert settler_of(Connection(url)) is settler_of(Connection(url))
-    assert settler_of(Connection(url)) is not settler_of(Connection("redis://127.0.0.1:1/1"))
+    assert in_flight_of(Connection(url)) is in_flight_of(Connection(url))
+    assert in_flight_of(Connection(url)) is not in_flight_of(Connection("redis://127.0.0.1:1/1"))
 
 
 def test_after_a_failover_to_the_next_sentinel_it_is_the_same() -> None:
     # Another one would have no pool, take messages, and give them to a worker that knows nothing of them.
     connection = Connection("sentinel://127.0.0.1:1/0;sentinel://127.0.0.1:2/0")
-    settler = settler_of(connection)
+    in_flight = in_flight_of(connection)
     connection.maybe_switch_next()
     assert connection.as_uri().endswith(":2/0")
-    assert settler_of(connection) is settler
+    assert in_flight_of(connection) is in_flight
 
 
 def test_it_is_made_as_the_transport_options_say() -> None:
     options = {"lease_seconds": 2.5, "max_deaths": 3}
-    settler = settler_of(Connection("redis://127.0.0.1:1/0", transport_options=options))
-    assert (settler.lease_ms, settler.max_deaths) == (2500, 3)
-    assert settler_of(Connection("redis://127.0.0.1:1/2")).lease_s == 15
+    in_flight = in_flight_of(Connection("redis://127.0.0.1:1/0", transport_options=options))
+    assert (in_flight.lease_ms, in_flight.max_deaths) == (2500, 3)
+    assert in_flight_of(Connection("redis://127.0.0.1:1/2")).lease_s == 15
 
 
 def test_a_child_gets_a_settler_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = Connection("redis://127.0.0.1:1/0")
-    parents = settler_of(connection)
+    parents = in_flight_of(connection)
     child = os.getpid() + 1
     monkeypatch.setattr(os, "getpid", lambda: child)
-    assert settler_of(connection) is not parents
+    assert in_flight_of(connection) is not parents
 
 
 def test_a_settler_has_one_keeper_which_runs_until_it_is_stopped(redis_url: str) -> None:
     connection = Connection(redis_url)
-    settler = settler_of(connection)
-    keeper = keeper_of(settler, connection)
-    assert keeper_of(settler, connection) is keeper
+    in_flight = in_flight_of(connection)
+    keeper = start_background(in_flight, connection)
+    assert start_background(in_flight, connection) is keeper
     assert keeper.is_running
-    stop_keepers()
+    stop_background()
     assert not keeper.is_running
 
 
@@ -69,5 +69,5 @@ def test_nothing_is_kept_on_a_server_that_is_too_old() -> None:
     with old_server() as url:
         connection = Connection(url)
         with pytest.raises(ServerUnfit, match="too old"):
-            keeper_of(settler_of(connection), connection)
-    assert registry._keepers == {}
+            start_background(in_flight_of(connection), connection)
+    assert registry._threads == {}

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.leases.books import Pool
-from chatlanes.lanes.leases.heartbeat import LeaseKeeper
+from chatlanes.lanes.leases.heartbeat import Heartbeat
+from chatlanes.lanes.leases.in_flight import InFlight
+from chatlanes.lanes.leases.prefetch import Pool
 from chatlanes.lanes.leases.report_channel import DELAYED, GONE
-from chatlanes.lanes.leases.settler import Settler
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.data_loss import Witness
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
 
@@ -38,38 +39,37 @@ def client(redis_url: str) -> Iterator[Redis]:
 
 
 @pytest.fixture
-def settler() -> Iterator[Settler]:
-    made = Settler(lease_s=15)
-    made.room.pool = Pool(slots=lambda: 4, forks=True, spare=0)
+def in_flight() -> Iterator[InFlight]:
+    made = InFlight(lease_s=15)
+    made.capacity.use_pool(Pool(slots=lambda: 4, forks=True, spare=0))
     yield made
-    made.handoff.close()
+    made.channel.close()
 
 
 @pytest.mark.parametrize("how", ["retried", "buried", "lost"])
 def test_what_a_run_gave_back_itself_is_not_called_lost(
-    client: Redis, settler: Settler, caplog: pytest.LogCaptureFixture, how: str
+    client: Redis, in_flight: InFlight, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     # Given a message that runs in a child
     store, problem = Store(client), {"type": "failed", "message": ""}
     store.append([NewMessage("m", "orders.0", "{}", ["lane"])])
-    leased = store.turn(["orders.0"], holder=settler.holder, lease_ms=15_000, room=1).leased
-    [held] = settler.turn_ended(leased, clock.now_s(), suspects_wait=False)
-    settler.claim(held.tag, starts=True)
+    leased = store.turn(["orders.0"], holder=in_flight.holder, lease_ms=15_000, room=1).leased
+    [held] = in_flight.finish_fetch(leased, clock.now_s(), suspects_wait=False)
+    in_flight.claim(held.tag, starts=True)
 
     def end() -> None:
         if how == "retried":
             store.retry(held.id, held.fence, delay_ms=0, problem=problem)
-            settler.handoff.report(DELAYED, held.tag)
+            in_flight.channel.report(DELAYED, held.tag)
         elif how == "buried":
             store.bury(held.id, held.fence, problem)
-            settler.handoff.report(GONE, held.tag)
+            in_flight.channel.report(GONE, held.tag)
         else:
             store.release([(held.id, held.fence)])
 
-    keeper = LeaseKeeper(settler, lambda: client)
-    keeper._store = Beside(client, end)
+    heartbeat = Heartbeat(in_flight, Beside(client, end), Witness())
     # When it ends while its lease is renewed
     with caplog.at_level(logging.WARNING):
-        keeper._renew()
+        heartbeat.renew()
     # Then it is lost only if somebody else took it
     assert ("lost the lease of m" in caplog.text) == (how == "lost")

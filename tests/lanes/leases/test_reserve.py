@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatlanes.lanes.leases.prefetch import BACKLOG_WAIT_S, EXPECTED_WAIT_S, PATIENCE, Reserve
+from chatlanes.lanes.leases.prefetch import BACKLOG_WAIT_S, EXPECTED_WAIT_S, PATIENCE, PrefetchEstimator
 
 
-def learned(*runs_s: float) -> Reserve:
-    reserve = Reserve()
+def learned(*runs_s: float) -> PrefetchEstimator:
+    estimator = PrefetchEstimator()
     for run_s in runs_s:
-        reserve.ran(run_s)
-    return reserve
+        estimator.ran(run_s)
+    return estimator
 
 
 def test_nobody_knows_yet_how_quick_they_are() -> None:
-    assert Reserve().size(slots=2, most=30) == 0
+    assert PrefetchEstimator().size(slots=2, most=30) == 0
 
 
 def test_quick_ones_get_as_many_as_start_within_the_expected_wait() -> None:
@@ -31,45 +31,38 @@ def test_slow_ones_get_none() -> None:
 
 @pytest.mark.parametrize("slots", [1, 2, 8, 100])
 def test_after_something_was_given_back_nothing_more_is_taken_until_runs_are_quick_again(slots: int) -> None:
-    reserve = learned(*[0.001] * 200)
-    reserve.was_given_back(slots)
-    assert reserve.size(slots, most=3000) == 0
+    estimator = learned(*[0.001] * 200)
+    estimator.waited_too_long(slots)
+    assert estimator.size(slots, most=3000) == 0
     for _ in range(200):
-        reserve.ran(0.001)
-    assert reserve.size(slots, most=3000) > 0
+        estimator.ran(0.001)
+    assert estimator.size(slots, most=3000) > 0
 
 
 def test_in_a_backlog_they_wait_here_for_as_long_as_they_have_waited_in_redis() -> None:
-    reserve = learned(*[0.005] * 300)
+    estimator = learned(*[0.005] * 300)
     # Given turns that leave others ready, and bring what has waited for seconds, for a moment, for hardly any time
     for waited_s, wait_s in ((7.0, BACKLOG_WAIT_S), (0.04, 0.04), (0.001, EXPECTED_WAIT_S)):
-        reserve.handed_out([9.0, waited_s, 8.0], more=True)
-        assert reserve.size(slots=2, most=1000) == pytest.approx(2 * wait_s / 0.005, abs=1)
-        assert reserve.patience_s == pytest.approx(wait_s * PATIENCE)
+        estimator.fetched([9.0, waited_s, 8.0], more=True)
+        assert estimator.size(slots=2, most=1000) == pytest.approx(2 * wait_s / 0.005, abs=1)
+        assert estimator.patience_s == pytest.approx(wait_s * PATIENCE)
     # When a turn leaves nothing: another worker may be idle
-    reserve.handed_out([7.0], more=False)
-    assert reserve.size(slots=2, most=1000) == pytest.approx(2 * EXPECTED_WAIT_S / 0.005, abs=1)
+    estimator.fetched([7.0], more=False)
+    assert estimator.size(slots=2, most=1000) == pytest.approx(2 * EXPECTED_WAIT_S / 0.005, abs=1)
 
 
 def test_a_turn_waits_until_little_is_left_in_a_backlog_only() -> None:
-    reserve = learned(*[0.005] * 300)
-    assert not reserve.suffices(slots=2, size=40, waiting=39)
-    reserve.handed_out([7.0], more=True)
+    estimator = learned(*[0.005] * 300)
+    assert not estimator.suffices(slots=2, size=40, waiting=39)
+    estimator.fetched([7.0], more=True)
     # It comes when what is left starts within 20 ms, which are 8 of these
-    assert reserve.suffices(slots=2, size=40, waiting=9)
-    assert not reserve.suffices(slots=2, size=40, waiting=7)
+    assert estimator.suffices(slots=2, size=40, waiting=9)
+    assert not estimator.suffices(slots=2, size=40, waiting=7)
     # Or when half of it is left: of the slow ones there are fewer
-    assert reserve.suffices(slots=2, size=10, waiting=6)
-    assert not reserve.suffices(slots=2, size=10, waiting=5)
+    assert estimator.suffices(slots=2, size=10, waiting=6)
+    assert not estimator.suffices(slots=2, size=10, waiting=5)
     # And who has nothing waits for nothing
-    assert not reserve.suffices(slots=2, size=0, waiting=0)
-
-
-def test_what_is_over_before_a_turn_is_does_not_hide_it() -> None:
-    assert not learned(*[0.00001] * 300).outlasts_a_turn(15)
-    assert learned(*[0.00001] * 300).outlasts_a_turn(127)
-    assert learned(*[0.005] * 300).outlasts_a_turn(4)
-    assert not learned(*[0.005] * 300).outlasts_a_turn(0)
+    assert not estimator.suffices(slots=2, size=0, waiting=0)
 
 
 @settings(deadline=None)

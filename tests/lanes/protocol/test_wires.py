@@ -14,7 +14,7 @@ from chatlanes.lanes.protocol import pipelined as wire_module
 from chatlanes.lanes.protocol import pipelined_pool as module
 from chatlanes.lanes.protocol.commands import NewMessage, begin_command, end_command
 from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.pipelined_pool import Asked, Fate, Told, Wires
+from chatlanes.lanes.protocol.pipelined_pool import Fate, PipelinedCommand, PipelinedPool, UnawaitedCommand
 from chatlanes.lanes.protocol.replies import Kind
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.store import Store
@@ -30,8 +30,8 @@ def client(redis_url: str) -> Iterator[Redis]:
 
 
 @pytest.fixture
-def wires(client: Redis) -> Iterator[Wires]:
-    wires = Wires(client, script("begin"), script("end"))
+def wires(client: Redis) -> Iterator[PipelinedPool]:
+    wires = PipelinedPool(client, script("begin"), script("end"))
     yield wires
     wires.close()
 
@@ -44,20 +44,22 @@ def lease(client: Redis) -> tuple[str, str]:
     return leased.id, leased.fence
 
 
-def begin(lease: tuple[str, str], position: int, what: str = "x") -> Asked:
-    return Asked(script("begin"), begin_command(*lease, lease_ms=LEASE_MS, position=str(position), what=what))
+def begin(lease: tuple[str, str], position: int, what: str = "x") -> PipelinedCommand:
+    return PipelinedCommand(
+        script("begin"), begin_command(*lease, lease_ms=LEASE_MS, position=str(position), what=what)
+    )
 
 
-def end(lease: tuple[str, str], position: int, outcome: str = "") -> Asked:
+def end(lease: tuple[str, str], position: int, outcome: str = "") -> PipelinedCommand:
     command = end_command(*lease, position=str(position), what="x", kind=Kind.DONE, outcome=outcome.encode())
-    return Asked(script("end"), command)
+    return PipelinedCommand(script("end"), command)
 
 
 def connections(client: Redis) -> int:
     return len(client.client_list())
 
 
-def test_what_is_told_is_read_with_the_next_question(wires: Wires, lease: tuple[str, str]) -> None:
+def test_what_is_told_is_read_with_the_next_question(wires: PipelinedPool, lease: tuple[str, str]) -> None:
     told = [wires.tell(end(lease, 1)), wires.tell(end(lease, 2))]
     assert [each.fate for each in told] == [Fate.UNDER_WAY] * 2
     assert wires.ask(begin(lease, 1), begin(lease, 3)) == [[b"done", b""], [b"begun"]]
@@ -65,12 +67,12 @@ def test_what_is_told_is_read_with_the_next_question(wires: Wires, lease: tuple[
 
 
 def test_an_error_is_an_answer_and_others_are_read_all_the_same(
-    wires: Wires, client: Redis, lease: tuple[str, str]
+    wires: PipelinedPool, client: Redis, lease: tuple[str, str]
 ) -> None:
     wires.ask(begin(lease, 1))
     client.script_flush()
     told = wires.tell(end(lease, 1))
-    wrong = Asked(script("begin"), ["HGET"])
+    wrong = PipelinedCommand(script("begin"), ["HGET"])
     answers = wires.ask(wrong, begin(lease, 1))  # which is loaded again
     assert isinstance(answers[0], ResponseError)
     assert answers[1] == [b"begun"]
@@ -78,11 +80,11 @@ def test_an_error_is_an_answer_and_others_are_read_all_the_same(
 
 
 def test_threads_share_as_many_connections_as_they_need_at_once(
-    wires: Wires, client: Redis, lease: tuple[str, str]
+    wires: PipelinedPool, client: Redis, lease: tuple[str, str]
 ) -> None:
     before, threads, each = connections(client), 8, 50
 
-    def work(thread: int) -> list[Told]:
+    def work(thread: int) -> list[UnawaitedCommand]:
         told = []
         for call in range(each):
             place = 1 + thread * each + call
@@ -102,7 +104,7 @@ def test_threads_share_as_many_connections_as_they_need_at_once(
 
 
 def test_a_forked_child_that_makes_its_own_wires_leaves_its_parents_alone(
-    wires: Wires, client: Redis, redis_url: str, lease: tuple[str, str]
+    wires: PipelinedPool, client: Redis, redis_url: str, lease: tuple[str, str]
 ) -> None:
     told = wires.tell(end(lease, 1))
     child = os.fork()
@@ -110,7 +112,7 @@ def test_a_forked_child_that_makes_its_own_wires_leaves_its_parents_alone(
         try:
             wires._free.clear()  # as the child's own Lanes would: they are forgotten, and closed unasked
             with connect(redis_url) as own:
-                answered = Wires(own, script("begin")).ask(begin(lease, 2)) == [[b"begun"]]
+                answered = PipelinedPool(own, script("begin")).ask(begin(lease, 2)) == [[b"begun"]]
             os._exit(0 if answered else 1)
         finally:
             os._exit(2)
@@ -120,7 +122,7 @@ def test_a_forked_child_that_makes_its_own_wires_leaves_its_parents_alone(
 
 
 def test_whoever_is_interrupted_leaves_no_half_read_answer_to_others(
-    wires: Wires, lease: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    wires: PipelinedPool, lease: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = wires.tell(end(lease, 1))
     [wire] = wires._free
@@ -136,7 +138,7 @@ def test_whoever_is_interrupted_leaves_no_half_read_answer_to_others(
     assert wires.ask(begin(lease, 3)) == [[b"begun"]]
 
 
-def test_answers_do_not_pile_up(wires: Wires, lease: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_do_not_pile_up(wires: PipelinedPool, lease: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire_module, "MOST_UNREAD", 3)
     told = [wires.tell(end(lease, place)) for place in range(1, 6)]
     assert [each.fate for each in told].count(Fate.UNDER_WAY) <= 3
@@ -145,7 +147,7 @@ def test_answers_do_not_pile_up(wires: Wires, lease: tuple[str, str], monkeypatc
 
 
 def test_connections_that_only_a_rush_needed_are_closed(
-    wires: Wires, client: Redis, lease: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    wires: PipelinedPool, client: Redis, lease: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_KEPT", 2)
     rush = [wires._take() for _ in range(5)]
@@ -158,13 +160,13 @@ def test_connections_that_only_a_rush_needed_are_closed(
 
 def test_nobody_waits_for_a_server_that_is_not_there() -> None:
     with connect("redis://127.0.0.1:1/0") as away:
-        wires = Wires(away, script("begin"))
+        wires = PipelinedPool(away, script("begin"))
         told = wires.tell(end(("1", "5"), 1))
         assert told.fate is Fate.UNKNOWN
         with pytest.raises(RedisError):
             wires.ask(begin(("1", "5"), 1))
 
 
-def test_a_script_that_cannot_be_loaded_is_told_as_it_is(wires: Wires) -> None:
-    missing = Asked(script("begin"), ["EVALSHA", "0" * 40, 0])
+def test_a_script_that_cannot_be_loaded_is_told_as_it_is(wires: PipelinedPool) -> None:
+    missing = PipelinedCommand(script("begin"), ["EVALSHA", "0" * 40, 0])
     assert isinstance(wires.ask(missing)[0], NoScriptError)

@@ -14,21 +14,21 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.pipelined_pool import Asked, Wires
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand, PipelinedPool
 from chatlanes.lanes.protocol.scripts import script
-from chatlanes.lanes.runtime.loop_jobs import Errand, Errands, getcurrent
-from chatlanes.lanes.runtime.retry import Waits
+from chatlanes.lanes.runtime.retry import Retries
+from chatlanes.lanes.worker.loop_jobs import LoopJob, LoopJobs, getcurrent
 from tests.support.waiting import until
 
 who = ContextVar("who", default="nobody")
 
 
 @pytest.fixture
-def errands() -> Iterator[Errands]:
+def jobs() -> Iterator[LoopJobs]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    yield Errands(loop)
+    yield LoopJobs(loop)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
@@ -40,9 +40,9 @@ def client(redis_url: str) -> Iterator[Redis]:
         yield client
 
 
-def test_who_asks_redis_holds_up_nobody(errands: Errands, client: Redis) -> None:
+def test_who_asks_redis_holds_up_nobody(jobs: LoopJobs, client: Redis) -> None:
     # Given a job that waits for an answer of Redis, one in which a script does, and one for which Redis is away
-    wires, told, is_back = Wires(client), set[Any](), threading.Event()
+    wires, told, is_back = PipelinedPool(client), set[Any](), threading.Event()
 
     class Slow:
         """A client whose answer comes when the last job has run."""
@@ -56,18 +56,18 @@ def test_who_asks_redis_holds_up_nobody(errands: Errands, client: Redis) -> None
             raise RedisError
         return "at last"
 
-    errands.begin(lambda: told.add(wires.run(Asked(None, ["BLPOP", "errands", 60]))[0][1]))
-    errands.begin(lambda: told.add(script("begin").run(Slow(), [])))  # type: ignore[arg-type]
-    errands.begin(lambda: told.add(Waits(60, lambda: False).insist(away)))
+    jobs.begin(lambda: told.add(wires.run(PipelinedCommand(None, ["BLPOP", "errands", 60]))[0][1]))
+    jobs.begin(lambda: told.add(script("begin").run(Slow(), [])))  # type: ignore[arg-type]
+    jobs.begin(lambda: told.add(Retries(60, lambda: False, lambda: False).until_done(away)))
     # When another one of the same loop answers all of them
-    errands.begin(lambda: (is_back.set(), wires.ask(Asked(None, ["RPUSH", "errands", "of Redis"]))))
+    jobs.begin(lambda: (is_back.set(), wires.ask(PipelinedCommand(None, ["RPUSH", "errands", "of Redis"]))))
     # Then each has its answer
     until(lambda: len(told) == 3)
     assert told == {"at last", b"of a script", b"of Redis"}
     wires.close()
 
 
-def test_jobs_have_nothing_in_common_but_the_thread(errands: Errands) -> None:
+def test_jobs_have_nothing_in_common_but_the_thread(jobs: LoopJobs) -> None:
     stack, met, found = LocalStack(), asyncio.Event(), list[Any]()
 
     def job(name: str) -> Callable[[], None]:
@@ -75,37 +75,37 @@ def test_jobs_have_nothing_in_common_but_the_thread(errands: Errands) -> None:
             before = (who.get(), stack.top)
             who.set(name)
             stack.push(name)
-            here: Errand = getcurrent()
-            here.wait(errands.loop.create_task(met.wait()))
-            apart = here.apart(who.get)
+            here: LoopJob = getcurrent()
+            here.wait(jobs.loop.create_task(met.wait()))
+            apart = here.run_blocking(who.get)
             found.append((*before, who.get(), stack.pop(), apart, threading.get_ident()))
 
         return run
 
     for name in ("a", "b"):
-        errands.begin(job(name))
-    errands.begin(met.set)
+        jobs.begin(job(name))
+    jobs.begin(met.set)
     until(lambda: len(found) == 2)
     thread = found[0][-1]
     # And those that come after them find nothing of theirs
-    errands.begin(job("c"))
+    jobs.begin(job("c"))
     until(lambda: len(found) == 3)
     assert sorted(found) == [("nobody", None, name, name, name, thread) for name in ("a", "b", "c")]
 
 
-def test_an_end_and_the_end_of_the_time_wake_once(errands: Errands) -> None:
+def test_an_end_and_the_end_of_the_time_wake_once(jobs: LoopJobs) -> None:
     # Given a job whose future ends in the very round of the loop in which its time is over
     told = list[Any]()
 
     def job() -> None:
-        here, future = getcurrent(), errands.loop.create_future()
-        errands.loop.call_soon(future.set_result, "in time")
+        here, future = getcurrent(), jobs.loop.create_future()
+        jobs.loop.call_soon(future.set_result, "in time")
         told.append(here.wait(future, 0))
         # When it waits again
-        told.append(here.wait(errands.loop.create_future(), 0.01))
+        told.append(here.wait(jobs.loop.create_future(), 0.01))
         told.append("over")
 
-    errands.begin(job)
+    jobs.begin(job)
     # Then that was not cut short by what was left of the first wait
     until(lambda: told[-1:] == ["over"])
     assert told[1:] == [False, "over"]

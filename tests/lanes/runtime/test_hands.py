@@ -8,8 +8,8 @@ from threading import Barrier, Event, current_thread
 
 import pytest
 
-from chatlanes.lanes.runtime import executor as module
-from chatlanes.lanes.runtime.executor import hands
+from chatlanes.lanes.worker import executor as module
+from chatlanes.lanes.worker.executor import blocking_executor
 
 who = ContextVar("who", default="nobody")
 
@@ -22,8 +22,8 @@ def test_calls_run_beside_each_other_and_threads_are_used_again() -> None:
         return current_thread()
 
     async def both() -> tuple[set[object], set[object]]:
-        first = await asyncio.gather(*(hands().call(call) for _ in range(8)))
-        second = await asyncio.gather(*(hands().call(call) for _ in range(8)))
+        first = await asyncio.gather(*(blocking_executor().call(call) for _ in range(8)))
+        second = await asyncio.gather(*(blocking_executor().call(call) for _ in range(8)))
         return set(first), set(second)
 
     first, second = asyncio.run(both())
@@ -35,7 +35,7 @@ def test_what_is_too_much_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "MOST", 2)
 
     async def many() -> list[int]:
-        return await asyncio.gather(*(hands().call(lambda n=n: n) for n in range(50)))
+        return await asyncio.gather(*(blocking_executor().call(lambda n=n: n) for n in range(50)))
 
     assert asyncio.run(many()) == list(range(50))
 
@@ -44,10 +44,10 @@ def test_a_call_has_the_context_of_its_caller_and_its_error_is_the_callers() -> 
     async def one() -> object:
         who.set("me")
         with pytest.raises(ZeroDivisionError):
-            await hands().call(lambda: 1 // 0)
+            await blocking_executor().call(lambda: 1 // 0)
         with pytest.raises(RuntimeError, match="StopIteration"):
-            await hands().call(lambda: next(iter(())))
-        return await hands().call(who.get)
+            await blocking_executor().call(lambda: next(iter(())))
+        return await blocking_executor().call(who.get)
 
     assert asyncio.run(one()) == "me"
 
@@ -56,9 +56,9 @@ def test_one_who_goes_away_disturbs_nobody() -> None:
     goes_on = Event()
 
     async def impatient() -> object:
-        left = hands().call(lambda: goes_on.wait(60))
+        left = blocking_executor().call(lambda: goes_on.wait(60))
         left.cancel()
         goes_on.set()
-        return await hands().call(lambda: "served")
+        return await blocking_executor().call(lambda: "served")
 
     assert asyncio.run(impatient()) == "served"

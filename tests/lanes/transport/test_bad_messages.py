@@ -9,7 +9,7 @@ import pytest
 from chatlanes import lanes
 from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.protocol.commands import NewMessage
-from tests.support.lab import Lab, LabMaker
+from tests.support.lab import Lab, LabMaker, needs_batches
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
 from tests.support.lab_history import ids
 
@@ -167,6 +167,7 @@ def test_celery_purge_buries(lab: Lab) -> None:
     assert lab.dead() == ["m"]
 
 
+@needs_batches
 def test_a_batch_is_one_append_whatever_happens_to_the_scripts(lab: Lab) -> None:
     # Given an append that Redis knows, and forgets while a batch is being made
     lab.publish("first", ["lane"])
@@ -184,6 +185,7 @@ def test_a_batch_is_one_append_whatever_happens_to_the_scripts(lab: Lab) -> None
     ]
 
 
+@needs_batches
 def test_a_batch_for_both_kinds_of_queues_reaches_both(lab: Lab) -> None:
     with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():
         lab.send("m", ["lane"], producer=producer)

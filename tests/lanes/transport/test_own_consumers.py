@@ -20,12 +20,12 @@ QUEUE = LANE_QUEUES[0]
 
 @pytest.fixture
 def connection(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """A connection in this process, whose lease keeper ends with the test."""
-    monkeypatch.setattr(registry, "_settlers", {})
-    monkeypatch.setattr(registry, "_keepers", {})
+    """A connection in this process, whose background thread ends with the test."""
+    monkeypatch.setattr(registry, "_tables", {})
+    monkeypatch.setattr(registry, "_threads", {})
     with lab.app.connection_for_read() as opened:
         yield opened
-    registry.stop_keepers()
+    registry.stop_background()
 
 
 def drain(connection: Connection, received: list[Any], count: int) -> None:

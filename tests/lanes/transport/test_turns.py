@@ -1,66 +1,64 @@
-"""What a turn must not forget, told without a worker: the order in which a loop reads two answers is its own."""
+"""What a fetch must not forget, without a worker: the order in which a loop reads two answers is its own."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from chatlanes.lanes.fast.fetch_ahead import EarlyTurn
+from chatlanes.lanes.leases.in_flight import InFlight
+from chatlanes.lanes.leases.prefetch import Pool
 from chatlanes.lanes.protocol.replies import Turned
-from chatlanes.lanes.transport.fetch import Turns
+from chatlanes.lanes.transport.fetch import FetchLoop
 
 
-def one_place(*, can_wait: bool = False) -> Any:
-    """The room of a worker."""
-    pool = SimpleNamespace(together=nullcontext)
-    return SimpleNamespace(pool=pool, size=lambda *_: 1, can_wait=lambda: can_wait)
-
-
-def test_a_bell_read_before_the_answer_of_an_older_turn_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given a turn under way, which found nothing left
-    early = EarlyTurn()
-    settler = SimpleNamespace(room=one_place(), lease_s=15.0, turn_ended=lambda *_, **__: None, early_turn=early)
+@pytest.fixture
+def fetch_loop() -> Any:
+    """Of a worker with one slot."""
+    in_flight = InFlight()
+    in_flight.capacity.use_pool(Pool(slots=lambda: 1, forks=False, spare=0))
     qos = SimpleNamespace(_delivered=(), _dirty=())
-    channel: Any = SimpleNamespace(settler=settler, qos=qos)
-    turns = Turns(channel)
-    turns._is_rung = False
-    turns._turn.sent_s = 0.0
-    monkeypatch.setattr("chatlanes.lanes.transport.pending_fetch.turn_answer", lambda _: Turned([], False, False, []))
-    monkeypatch.setattr(turns._turn, "read", lambda: None)
-    monkeypatch.setattr(turns._bell, "read", lambda: None)
-    # When a bell, rung by what came after it, is read first
-    turns._read_bell()
-    turns._read_turn()
-    # Then it is followed by another turn
-    assert turns._is_rung
-    # And without a bell there is none
-    turns._is_rung = False
-    turns._read_turn()
-    assert not turns._is_rung
+    yield FetchLoop(SimpleNamespace(in_flight=in_flight, qos=qos))
+    in_flight.channel.close()
 
 
-def test_with_enough_in_hand_a_turn_waits_unless_another_worker_must_hear_a_bell(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_wake_up_read_before_the_answer_of_an_older_fetch_is_not_forgotten(
+    fetch_loop: FetchLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room, looked = one_place(can_wait=True), list[int]()
-    room.size = lambda occupied: looked.append(occupied) or 1
-    ledger = SimpleNamespace(has_settles=lambda: True)
-    settler = SimpleNamespace(room=room, ledger=ledger, early_turn=EarlyTurn())
-    qos = SimpleNamespace(_delivered=(), _dirty=())
-    channel: Any = SimpleNamespace(settler=settler, qos=qos)
-    turns = Turns(channel)
-    asked: list[int] = []
-    monkeypatch.setattr(turns._turn, "ask", asked.append)
-    turns._is_started = True
-    turns.step()
+    # Given a fetch in flight, which found nothing left
+    fetch_loop._is_notified = False
+    fetch_loop._fetch.sent_s = 0.0
+    monkeypatch.setattr("chatlanes.lanes.transport.pending_fetch.turn_answer", lambda _: Turned([], False, False, []))
+    monkeypatch.setattr(fetch_loop._fetch, "read", lambda: None)
+    monkeypatch.setattr(fetch_loop._wait, "read", lambda: None)
+    # When a wake-up for a message that came after it is read first
+    fetch_loop._read_wait()
+    fetch_loop._read_fetch()
+    # Then another fetch follows
+    assert fetch_loop._is_notified
+    # And without a wake-up none does
+    fetch_loop._is_notified = False
+    fetch_loop._read_fetch()
+    assert not fetch_loop._is_notified
+
+
+def test_with_enough_messages_a_fetch_waits_unless_another_worker_must_get_a_wake_up(
+    fetch_loop: FetchLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given settles, and a worker that holds enough
+    capacity, asked, looked = fetch_loop._in_flight.capacity, list[int](), list[int]()
+    monkeypatch.setattr(capacity, "size", lambda occupied: looked.append(occupied) or 1)
+    monkeypatch.setattr(capacity, "can_wait", lambda: True)
+    monkeypatch.setattr(fetch_loop._in_flight.pending_acks, "has_settles", lambda: True)
+    monkeypatch.setattr(fetch_loop._fetch, "ask", asked.append)
+    fetch_loop._is_started = True
+    fetch_loop.step()
     assert asked == []
-    assert looked == [0]  # what others occupy ends without a turn, and whether one can wait hangs on it
-    turns._must_pass_on = True
-    turns.step()
+    assert looked == [0]  # occupied slots become free without a fetch, and `can_wait` depends on them
+    fetch_loop._must_pass_on = True
+    fetch_loop.step()
     assert asked == [1]
-    room.can_wait = lambda: False
-    turns.step()
+    monkeypatch.setattr(capacity, "can_wait", lambda: False)
+    fetch_loop.step()
     assert asked == [1, 1]

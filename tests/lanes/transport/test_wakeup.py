@@ -110,7 +110,7 @@ def test_an_idle_worker_asks_redis_hardly_ever(lab: Lab, pool: tuple[str, int]) 
     waits, scripts = calls(lab, "brpop"), calls(lab, "evalsha")
     # When it has waited for its bell a few times
     until(lambda: calls(lab, "brpop") - waits >= 4)
-    # Then it took a turn for each wait, and its lease keeper swept and repaired about as often
+    # Then it took a turn for each wait, and its background thread swept and repaired about as often
     waits, scripts = calls(lab, "brpop") - waits, calls(lab, "evalsha") - scripts
     assert scripts <= 4 * waits
     assert ids(lab.history, "start") == ["first"]

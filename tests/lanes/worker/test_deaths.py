@@ -8,7 +8,7 @@ import signal
 import psutil
 import pytest
 
-from tests.support.lab import Lab, LabMaker, numbered
+from tests.support.lab import Lab, LabMaker, batch, numbered
 from tests.support.lab_history import check_order, ids
 from tests.support.waiting import until
 
@@ -137,7 +137,7 @@ def test_what_a_child_had_ended_or_not_begun_when_it_died_runs_once(make_lab: La
     lab.drained()
     # When some among them kill it
     deadly = [f"deadly:{n}" for n in range(4)]
-    with lab.app.producer_pool.acquire(block=True) as producer, producer.batch(500):
+    with lab.app.producer_pool.acquire(block=True) as producer, batch(producer):
         for n in range(80):
             lab.send(f"other:{n}", [f"other:{n}"], producer=producer)
             if n % 20 == 10:
@@ -262,9 +262,11 @@ def test_a_child_that_was_frozen_before_it_began_does_not_begin_when_its_lease_i
 
 
 def test_children_end_with_their_parent_even_before_the_kernel_knows_that_they_should(make_lab: LabMaker) -> None:
-    worker = make_lab(ends_with_parent=False).worker("prefork", 3)
+    # Given children that have begun, and have not asked the kernel yet
+    worker = make_lab(ends_with_parent=False).worker("prefork", 3, is_awaited=False)
+    until(lambda: len(worker.children()) == 3)
     children = [psutil.Process(child) for child in worker.children()]
-    assert len(children) == 3
+    # When their parent is killed, then they end
     worker.kill()
     until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
 

@@ -15,7 +15,7 @@ from aiogram.fsm.strategy import FSMStrategy, apply_strategy
 
 from chatlanes.bot.adapters import storage
 from chatlanes.bot.context import Context
-from chatlanes.lanes.runtime.executor import hands
+from chatlanes.lanes.worker.executor import blocking_executor
 
 
 class UpdateStorage(BaseStorage):
@@ -59,7 +59,7 @@ class UpdateStorage(BaseStorage):
         places = self._places(key)
         wanted = [(place, _name(key, part)) for place in places for part in ("state", "data")]
         if storage.is_wanting(wanted):
-            await hands().call(partial(storage.fetch, wanted))
+            await blocking_executor().call(partial(storage.fetch, wanted))
         return next(filter(storage.is_safe, places), places[0])
 
     def _places(self, key: StorageKey) -> list[storage.Place]:

@@ -23,7 +23,7 @@ from chatlanes.bot.adapters import storage, storage_json
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication, conversations_of
 from chatlanes.bot.adapters.ptb.slots import Slot, data_of, positions_of
 from chatlanes.bot.context import Context
-from chatlanes.lanes.runtime.executor import hands
+from chatlanes.lanes.worker.executor import blocking_executor
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def _places(slots: Iterable[Slot]) -> list[tuple[storage.Place, str]]:
 async def _read(slots: Iterable[Slot]) -> dict[str, str]:
     """Gives what was there under each name, as text."""
     if storage.is_wanting(wanted := _places(slots)):
-        await hands().call(partial(storage.fetch, wanted))
+        await blocking_executor().call(partial(storage.fetch, wanted))
     for each in slots:
         each.fill(storage.load(each.place, each.name) if storage.is_safe(each.place) else None)
     return {each.name: storage_json.text(each.value, each.name) for each in slots}

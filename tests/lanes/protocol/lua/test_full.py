@@ -9,7 +9,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from chatlanes.lanes.protocol.commands import NewMessage, Set, begin_command, end_command
-from chatlanes.lanes.protocol.pipelined_pool import Asked, Wires
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand, PipelinedPool
 from chatlanes.lanes.protocol.replies import Kind, Outcome
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.store import Store
@@ -66,9 +66,9 @@ def test_a_full_redis_takes_nothing_in_and_lets_what_it_holds_come_to_its_end(fu
 
 def check_calls(full: Store, lease: tuple[str, str]) -> None:
     """A handler may call, also in a process that has not met this server yet."""
-    wires = Wires(full.client, script("begin"), script("end"))
+    wires = PipelinedPool(full.client, script("begin"), script("end"))
     call = {"position": "1", "what": "x"}
-    begin = Asked(script("begin"), begin_command(*lease, lease_ms=MINUTE_MS, **call))
-    end = Asked(script("end"), end_command(*lease, **call, kind=Kind.DONE, outcome=b"y"))
+    begin = PipelinedCommand(script("begin"), begin_command(*lease, lease_ms=MINUTE_MS, **call))
+    end = PipelinedCommand(script("end"), end_command(*lease, **call, kind=Kind.DONE, outcome=b"y"))
     assert wires.ask(begin, end, begin) == [[b"begun"], 1, [b"done", b"y"]]
     wires.close()

@@ -88,6 +88,43 @@ def test_a_room_stands_behind_those_that_it_needs() -> None:
     assert chunks("turn") == ["ready", "back", "totals", "ends", "handing", "rotation", "foreign", "taking"]
 
 
+CHUNKS = {path.stem: path.read_text() for path in (LUA / "lib").glob("*.lua") if path.stem != "prelude"}
+
+
+def bare(source: str) -> str:
+    """Without comments and texts."""
+    return re.sub(r"'[^']*'", "''", re.sub(r"--.*", "", source))
+
+
+def declared(source: str, indent: str) -> set[str]:
+    """Locals that are no constants, at the top of a file or inside of its functions."""
+    lines = re.findall(rf"^{indent}local (?!function)([^=\n]+?)(?: =.*)?$", bare(source), re.MULTILINE)
+    return {name.strip() for line in lines for name in line.split(",") if not name.strip().isupper()}
+
+
+def assigned(source: str) -> set[str]:
+    """Names to which something is assigned, or to whose fields."""
+    targets = re.findall(r"^(?!\s*local )([^=~<>\n]*[^=~<>\n])=(?!=)", bare(source), re.MULTILINE)
+    named = " ".join(re.sub(r"\[[^\]]*\]", "", each) for each in targets)
+    return {*re.findall(r"(?<![\w.])[a-z_]+", named), *re.findall(r"table\.remove\((\w+)", bare(source))}
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_a_chunk_says_which_locals_it_owns_reads_and_writes(chunk: str) -> None:
+    source, named = CHUNKS[chunk], dict[str, dict[str, str]]()
+    for what in ("Reads", "Writes"):
+        lines = re.findall(rf"^-- {what}  (.*)$", source, re.MULTILINE)
+        named[what] = {name: owner for line in lines for name, owner in re.findall(r"(\w+) \((\w+)\)", line)}
+    owned = {name: owner for owner, each in CHUNKS.items() for name in declared(each, "")}
+    assert declared(source, "") == {
+        name for line in re.findall(r"^-- Owns  (.*)$", source, re.MULTILINE) for name in line.split()
+    }
+    words = set(re.findall(r"(?<![\w.])[a-z_]+\b", bare(source))) - declared(source, r"\s+")
+    used = {name: owner for name, owner in owned.items() if name in words and owner != chunk}
+    assert used == named["Reads"] | named["Writes"]
+    assert not set(named["Reads"]) & assigned(source)
+
+
 @verbs
 def test_no_script_spells_a_key_itself(verb: str) -> None:
     spelled = re.findall(r"'(lanes:[^']*)'", code(verb))

@@ -1,6 +1,8 @@
 -- ahead: of many messages it is asked at once which of them are there, and which of their lanes are empty: of some at a
 -- time it is mostly all of them, or none. Where it is not, each is asked about when it is needed.
 -- With  places
+-- Owns  existing
+-- Writes  occupied (places)
 
 local existing = {} -- id -> whether there is such a message, where that is known
 

@@ -1,6 +1,8 @@
 -- ends: how a message leaves its lanes, settled or buried; they go on at once. What else there is of all that end in a
 -- step goes together, with `clear_away`, which every verb that ends something calls, before anything lines up anew.
 -- With  ready back totals
+-- Owns  obsolete over is_over settled
+-- Reads  unwritten (ready)
 
 local obsolete = {} -- keys
 local over, is_over = {}, {} -- ids that are settled, and true for each of them, also while its keys are still there

@@ -2,6 +2,7 @@
 -- held while a lower number is missing, until hold_ms after its own arrival, and behind every lower one that is held.
 -- No message is held for longer than twice hold_ms.
 -- With  places missing
+-- Owns  held_scopes highest late
 
 local held_scopes = {} -- scope -> whether any of it are held, where that is known
 local highest = {} -- scope -> number, of those that lined up in this step
@@ -74,9 +75,8 @@ local function close_gaps(scope, number)
   redis.call('ZREMRANGEBYSCORE', MISSING .. scope, '-inf', number + 1)
 end
 
--- What was held for long enough goes, unless a lower one is still held.
--- The last thing that is done with numbers in a step, which is why it writes down the highest.
--- Returns ms until the next one is due, -1 when none is held.
+-- What was held for long enough lines up, unless a lower one is still held. Called last in a step: it writes down the
+-- highest numbers. Returns ms until the next one is due, -1 when none is held.
 local function give_up_gaps(limit)
   local scopes = {}
   for _, place in ipairs(redis.call('ZRANGEBYSCORE', HELD, '-inf', now_ms, 'LIMIT', 0, limit)) do

@@ -1,5 +1,7 @@
 -- handing: how messages that are ready get a holder, and what it is told of each.
 -- With  ends
+-- Owns  told bodies leases
+-- Writes  unwritten (ready)
 
 local TOLD = 6 -- about each of them
 local told, bodies, leases = {}, {}, {} -- the answer; and of what has not been written or read: keys, and of a zset

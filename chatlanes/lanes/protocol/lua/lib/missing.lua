@@ -1,6 +1,7 @@
 -- missing: the numbers of a scope that have not arrived although higher ones have. A missing number is waited for by what
 -- arrives within hold_ms of the first message above it, and by each for hold_ms: then nothing waits for it any more.
 -- With  seen
+-- Owns  gap_scopes
 
 local gap_scopes = {} -- scope -> whether any gap is recorded, where that is known
 

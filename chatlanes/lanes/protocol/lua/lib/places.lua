@@ -1,6 +1,7 @@
 -- places: how a message lines up behind all others. What is known of all that line up in a step is written together, by
 -- `note_places`, which every verb that lines up calls.
 -- With  ready
+-- Owns  last_place standing standing_of occupied
 
 local last_place
 local standing = {} -- group -> place and id of each that lines up

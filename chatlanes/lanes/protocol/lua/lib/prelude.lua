@@ -1,6 +1,6 @@
--- prelude: what every verb shares. It stands in front of each of them when it is loaded, and behind it the rooms that
--- the verb's header names (`With`), so that every move between two states is written once. Keys are those of keys.py;
--- TIME is the one clock.
+-- prelude: shared by every verb. When a verb is loaded it comes first, then the chunks that the verb's header names
+-- (`With`), so that every transition between two states is written once. Keys are those of keys.py; TIME is the one
+-- clock. A chunk's header says which mutable locals it owns, and whose it reads or writes; the prelude has none.
 
 local MESSAGE, BODY, ERRORS, JOURNAL = 'lanes:message:', 'lanes:body:', 'lanes:errors:', 'lanes:journal:'
 local LANE, BELL, SEEN = 'lanes:lane:', 'lanes:bell:', 'lanes:seen:'

@@ -1,6 +1,7 @@
 -- ready: when a message becomes ready, the lists of ready ids, and the bells that wake workers for them.
 -- Those that become ready are entered into the lists together, by `ring_bells`, which every verb that makes something
 -- ready calls last; or before, by `enter_ready`.
+-- Owns  entering unwritten filled is_anything_paused
 
 local entering = {} -- queue -> ids, in the order in which they became ready
 local unwritten = {} -- id -> its record (`record_of`), for each of them whose record does not say yet that it is ready

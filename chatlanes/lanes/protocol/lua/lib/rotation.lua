@@ -1,5 +1,7 @@
 -- rotation: in which order queues have their turn, and whether anything is left in them.
 -- With  ready
+-- Writes  filled (ready)
+-- Reads  is_anything_paused (ready)
 
 -- Takes from one queue of each group in turn, of those at these places and in their order, until `take` says that it is
 -- enough (false), or has found nothing (nil) in any of them. It is told how many there are until it is that one's turn

@@ -1,4 +1,5 @@
 -- seen: the numbers that messages are remembered by: a bit for each, read and written some bytes at a time.
+-- Owns  pieces last
 
 local AT_ONCE = 16 -- bytes
 local pieces = {} -- what was read, and behind its place those of its bytes that have changed

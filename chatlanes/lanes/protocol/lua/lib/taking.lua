@@ -1,6 +1,8 @@
 -- taking: ids out of the lists of ready ones, several of each at a time. What became ready in this step comes after
 -- them, and need not be written down before.
 -- With  ready foreign
+-- Owns  taken_out
+-- Writes  entering (ready), filled (ready), unwritten (ready)
 
 local taken_out = {} -- queue -> entries, from `at` on not looked at yet
 

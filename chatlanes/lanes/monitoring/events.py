@@ -62,6 +62,18 @@ class Dispatcher(EventDispatcher):
                 self._tell_tasks()
         return sent
 
+    def flush(self, errors: bool = True, groups: bool = True) -> None:
+        """As Celery 5.7's: events that other threads add meanwhile stay for the next time. 5.6 drops them."""
+        super().flush(errors, groups=False)
+        if not groups:
+            return
+        with self.mutex:
+            for group, events in self._group_buffer.items():
+                if events and self.producer is not None:
+                    batch = list(events)
+                    self._publish(batch, self.producer, f"{group}.multi")
+                    del events[: len(batch)]
+
     def _look(self) -> None:
         """Other workers hear heartbeats too (gossip): only a change of their number says that somebody may listen."""
         hearers, before = self._heard(), self._hearers
@@ -87,7 +99,7 @@ class Dispatcher(EventDispatcher):
     def _ask(self) -> int | None:
         """How many hear of tasks. No task at all is what they are told: Celery's Receivers take it for nothing."""
         with self.mutex:
-            if self._closed:
+            if self.producer is None:
                 return None
             self.producer.channel.heard_by = None
             self._publish([], self.producer, f"{TASK}.multi")

@@ -1,0 +1,129 @@
+"""Jobs on the thread of an event loop, for tasks that only wait in coroutines: no thread has to sleep for each.
+
+Guarantees that a job written as ordinary code waits without holding up the loop: for a future, for a moment, or for a
+blocking step, which runs on another thread. Each job has a greenlet of its own while it lasts, and with it Celery's
+stacks and context variables of its own. A waiting job must hold no lock: the next job of the thread would block on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, Protocol, TypeVar, cast
+
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
+
+from chatlanes.lanes.runtime import blocking
+from chatlanes.lanes.worker.executor import BlockingExecutor
+
+T = TypeVar("T")
+
+
+class Loop(Protocol):
+    """Runs jobs on the thread of an event loop."""
+
+    def begin_job(self, job: Callable[[], object], *, is_last: bool = True) -> None:
+        """Start it soon; callable from any thread. The job must raise nothing. Unless it is the last of several, it may
+        be started together with the next one.
+        """
+
+    def begin_jobs(self) -> None:
+        """Start those that were not the last ones."""
+
+
+class LoopJobs:
+    """The jobs of one loop. On the loop's thread, blocking steps and sleeps (runtime/blocking.py) switch greenlets."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        #: Separate from the executor of the handlers' calls: those may all be slow while Redis must still be asked.
+        self.executor = BlockingExecutor(loop)
+        self._to_begin: deque[Callable[[], object]] = deque()
+        self._is_woken = False
+        #: Greenlets without a job, reused: allocating the stack of a new one takes a system call.
+        self._idle: list[LoopJob] = []
+
+    def begin(self, job: Callable[[], object], *, is_last: bool = True) -> None:
+        self._to_begin.append(job)
+        if is_last:
+            self.begin_all()
+
+    def begin_all(self) -> None:
+        if self._is_woken:  # one wake-up serves all jobs that are queued before it runs
+            return
+        self._is_woken = True
+        here = getcurrent()
+        if isinstance(here, LoopJob) and here.jobs is self:  # the loop is awake
+            self.loop.call_soon(self._begin_all)
+        else:
+            self.loop.call_soon_threadsafe(self._begin_all)
+
+    def run_blocking(self, step: Callable[[], T]) -> T:
+        here = getcurrent()
+        return here.run_blocking(step) if isinstance(here, LoopJob) else step()
+
+    def sleep(self, seconds: float) -> None:
+        here = getcurrent()
+        if isinstance(here, LoopJob):
+            here.wait(here.jobs.loop.create_future(), seconds)
+        else:
+            time.sleep(seconds)
+
+    def _begin_all(self) -> None:
+        blocking.register_thread(self)
+        # Reset before the queue is read: a job that is queued from now on wakes the loop again.
+        self._is_woken = False
+        try:
+            for _ in range(len(self._to_begin)):
+                job = self._idle.pop() if self._idle else LoopJob(self)
+                job.switch(self._to_begin.popleft())
+        finally:
+            if self._to_begin:  # after one that raised, the others still start
+                self.begin_all()
+
+    def ended(self, job: LoopJob) -> None:
+        self._idle.append(job)
+
+
+class LoopJob(greenlet):
+    """Runs one job, and then the next. Only the loop switches to it; it waits by switching back."""
+
+    def __init__(self, jobs: LoopJobs) -> None:
+        super().__init__(self._work)
+        self.jobs = jobs
+        self._awaited: asyncio.Future[Any] | None = None
+
+    def _work(self, job: Callable[[], object]) -> None:
+        while True:
+            Context().run(job)
+            del job
+            self.jobs.ended(self)
+            job = self.parent.switch()
+
+    def wait(self, future: asyncio.Future[Any], within_s: float | None = None) -> bool:
+        """True if it has ended by then."""
+        if future.done():
+            return True
+        self._awaited = future
+        timer = None if within_s is None else self.jobs.loop.call_later(max(0.0, within_s), self._go_on, future)
+        future.add_done_callback(self._go_on)
+        self.parent.switch()
+        if timer is not None:
+            timer.cancel()
+        if not future.done():
+            future.remove_done_callback(self._go_on)
+        return future.done()
+
+    def run_blocking(self, step: Callable[[], T]) -> T:
+        future = self.jobs.executor.call(step)
+        self.wait(future)
+        return cast(T, future.result())
+
+    def _go_on(self, future: asyncio.Future[Any]) -> None:
+        # The future and its timer may both have fired in the same round of the loop.
+        if self._awaited is future:
+            self._awaited = None
+            self.switch()

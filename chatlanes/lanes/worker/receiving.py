@@ -1,0 +1,51 @@
+"""Buries messages of lanes that Celery cannot run: a body that cannot be decoded, or is not [args, kwargs, embed].
+
+Celery would acknowledge the first, which drops it, and raise before the run of the second, which would then be handed
+out without end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import bootsteps
+from kombu.exceptions import DecodeError
+
+from chatlanes.lanes.protocol import envelope
+
+
+class BuryUnrunnable(bootsteps.StartStopStep):
+    """A step of the consumer."""
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        stock_error, stock_handler = consumer.on_decode_error, consumer.create_task_handler
+
+        def on_decode_error(message: Any, error: Exception) -> None:
+            if "#" in str(message.delivery_tag):
+                consumer.app.lanes.in_flight.bury(
+                    message.delivery_tag, {"type": type(error).__name__, "message": f"it cannot be decoded: {error}"}
+                )
+            stock_error(message, error)
+
+        def create_task_handler(*args: Any, **kwargs: Any) -> Any:
+            receive = stock_handler(*args, **kwargs)
+
+            def on_task_received(message: Any) -> Any:
+                if envelope.LANE in message.headers and not _can_be_run(message):
+                    return consumer.on_decode_error(message, DecodeError("it is no [args, kwargs, embed]"))
+                return receive(message)
+
+            return on_task_received
+
+        consumer.on_decode_error, consumer.create_task_handler = on_decode_error, create_task_handler
+        super().__init__(consumer, **kwargs)
+
+
+def _can_be_run(message: Any) -> bool:
+    try:
+        payload = message.payload
+    except Exception:  # Celery finds the same, and calls on_decode_error
+        return True
+    if not isinstance(payload, list | tuple):
+        return True  # another protocol, or a payload that Celery rejects
+    return len(payload) == 3 and (not payload[2] or isinstance(payload[2], dict))

@@ -1,0 +1,51 @@
+"""The table of pieces: what is applied to a worker."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery.concurrency.solo import TaskPool
+
+from chatlanes.lanes import fast
+from chatlanes.lanes.fast import table
+from chatlanes.lanes.fast.table import Piece, digest_of
+from tests.support import ROOT
+
+DIGEST = digest_of("celery.concurrency.solo:TaskPool")
+PIECES = (
+    Piece("fits", "", "", {"celery.concurrency.solo:TaskPool": DIGEST}),
+    Piece("differs", "", "", {"celery.concurrency.solo:TaskPool": DIGEST, "celery.concurrency.base:BasePool": "0"}),
+    Piece("is_gone", "", "", {"celery.concurrency.solo:no_such_name": DIGEST}),
+    Piece("of_another_pool", "", "", {"celery.no_such_module:TaskPool": DIGEST}, "celery.concurrency.thread"),
+)
+
+
+def test_a_piece_that_does_not_fit_is_left_off_with_one_log_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    applied: list[Any] = []
+    monkeypatch.setattr(table, "PIECES", PIECES)
+    monkeypatch.setattr(Piece, "apply", lambda piece, worker: applied.append(piece.module))
+    monkeypatch.setattr(logging.getLogger("chatlanes.lanes.fast.table"), "propagate", True)
+    # When the pieces are applied to a worker of which one piece fits
+    with caplog.at_level(logging.WARNING, "chatlanes.lanes.fast.table"):
+        fast.apply(SimpleNamespace(pool=TaskPool.__new__(TaskPool)))
+    # Then that one is applied, and those that do not match the installed packages are named
+    assert applied == ["fits"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "lanes: slower with the installed packages; left off: differs (celery.concurrency.base:BasePool differs), "
+        "is_gone (celery.concurrency.solo:no_such_name differs)"
+    ]
+
+
+def test_the_documentation_has_every_piece() -> None:
+    rows = [line.split("|")[1:4] for line in (ROOT / "docs" / "fast.md").read_text().splitlines() if "| `" in line]
+    documented = {name.strip(" `"): (replaces.strip(), since.strip()) for name, replaces, since in rows}
+    for piece in fast.PIECES:
+        replaces, since = documented.pop(piece.module)
+        assert replaces.startswith(piece.replaces)
+        assert since == piece.since
+    assert documented == {}
