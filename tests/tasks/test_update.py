@@ -168,7 +168,7 @@ def test_what_a_hook_raises_is_logged_and_nothing_else(
         raise error
 
     monkeypatch.setattr(hooks, "logger", logging.getLogger("hooks"))
-    hooks.tell(hook, 1, 2)
+    hooks.call_hook(hook, 1, 2)
     assert "the bot's own hook failed" in caplog.text
 
 
@@ -178,7 +178,7 @@ def test_the_end_of_the_worker_ends_a_hook_too(error: BaseException) -> None:
         raise error
 
     with pytest.raises(type(error)):
-        hooks.tell(hook)
+        hooks.call_hook(hook)
 
 
 # -- carried out on real lanes
@@ -305,7 +305,7 @@ def test_an_error_that_is_never_retried_is_buried_at_once_and_its_lane_goes_on(l
 def test_what_is_put_off_waits_in_its_place_and_nothing_counts_as_a_failure(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes)
     with pytest.raises(Retry) as told:
-        settlement.put_off(delivery, 60, FloodWait("chat 7 is paused"))
+        settlement.park(delivery, 60, FloodWait("chat 7 is paused"))
     assert (repr(told.value.exc), told.value.when) == ("FloodWait('chat 7 is paused')", 60)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
     assert redis.hget(keys.message("1:1"), "failed") is None
@@ -319,14 +319,14 @@ def test_what_cannot_be_put_off_is_given_back_or_left_to_its_new_holder(
     delivery = delivered(lanes)
     lanes.store.release([(delivery.id, delivery.fence)])
     with pytest.raises(Ignore, match="the lease of 1:1 was over"):
-        settlement.put_off(delivery, 60, FloodWait())
+        settlement.park(delivery, 60, FloodWait())
     assert state_of(redis, 1) == "ready"
     monkeypatch.setattr(lanes.in_flight, "lease_s", 0.1)  # the in-flight table outlives this test
     delivery = Delivery(lanes, delivery.tag, delivery.deadline_s, failed=0, died=0)
     with connect("redis://127.0.0.1:1/0") as away:
         delivery.lanes.store.client = away
         with pytest.raises(RedisAway):
-            settlement.put_off(delivery, 60, FloodWait())
+            settlement.park(delivery, 60, FloodWait())
 
 
 def test_a_handler_that_swallows_its_parking_can_do_nothing_any_more() -> None:
