@@ -18,23 +18,23 @@ from chatlanes.sandbox.supervisor.output import Output
 from chatlanes.sandbox.supervisor.page_channel import PageChannel
 
 NAME = "bot"
-#: Between two looks at the files.
+#: Between two checks of the files.
 LOOK_EVERY_S = 1.0
-#: The import says itself that it takes long (chatlanes/settings/imports.py); a little later that is a problem.
+#: The import itself prints a warning a little earlier (chatlanes/settings/imports.py).
 LONG_IMPORT_S = 25.0
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the supervisor is to do: kill these workers; start all of them anew."""
+class WorkerActions:
+    """What the supervisor does next: kill the workers named in `kill`; with `restart`, restart all."""
 
     kill: frozenset[str] = frozenset()
-    start: bool = False
+    restart: bool = False
 
 
 @dataclass
 class ImportCheck:
-    """`follows_edits`: also of a bot that runs."""
+    """`follows_edits`: the bot is imported again after every change of its files, not only while it is broken."""
 
     line: PageChannel
     bot: str
@@ -49,16 +49,16 @@ class ImportCheck:
     def __post_init__(self) -> None:
         self._files = FileWatcher(Path.cwd())
 
-    def look(self, workers: Mapping[str, ManagedPart], output: Output) -> Wanted:
-        """Called again and again."""
+    def poll(self, workers: Mapping[str, ManagedPart], output: Output) -> WorkerActions:
+        """One step: sends the workers' state to the page, reads its orders, imports the bot if needed. Never blocks."""
         self.line.tell_workers([_shown(name, managed) for name, managed in workers.items()])
         orders = self.line.orders() or []
         self._is_wanted = self._is_wanted or self._is_edited() or any(order.get("restart") for order in orders)
         kill = frozenset(str(order["kill"]) for order in orders if "kill" in order)
-        return Wanted(kill, start=self._try(output))
+        return WorkerActions(kill, restart=self._try(output))
 
     def worker_failed(self, name: str, said: list[str]) -> None:
-        """It ended with a word of its own."""
+        """A worker ended with an error of its own."""
         self._is_broken = True
         title = next((line for line in reversed(said) if line.strip()), "it said nothing")
         self.line.tell_problem("worker", f"{name} cannot start: {title}", "\n".join(said))
@@ -77,11 +77,11 @@ class ImportCheck:
         return self._files.have_changed()
 
     def _try(self, output: Output) -> bool:
-        """Whether the bot has just been found good."""
+        """True if the bot has just been imported without an error."""
         if self._is_wanted:
-            self.close()  # it may never end
+            self.close()  # an import may never end
             self._is_wanted = self._is_broken = False
-            self._files.have_changed()  # from here on: it may be edited while it is imported
+            self._files.have_changed()  # changes during the import count
             self._check = ChildProcess((*PYTHON, "chatlanes.sandbox.check_bot", self.bot), self.environment)
         if self._check is None:
             return False
@@ -94,18 +94,18 @@ class ImportCheck:
         self.close()
         self._is_broken = code != 0
         if self._is_broken:
-            self._terminate(output, said or [f"BOT={self.bot} cannot be imported (code {code})."])
+            self._report(output, said or [f"BOT={self.bot} cannot be imported (code {code})."])
         else:
             self.line.tell_solved()
         return not self._is_broken
 
     def _wait(self, output: Output, check: ChildProcess) -> None:
-        """Not for ever without a word."""
+        """Reports an import that takes long."""
         if not self._is_broken and time.monotonic() - check.started_s > LONG_IMPORT_S:
             self._is_broken = True
-            self._terminate(output, list(check.said) or [f"BOT={self.bot} is still being imported."])
+            self._report(output, list(check.said) or [f"BOT={self.bot} is still being imported."])
 
-    def _terminate(self, output: Output, said: list[str]) -> None:
+    def _report(self, output: Output, said: list[str]) -> None:
         output.say(NAME, *said)
         output.log("the workers start when the bot has been mended (its files are watched)")
         self.line.tell_problem("import", said[-1], "\n".join(said[:-1]))

@@ -15,14 +15,14 @@ NEVER = float("inf")
 
 @dataclass
 class ManagedPart:
-    """`start_at_s` is of the monotonic clock; NEVER: not before somebody says so."""
+    """`start_at_s` is a time of the monotonic clock; NEVER: until `restart`."""
 
     part: Part
     environment: Mapping[str, str]
     start_at_s: float = 0.0
     running: ChildProcess | None = None
     short_lives: int = 0
-    #: On purpose, and its successor is not up yet.
+    #: The page asked for it, and the next process has not started yet.
     killed: bool = False
 
     @property
@@ -35,9 +35,21 @@ class ManagedPart:
         self.killed = False
         return self.running
 
+    def kill(self) -> None:
+        """On request of the page."""
+        if self.running:
+            self.killed = True
+            self.running.kill()
+
+    def restart(self) -> None:
+        """Due at once, unless a process runs: then after its end, as any restart."""
+        self.short_lives = 0
+        if self.running is None:
+            self.start_at_s = 0.0
+
     def handle_exit(self, code: int, *, may_be_fixed: bool) -> Restart | WaitForFix | StopAll:
-        """What runs here has; says what is done now."""
-        assert self.running is not None  # noqa: S101 - else it could not end
+        """The process has ended with this code. Returns what happens next."""
+        assert self.running is not None  # noqa: S101 - only a process that runs can end
         lived_s = time.monotonic() - self.running.started_s
         self.short_lives = self.short_lives + 1 if lived_s < SHORT_LIFE_S else 0
         self.running.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Who lived shorter than this is not started again at once.
+#: A part that ran for less is restarted after a pause, from the second time on.
 SHORT_LIFE_S = 10.0
 LONGEST_PAUSE_S = 30.0
 
@@ -20,16 +20,16 @@ class Restart:
 
 @dataclass(frozen=True)
 class WaitForFix:
-    """It waits until somebody has mended something."""
+    """The part stays down until the bot is fixed."""
 
 
 @dataclass(frozen=True)
 class StopAll:
-    """Nothing goes on without it."""
+    """The others cannot work without it."""
 
 
 def decide(code: int, *, short_lives: int, may_be_fixed: bool) -> Restart | WaitForFix | StopAll:
-    """`code` is negative for a signal. `short_lives` are those in a row, this one among them."""
+    """`code` is negative for a signal. `short_lives`: how many in a row were short, with this one."""
     if code <= 0:
         pause_s = 0.0 if short_lives < 2 else min(2.0 ** (short_lives - 2), LONGEST_PAUSE_S)
         return Restart(pause_s)

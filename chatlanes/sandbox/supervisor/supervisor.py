@@ -20,15 +20,15 @@ from chatlanes.sandbox.supervisor.managed_part import NEVER, ManagedPart
 from chatlanes.sandbox.supervisor.output import Output
 from chatlanes.sandbox.supervisor.restart_policy import StopAll, WaitForFix
 
-#: A worker finishes its running handlers first; handlers that take longer are run again after the next start.
+#: Time for workers to finish running handlers; longer ones run again after the next start.
 STOP_WITHIN_S = 30.0
-#: How often it looks whether something has ended, or is due.
-LOOK_EVERY_S = 0.1
+#: Between two checks for parts that have ended or are due.
+CHECK_EVERY_S = 0.1
 
 
 class Supervisor:
-    """`foundations` are processes that others start and stop: the parts stop when one of them is gone. With a
-    `rehearsal`, workers start when it has found that the bot can be imported.
+    """`foundations` are processes that others start and stop: all parts stop when one of them is gone. With an
+    `import_check`, workers start when the bot has been imported without an error.
     """
 
     def __init__(self, foundations: Mapping[str, Callable[[], bool]], import_check: ImportCheck | None = None) -> None:
@@ -69,7 +69,7 @@ class Supervisor:
                 self._output.log(f"{name} started (pid={running.pid})")
 
     def _listen(self) -> None:
-        for key, _ in self._selector.select(LOOK_EVERY_S):
+        for key, _ in self._selector.select(CHECK_EVERY_S):
             running: Any = key.fileobj
             lines = running.lines()
             if lines is None:
@@ -96,7 +96,7 @@ class Supervisor:
             self._check_import(self._import_check)
 
     def _read_last_lines(self, name: str, running: ChildProcess) -> None:
-        """Its last lines."""
+        """What the process wrote between the last read and its exit."""
         if running in [key.fileobj for key in self._selector.get_map().values()]:
             self._selector.unregister(running)
             self._output.say(name, *(running.lines() or ()))
@@ -117,27 +117,24 @@ class Supervisor:
 
     def _check_import(self, import_check: ImportCheck) -> None:
         workers = {name: managed for name, managed in self._parts.items() if managed.part.is_worker}
-        wanted = import_check.look(workers, self._output)
-        for name in wanted.kill & workers.keys():
+        actions = import_check.poll(workers, self._output)
+        for name in actions.kill & workers.keys():
             running = workers[name].running
             if running:
                 self._output.log(f"killing {name} (pid {running.pid}) as the page wishes")
-                workers[name].killed = True
-                running.kill()
-        if wanted.start:
+                workers[name].kill()
+        if actions.restart:
             for name, managed in workers.items():
-                managed.short_lives = 0
+                managed.restart()
                 if managed.running:
                     self._terminate(name, managed.running)
-                else:
-                    managed.start_at_s = 0.0
 
     # ── the end ──
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
         def received(number: int, _: object) -> None:
-            self._signal = number  # no more: it may come in the middle of a start
+            self._signal = number  # nothing else here: a signal may interrupt a start
 
         before = {number: signal.signal(number, received) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
