@@ -35,7 +35,7 @@ def test_help(installed: Installed, tmp_path: Path, program: tuple[str, ...]) ->
     assert (listed.returncode, listed.stderr) == (0, "")
     assert re.findall(r"^  ([a-z]+)  ", listed.stdout, re.MULTILINE) == list(COMMANDS)
     assert "..." not in listed.stdout.partition("Commands:")[2]
-    for name in COMMANDS:
+    for name in COMMANDS if program == ("chatlanes",) else ("poller",):
         shown = installed.run(*program, name, "--help", at=tmp_path)
         assert (shown.returncode, shown.stderr) == (0, "")
         assert shown.stdout.lower().startswith(f"usage: chatlanes {name} ")
@@ -81,12 +81,11 @@ def answered(simulator: Simulator, text: str, number: int) -> bool:
     return f"{text} #{number}" in [call["params"]["text"] for call in simulator.calls("sendMessage")]
 
 
-#: Each of the two ways to start Celery's commands, with a pool.
-CELERY = {("chatlanes",): "gevent", ("celery", "-A", "chatlanes"): "prefork"}
+#: The two ways to start Celery's commands, each with a pool and one kind of `tasks`.
+CELERY = [(("chatlanes",), "gevent", False), (("celery", "-A", "chatlanes"), "prefork", True)]
 
 
-@pytest.mark.parametrize("tasks_as_package", [False, True])
-@pytest.mark.parametrize("celery", CELERY, ids=" ".join)
+@pytest.mark.parametrize(("celery", "pool", "tasks_as_package"), CELERY, ids=["chatlanes", "celery"])
 def test_a_bot_folder_with_modules_of_the_same_names(
     installed: Installed,
     started: Start,
@@ -94,6 +93,7 @@ def test_a_bot_folder_with_modules_of_the_same_names(
     redis_url: str,
     tmp_path: Path,
     celery: tuple[str, ...],
+    pool: str,
     tasks_as_package: bool,
 ) -> None:
     # Given a bot that imports settings, tasks, poller, … of its own
@@ -101,7 +101,6 @@ def test_a_bot_folder_with_modules_of_the_same_names(
     answer = answer_of(tasks_as_package=tasks_as_package)
     settings = {"BOT": "mybot:handle", "BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url}
     # When the commands run there, then it gets its modules, and updates are answered
-    pool = CELERY[celery]
     worker = started(*celery, "worker", "-P", pool, "-c", "2", "--without-mingle", at=folder, **settings)
     poller = started("chatlanes", "poller", at=folder, **settings)
     simulator.push(message(1, 7))
@@ -124,13 +123,13 @@ def test_a_bot_folder_with_modules_of_the_same_names(
 
 
 def test_the_sandbox_in_a_folder_with_modules_of_the_same_names(started: Start, tmp_path: Path) -> None:
-    folder = write_bot(tmp_path / "folder", tasks_as_package=False)
+    folder = write_bot(tmp_path / "folder", tasks_as_package=True)
     port = free_port()
     sandbox = started("chatlanes", "sandbox", "--bot", "mybot:handle", f"--port-simulator={port}", at=folder)
     sandbox.tells("worker1 started")
     simulator = Simulator(f"http://127.0.0.1:{port}", token="")
     simulator.push(message(1, 7))
-    until(lambda: answered(simulator, answer_of(tasks_as_package=False), 1) or not sandbox.is_running())
+    until(lambda: answered(simulator, answer_of(tasks_as_package=True), 1) or not sandbox.is_running())
     sandbox.stop()
 
 
