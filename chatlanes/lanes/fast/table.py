@@ -71,7 +71,7 @@ def digest_of(name: str) -> str:
     return hashlib.sha256(source.encode()).hexdigest()[:12]
 
 
-PIECES = (
+PIECES: tuple[Piece, ...] = (
     Piece(
         "gc_tuning",
         "Python's thresholds of the garbage collector",

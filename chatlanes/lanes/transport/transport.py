@@ -22,6 +22,14 @@ class Poller(stock.MultiChannelPoller):
 
     def on_poll_start(self) -> None:
         super().on_poll_start()
+        self._step()
+
+    def get(self, callback: Any, timeout: float | None = None) -> Any:
+        """For a worker without an event loop. In kombu 5.6 it does not call on_poll_start."""
+        self._step()
+        return super().get(callback, timeout)
+
+    def _step(self) -> None:
         for channel in self._channels:
             channel.fetch_loop.step()
 
