@@ -198,4 +198,4 @@ def test_the_key_of_the_leader_is_the_pollers() -> None:
 
 
 def test_a_digest_is_of_these_scripts() -> None:
-    assert digest() == digest("chatlanes.lanes") != digest("poller")
+    assert digest() == digest("chatlanes.lanes.protocol") != digest("chatlanes.poller")

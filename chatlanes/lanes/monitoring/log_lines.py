@@ -6,6 +6,7 @@ the next connection. Only connection and channel errors are caught.
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 from celery.worker.pidbox import gPidbox
@@ -16,6 +17,7 @@ logger = get_logger(__name__)
 _stock_loop = gPidbox.loop
 
 
+@wraps(_stock_loop)
 def _loop(self: Any, consumer: Any) -> None:
     try:
         _stock_loop(self, consumer)

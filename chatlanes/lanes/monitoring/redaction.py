@@ -7,11 +7,13 @@ body is logged: whoever may read the message finds it in the dead letters.
 from __future__ import annotations
 
 import logging
+from functools import wraps
 from typing import Any
 
 from celery.worker.consumer import consumer
 
 
+@wraps(consumer.dump_body)
 def _size_of(message: Any, body: Any) -> str:
     """Replaces Celery's `dump_body`."""
     shown = body if body is not None else message.body

@@ -53,6 +53,7 @@ def test_a_terminated_child_has_ended_before_its_lane_goes_on(lab: Lab) -> None:
     lab.worker("prefork", 2)
     lab.started("unwanted")
     # When it is terminated, and has begun to tidy up
+    ask(lab, worker, "ping")  # a broadcast before it listens is lost
     lab.app.control.revoke("unwanted", terminate=True)
     until(lambda: "tidy" in {event.what for event in lab.history})
     # Then its lane waits for it
@@ -82,6 +83,7 @@ def test_a_handler_that_is_deaf_to_its_termination_is_ended_or_evicted(lab: Lab,
 def test_a_message_that_waits_when_it_is_terminated_is_buried_and_never_starts(lab: Lab, pool: str) -> None:
     # Given a worker that knows, from a message it has never seen, that it is to be terminated
     worker = lab.worker(pool, POOLS.get(pool, 1))
+    ask(lab, worker, "ping")  # a broadcast before it listens is lost
     lab.app.control.revoke("unwanted", terminate=True)
     until(lambda: "unwanted" in ask(lab, worker, "revoked"))
     # When that message comes
