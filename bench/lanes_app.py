@@ -18,7 +18,7 @@ app = Celery("bench")
 lanes.install(app, fast=os.environ.get("FAST") != "0")
 #: Pieces of chatlanes/lanes/fast to leave off, with commas: what each is worth (docs/fast.md).
 off = os.environ.get("BENCH_OFF", "").split(",")
-table.PIECES = tuple(piece for piece in table.PIECES if piece.module not in off)  # type: ignore[assignment]
+table.PIECES = tuple(piece for piece in table.PIECES if piece.module not in off)
 app.conf.update(
     task_ignore_result=True,
     task_queues=[

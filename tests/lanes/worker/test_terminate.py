@@ -53,7 +53,6 @@ def test_a_terminated_child_has_ended_before_its_lane_goes_on(lab: Lab) -> None:
     lab.worker("prefork", 2)
     lab.started("unwanted")
     # When it is terminated, and has begun to tidy up
-    ask(lab, worker, "ping")  # a broadcast before it listens is lost
     lab.app.control.revoke("unwanted", terminate=True)
     until(lambda: "tidy" in {event.what for event in lab.history})
     # Then its lane waits for it
