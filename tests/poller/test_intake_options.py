@@ -152,7 +152,7 @@ def test_the_programs_of_the_documentation_archive_updates_and_replay_them(
     command = re.search(r"^(?:python -m|chatlanes) (poller replay \S+)", DOCS.read_text(), re.MULTILINE)
     assert command
     answer = subprocess.run(
-        [sys.executable, "-m", *command[1].split()],
+        [sys.executable, "-m", "chatlanes", *command[1].split()],
         cwd=tmp_path,
         env={**os.environ, "BOT_TOKEN": TOKEN, "REDIS_URL": redis_url},
         capture_output=True,

@@ -14,6 +14,7 @@ from kombu import Producer
 from redis import Redis
 
 from chatlanes import lanes
+from chatlanes.lanes.leases import registry
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.connect import connect_like
 from chatlanes.lanes.protocol.store import Store
@@ -159,6 +160,9 @@ class Lab:
     def close(self) -> None:
         for worker in self._workers:
             worker.end()
+        # A background thread of this process would notice that the next test empties the server.
+        registry.stop_background()
+        registry._threads.clear()
         with suppress(OSError):
             self.app.close()
         self.client.close()

@@ -1,7 +1,7 @@
 """The channel: what is a lane queue, how it is published to, and that nothing of it is ever dropped.
 
 Promises that a publish that does not fit its queue is refused before anything is sent, and that purging or deleting a
-lane queue buries. Taking messages is the business of turns.py.
+lane queue buries. Taking messages is the business of fetch.py.
 """
 
 from __future__ import annotations

@@ -17,17 +17,17 @@ def test_a_loop_hears_of_the_end_of_a_connection_on_which_nothing_is_under_way(l
     with lab.app.connection_for_read() as connection, connection.channel() as channel:
         Consumer(channel, queues=[queue], callbacks=[lambda *_: None]).consume()
         # Given a turn that was answered
-        channel.turns.step()
-        line = channel.turns._turn
+        channel.fetch_loop.step()
+        line = channel.fetch_loop._fetch
         until(lambda: line.has_answer(within_s=0))
-        channel.turns.handlers["TURN"]()
+        channel.fetch_loop.handlers["FETCH"]()
         assert not line.is_waiting
         # When the server ends its connection
         address, port = line.client.connection._sock.getsockname()
         lab.client.client_kill_filter(addr=f"{address}:{port}")
         # Then who reads is told, and does not come back for it again and again
         with pytest.raises(ConnectionError):
-            channel.turns.handlers["TURN"]()
+            channel.fetch_loop.handlers["FETCH"]()
 
 
 def test_messages_do_not_wait_behind_a_slow_one_while_a_worker_is_idle(make_lab: LabMaker) -> None:

@@ -15,8 +15,10 @@ PICTURE = (ROOT / "chatlanes/demo/photo.png").read_bytes()
 FRAMEWORKS = {"telebot_bot": "bot", "aiogram_bot": "dp", "ptb_bot": "application"}
 BROKEN = "import nowhere.to_be_found\n"
 #: One that fails until there is a file.
-PLAIN = """
+PLAIN = f"""
+import sys
 from pathlib import Path
+sys.path.append({str(ROOT)!r})
 from examples.plain_bot import handle
 def bot(ctx):
     if ctx.text == "fail?" and not Path("mended").exists():
