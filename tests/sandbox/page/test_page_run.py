@@ -28,7 +28,7 @@ def bot(ctx):
 
 
 def framework(name: str) -> str:
-    return f"from examples.{name} import {FRAMEWORKS[name]} as bot\n"
+    return f"import sys\nsys.path.append({str(ROOT)!r})\nfrom examples.{name} import {FRAMEWORKS[name]} as bot\n"
 
 
 def workers(page: PageClient) -> dict[str, int]:
