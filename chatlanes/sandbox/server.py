@@ -90,7 +90,7 @@ def start_server(
 
     `port` 0 takes a free one. `extra` are flags of the server, such as ["--maxmemory", "10mb"], and win over ours.
     `binary` is another server program than the embedded Valkey, such as /usr/bin/redis-server.
-    `is_bound`: it ends when this process is killed, or the thread that starts it ends (bound.py).
+    `is_bound`: it ends when this process is killed, or the thread that starts it ends (parent_death.py).
     With "--tls-cert-file" in `extra` the port speaks TLS only, and the url is rediss://; the embedded Valkey is
     built without TLS and says so, Debian's redis-server has it.
     Raises ServerFailedError, or DirectoryTakenError when another server has the directory.

@@ -22,7 +22,7 @@ _BY_HAND = (
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """Whose it is: `by` chat, user, chat+user, topic, or a function (key.py). How long it lasts unchanged."""
+    """Whose it is: `by` chat, user, chat+user, topic, or a function (keys.py). How long it lasts unchanged."""
 
     by: str | KeyFunction = "chat"
     ttl_s: float | None = None
