@@ -19,7 +19,12 @@ ALL, NONE, STOCK = "all pieces", "FAST=0", "stock"
 TRIAL = {"others": 20_000, NONE: 10_000, STOCK: 1_500}
 
 #: The workers of a pool, and how many times stock Celery the lanes reach with FAST=0.
-POOLS = {("1", "prefork", "-c", "2"): 3.4, ("1", "threads", "-c", "8"): 6.0, ("2", "solo"): 8.0}
+POOLS = {
+    ("1", "prefork", "-c", "2"): 3.4,
+    ("1", "threads", "-c", "8"): 6.0,
+    ("1", "gevent", "-c", "100"): 6.0,
+    ("2", "solo"): 8.0,
+}
 
 #: The pool of a piece that is for one pool only.
 ONLY = {"prefork_pool": "prefork", "thread_pool": "threads", "gevent_pool": "gevent"}
