@@ -20,7 +20,7 @@ BOT = "tests.support.bots:bot"
 
 def story(events: list[Event], update: int) -> list[tuple[str, int]]:
     """What happened to an update, with its attempts."""
-    return [(event.what, event.attempt) for event in events if event.update == update]
+    return [(event.what, event.attempt) for event in events if event.id == update]
 
 
 def test_each_failed_attempt_is_told_once_and_some_errors_are_never_retried(
@@ -132,7 +132,7 @@ def beyond_the_hard_limit(make_pipeline: MakePipeline, heard: list[dict[str, Any
     pipeline.drained()
     # Then each ran again, to its end, and the next one of its chat after it
     first = [event for event in pipeline.history if event.what == "start" and event.attempt == 1]
-    ran_by = {event.worker: event.update for event in first if event.update in deaf}
+    ran_by = {event.worker: event.id for event in first if event.id in deaf}
     assert {worker.name for worker in workers.values()} == set(ran_by)
     for pool, worker in workers.items():
         happened = story(pipeline.history, ran_by[worker.name])
@@ -165,5 +165,5 @@ def beyond_the_hard_limit(make_pipeline: MakePipeline, heard: list[dict[str, Any
     until(lambda: ("task-succeeded", after) in kinds(heard))
     assert [kinds(heard).count(("task-succeeded", update)) for update in deaf] == [1] * len(deaf)
     # And each eviction was told once
-    errors = [event.update for event in pipeline.history if event.what == "error:UpdateTimeoutError"]
+    errors = [event.id for event in pipeline.history if event.what == "error:UpdateTimeoutError"]
     assert sorted(errors) == sorted(late)

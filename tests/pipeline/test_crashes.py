@@ -11,7 +11,7 @@ from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.histogram import Histogram
 from chatlanes.sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.support.history import updates
+from tests.support.history import ids
 from tests.support.pipeline import Pipeline, conversations, message
 from tests.support.process import Process
 from tests.support.waiting import until
@@ -55,7 +55,7 @@ def test_what_a_killed_worker_held_runs_elsewhere_in_order(make_pipeline: MakePi
     pipeline.check_order(victim)
     assert pipeline.leftovers() == []
     # And the survivor ran what the dead one had in hand
-    assert held <= {event.update for event in pipeline.history if (event.what, event.worker) == ("end", survivor.name)}
+    assert held <= {event.id for event in pipeline.history if (event.what, event.worker) == ("end", survivor.name)}
     # And it is told how long that took: a lease at least
     expired = pipeline.count("expired")
     until(lambda: sum(recovery(pipeline).buckets) == expired)
@@ -70,7 +70,7 @@ def recovery(pipeline: Pipeline) -> Histogram:
 def running(pipeline: Pipeline, worker: Process) -> set[int]:
     """What this worker has started and not ended."""
     events = [event for event in pipeline.history if event.worker == worker.name]
-    return set(updates(events, "start")) - set(updates(events, "end"))
+    return set(ids(events, "start")) - set(ids(events, "end"))
 
 
 @pytest.mark.parametrize(("name", "slots"), [("prefork", 2), ("threads", 8), ("gevent", 50)])

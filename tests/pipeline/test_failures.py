@@ -16,7 +16,7 @@ def test_a_failed_update_is_tried_again_in_its_place(make_pipeline: MakePipeline
     pipeline.worker(*pool)
     pipeline.drained()
     # Then the first one ran until it ended, knowing its attempts, and only then the second one
-    assert [(event.what, event.update, event.attempt) for event in pipeline.history] == [
+    assert [(event.what, event.id, event.attempt) for event in pipeline.history] == [
         ("start", failing, 1),
         ("raise", failing, 1),
         ("start", failing, 2),
@@ -54,7 +54,7 @@ def test_updates_that_always_fail_are_buried_and_their_chats_go_on(
     # Then the failing ones were tried so often and then buried, and only then their chats went on
     assert sorted(pipeline.dead()) == sorted(f"{BOT_ID}:{update}" for update in failing)
     for bad, good, (kind, text) in zip(failing, following, FAILURES.values(), strict=True):
-        happened = [(event.what, event.update) for event in pipeline.history if event.update in (bad, good)]
+        happened = [(event.what, event.id) for event in pipeline.history if event.id in (bad, good)]
         assert happened == [*[("start", bad), ("raise", bad)] * 2, ("start", good), ("end", good)]
         # And every failure is written down
         problems = pipeline.problems(f"{BOT_ID}:{bad}")

@@ -122,4 +122,4 @@ def test_a_worker_joins_and_leaves_under_load(pipeline: Pipeline) -> None:
 
 
 def of_worker(pipeline: Pipeline, worker: Process, what: str) -> list[int]:
-    return [event.update for event in pipeline.history if (event.what, event.worker) == (what, worker.name)]
+    return [event.id for event in pipeline.history if (event.what, event.worker) == (what, worker.name)]

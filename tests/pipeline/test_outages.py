@@ -55,7 +55,7 @@ def last(seconds: float) -> None:
 def check_nothing_is_counted(pipeline: Pipeline, *updates: int) -> None:
     assert pipeline.dead() == []
     assert pipeline.count("retried") == 0
-    assert {event.attempt for event in pipeline.history if event.update in updates} == {1}
+    assert {event.attempt for event in pipeline.history if event.id in updates} == {1}
 
 
 @pytest.mark.parametrize(("bot", "pool", "slots"), WHERE, ids=str)

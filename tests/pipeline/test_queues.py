@@ -28,7 +28,7 @@ def test_a_worker_takes_only_the_queues_it_is_given(make_pipeline: MakePipeline)
     pipeline.drained()
     pipeline.check_once_each()
     # And each took its own
-    assert {queues[event.update] for event in pipeline.history if event.worker == first.name} == {
+    assert {queues[event.id] for event in pipeline.history if event.worker == first.name} == {
         "updates.0",
         "updates.1",
     }

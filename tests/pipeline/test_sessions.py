@@ -12,7 +12,7 @@ import pytest
 
 from chatlanes.sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.support.history import updates
+from tests.support.history import ids
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.waiting import until
 
@@ -90,10 +90,10 @@ def test_a_frozen_worker_that_wakes_too_late_changes_no_session(
     assert pipeline.session(7) == {"n": 2}
     # Then the frozen one's change, once it is awake and at its end, is refused
     frozen.signal(signal.SIGCONT)
-    until(lambda: updates(pipeline.history, "end").count(first) == 2)
+    until(lambda: ids(pipeline.history, "end").count(first) == 2)
     frozen.tells(f"Task tasks.update[{BOT_ID}:{first}] ignored")
     assert pipeline.session(7) == {"n": 2}
-    assert updates(pipeline.history, "start") == [first, first, second]
+    assert ids(pipeline.history, "start") == [first, first, second]
 
 
 def test_a_process_that_dies_between_the_commit_and_the_acknowledgement_is_not_run_again(
@@ -102,11 +102,11 @@ def test_a_process_that_dies_between_the_commit_and_the_acknowledgement_is_not_r
     # Given an update that counts, whose process dies when Redis has it and nobody else knows
     pipeline = make_pipeline(LEASE_SECONDS=2)
     pipeline.worker("prefork", 1)
-    ids = pipeline.push(message(1, chat=7, do="counts:1 vanishes:1"), message(2, chat=7, do="counts:1"))
+    pushed = pipeline.push(message(1, chat=7, do="counts:1 vanishes:1"), message(2, chat=7, do="counts:1"))
     pipeline.poller()
     # When the next one has run
     pipeline.drained()
     # Then it was run once, and counted once
-    assert updates(pipeline.history, "start") == ids
+    assert ids(pipeline.history, "start") == pushed
     assert pipeline.session(7) == {"n": 2}
     assert pipeline.count("settled") == 2

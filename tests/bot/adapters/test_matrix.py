@@ -72,7 +72,7 @@ def test_what_is_promised_holds(make_pipeline: MakePipeline, name: str, pool: st
     ended = set(pipeline.happened("end"))
     assert len(ended) == len(TALKING) * EACH + len([POISONED, INTERRUPTED, DEPLOYED])
     check_order(
-        [event for event in pipeline.history if event.update in ended],
+        [event for event in pipeline.history if event.id in ended],
         {update: lanes for update, lanes in pipeline.lanes.items() if update in ended},
         killed=[first.name],
     )

@@ -9,9 +9,9 @@ import pytest
 from chatlanes import lanes
 from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.protocol.commands import NewMessage
+from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker, needs_batches
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
-from tests.support.lab_history import ids
 
 QUEUE = LANE_QUEUES[0]
 

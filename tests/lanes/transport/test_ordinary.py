@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from redis import exceptions
 
+from tests.support.history import ids
 from tests.support.lab import Lab, numbered
 from tests.support.lab_app import LANE_QUEUES
-from tests.support.lab_history import ids
 from tests.support.waiting import until
 from tests.support.worker import Worker
 

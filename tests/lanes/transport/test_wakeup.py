@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
-from tests.support.lab_history import ids
 from tests.support.waiting import until
 
 

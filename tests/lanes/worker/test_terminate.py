@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.lanes.transport.test_ordinary import ask
+from tests.support.history import ids
 from tests.support.lab import Lab
-from tests.support.lab_history import ids
 from tests.support.waiting import until
 
 #: A message with an expiry takes Celery's own way through the worker, one without takes ours.

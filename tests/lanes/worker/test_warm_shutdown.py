@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from tests.lanes.conftest import POOLS
+from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker, numbered
-from tests.support.lab_history import ids
 from tests.support.waiting import until
 from tests.support.worker import Worker
 
