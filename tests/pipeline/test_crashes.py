@@ -25,7 +25,7 @@ def test_a_poller_killed_at_any_moment_loses_nothing_and_repeats_nothing(pipelin
     for confirmed in (200, 800):
         poller = pipeline.poller()
         until(lambda: pipeline.simulator.stats()["confirmed"] >= confirmed)  # noqa: B023 - waited for here
-        poller.kill()
+        poller.kill_all()
     # Then the last one brings the rest, and each update has run once
     pipeline.poller()
     pipeline.drained()
@@ -48,7 +48,7 @@ def test_what_a_killed_worker_held_runs_elsewhere_in_order(make_pipeline: MakePi
     until(lambda: all(len(running(pipeline, worker) & gated) == slots for worker in (survivor, victim)))
     held = running(pipeline, victim)
     # When one is killed with all its children, as its machine might be
-    victim.kill()
+    victim.kill_all()
     pipeline.open("a")
     # Then everything runs, in order
     pipeline.drained()

@@ -54,7 +54,7 @@ def test_a_worker_that_dies_while_a_call_waits_has_not_made_it(make_pipeline: Ma
     pipeline.poller()
     worker = pipeline.worker("threads", 2)
     until(lambda: "flood wait: chat 7 waits" in worker.log)
-    worker.kill()
+    worker.kill_all()
     # When the wait is over and another worker comes
     pipeline.redis.delete(f"flood:{BOT_ID}:7")
     pipeline.worker("threads", 2)

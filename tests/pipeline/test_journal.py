@@ -38,17 +38,17 @@ def fall_children(pipeline: Pipeline, worker: Process) -> None:
 
 def fall_whole(pipeline: Pipeline, worker: Process) -> None:
     """The worker is killed with all its processes, and another one goes on."""
-    worker.kill()
+    worker.kill_all()
     pipeline.worker("threads", len(CASES))
 
 
 def freeze(pipeline: Pipeline, worker: Process) -> None:
     """The worker stands still for longer than its leases, another one does its work, and then it wakes and goes on."""
-    worker.signal(signal.SIGSTOP)
+    worker.freeze()
     pipeline.worker("threads", len(CASES))
     until(lambda: pipeline.count("settled") == len(CASES))
     pipeline.open("go")
-    worker.signal(signal.SIGCONT)
+    worker.thaw()
     worker.stop()
 
 

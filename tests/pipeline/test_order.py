@@ -46,7 +46,7 @@ def test_coroutines_of_80_chats_keep_their_order_on_one_thread(make_pipeline: Ma
     # And when it is killed with the fourth ones in its hands, others go on
     pipeline.open("a")
     pipeline.started(*rounds[3])
-    killed.kill()
+    killed.kill_all()
     pipeline.open("b")
     workers = [pipeline.worker("threads", 80), pipeline.worker("prefork", 2)]
     pipeline.drained()

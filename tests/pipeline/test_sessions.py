@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -62,7 +61,7 @@ def test_sessions_are_exact_whatever_is_killed(make_pipeline: MakePipeline, tmp_
             redis.kill()
             running.enter_context(start_server(tmp_path / "redis", port=redis.port))
         victim = workers.pop(0)
-        victim.kill()
+        victim.kill_all()
         killed.append(victim)
         workers.append(pipeline.worker(*random.choice([("prefork", 2), ("threads", 8)])))
     pipeline.drained()
@@ -82,14 +81,14 @@ def test_a_frozen_worker_that_wakes_too_late_changes_no_session(
     first, second = pipeline.push(message(0, chat=7, do="counts_at:a"), message(0, chat=7, do="counts:1"))
     pipeline.poller()
     until((tmp_path / "a.read").exists)
-    frozen.signal(signal.SIGSTOP)
+    frozen.freeze()
     # When another has run both updates of the chat
     pipeline.open("a")
     pipeline.worker("threads", 2)
     pipeline.drained()
     assert pipeline.session(7) == {"n": 2}
     # Then the frozen one's change, once it is awake and at its end, is refused
-    frozen.signal(signal.SIGCONT)
+    frozen.thaw()
     until(lambda: ids(pipeline.history, "end").count(first) == 2)
     frozen.tells(f"Task tasks.update[{BOT_ID}:{first}] ignored")
     assert pipeline.session(7) == {"n": 2}

@@ -29,7 +29,7 @@ def test_a_trace_goes_on_through_the_death_of_a_worker(make_pipeline: MakePipeli
     poller = pipeline.poller()
     pipeline.ended(failed, flooded)
     until(lambda: len(collector.named("sendMessage")) == 3)
-    victim.kill()
+    victim.kill_all()
     # When another one runs it
     survivor = pipeline.worker("prefork", 1)
     pipeline.open("a")

@@ -67,7 +67,7 @@ def test_another_bot_may_take_over_a_database(pipeline: Pipeline, other: dict[st
     poller, worker = pipeline.poller(), pipeline.worker("threads", 4)
     poller.tells("leading")
     poller.stop()
-    worker.kill()
+    worker.kill_all()
     # When another bot is started with its database
     worker = pipeline.worker("threads", 4, **other)
     # Then it waits until the killed one counts as gone, and starts

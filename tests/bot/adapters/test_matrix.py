@@ -51,7 +51,7 @@ def test_what_is_promised_holds(make_pipeline: MakePipeline, name: str, pool: st
     pipeline.simulator.fault(method="sendMessage", chat_id=INTERRUPTED, hang_s=60)
     pipeline.push(message(0, INTERRUPTED, do="three"))
     until(lambda: len(texts(pipeline, INTERRUPTED)) == 3)
-    first.kill()
+    first.kill_all()
     second = pipeline.worker(pool, slots)
     pipeline.drained()
     assert texts(pipeline, INTERRUPTED) == ["part 1", "part 2", "part 3", "part 3"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 
 from tests.pipeline.conftest import MakePipeline
@@ -57,12 +55,12 @@ def test_a_task_of_a_run_that_lost_its_lease_sends_nothing(make_pipeline: MakePi
     pipeline.push(message(0, 7, do="frozen"))
     until(lambda: (pipeline.directory / "begun").exists())
     # Given a worker that is frozen in a handler for longer than its lease, and another one that runs its update
-    first.signal(signal.SIGSTOP)
+    first.freeze()
     pipeline.worker(pool, 2)
     pipeline.drained()
     # When it goes on
     pipeline.open("thawed")
-    first.signal(signal.SIGCONT)
+    first.thaw()
     pipeline.open("gate")
     # Then the task that its handler leaves is refused
     until(lambda: (pipeline.directory / "refused").exists())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 import pytest
@@ -111,13 +110,13 @@ def test_what_a_frozen_worker_says_when_it_wakes_is_not_sent(make_pipeline: Make
     frozen = pipeline.worker("threads", 2)
     [update] = pipeline.push(message(1, 7, do="waits"))
     pipeline.started(update)
-    frozen.signal(signal.SIGSTOP)
+    frozen.freeze()
     pipeline.worker("threads", 2)
     until(lambda: pipeline.happened("start") == [update, update])
     pipeline.open("gate")
     pipeline.drained()
     # When it wakes, and its handler goes on
-    frozen.signal(signal.SIGCONT)
+    frozen.thaw()
     # Then its log says so: the renewal, the handler's call, or the settle, whichever comes first
     texts_of_loss = f"the lease of {BOT_ID}:{update}", f"others may have run them again: {BOT_ID}:{update}"
     until(lambda: any(text in frozen.log for text in texts_of_loss))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 
 from tests.bot.adapters.test_matrix import texts
@@ -33,11 +31,11 @@ def test_python_telegram_bot(make_pipeline: MakePipeline) -> None:
     # And a worker that slept through its lease sends and keeps nothing when it wakes
     [frozen] = pipeline.push(message(0, 8, do="freeze"))
     until(lambda: (pipeline.directory / "begun").exists())
-    first.signal(signal.SIGSTOP)
+    first.freeze()
     pipeline.worker("threads", 2)
     pipeline.drained()
     (pipeline.directory / "thawed").touch()
-    first.signal(signal.SIGCONT)
+    first.thaw()
     until(lambda: (pipeline.directory / "raised").exists())
     assert (pipeline.directory / "raised").read_text() == "LeaseLost"
     # And its polling in a hook did nothing

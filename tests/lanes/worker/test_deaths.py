@@ -70,7 +70,7 @@ def test_the_children_of_a_killed_main_process_stop_with_it(lab: Lab) -> None:
     children = worker.children()
     assert {event.pid for event in lab.history} <= set(children)
     # When only its main process is killed
-    worker.kill()
+    worker.kill_main()
     # Then nobody goes on without a renewed lease
     until(lambda: not any(map(_is_alive, children)))
 
@@ -229,7 +229,7 @@ def test_a_message_that_kills_its_whole_worker_each_time_is_buried_and_nothing_b
     lab.open("open")
     while "deadly" not in lab.dead():
         worker = lab.worker("threads", 8)
-        until(lambda running=worker.process: running.poll() is not None or lab.count("pending") == 0)
+        until(lambda worker=worker: not worker.is_running() or lab.count("pending") == 0)
     # Then only the guilty one is buried, and all the others ran to their end
     lab.drained()
     assert lab.dead() == ["deadly"]
@@ -265,7 +265,7 @@ def test_children_end_with_their_parent_even_before_the_kernel_knows_that_they_s
     until(lambda: len(worker.children()) == 3)
     children = [psutil.Process(child) for child in worker.children()]
     # When their parent is killed, then they end
-    worker.kill()
+    worker.kill_main()
     until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
 
 

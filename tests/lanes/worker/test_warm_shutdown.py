@@ -64,7 +64,7 @@ def test_a_cold_shutdown_gives_back_what_it_cuts_short(make_lab: LabMaker, pool:
     lab.started("a", "b")
     until(lambda: knows_of_running(lab, worker) == {"a", "b"})
     # When it is told to leave at once
-    worker.process.send_signal(signal.SIGQUIT)
+    worker.signal(signal.SIGQUIT)
     worker.exit_code()
     # Then it says nothing of an error
     assert "CRITICAL" not in worker.log
@@ -89,7 +89,7 @@ def test_a_cold_shutdown_waits_for_what_cannot_be_cut_short(make_lab: LabMaker, 
     lab.started(*running)
     lab.publish("waiting", ["lane"])
     # When it is told to leave at once
-    worker.process.send_signal(signal.SIGQUIT)
+    worker.signal(signal.SIGQUIT)
     worker.tells("Hitting Ctrl+C again will terminate all running tasks")
     lab.open("open")
     worker.exit_code()
