@@ -184,7 +184,7 @@ def test_a_bot_cannot_end_the_loop_of_all(run: Run, ends: str, error: type[BaseE
     assert run("async def handle(ctx):\n    await asyncio.sleep(0)\n    return 'goes on'") == "goes on"
 
 
-def test_what_goes_on_after_a_handler_is_of_no_update_but_of_one_that_failed(run: Run) -> None:
+def test_background_tasks_are_detached_unless_the_handler_failed(run: Run) -> None:
     source = """
         import threading
         from chatlanes.bot import current
@@ -253,7 +253,7 @@ def test_who_is_interrupted_twice_waits_for_the_end_all_the_same() -> None:
     assert ended == [True]
 
 
-def test_who_is_interrupted_while_waking_the_loop_keeps_nobody_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_waking_the_loop_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a time limit that strikes when a coroutine has been put there, and the loop has not been woken for it
     begun = []
 
@@ -281,7 +281,7 @@ def interrupt(*_: object) -> None:
     raise InterruptedError
 
 
-def test_one_that_somebody_else_cancels_before_it_begins_has_not_succeeded() -> None:
+def test_a_handler_cancelled_before_it_begins_fails() -> None:
     async def cancelled() -> Awaited:
         begun = Awaited(asyncio.sleep(0))
         task = begun.begin(asyncio.get_running_loop())

@@ -176,7 +176,7 @@ def test_a_call_without_an_outcome_is_repeated_or_skipped(
     assert "was begun by a run that left no outcome" in caplog.text
 
 
-def test_a_call_in_flight_when_its_process_died_is_uncertain_for_every_later_run(web: Server, run: Any) -> None:
+def test_a_call_in_flight_at_a_death_stays_uncertain(web: Server, run: Any) -> None:
     first = run()
     first.calls.journal.begin("sendMessage", fingerprint(prepare("sendMessage", {"chat_id": 7, "text": "a"})))
     first.dies()
@@ -234,7 +234,7 @@ def test_429_and_a_call_that_never_left_are_as_if_they_had_not_begun(web: Server
     assert run("skip").call("a") is True
 
 
-def test_a_handler_that_calls_otherwise_is_told_of_once_and_makes_all_calls_from_there(
+def test_calls_that_diverge_are_logged_once_and_made_anew(
     web: Server, run: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = run()
@@ -266,7 +266,7 @@ def test_what_only_reads_is_made_anew_and_takes_no_place(web: Server, run: Any, 
     assert [asked.path.rpartition("/")[2] for asked in web.asked] == ["getMe", "sendMessage", "getMe", "getChat"]
 
 
-def test_a_coroutines_calls_have_their_places_in_the_order_they_are_written(web: Server, run: Any) -> None:
+def test_calls_of_a_coroutine_are_numbered_as_written(web: Server, run: Any) -> None:
     async def handle(ctx: Any, *texts: str, reads: bool) -> None:
         if reads:
             await ctx.call("getMe")
@@ -416,9 +416,7 @@ def test_a_result_too_long_is_noted_without_it(
 # -- Redis in trouble
 
 
-def test_a_connection_that_broke_is_made_anew_and_nothing_is_forgotten(
-    web: Server, run: Any, redis: Redis, lanes: Lanes
-) -> None:
+def test_a_broken_connection_is_replaced_and_loses_nothing(web: Server, run: Any, redis: Redis, lanes: Lanes) -> None:
     # Given a call that is done, of which the answer of Redis was not read
     first = run()
     first.call("a")

@@ -87,7 +87,7 @@ def test_what_cannot_handle_updates_is_refused(write, name, source, attribute, c
 
 
 @pytest.mark.parametrize("module", ["no_such_bot", "no.such.bot", "tasks.no_such_bot"])
-def test_a_module_that_is_not_there_is_named_with_where_it_was_sought(write, module):
+def test_a_missing_module_is_named_with_its_search_path(write, module):
     with pytest.raises(BotImportError) as caught:
         load_bot(f"{module}:handle")
     assert str(caught.value).startswith(f"BOT={module}:handle: there is no module {module} in {os.getcwd()}")

@@ -11,9 +11,7 @@ needs_strace = pytest.mark.skipif(not can_trace(), reason="strace is not install
 
 @needs_strace
 @pytest.mark.parametrize("appendfsync", ["always", "everysec"])
-def test_a_power_failure_loses_nothing_confirmed_where_the_poller_says_durable(
-    tmp_path: Path, appendfsync: str
-) -> None:
+def test_a_power_failure_loses_nothing_durable(tmp_path: Path, appendfsync: str) -> None:
     outcome = power_failure(tmp_path, appendfsync)
     assert outcome.confirmed >= 300
     assert outcome.is_kept, outcome

@@ -10,14 +10,14 @@ def why(story: Story, *expected: int) -> str:
     return str(offence)
 
 
-def test_a_call_after_the_fence_was_taken_back_is_stale_though_nobody_has_started_yet() -> None:
+def test_a_call_after_its_fence_was_taken_is_stale() -> None:
     story = Story().run(1, 0.0, 8.0, taken_back_s=3.5, says=(4.0,)).run(1, 9.0, 9.5, pid=2)
 
     assert story.offences(1) == {STALE: 1}
     assert "taken back at 3.500" in why(story, 1)
 
 
-def test_a_call_that_was_on_its_way_when_the_fence_was_taken_back_is_none() -> None:
+def test_a_call_sent_before_its_fence_was_taken_is_not_stale() -> None:
     assert Story().run(1, 0.0, 8.0, taken_back_s=3.5, says=(3.7,)).run(1, 9.0, 9.5, pid=2).offences(1) == {}
 
 

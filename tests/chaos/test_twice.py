@@ -46,7 +46,7 @@ def test_nothing_excuses_one_whose_outcome_redis_had(unanswered: bool) -> None:
     assert counted(story) == (0, 1)
 
 
-def test_without_a_journal_every_answered_call_that_is_made_again_counts() -> None:
+def test_without_a_journal_every_repeated_call_counts() -> None:
     story = Story(fences=False).run(1, 0.0, says=(0.4,)).strikes("cut_redis", "prefork", 0.4).kills(1, 0.5)
 
     assert counted(story.run(1, 20.0, 21.0, pid=2, says=(20.5,))) == (0, 1)

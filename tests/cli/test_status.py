@@ -56,7 +56,7 @@ def test_every_state_is_told_for_each_group_and_queue(cli: Cli) -> None:
     assert 0 <= shop["oldest_s"] < 600
 
 
-def test_the_chats_with_the_most_waiting_are_told_with_whom_they_wait_for(cli: Cli) -> None:
+def test_status_names_the_longest_lanes_and_their_holders(cli: Cli) -> None:
     some_of_everything(cli)
     first, second = json.loads(cli.text("status", "--json"))["lanes"]
     assert (first["lane"], first["waiting"], first["first"]["state"]) == ("1/chat:7", 3, "leased")

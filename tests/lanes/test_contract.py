@@ -154,7 +154,7 @@ def test_a_batch_hands_itself_to_put() -> None:
     )
 
 
-def test_celery_asks_revoked_right_before_it_gives_a_request_to_the_pool() -> None:
+def test_celery_checks_revoked_before_the_pool() -> None:
     class Refused(LaneRequest):
         def revoked(self) -> bool:
             return True
@@ -206,7 +206,7 @@ def test_the_pools_are_of_the_kinds_they_were() -> None:
     assert GeventPool.is_green, "install.py: a green pool gets no reserve"
 
 
-def test_a_dispatcher_gathers_events_of_a_group_for_whoever_sends_them() -> None:
+def test_celery_dispatcher_groups_events() -> None:
     source = inspect.getsource(EventDispatcher)
     for name in ("buffer_group", "buffer_limit", "on_send_buffered", "_group_buffer"):
         assert f"self.{name}" in source, f"events.py sets {name}"

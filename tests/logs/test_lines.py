@@ -55,7 +55,7 @@ def test_a_token_that_nobody_knows_is_cut_out_of_urls() -> None:
     assert Secrets().cut("https://host/bot12:AAbb/getMe") == "https://host/bot<token>/getMe"
 
 
-def test_inside_of_a_run_every_line_has_its_ids_in_threads_and_coroutines_too() -> None:
+def test_log_lines_of_a_run_have_its_ids() -> None:
     async def on_the_loop() -> tuple[dict[str, Any], dict[str, Any]]:
         return fields(record()), await asyncio.to_thread(lambda: fields(record()))
 

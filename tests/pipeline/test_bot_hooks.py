@@ -23,9 +23,7 @@ def story(events: list[Event], update: int) -> list[tuple[str, int]]:
     return [(event.what, event.attempt) for event in events if event.id == update]
 
 
-def test_each_failed_attempt_is_told_once_and_some_errors_are_never_retried(
-    make_pipeline: MakePipeline, pool: tuple[str, int]
-) -> None:
+def test_on_error_runs_once_per_attempt(make_pipeline: MakePipeline, pool: tuple[str, int]) -> None:
     # Given an update that fails twice, and one with an error that is never retried; both hooks fail themselves
     pipeline = make_pipeline(BOT=BOT, RETRY_BACKOFF=0.01)
     failing, refused, following = pipeline.push(
@@ -110,9 +108,7 @@ def celery_events(redis_url: str) -> Iterator[list[dict[str, Any]]]:
             thread.join()
 
 
-def test_at_the_hard_limit_every_pool_goes_on_and_a_late_end_changes_nothing(
-    make_pipeline: MakePipeline, redis_url: str
-) -> None:
+def test_a_handler_past_the_hard_limit_changes_nothing(make_pipeline: MakePipeline, redis_url: str) -> None:
     with celery_events(redis_url) as heard:
         beyond_the_hard_limit(make_pipeline, heard)
 

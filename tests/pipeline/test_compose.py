@@ -44,7 +44,7 @@ def test_all_that_it_names_is_there() -> None:
             assert on["condition"] != "service_healthy" or services(TWO_LINES)[other].check, (name, other)
 
 
-def test_two_lines_are_all_it_needs_and_each_that_is_missing_is_told() -> None:
+def test_two_settings_are_enough_and_each_missing_one_is_named() -> None:
     for name in TWO_LINES:
         with pytest.raises(KeyError, match=name):
             services({other: value for other, value in TWO_LINES.items() if other != name})

@@ -17,7 +17,7 @@ from tests.support.process import Process
 from tests.support.waiting import until
 
 
-def test_a_poller_killed_at_any_moment_loses_nothing_and_repeats_nothing(pipeline: Pipeline) -> None:
+def test_a_killed_poller_loses_and_repeats_nothing(pipeline: Pipeline) -> None:
     # Given a worker, and 1,500 updates that wait at Telegram
     pipeline.worker("threads", 8)
     pipeline.push(*conversations(chats=60, each=25))

@@ -65,7 +65,7 @@ def test_updates_that_always_fail_are_buried_and_their_chats_go_on(
             assert "in handle" in problem["traceback"]
 
 
-def test_while_an_update_waits_for_its_next_attempt_only_its_chat_waits(make_pipeline: MakePipeline) -> None:
+def test_only_its_chat_waits_for_a_retry(make_pipeline: MakePipeline) -> None:
     # Given an update whose next attempt is a minute away
     pipeline = make_pipeline(RETRY_BACKOFF=60)
     failing, following = pipeline.push(message(1, 7, do="fails:9"), message(2, 7))
@@ -100,7 +100,7 @@ def test_what_is_no_update_is_buried_and_its_batch_goes_on(make_pipeline: MakePi
     assert {pipeline.problems(buried)[0]["type"] for buried in pipeline.dead()} == {"MalformedUpdate"}
 
 
-def test_an_update_that_the_users_order_cannot_read_is_buried_and_the_others_go_on(make_pipeline: MakePipeline) -> None:
+def test_an_update_that_order_by_fails_on_is_buried(make_pipeline: MakePipeline) -> None:
     # Given an ORDER_BY that raises for one update
     pipeline = make_pipeline(ORDER_BY="tests.pipeline.orders:by_thread")
     first, unreadable, last = pipeline.push(message(1, 7), message(2, 666), message(3, 7))

@@ -62,9 +62,7 @@ def freeze(pipeline: Pipeline, worker: Process) -> None:
         ("threads", freeze),
     ],
 )
-def test_each_message_arrives_once_but_where_its_call_was_in_flight(
-    make_pipeline: MakePipeline, pool: str, blow: object
-) -> None:
+def test_only_a_call_in_flight_is_repeated(make_pipeline: MakePipeline, pool: str, blow: object) -> None:
     # Given updates of three messages each, every one of them held at a step of its second one
     pipeline = make_pipeline(BOT="tests.pipeline.steps:handle", LEASE_SECONDS=2)
     open_shop(pipeline.directory)
@@ -96,7 +94,7 @@ def messages(pipeline: Pipeline) -> Counter[str]:
     return Counter(call["params"]["text"] for call in pipeline.simulator.calls("sendMessage") if call["ok"])
 
 
-def test_a_handler_that_failed_halfway_says_nothing_twice_also_after_its_burial(make_pipeline: MakePipeline) -> None:
+def test_a_failed_handler_repeats_no_call(make_pipeline: MakePipeline) -> None:
     # Given two updates that fail after their second message: one twice, the other until it is mended; and one of the
     # first messages arrives, but its answer is lost
     pipeline = make_pipeline(

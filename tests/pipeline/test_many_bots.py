@@ -106,9 +106,7 @@ def test_a_worker_one_of_whose_bots_cannot_be_had_takes_nothing(
     assert worker.log.strip().splitlines()[-1].startswith(f"{file}: {sentence}")
 
 
-def test_what_a_bot_left_when_it_was_alone_is_run_when_it_is_one_of_many(
-    make_pipeline: MakePipeline, both: Pipeline
-) -> None:
+def test_updates_survive_the_move_to_many_bots(make_pipeline: MakePipeline, both: Pipeline) -> None:
     # Given updates of a bot that is alone
     alone: dict[str, Any] = {"BOTS": ""}
     ids = both.push(message(1, 7), message(2, 7))

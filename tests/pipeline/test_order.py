@@ -10,9 +10,7 @@ from tests.support.process import Process
 from tests.support.waiting import until
 
 
-def test_hundreds_of_updates_run_once_each_in_the_order_of_their_chats(
-    pipeline: Pipeline, pool: tuple[str, int]
-) -> None:
+def test_hundreds_of_updates_run_once_and_in_order(pipeline: Pipeline, pool: tuple[str, int]) -> None:
     # Given 800 updates of 50 chats
     pipeline.push(*conversations(chats=50, each=16))
     # When a poller and one worker run

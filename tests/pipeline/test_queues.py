@@ -35,7 +35,7 @@ def test_a_worker_takes_only_the_queues_it_is_given(make_pipeline: MakePipeline)
     assert {event.worker for event in pipeline.history} == {first.name, second.name}
 
 
-def test_the_number_of_queues_is_changed_between_two_updates_of_a_chat(pipeline: Pipeline) -> None:
+def test_order_survives_a_change_of_queues(pipeline: Pipeline) -> None:
     # Given updates that were appended into two queues
     pipeline.push(*conversations(chats=40, each=3))
     poller = pipeline.poller(QUEUES=2)

@@ -44,7 +44,7 @@ def users_who_write(pipeline: Pipeline) -> Iterator[None]:
         writing.join()
 
 
-def test_a_rolling_restart_under_load_loses_repeats_and_counts_nothing(make_pipeline: MakePipeline) -> None:
+def test_a_rolling_restart_loses_and_repeats_nothing(make_pipeline: MakePipeline) -> None:
     # Given two pollers, of which one leads, and two workers, while users write
     pipeline = make_pipeline(BOT="shop:handle")
     code = pipeline.directory / "shop.py"

@@ -23,7 +23,7 @@ def running() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_two_messages_of_a_chat_do_not_overwrite_each_others_change(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_two_messages_of_a_chat_keep_both_changes(pipeline: Pipeline, tmp_path: Path) -> None:
     """Read, read, write, write: the lost update of grammY's guide to scaling."""
     # Given two workers, and three messages of a chat that come at the same time
     for _ in range(2):
@@ -95,7 +95,7 @@ def test_a_frozen_worker_that_wakes_too_late_changes_no_session(
     assert ids(pipeline.history, "start") == [first, first, second]
 
 
-def test_a_process_that_dies_between_the_commit_and_the_acknowledgement_is_not_run_again(
+def test_a_committed_update_is_not_run_again(
     make_pipeline: MakePipeline,
 ) -> None:
     # Given an update that counts, whose process dies when Redis has it and nobody else knows

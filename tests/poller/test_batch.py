@@ -56,7 +56,7 @@ def test_no_offset_is_sent_at_start() -> None:
         (FORGET_OFFSET_AFTER_S * 100, None),
     ],
 )
-def test_an_offset_is_forgotten_before_telegram_may_restart_the_ids(age_s: float, expected: int | None) -> None:
+def test_an_offset_expires_before_ids_may_restart(age_s: float, expected: int | None) -> None:
     position = Offset().after([update(7)], NOW_S)
     assert position.offset_at(NOW_S + age_s) == expected
 
@@ -66,7 +66,7 @@ def test_empty_batches_do_not_keep_an_offset_young() -> None:
     assert position.offset_at(NOW_S + FORGET_OFFSET_AFTER_S) is None
 
 
-def test_the_door_admits_the_kinds_asked_for_and_leaves_malformed_ones_to_be_buried() -> None:
+def test_malformed_updates_pass_the_kind_filter() -> None:
     batch = [update(1), update(2, "poll"), {"update_id": 3}, "text", {"message": {}}, update(4)]
     assert admitted(batch, frozenset({"message"})) == [update(1), "text", {"message": {}}, update(4)]
 

@@ -58,11 +58,11 @@ def test_both_the_kinds_asked_for_and_the_filter_decide(env: dict[str, str], let
     assert ids(filter_of(**env).admitted(BATCH)) == let_in
 
 
-def test_malformed_updates_come_in_to_be_buried_and_no_filter_sees_them() -> None:
+def test_no_filter_sees_malformed_updates() -> None:
     assert filter_of(FILTER="own_filters:odd", ALLOWED_UPDATES="message").admitted(MALFORMED) == MALFORMED
 
 
-def test_what_a_filter_cannot_judge_comes_in_and_each_type_of_error_is_told_once(
+def test_an_update_a_filter_fails_on_is_accepted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     own = filter_of(FILTER="own_filters:failing")

@@ -49,9 +49,7 @@ def test_a_filter_of_ones_own_drops_counts_and_confirms(
     assert len(poller.told("FILTER failed at update")) == len(poller.told("KeyError: 'message'")) == 1
 
 
-def test_a_filter_that_cannot_be_had_ends_the_poller_before_it_polls(
-    simulator: Simulator, start_poller: StartPoller
-) -> None:
+def test_a_missing_filter_ends_the_poller(simulator: Simulator, start_poller: StartPoller) -> None:
     poller = start_poller(FILTER="no_such:filter")
     assert poller.exit_code() == 2
     assert poller.told("FILTER=no_such:filter: there is no module no_such")
@@ -130,9 +128,7 @@ def run_program(directory: Path, name: str, **settings: str) -> subprocess.Popen
     return subprocess.Popen([sys.executable, name], cwd=directory, env=env, stdout=subprocess.PIPE, text=True)
 
 
-def test_the_programs_of_the_documentation_archive_updates_and_replay_them(
-    simulator: Simulator, redis_url: str, tmp_path: Path
-) -> None:
+def test_the_documented_programs_archive_and_replay(simulator: Simulator, redis_url: str, tmp_path: Path) -> None:
     # Given the program that archives, with no Redis at all
     pushed = simulator.push(*(message() for _ in range(150)))
     nowhere = "redis://127.0.0.1:1/0"

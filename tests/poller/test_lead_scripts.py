@@ -75,7 +75,7 @@ def test_another_leads_and_is_named(client: Redis) -> None:
     assert state(client) == Leader(ANOTHERS, "b:2", 0.5)
 
 
-def test_anothers_lease_is_over_and_the_next_to_ask_leads_by_a_higher_fence(client: Redis) -> None:
+def test_after_a_lease_the_next_leads_with_a_higher_fence(client: Redis) -> None:
     seed(client, Leader(ANOTHERS, "b:2", -0.1))
     assert take(client, "a:1", OURS) == ("9000000000000006", "a:1")
     assert state(client) == Leader("9000000000000006", "a:1", 1)
@@ -113,7 +113,7 @@ def test_a_renewal_by_an_old_fence_changes_nothing(client: Redis) -> None:
     assert state(client) == Leader(ANOTHERS, "b:2", -1)
 
 
-def test_who_resigns_leaves_nothing_and_a_late_renewal_does_not_bring_it_back(client: Redis) -> None:
+def test_a_late_renewal_does_not_undo_a_resignation(client: Redis) -> None:
     seed(client, Leader(OURS, "a:1", 0.5))
     assert run(client, "resign", fence=OURS) == 1
     assert renew(client, OURS) == 0

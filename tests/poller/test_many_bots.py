@@ -134,7 +134,7 @@ def test_a_bot_whose_telegram_is_in_trouble_delays_no_other(
         ('order_by = "no_such:keys"\n', {}, 2, "ORDER_BY=no_such:keys: there is no module no_such"),
     ],
 )
-def test_what_is_wrong_with_one_table_is_told_before_any_bot_is_polled(
+def test_a_wrong_table_is_reported_before_any_polling(
     simulator: Simulator, start_both: StartBoth, more: str, settings: dict[str, object], code: int, last: str
 ) -> None:
     simulator.push(message())

@@ -43,7 +43,7 @@ def test_the_wait_follows_the_last_16_batches(
     assert after(Pace(balance, longest_s), *batches).wait_s == pytest.approx(wait_s)
 
 
-def test_after_a_full_batch_more_are_waiting_and_nobody_waits_for_them() -> None:
+def test_after_a_full_batch_the_next_poll_is_immediate() -> None:
     pace = after(Pace(1.0, 0.5), *[ONE] * BATCHES)
     assert after(pace, FULL, full=True).wait_s == 0.0
     assert after(pace, FULL, ONE).wait_s > 0.0

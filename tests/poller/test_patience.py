@@ -97,7 +97,7 @@ def test_the_wish_to_wait_is_obeyed_and_told(told: pytest.LogCaptureFixture) -> 
     assert told.messages == ["Telegram: 429, too many requests; trying again until it works, next in 123.0 s"]
 
 
-def test_it_gives_up_when_it_was_told_to_and_waits_no_longer_than_that(told: pytest.LogCaptureFixture) -> None:
+def test_it_gives_up_after_its_limit(told: pytest.LogCaptureFixture) -> None:
     # Given somebody who waits half a second at most, and another side that wishes for ten minutes
     patience = Retry("Telegram", FloodedError, Stop(), longest_s=600.0, give_up_after_s=0.5)
     flooded = [FloodedError("429, too many requests", 600.0) for _ in range(9)]

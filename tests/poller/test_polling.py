@@ -15,7 +15,7 @@ def confirmed(simulator: Simulator) -> int:
     return int(simulator.stats()["confirmed"])
 
 
-def test_every_update_reaches_its_lane_in_order_and_is_then_confirmed(
+def test_updates_reach_their_lanes_in_order_before_confirmation(
     simulator: Simulator, start_poller: StartPoller, redis_url: str
 ) -> None:
     # Given more updates than one batch holds, of two chats
@@ -58,7 +58,7 @@ def test_nothing_is_confirmed_while_an_append_hangs(
     assert lane(own_redis.url) == pushed
 
 
-def test_killed_between_append_and_confirm_the_batch_comes_again_and_is_dropped_as_seen(
+def test_a_batch_killed_before_confirm_is_dropped_as_seen(
     simulator: Simulator, start_poller: StartPoller, redis_url: str
 ) -> None:
     # Given a poller that has appended a batch and not yet confirmed it, because the backlog is at its limit
@@ -94,9 +94,7 @@ def test_killed_before_the_append_nothing_is_lost(
         assert lane(own_redis.url) == pushed
 
 
-def test_above_the_backlog_limit_it_stops_fetching_says_so_and_goes_on(
-    simulator: Simulator, start_poller: StartPoller, redis_url: str
-) -> None:
+def test_above_max_pending_it_stops_fetching(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
     # Given more updates than may wait
     simulator.push(*(message() for _ in range(500)))
     # When the backlog is at the limit
@@ -123,7 +121,7 @@ def test_a_backlog_left_by_the_last_poller_counts(simulator: Simulator, start_po
     assert simulator.stats()["polls"] == polls
 
 
-def test_malformed_updates_are_buried_and_the_others_of_their_batch_go_on(
+def test_malformed_updates_are_buried_and_the_rest_appended(
     simulator: Simulator, start_poller: StartPoller, redis_url: str
 ) -> None:
     first = simulator.push(message())
@@ -135,7 +133,7 @@ def test_malformed_updates_are_buried_and_the_others_of_their_batch_go_on(
     assert buried(redis_url) == 3
 
 
-def test_half_a_surrogate_pair_reaches_its_lane_like_any_other_text(
+def test_half_a_surrogate_pair_reaches_its_lane(
     simulator: Simulator, start_poller: StartPoller, redis_url: str
 ) -> None:
     update = r'{"update_id":5,"message":{"chat":{"id":7,"type":"private"},"text":"\ud83d"}}'
@@ -144,9 +142,7 @@ def test_half_a_surrogate_pair_reaches_its_lane_like_any_other_text(
     until(lambda: lane(redis_url) == [5])
 
 
-def test_a_batch_without_any_id_is_told_once_and_not_buried_over_and_over(
-    simulator: Simulator, start_poller: StartPoller, redis_url: str
-) -> None:
+def test_a_batch_without_ids_is_buried_once(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
     # Given a batch that no offset gets past
     simulator.push_raw("text", None)
     poller = start_poller()
@@ -187,7 +183,7 @@ def test_ids_that_restart_lower_are_followed(simulator: Simulator, start_poller:
     assert sorted(lane(redis_url)) == [5, 6, 900_000]
 
 
-def test_a_server_without_long_polling_is_not_asked_without_a_pause(start_poller: StartPoller) -> None:
+def test_a_server_without_long_polling_is_polled_with_pauses(start_poller: StartPoller) -> None:
     # Given a server that answers at once when it has nothing
     with start(TOKEN, quirks=False) as simulator:
         began_s = time.monotonic()

@@ -76,7 +76,7 @@ def test_a_file_is_appended_in_its_order_and_a_second_time_nothing(replay: Repla
     assert "what was appended in the last 48 h is remembered, and not appended again\n" in said
 
 
-def test_lines_that_are_no_updates_are_told_by_their_number_and_never_appended(replay: Replay, redis_url: str) -> None:
+def test_invalid_lines_are_reported_by_number(replay: Replay, redis_url: str) -> None:
     replay.write("\ufeff" + lines_of(1) + 'hello\n\n{"message":{}}\n[1]\n{"update_id":-1}\n' + lines_of(2).rstrip())
     code, said, logged = replay("updates.jsonl", "--quiet")
     assert lane(redis_url) == [1, 2]
@@ -108,9 +108,7 @@ def test_what_the_filter_does_not_want_is_dropped_and_counted(replay: Replay, re
     assert "3 updates: 2 appended, 0 seen before, 0 buried, 1 dropped at the door" in said
 
 
-def test_stopped_at_a_full_backlog_it_says_how_far_it_came_and_the_next_one_goes_on(
-    replay: Replay, redis_url: str
-) -> None:
+def test_an_interrupted_replay_continues(replay: Replay, redis_url: str) -> None:
     # Given a replay that waits for room
     replay.write(lines_of(*range(1, 251)))
     with replay.start("updates.jsonl", MAX_PENDING=150) as process:

@@ -92,9 +92,7 @@ def test_it_polls_until_it_is_stopped_and_can_be_started_again(
     assert simulator.stats()["confirmed"] == 3
 
 
-def test_stop_returns_only_when_what_was_in_hand_is_durable_and_confirmed(
-    simulator: Simulator, own_redis: Server
-) -> None:
+def test_stop_confirms_the_batch_in_flight(simulator: Simulator, own_redis: Server) -> None:
     # Given a poller whose append waits for Redis
     handle = run(settings_of(simulator, own_redis.url))
     until(lambda: simulator.stats()["polls"])
@@ -112,9 +110,7 @@ def test_stop_returns_only_when_what_was_in_hand_is_durable_and_confirmed(
         assert simulator.stats()["confirmed"] == 1
 
 
-def test_stop_within_a_time_tells_what_was_not_durable_and_leaves_it_to_telegram(
-    simulator: Simulator, own_redis: Server
-) -> None:
+def test_stop_with_a_timeout_leaves_the_rest_at_telegram(simulator: Simulator, own_redis: Server) -> None:
     # Given a poller whose append waits for Redis
     handle = run(settings_of(simulator, own_redis.url))
     until(lambda: simulator.stats()["polls"])

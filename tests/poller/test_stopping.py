@@ -35,9 +35,7 @@ def test_in_a_long_poll_after_a_batch_that_batch_is_confirmed(
     assert lane(redis_url) == pushed
 
 
-def test_with_a_batch_appended_and_not_yet_confirmed_it_is_confirmed(
-    simulator: Simulator, start_poller: StartPoller
-) -> None:
+def test_an_appended_batch_is_confirmed(simulator: Simulator, start_poller: StartPoller) -> None:
     # Given a poller that waits for room, its last batch unconfirmed, and updates that wait at Telegram
     simulator.push(*(message() for _ in range(150)))
     poller = start_poller(MAX_PENDING=99)
@@ -78,7 +76,7 @@ def test_with_redis_away_the_batch_in_hand_stays_at_telegram(
     assert simulator.stats()["confirmed"] == 0
 
 
-def test_with_a_redis_that_hangs_the_batch_in_hand_stays_at_telegram(
+def test_with_a_hanging_redis_the_batch_stays_at_telegram(
     simulator: Simulator, start_poller: StartPoller, own_redis: Server
 ) -> None:
     poller = start_poller(REDIS_URL=own_redis.url)

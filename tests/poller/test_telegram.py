@@ -40,7 +40,7 @@ def test_a_higher_offset_confirms_and_fetches_what_follows(simulator: Simulator,
     assert telegram.updates(ids[1], 0) == [{"update_id": ids[1], "message": {"text": "b"}}]
 
 
-def test_the_last_word_confirms_and_leaves_what_follows_at_telegram(simulator: Simulator, telegram: Telegram) -> None:
+def test_the_final_confirm_leaves_later_updates(simulator: Simulator, telegram: Telegram) -> None:
     first, second = simulator.push({"message": {}}, {"message": {}})
     assert first
     telegram.confirm(first + 1)

@@ -89,7 +89,7 @@ def test_a_webhook_that_holds_the_token_is_named_until_it_is_gone(
     assert not poller.told("secret-path")
 
 
-def test_another_poller_that_holds_the_token_is_named_until_it_is_gone(
+def test_a_conflicting_poller_is_reported_until_gone(
     simulator: Simulator, start_poller: StartPoller, redis_url: str
 ) -> None:
     # Given a poller in the middle of a long poll

@@ -114,9 +114,7 @@ def test_the_leader_is_stopped_under_load_and_the_other_goes_on(
     assert standby.told(", 0 seen before")
 
 
-def test_a_leader_that_is_stopped_leaves_nothing_in_redis_for_the_next(
-    start_poller: StartPoller, redis_url: str
-) -> None:
+def test_a_stopped_leader_leaves_nothing_in_redis(start_poller: StartPoller, redis_url: str) -> None:
     leader = start_poller()
     leader.tells("leading")
     leader.stop()
@@ -156,7 +154,7 @@ def test_a_leader_that_was_frozen_stands_by_when_it_wakes(
     assert len(leader.told("lost the lead")) == 1
 
 
-def test_what_an_old_leader_appends_late_does_not_come_behind_the_new_ones(
+def test_a_late_append_of_an_old_leader_is_refused(
     simulator: Simulator, start_poller: StartPoller, own_redis: Server, gate: Gate
 ) -> None:
     # Given a leader with an update in hand that does not get through to Redis
@@ -184,7 +182,7 @@ def test_what_an_old_leader_appends_late_does_not_come_behind_the_new_ones(
     assert old.told("1 updates so far: 1 added, 0 seen before")
 
 
-def test_a_batch_in_hand_survives_an_outage_that_is_longer_than_a_lease(
+def test_a_batch_survives_an_outage_longer_than_a_lease(
     simulator: Simulator, start_poller: StartPoller, own_redis: Server
 ) -> None:
     # Given a poller whose append waits for Redis
@@ -266,9 +264,7 @@ def test_of_three_the_last_one_leads_in_the_end(
     assert lane(redis_url) == pushed
 
 
-def test_somebody_else_that_holds_the_token_does_not_change_who_leads(
-    simulator: Simulator, start_poller: StartPoller, redis_url: str
-) -> None:
+def test_a_conflict_does_not_change_the_leader(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
     # Given two pollers of ours
     leader, standby = start_pair(start_poller)
     until(lambda: simulator.stats()["polls"])

@@ -32,7 +32,7 @@ def test_it_writes_every_command_to_disk_and_evicts_nothing(server: Server) -> N
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_started_again_in_its_directory_it_still_has_what_it_acknowledged(tmp_path: Path, end: str) -> None:
+def test_a_restart_keeps_what_was_acknowledged(tmp_path: Path, end: str) -> None:
     first = start_server(tmp_path)
     with redis.Redis.from_url(first.url) as client:
         client.set("kept", "yes")

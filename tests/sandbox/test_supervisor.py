@@ -108,7 +108,7 @@ def test_a_signal_stops_all_parts_and_lets_them_finish(supervise: Any, how: sign
     assert "ended first: None" in said
 
 
-def test_when_one_part_ends_with_a_word_of_its_own_the_others_are_stopped(supervise: Any, tmp_path: Path) -> None:
+def test_when_one_part_ends_the_others_are_stopped(supervise: Any, tmp_path: Path) -> None:
     gate = tmp_path / "end"
     running = supervise(WORKING, ENDING.format(gate=str(gate)))
     running.wait_for("| working")

@@ -158,7 +158,7 @@ def test_what_is_no_toml_is_told_with_its_place(tmp_path: Path) -> None:
     assert re.fullmatch(r"bots.toml is no TOML: .*line 1, column 6\)", line)
 
 
-def test_a_bot_token_whose_bot_has_no_table_is_not_forgotten_silently(tmp_path: Path) -> None:
+def test_a_bot_token_without_a_table_is_reported(tmp_path: Path) -> None:
     alone = "333:ALONE-SECRET-abcdefgh"
     [line] = refused(tmp_path, TWO, **TOKENS, BOT_TOKEN=alone)
     assert (

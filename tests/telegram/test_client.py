@@ -93,7 +93,7 @@ def test_files_inside_a_parameter_are_attached(web, api, tmp_path):
     assert (sent["file0"], sent["file1"]) == (("cat.png", b"path"), ("file1", b"bytes"))
 
 
-def test_what_json_cannot_say_and_what_is_no_method_are_refused_before_anything_is_sent(web, api):
+def test_invalid_calls_are_refused_before_sending(web, api):
     with pytest.raises(TypeError, match="not JSON serializable"):
         api.call("sendMessage", text=object())
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -186,7 +186,7 @@ def test_the_answer_of_no_bot_api_is_a_server_error(web, api, body, status, kind
     assert re.search(f"^sendMessage: {status} .*, not the answer of a Bot API", str(error))
 
 
-def test_the_flood_control_of_a_proxy_counts_and_its_403_is_nobodys_block(web, api):
+def test_a_proxys_429_counts_and_its_403_does_not(web, api):
     web.answer = Answer(b"slow down", 429)
     assert isinstance(refused(api), errors.TooManyRequests)
     web.answer = Answer(b"no", 403)
@@ -229,7 +229,7 @@ def test_a_connection_that_closes_without_an_answer_is_uncertain(web, api):
     assert (type(error), error.uncertain) == (errors.NetworkError, True)
 
 
-def test_a_failure_being_handled_by_the_bot_says_nothing_about_the_call(web, api):
+def test_an_error_being_handled_is_not_the_calls_cause(web, api):
     # The bot calls from inside an except block: what happened there must not pass for what happened here.
     web.answering = lambda asked: None
     try:
@@ -316,7 +316,7 @@ def test_a_proxy_is_used_for_the_outside(web, monkeypatch):
     assert web.asked[0].path == f"http://bot-api.invalid/bot{TOKEN}/getMe"
 
 
-def test_calls_share_a_connection_and_a_closed_client_opens_another(web, api):
+def test_calls_share_a_connection(web, api):
     api.call("getMe")
     api.call("getMe")
     api.close()

@@ -118,7 +118,7 @@ def asked(wire: Wire, *answers: bytes | None, **params: object) -> object:
         GZIP % len(PACKED) + PACKED,
     ],
 )
-def test_an_answer_that_says_where_it_ends_leaves_its_connection_to_the_next(wire: Wire, answer: bytes) -> None:
+def test_a_complete_answer_keeps_the_connection(wire: Wire, answer: bytes) -> None:
     assert asked(wire, answer, answer, PLAIN) is True
     assert wire.connections == 1
 
@@ -353,9 +353,7 @@ def secure(web: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serv
     return web
 
 
-def test_a_proxy_is_passed_through_to_the_server_whose_certificate_is_checked(
-    secure: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_certificates_are_checked_through_a_proxy(secure: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = Proxy(secure)
     monkeypatch.setenv("HTTPS_PROXY", f"http://me:secret@{proxy.address}")
     api = BotApi("https://bot-api.test", "1:x")
@@ -375,7 +373,7 @@ def test_a_proxy_is_passed_through_to_the_server_whose_certificate_is_checked(
         (b"403 Forbidden", "bot-api.test", "Tunnel connection failed: 403 Forbidden"),
     ],
 )
-def test_who_is_not_reached_through_a_proxy_was_certainly_sent_nothing(
+def test_an_unreachable_server_behind_a_proxy_got_nothing(
     secure: Server, monkeypatch: pytest.MonkeyPatch, says: bytes, name: str, told: str
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", Proxy(secure, says).address)

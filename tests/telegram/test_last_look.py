@@ -12,7 +12,7 @@ from tests.support.http_server import TOKEN
 CALL = prepare("sendMessage", {"chat_id": 7, "text": "hi"})
 
 
-def test_it_is_taken_when_the_connection_stands_and_nothing_was_sent(web, api):
+def test_the_last_look_is_after_connecting_before_sending(web, api):
     seen = []
     api.send(CALL, look=lambda: seen.append(len(web.asked)))
 

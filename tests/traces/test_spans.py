@@ -70,7 +70,7 @@ def calling(traced: Traced, method: str, chat: int | None, url: str) -> NoSpan:
     return traced.calling(method, chat, url, calls.ending_of)
 
 
-def test_each_update_of_a_batch_begins_a_trace_and_its_run_belongs_to_it() -> None:
+def test_each_update_begins_a_trace() -> None:
     traced = Traced()
     first, second = traced.append("12:7", "12:8", answer=Appended(2, 0, 0, 2))
     assert trace_of(first) != trace_of(second)
@@ -96,7 +96,7 @@ def test_each_update_of_a_batch_begins_a_trace_and_its_run_belongs_to_it() -> No
     )
 
 
-def test_what_the_sampler_leaves_out_costs_a_byte_and_is_left_out_by_the_worker_too() -> None:
+def test_unsampled_updates_stay_unsampled() -> None:
     [header] = Traced(DEFAULT_OFF).append("12:7", answer=Appended(1, 0, 0, 1))
     assert header == "0"
     # Even one that chooses all by itself
@@ -118,7 +118,7 @@ def test_what_was_appended_without_traces_begins_one_where_it_runs() -> None:
     assert [span.parent for span in traced.spans] == [None, None]
 
 
-def test_a_batch_that_was_seen_before_leaves_no_span_and_one_that_failed_says_why() -> None:
+def test_only_new_or_failed_batches_have_spans() -> None:
     traced = Traced()
     traced.append("12:7", answer=Appended(added=0, seen=1, buried=0, pending=0))
     assert traced.spans == ()

@@ -64,7 +64,7 @@ def test_off_imports_nothing_and_what_is_wrong_is_a_sentence(tmp_path, env: dict
     assert says(tmp_path, START, BOT_TOKEN="1:TEST", **env).startswith(said)
 
 
-def test_dotenv_switches_them_on_and_a_missing_package_is_a_sentence(tmp_path) -> None:
+def test_dotenv_switches_traces_on(tmp_path) -> None:
     (tmp_path / ".env").write_text("OTEL_TRACES_EXPORTER=console\n")
     without = 'import sys; sys.modules["opentelemetry.sdk"] = None\n'
     said = says(tmp_path, without + START, BOT_TOKEN="1:TEST")

@@ -66,7 +66,7 @@ def test_a_conflict_that_nobody_could_refuse_is_found(bots: tuple[Settings, Sett
         assert not list(deployments.foreign(deployments.processes(client)))
 
 
-def test_one_that_is_alive_is_refused_and_one_that_is_not_is_waited_out(
+def test_a_live_deployment_is_refused_a_dead_one_waited_out(
     bots: tuple[Settings, Settings], monkeypatch: pytest.MonkeyPatch, redis_url: str
 ) -> None:
     first, second = (Presence("worker", settings) for settings in bots)

@@ -92,7 +92,7 @@ def lane(client: Redis, key: str) -> list[str]:
 # -- what an update becomes
 
 
-def test_an_update_becomes_a_message_of_its_bot_in_the_lane_of_its_chat(intake: Intake, client: Redis) -> None:
+def test_an_update_joins_the_lane_of_its_chat(intake: Intake, client: Redis) -> None:
     first, second = message(10), message(11)
     assert intake.append([first, second]) == Appended(added=2, seen=0, buried=0, pending=2)
     found = record(client, f"{BOT_ID}:10")
@@ -103,7 +103,7 @@ def test_an_update_becomes_a_message_of_its_bot_in_the_lane_of_its_chat(intake: 
     assert content(client, f"{BOT_ID}:10") == first
 
 
-def test_a_payment_takes_the_express_queue_and_the_lane_of_its_chat(intake: Intake, client: Redis) -> None:
+def test_a_payment_takes_the_express_queue(intake: Intake, client: Redis) -> None:
     intake.append([{"update_id": 10, "pre_checkout_query": {"id": "p", "from": {"id": 7}}}, message(11)])
     found = record(client, f"{BOT_ID}:10")
     assert (found["queue"], found["lanes"]) == ("updates.express", f"{BOT_ID}/chat:7")
@@ -132,9 +132,7 @@ def test_an_update_joins_every_lane_of_its_order(client: Redis, any_server: Serv
     assert record(client, f"{BOT_ID}:2")["state"] == "waiting"
 
 
-def test_an_update_without_keys_runs_at_once_and_these_are_spread_over_the_queues(
-    intake: Intake, client: Redis
-) -> None:
+def test_updates_without_keys_are_spread_over_queues(intake: Intake, client: Redis) -> None:
     intake.append([{"update_id": number} for number in range(50)])
     found = [record(client, f"{BOT_ID}:{number}") for number in range(50)]
     assert {each["state"] for each in found} == {"ready"}
@@ -204,7 +202,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("odd", MALFORMED.values(), ids=MALFORMED.keys())
-def test_what_is_no_update_is_buried_as_it_came_and_its_batch_goes_on(intake: Intake, client: Redis, odd: Any) -> None:
+def test_an_invalid_update_is_buried_as_it_came(intake: Intake, client: Redis, odd: Any) -> None:
     assert intake.append([message(1), odd, message(2)]) == Appended(added=3, seen=0, buried=1, pending=2)
     [buried] = dead(client)
     assert buried.startswith(f"{BOT_ID}:malformed:")
@@ -276,7 +274,7 @@ def odd_keys(_: dict[str, Any]) -> list[str]:
     return ["one\ntwo"]
 
 
-def test_an_update_that_the_users_order_fails_on_is_buried_with_its_error(client: Redis, any_server: Server) -> None:
+def test_an_update_order_by_fails_on_is_buried(client: Redis, any_server: Server) -> None:
     with connected(any_server.url, ORDER_BY="tests.updates.test_intake:raising") as intake:
         assert intake.append([message(1), message(2), message(3)]) == Appended(added=3, seen=0, buried=1, pending=2)
         # And it counts as seen: it is not appended again
@@ -326,7 +324,7 @@ def everysec(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def test_with_fsync_every_second_each_batch_waits_until_it_is_on_disk(everysec: Server) -> None:
+def test_with_everysec_a_batch_waits_for_the_disk(everysec: Server) -> None:
     with connected(everysec.url) as intake, connect(everysec.url) as client:
         assert intake.durability.how is Durable.WAITAOF
         # Given a server that forgot its scripts, and one that has them
@@ -346,9 +344,7 @@ def test_with_fsync_every_second_each_batch_waits_until_it_is_on_disk(everysec: 
         assert lane(client, f"{BOT_ID}/chat:7") == [f"{BOT_ID}:1", f"{BOT_ID}:2"]
 
 
-def test_a_batch_that_does_not_reach_the_disk_counts_as_not_appended(
-    everysec: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_not_on_disk_is_not_appended(everysec: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a server that does not sync within our patience: it never does, and says everysec
     monkeypatch.setattr(durable, "WAITAOF_MS", 50)
     with connected(everysec.url) as intake, connect(everysec.url) as client:

@@ -298,7 +298,7 @@ def own(tmp_path, monkeypatch):
     return write
 
 
-def test_an_own_function_is_imported_once_and_its_keys_are_made_distinct(own):
+def test_an_own_function_is_imported_once(own):
     own("own_order", "print('imported')\ndef keys(update): return ['shop:é', 'shop:é', str(update['n'])]")
     code = """
 import json
@@ -346,7 +346,7 @@ def test_what_is_no_list_of_keys_is_refused(own, number, result, complaint):
         ("chats", "is not an import path"),
     ],
 )
-def test_an_own_function_that_cannot_be_had_is_found_before_the_first_update(path, complaint):
+def test_a_missing_own_function_is_found_at_start(path, complaint):
     with pytest.raises(OrderByError, match=complaint):
         check_order_by(path)
 

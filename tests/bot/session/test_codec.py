@@ -64,7 +64,7 @@ def deep() -> dict[str, Any]:
         ({"a": "x" * MOST_BYTES}, r"the session would be 1,048,584 bytes of JSON, and 1,048,576 are the most"),
     ],
 )
-def test_what_json_cannot_hold_is_named_with_its_place_and_its_type(data: dict[str, Any], said: str) -> None:
+def test_an_unencodable_value_is_named_with_its_path_and_type(data: dict[str, Any], said: str) -> None:
     with pytest.raises(SessionError, match=said):
         encode(data)
 

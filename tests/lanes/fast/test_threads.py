@@ -38,7 +38,7 @@ def test_as_many_run_as_there_are_slots_and_an_error_takes_none(pool: TaskPool) 
     pool.stop()
 
 
-def test_its_end_waits_for_what_runs_and_forgets_what_has_not_begun(pool: TaskPool) -> None:
+def test_shutdown_waits_for_running_jobs_and_drops_the_rest(pool: TaskPool) -> None:
     began, go_on, told = threading.Semaphore(0), threading.Event(), []
 
     def runs() -> None:

@@ -156,7 +156,7 @@ SETTLED = {"returns a value", "returns nothing", "fails", "fails as expected", "
 
 @pytest.mark.parametrize("is_fast", [False, pytest.param(True, marks=FAST)], ids=["stock", "fast"])
 @pytest.mark.parametrize("run", RUNS)
-def test_what_celery_would_acknowledge_is_settled_when_it_has_ended(run: str, is_fast: bool, story: Story) -> None:
+def test_a_run_is_settled_where_celery_would_acknowledge(run: str, is_fast: bool, story: Story) -> None:
     bench = Bench(RUNS[run], story, is_fast=is_fast)
     bench.task.__trace__("7:1", [3], {}, bench.request())
     assert len(bench.in_flight.start_fetch()) == (run in SETTLED)

@@ -144,7 +144,7 @@ def test_a_ring_gives_back_every_line_it_took() -> None:
     assert not ring.write(b"x" * (SIZE + 1))
 
 
-def test_a_child_begins_what_it_was_given_ahead_in_time_or_not_at_all(shared: SharedMemoryChannel) -> None:
+def test_a_child_starts_queued_jobs_in_time_or_not_at_all(shared: SharedMemoryChannel) -> None:
     def run() -> None:
         shared.own()
         for tag, start_by_s in (("own#1", None), ("early#1", clock.now_s() + 60), ("late#1", clock.now_s())):

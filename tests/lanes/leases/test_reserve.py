@@ -30,7 +30,7 @@ def test_slow_ones_get_none() -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 8, 100])
-def test_after_something_was_given_back_nothing_more_is_taken_until_runs_are_quick_again(slots: int) -> None:
+def test_after_a_release_prefetch_stays_zero_until_runs_are_short(slots: int) -> None:
     estimator = learned(*[0.001] * 200)
     estimator.waited_too_long(slots)
     assert estimator.size(slots, most=3000) == 0
@@ -39,7 +39,7 @@ def test_after_something_was_given_back_nothing_more_is_taken_until_runs_are_qui
     assert estimator.size(slots, most=3000) > 0
 
 
-def test_in_a_backlog_they_wait_here_for_as_long_as_they_have_waited_in_redis() -> None:
+def test_in_a_backlog_the_local_wait_grows_with_the_wait_in_redis() -> None:
     estimator = learned(*[0.005] * 300)
     # Given turns that leave others ready, and bring what has waited for seconds, for a moment, for hardly any time
     for waited_s, wait_s in ((7.0, BACKLOG_WAIT_S), (0.04, 0.04), (0.001, EXPECTED_WAIT_S)):

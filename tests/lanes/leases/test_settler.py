@@ -57,9 +57,7 @@ def run(in_flight: InFlight, time: Clock, count: int, each_s: float) -> None:
 # -- room
 
 
-def test_in_a_backlog_there_is_room_for_more_and_a_turn_can_wait_while_half_of_it_is_here(
-    in_flight: InFlight, time: Clock
-) -> None:
+def test_prefetch_grows_with_the_backlog(in_flight: InFlight, time: Clock) -> None:
     in_flight.capacity.use_pool(Pool(slots=lambda: 4, forks=True, spare=15))
     # Given runs of 5 ms
     run(in_flight, time, 100, each_s=0.005)
@@ -231,7 +229,7 @@ def test_a_renewed_lease_can_be_claimed_later(in_flight: InFlight, time: Clock) 
     assert in_flight.claim(tag, starts=True)
 
 
-def test_what_waits_behind_a_slow_one_is_given_back_when_it_waited_too_long(in_flight: InFlight, time: Clock) -> None:
+def test_prefetched_messages_behind_a_slow_one_are_released(in_flight: InFlight, time: Clock) -> None:
     in_flight.capacity.use_pool(Pool(slots=lambda: 1, forks=False, spare=15))
     [slow, *_] = take(in_flight, "slow", "old")
     in_flight.claim(slow, starts=True)
@@ -341,7 +339,7 @@ def test_the_wait_is_that_of_the_first_run_and_a_death_has_its_own(
     assert told(in_flight) == times
 
 
-def test_what_is_evicted_ran_until_then_and_what_was_lost_ran_in_vain(in_flight: InFlight, time: Clock) -> None:
+def test_an_evicted_run_is_timed_and_a_lost_one_is_not(in_flight: InFlight, time: Clock) -> None:
     evicted, lost = take(in_flight, "a", "b", died=1)
     for tag in (evicted, lost):
         in_flight.claim(tag, starts=True)
@@ -354,7 +352,7 @@ def test_what_is_evicted_ran_until_then_and_what_was_lost_ran_in_vain(in_flight:
     assert told(in_flight) == {"run 2.5 q": 1, "lost runs q": 1}
 
 
-def test_times_of_a_turn_that_failed_go_with_a_later_one_and_none_too_often(in_flight: InFlight, time: Clock) -> None:
+def test_timings_of_a_failed_turn_are_sent_with_a_later_one(in_flight: InFlight, time: Clock) -> None:
     one, other = take(in_flight, "a", "b")
     in_flight.claim(one, starts=True)
     assert told(in_flight) == {"wait 0.001 q": 1}
@@ -426,7 +424,7 @@ def test_what_could_not_be_told_is_told_first_the_next_time(in_flight: InFlight)
     assert not in_flight.pending_acks.has_any()
 
 
-def test_releases_and_burials_are_urgent_and_settles_wait_for_a_turn(in_flight: InFlight) -> None:
+def test_releases_and_burials_are_sent_at_once(in_flight: InFlight) -> None:
     done, back, buried = take(in_flight, "a", "b", "c")
     in_flight.done(done)
     assert in_flight.pending_acks.has_any()
@@ -441,7 +439,7 @@ def test_releases_and_burials_are_urgent_and_settles_wait_for_a_turn(in_flight: 
 # -- leases
 
 
-def test_a_lease_that_was_lost_while_it_ran_keeps_its_slot_and_is_not_settled(in_flight: InFlight) -> None:
+def test_a_lost_lease_keeps_its_slot_and_is_not_settled(in_flight: InFlight) -> None:
     [tag] = take(in_flight, "a")
     in_flight.claim(tag, starts=True)
     assert in_flight.renewed([("a", "1")], ["a"], clock.now_s()) == ["a"]
@@ -514,7 +512,7 @@ def test_it_wakes_the_loop_that_takes_turns_or_else_the_keeper(in_flight: InFlig
 # -- evictions
 
 
-def test_what_is_evicted_is_refused_at_once_and_keeps_its_slot_until_it_ends(in_flight: InFlight) -> None:
+def test_an_evicted_message_keeps_its_slot_until_it_ends(in_flight: InFlight) -> None:
     tag, other = take(in_flight, "a", "b")
     in_flight.claim(tag, starts=True)
     assert in_flight.evict(tag, 500, {"type": "late"})
@@ -625,7 +623,7 @@ def test_it_does_not_wake_a_loop_that_a_turn_wakes_anyway(ends: str, in_flight: 
     assert os.read(in_flight.channel.reader, 10) == b"\n"
 
 
-def test_the_lease_keeper_tells_what_is_done_when_no_turn_has_come_for_long(in_flight: InFlight, time: Clock) -> None:
+def test_overdue_acks_are_sent_without_a_turn(in_flight: InFlight, time: Clock) -> None:
     flusher = AckFlusher(in_flight, Store(Redis()))
     in_flight.wakeups.add_consumer()
     patience_s = in_flight.capacity.patience_s

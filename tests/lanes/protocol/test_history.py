@@ -120,9 +120,7 @@ def test_only_settlements_may_be_lost(store: Store) -> None:
     assert "no update is known to be gone; none of all were pending" in sentence(only(store.client))
 
 
-def test_what_was_acknowledged_is_not_reported_by_those_who_look_later(
-    store: Store, lines: pytest.LogCaptureFixture
-) -> None:
+def test_an_acknowledged_loss_is_not_reported_again(store: Store, lines: pytest.LogCaptureFixture) -> None:
     early, late = Witness(), Witness()
     append(store, early, "1")
     late.look(store)

@@ -59,7 +59,7 @@ def test_where_config_is_forbidden_it_says_what_it_could_not_see(tmp_path: Path)
     assert "appendfsync unknown, because CONFIG is forbidden" in str(kept)
 
 
-def test_a_server_that_does_not_fsync_while_it_rewrites_is_not_called_durable(tmp_path: Path) -> None:
+def test_no_fsync_during_rewrite_is_not_durable(tmp_path: Path) -> None:
     with start_server(tmp_path, extra=["--no-appendfsync-on-rewrite", "yes"]) as server, connect(server.url) as client:
         kept = durability(client)
     assert not kept.safe

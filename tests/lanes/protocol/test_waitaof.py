@@ -99,5 +99,5 @@ def test_where_it_cannot_be_tried_it_is_doubted(everysec: Server) -> None:
         (Trial(0.001, 1.3, True, True), False),  # it waited for an earlier fsync
     ],
 )
-def test_a_proof_is_a_long_wait_after_which_nothing_is_left_to_sync(trial: Trial, is_proof: bool) -> None:
+def test_a_long_wait_with_nothing_left_to_sync_is_proof(trial: Trial, is_proof: bool) -> None:
     assert trial.is_proof is is_proof

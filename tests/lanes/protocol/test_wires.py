@@ -103,7 +103,7 @@ def test_threads_share_as_many_connections_as_they_need_at_once(
     ]
 
 
-def test_a_forked_child_that_makes_its_own_wires_leaves_its_parents_alone(
+def test_a_forked_child_leaves_its_parents_connections_alone(
     wires: PipelinedPool, client: Redis, redis_url: str, lease: tuple[str, str]
 ) -> None:
     told = wires.tell(end(lease, 1))
@@ -121,7 +121,7 @@ def test_a_forked_child_that_makes_its_own_wires_leaves_its_parents_alone(
     assert told.fate is Fate.DONE
 
 
-def test_whoever_is_interrupted_leaves_no_half_read_answer_to_others(
+def test_an_interrupt_leaves_no_half_read_reply(
     wires: PipelinedPool, lease: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = wires.tell(end(lease, 1))

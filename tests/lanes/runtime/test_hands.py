@@ -40,7 +40,7 @@ def test_what_is_too_much_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) ->
     assert asyncio.run(many()) == list(range(50))
 
 
-def test_a_call_has_the_context_of_its_caller_and_its_error_is_the_callers() -> None:
+def test_a_call_runs_in_its_callers_context() -> None:
     async def one() -> object:
         who.set("me")
         with pytest.raises(ZeroDivisionError):

@@ -53,7 +53,7 @@ def test_ordinary_tasks_run_beside_lanes(lab: Lab, pool: tuple[str, int]) -> Non
     assert [lab.client.llen("celery"), lab.client.hlen("unacked")] == [0, 0]
 
 
-def test_ordinary_tasks_that_run_take_slots_that_lanes_do_not_ask_for(lab: Lab) -> None:
+def test_ordinary_tasks_reduce_the_lanes_free_slots(lab: Lab) -> None:
     # Given a worker whose two slots run tasks without lanes
     lab.publish_plainly("plain", "p1", kwargs={"gate": "open"})
     lab.publish_plainly("plain", "p2", kwargs={"gate": "open"})
@@ -96,7 +96,7 @@ def test_celery_inspect_and_control_see_and_steer_lanes(lab: Lab, pool: str, slo
     lab.check_once_each()
 
 
-def test_a_queue_that_is_cancelled_gives_back_what_has_not_begun_and_finishes_what_has(lab: Lab) -> None:
+def test_cancelling_a_queue_releases_what_has_not_begun(lab: Lab) -> None:
     lab.publish("running", ["lane"], queue="orders.1", gate="open")
     lab.publish("behind", ["lane"], queue="orders.1")
     worker = lab.worker("prefork", 2)
@@ -121,7 +121,7 @@ def test_a_revoked_message_is_dropped_and_its_lane_goes_on(lab: Lab) -> None:
     assert lab.dead() == []
 
 
-def test_a_message_that_has_expired_is_dropped_and_its_lane_goes_on(lab: Lab) -> None:
+def test_an_expired_message_is_dropped(lab: Lab) -> None:
     lab.send("old", ["lane"], expires=-10)
     lab.publish("behind", ["lane"])
     lab.worker("threads", 2)
@@ -130,7 +130,7 @@ def test_a_message_that_has_expired_is_dropped_and_its_lane_goes_on(lab: Lab) ->
     assert lab.dead() == []
 
 
-def test_a_replayed_message_is_not_caught_by_a_revoke_of_its_earlier_run(lab: Lab) -> None:
+def test_a_replay_is_not_revoked_with_its_earlier_run(lab: Lab) -> None:
     # Given a message that was revoked, and buried before the revoke could drop it
     worker = lab.worker("solo")
     tell(lab, worker, lab.app.control.revoke, "m")

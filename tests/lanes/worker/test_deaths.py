@@ -127,7 +127,7 @@ def test_a_worker_whose_files_were_closed_ends(make_lab: LabMaker, pool: str, sl
     assert "behind" in ids(lab.history, "end")
 
 
-def test_what_a_child_had_ended_or_not_begun_when_it_died_runs_once(make_lab: LabMaker) -> None:
+def test_a_childs_death_repeats_only_what_ran(make_lab: LabMaker) -> None:
     # Given a child that is given many quick messages ahead, and writes their results together
     lab = make_lab(options=ENDLESS)
     lab.publish_many(numbered(200, lambda n: [f"quick:{n}"]))
@@ -164,9 +164,7 @@ def test_a_message_that_always_kills_its_process_is_buried(make_lab: LabMaker) -
 
 
 @pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
-def test_a_frozen_worker_changes_nothing_when_it_wakes_up_after_its_lease(
-    make_lab: LabMaker, pool: str, slots: int
-) -> None:
+def test_a_frozen_worker_changes_nothing_after_its_lease(make_lab: LabMaker, pool: str, slots: int) -> None:
     # Given a worker that is frozen while it runs a message, which another one runs again meanwhile
     lab = make_lab(options=SHORT)
     lab.publish("slow", ["lane"], gate="open")
@@ -194,7 +192,7 @@ def test_a_frozen_worker_changes_nothing_when_it_wakes_up_after_its_lease(
     assert lab.count("settled") == 2
 
 
-def test_what_a_frozen_child_says_too_late_of_a_failure_changes_nothing(make_lab: LabMaker) -> None:
+def test_a_late_failure_of_a_frozen_child_changes_nothing(make_lab: LabMaker) -> None:
     # Given a prefork worker that is frozen while its children run two messages, which another one runs again meanwhile
     lab = make_lab(options=SHORT)
     for how in ("retry", "bury"):
@@ -213,7 +211,7 @@ def test_what_a_frozen_child_says_too_late_of_a_failure_changes_nothing(make_lab
     assert (lab.count("settled"), lab.count("retried"), lab.count("buried")) == (2, 0, 0)
 
 
-def test_a_message_that_kills_its_whole_worker_each_time_is_buried_and_nothing_beside_it(make_lab: LabMaker) -> None:
+def test_only_a_message_that_kills_its_worker_is_buried(make_lab: LabMaker) -> None:
     # Given seven messages that run in one process with one that ends it, each time a worker is started anew
     lab = make_lab(options={"lease_seconds": 2, "max_deaths": 4})
     beside = [f"beside:{n}" for n in range(7)]
@@ -238,7 +236,7 @@ def test_a_message_that_kills_its_whole_worker_each_time_is_buried_and_nothing_b
     assert set(ids(lab.history, "end")) == {*beside, "behind"}
 
 
-def test_a_child_that_was_frozen_before_it_began_does_not_begin_when_its_lease_is_over(make_lab: LabMaker) -> None:
+def test_a_frozen_child_does_not_start_after_its_lease(make_lab: LabMaker) -> None:
     # Given a prefork worker whose only child is frozen when it is given a message
     lab = make_lab(options=SHORT)
     lab.publish("first", ["lane"])
@@ -259,7 +257,7 @@ def test_a_child_that_was_frozen_before_it_began_does_not_begin_when_its_lease_i
     assert died(lab, "late") == 0
 
 
-def test_children_end_with_their_parent_even_before_the_kernel_knows_that_they_should(make_lab: LabMaker) -> None:
+def test_children_end_with_a_parent_that_dies_early(make_lab: LabMaker) -> None:
     # Given children that have begun, and have not asked the kernel yet
     worker = make_lab(ends_with_parent=False).worker("prefork", 3, is_awaited=False)
     until(lambda: len(worker.children()) == 3)

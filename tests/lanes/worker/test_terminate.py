@@ -64,7 +64,7 @@ def test_a_terminated_child_has_ended_before_its_lane_goes_on(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
-def test_a_handler_that_is_deaf_to_its_termination_is_ended_or_evicted(lab: Lab, pool: str) -> None:
+def test_a_handler_that_ignores_termination_is_evicted(lab: Lab, pool: str) -> None:
     # Given a handler that swallows what interrupts it
     lab.publish("deaf", ["lane"], task="be_deaf", gate="never")
     lab.publish("behind", ["lane"])
@@ -79,7 +79,7 @@ def test_a_handler_that_is_deaf_to_its_termination_is_ended_or_evicted(lab: Lab,
 
 
 @pytest.mark.parametrize("pool", [*POOLS, "solo"])
-def test_a_message_that_waits_when_it_is_terminated_is_buried_and_never_starts(lab: Lab, pool: str) -> None:
+def test_a_terminated_waiting_message_is_buried(lab: Lab, pool: str) -> None:
     # Given a worker that knows, from a message it has never seen, that it is to be terminated
     worker = lab.worker(pool, POOLS.get(pool, 1))
     ask(lab, worker, "ping")  # a broadcast before it listens is lost
@@ -98,7 +98,7 @@ def test_a_message_that_waits_when_it_is_terminated_is_buried_and_never_starts(l
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_message_that_a_worker_holds_and_has_not_started_is_buried(lab: Lab, pool: str, way: str) -> None:
+def test_a_terminated_prefetched_message_is_buried(lab: Lab, pool: str, way: str) -> None:
     # Given a worker with one slot, that holds messages behind the one that runs
     names = [f"held:{n}" for n in range(20)]
     for name in ["running", *names]:

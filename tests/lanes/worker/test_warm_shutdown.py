@@ -17,9 +17,7 @@ STOPPING = "Warm shutdown"
 ENDLESS = {"lease_seconds": 3600}
 
 
-def test_running_messages_end_and_the_next_worker_continues_with_exactly_the_next_ones(
-    lab: Lab, pool: tuple[str, int]
-) -> None:
+def test_the_next_worker_continues_where_the_last_stopped(lab: Lab, pool: tuple[str, int]) -> None:
     # Given a worker with a reserve, and in each slot a message that waits at its gate, with two others behind it
     slots = pool[1]
     lab.publish_many(numbered(200, lambda n: [f"quick:{n}"]))
@@ -100,7 +98,7 @@ def test_a_cold_shutdown_waits_for_what_cannot_be_cut_short(make_lab: LabMaker, 
 
 
 @pytest.mark.parametrize(("pool", "deploys"), [("solo", 2), ("prefork", 4), ("threads", 2), ("gevent", 2)])
-def test_workers_replaced_again_and_again_under_load_run_everything_once(lab: Lab, pool: str, deploys: int) -> None:
+def test_replaced_workers_run_everything_once(lab: Lab, pool: str, deploys: int) -> None:
     # Given more messages than any of these workers can run
     lab.publish_many(numbered(1500, lambda n: [f"lane:{n % 60}"]))
     for deploy in range(1, deploys + 1):

@@ -60,7 +60,7 @@ def test_other_paths_and_methods(receiver: Receiver) -> None:
     assert answers[0].headers["Allow"] == "POST"
 
 
-def test_an_update_is_in_redis_when_it_is_answered_and_once_however_often_it_comes(receiver: Receiver) -> None:
+def test_an_answered_update_is_in_redis_once(receiver: Receiver) -> None:
     with connect(receiver.redis_url) as client:
         for number in (1, 1, 2, 1):
             assert receiver.send(update(number)).status_code == 200
@@ -69,16 +69,14 @@ def test_an_update_is_in_redis_when_it_is_answered_and_once_however_often_it_com
 
 
 @pytest.mark.parametrize("number", [-1, "7", None, 2**60, {"a": 1}])
-def test_a_malformed_update_is_buried_once_so_that_telegram_is_rid_of_it(receiver: Receiver, number: Any) -> None:
+def test_a_malformed_update_is_buried_once(receiver: Receiver, number: Any) -> None:
     for _ in range(2):
         assert receiver.send(update(number)).status_code == 200
     assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 1)
 
 
 @pytest.mark.parametrize("part", [b"[" * 100_000 + b"]" * 100_000, b"9" * 5_000], ids=["deep", "long"])
-def test_an_update_that_cannot_be_read_whole_is_buried_once_so_that_telegram_is_rid_of_it(
-    receiver: Receiver, part: bytes
-) -> None:
+def test_an_unreadable_update_is_buried_once(receiver: Receiver, part: bytes) -> None:
     body = b'{"update_id":9,"message":{"chat":{"id":7},"x":' + part + b"}}"
     for _ in range(2):
         assert requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S).status_code == 200
@@ -111,7 +109,7 @@ def test_many_bots_have_a_path_and_a_secret_each(start_receiver: StartReceiver, 
     receiver.tells("desk: refused with 403")
 
 
-def test_behind_a_proxy_it_is_the_proxys_word_that_counts_and_nobody_elses(start_receiver: StartReceiver) -> None:
+def test_only_the_proxys_forwarded_address_counts(start_receiver: StartReceiver) -> None:
     # Given receivers that only Telegram's networks may send to, one behind a proxy of this machine
     behind = start_receiver(WEBHOOK_NETWORKS="telegram")
     bare = start_receiver(WEBHOOK_NETWORKS="telegram", WEBHOOK_TRUSTED_PROXIES="192.0.2.1")
@@ -174,7 +172,7 @@ def test_a_port_in_use_is_told(receiver: Receiver, tmp_path: Path) -> None:
     process.end()
 
 
-def test_what_the_filter_does_not_want_is_answered_counted_and_in_no_lane(
+def test_filtered_updates_are_answered_and_counted(
     start_receiver: StartReceiver, redis_url: str, tmp_path: Path
 ) -> None:
     # Given a receiver with a filter of its own, which fails at what has no message

@@ -62,9 +62,7 @@ def test_asked_to_stop_it_answers_what_it_has_in_hand(start_receiver: StartRecei
     assert receiver.exit_code() == 0
 
 
-def test_killed_between_append_and_answer_it_comes_again_and_is_dropped_as_seen(
-    start_receiver: StartReceiver, server: Server
-) -> None:
+def test_an_update_killed_before_its_answer_is_dropped_as_seen(start_receiver: StartReceiver, server: Server) -> None:
     # Given a receiver that is frozen while Redis takes its append
     receiver = start_receiver(WEBHOOK_REORDER=0)
     with writes_held_up(server) as append_waits:
@@ -83,9 +81,7 @@ def test_killed_between_append_and_answer_it_comes_again_and_is_dropped_as_seen(
     assert following.told("1 updates so far: 0 added, 1 seen before")
 
 
-def test_a_frozen_redis_is_told_with_503_in_time_and_taken_up_again(
-    start_receiver: StartReceiver, own_redis: Server
-) -> None:
+def test_a_frozen_redis_is_answered_with_503(start_receiver: StartReceiver, own_redis: Server) -> None:
     receiver = start_receiver(REDIS_URL=own_redis.url)
     assert receiver.is_ready()
     # When Redis answers nothing
@@ -131,7 +127,7 @@ def test_above_the_backlog_limit_telegram_holds_the_rest(start_receiver: StartRe
     until(lambda: receiver.send(update(4)).status_code == 200)
 
 
-def test_a_process_that_dies_is_replaced_and_none_outlives_the_first(start_receiver: StartReceiver) -> None:
+def test_a_dead_process_is_replaced(start_receiver: StartReceiver) -> None:
     receiver = start_receiver("--workers=2")
     before = receiver.workers()
     before[0].kill()

@@ -86,7 +86,7 @@ def test_bodies_that_are_updates(body: bytes, found: Any) -> None:
     assert update_of(body) == found
 
 
-def test_the_secret_of_a_token_is_one_that_telegram_takes_and_does_not_hold_it() -> None:
+def test_the_secret_is_valid_and_hides_the_token() -> None:
     secret = secret_from("123456:ABC-def")
     assert secret == secret_from("123456:ABC-def") != secret_from("123456:ABC-deg")
     assert len(secret) == 64

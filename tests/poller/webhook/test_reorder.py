@@ -31,9 +31,7 @@ def send_to(simulator: Simulator, receiver: Receiver) -> None:
     assert answer.ok
 
 
-def test_swapped_repeated_and_interrupted_updates_stand_in_their_order_once(
-    simulator: Simulator, start_receiver: StartReceiver
-) -> None:
+def test_disordered_updates_are_in_order_once(simulator: Simulator, start_receiver: StartReceiver) -> None:
     # Given two receivers' processes, and a way to them that swaps kinds and repeats updates
     receiver = start_receiver("--workers=2", WEBHOOK_REORDER=LONG_MS)
     receiver.send(update(0))  # nothing comes before it: what follows need not wait to see
@@ -63,7 +61,7 @@ def test_swapped_repeated_and_interrupted_updates_stand_in_their_order_once(
         assert int(client.hget(keys.COUNTS, "late") or 0) == 0
 
 
-def test_what_the_last_receiver_held_when_it_died_is_let_go_by_the_workers_sweep(
+def test_a_sweep_releases_what_a_dead_receiver_held(
     start_receiver: StartReceiver,
 ) -> None:
     # Given an update that is answered and held, and no receiver any more
@@ -118,7 +116,7 @@ def test_an_update_that_joins_a_gap_late_has_its_full_time(start_receiver: Start
     assert lane(receiver.redis_url) == [0, 1, 2, 4]
 
 
-def test_an_update_that_arrives_after_the_gap_was_given_up_does_not_wait_for_it(start_receiver: StartReceiver) -> None:
+def test_a_late_update_does_not_wait_for_a_closed_gap(start_receiver: StartReceiver) -> None:
     receiver = start_receiver()
     for number, chat in ((0, 7), (1, 7), (3, 8)):
         assert receiver.send(update(number, chat)).status_code == 200

@@ -104,7 +104,7 @@ def test_a_message_with_a_button_from_both_sides(page: PageClient, bot: Caller, 
     )
 
 
-def test_an_edit_reaches_the_bot_and_one_that_it_did_not_ask_for_is_told(page: PageClient, bot: Caller) -> None:
+def test_an_edit_reaches_the_bot_if_it_asked_for_edits(page: PageClient, bot: Caller) -> None:
     said = page.say("helo")
     edited = page.do("edit", chat_id=101, user_id=101, message_id=said["message_id"], text="hello")
     assert newest(bot)["edited_message"]["text"] == "hello"

@@ -95,7 +95,7 @@ def test_what_a_killed_worker_could_not_tell_is_seen_in_redis(events: Events) ->
     assert (events.progress.state, events.progress.ended_s) == ("done", None)
 
 
-def test_why_an_update_was_buried_is_known_without_a_word_of_its_worker(events: Events) -> None:
+def test_the_reason_of_a_burial_needs_no_event(events: Events) -> None:
     events.see("buried", 120.0, died=3)
     assert (events.progress.state, events.progress.error, events.failures) == (
         "buried",

@@ -155,7 +155,7 @@ def test_a_webhook_is_remembered(simulator: Simulator, bot: Caller) -> None:
     assert bot.result("getWebhookInfo") == {**none, "pending_update_count": 0}
 
 
-def test_calls_are_numbered_so_that_only_the_newest_may_be_asked_for(simulator: Simulator, bot: Caller) -> None:
+def test_calls_are_numbered(simulator: Simulator, bot: Caller) -> None:
     for text in ("one", "two", "three"):
         bot("sendMessage", chat_id=5, text=text)
     bot("getMe")

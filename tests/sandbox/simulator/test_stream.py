@@ -27,7 +27,7 @@ def test_every_update_carries_its_number_within_its_chat() -> None:
         assert counted == list(range(1, len(counted) + 1))
 
 
-def test_it_has_messages_commands_buttons_edits_and_groups_of_several_users() -> None:
+def test_the_stream_has_every_kind() -> None:
     updates = list(islice(conversations(StreamPlan(chats=8)), 1_000))
     kinds = Counter(next(iter(update)) for update in updates)
     assert set(kinds) == {"message", "callback_query", "edited_message"}

@@ -77,9 +77,7 @@ def pressed(chat: int = 7) -> dict[str, Any]:
     return {"callback_query": {"id": "1", "from": {"id": chat}, "message": {"chat": {"id": chat}}}}
 
 
-def test_what_waits_and_what_comes_is_sent_with_the_secret_and_forgotten(
-    simulator: Simulator, bot: Caller, listening: Listening
-) -> None:
+def test_waiting_and_new_updates_are_sent(simulator: Simulator, bot: Caller, listening: Listening) -> None:
     waiting = simulator.push(text_update(), text_update())
     bot.result("setWebhook", url=listening.url, secret_token="s3cret", allowed_updates=["message"])
     later = simulator.push(text_update(), {"poll": {"id": "1"}})
@@ -91,9 +89,7 @@ def test_what_waits_and_what_comes_is_sent_with_the_secret_and_forgotten(
     assert simulator.stats()["dropped"] == 1
 
 
-def test_a_refusal_is_sent_again_at_once_then_after_two_seconds_or_when_it_was_wished(
-    simulator: Simulator, bot: Caller, listening: Listening
-) -> None:
+def test_a_refused_update_is_sent_again(simulator: Simulator, bot: Caller, listening: Listening) -> None:
     listening.answers = [(500, {}), (500, {}), (503, {"Retry-After": "1"})]
     bot.result("setWebhook", url=listening.url)
     simulator.push(text_update())
@@ -124,9 +120,7 @@ def test_order_is_kept_inside_of_a_queue_and_one_is_sent_at_a_time(
     assert [each for each in listening.ids if each in ids[:2]] == ids[:2]
 
 
-def test_disorder_changes_the_order_between_queues_only_and_repeats(
-    simulator: Simulator, bot: Caller, listening: Listening
-) -> None:
+def test_disorder_is_between_queues_only(simulator: Simulator, bot: Caller, listening: Listening) -> None:
     simulator.disturb(jitter_s=0.05, repeat=0.3, seed=1)
     bot.result("setWebhook", url=listening.url)
     messages = simulator.push(*(text_update() for _ in range(20)))

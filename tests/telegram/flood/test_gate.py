@@ -116,7 +116,7 @@ def test_a_call_without_a_chat_pauses_its_method(redis: Redis) -> None:
     assert ask(redis, ours.passage(call(), asking(redis))) is None
 
 
-def test_two_chats_refused_in_a_row_are_the_whole_bot_unless_a_call_was_accepted_between(redis: Redis) -> None:
+def test_two_refused_chats_pause_the_bot(redis: Redis) -> None:
     ours, _ = run_gate()
     assert ours.passage(call(7), asking(redis)).refused(flood(30)).what is What.PAUSE
     accepted = ours.passage(call(9), asking(redis))
@@ -160,7 +160,7 @@ def test_a_short_wait_happens_in_place_and_ends(redis: Redis, monkeypatch: pytes
     assert not parking.is_wanted
 
 
-def test_all_waits_of_a_call_together_are_no_longer_than_flood_wait(redis: Redis) -> None:
+def test_flood_wait_limits_all_waits_of_a_call(redis: Redis) -> None:
     ours, _ = run_gate(patience_s=0.1)
     passage = ours.passage(call(), asking(redis))
     passage.wait(GateAnswer(What.PAUSE, 0.06, 0, True))
@@ -168,7 +168,7 @@ def test_all_waits_of_a_call_together_are_no_longer_than_flood_wait(redis: Redis
         passage.wait(GateAnswer(What.PAUSE, 0.06, 0, True))
 
 
-def test_a_wait_that_reaches_beyond_update_timeout_is_none_in_place(redis: Redis) -> None:
+def test_a_wait_beyond_update_timeout_is_parked(redis: Redis) -> None:
     ours, _ = run_gate(deadline_s=time.monotonic() + 2)
     with pytest.raises(ParkUpdate):
         ours.passage(call(), asking(redis)).wait(GateAnswer(What.PAUSE, 3, 0, True))

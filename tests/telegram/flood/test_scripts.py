@@ -94,7 +94,7 @@ def refused(client: Redis, minutes: float, chat: str = "7") -> int:
 # -- pauses
 
 
-def test_where_nothing_is_paused_nor_limited_a_call_goes_and_leaves_nothing(client: Redis) -> None:
+def test_an_unlimited_call_leaves_nothing(client: Redis) -> None:
     assert ask(client) == ("go", 0, 0)
     assert read(client) == {}
 
@@ -110,9 +110,7 @@ PAUSES = [
 
 @pytest.mark.parametrize(("state", "answer"), PAUSES)
 @pytest.mark.parametrize("cost", [0, 1])
-def test_a_pause_of_its_scope_or_its_bot_holds_a_call_and_takes_no_slot(
-    client: Redis, state: State, answer: tuple[str, float, int], cost: int
-) -> None:
+def test_a_paused_call_takes_no_slot(client: Redis, state: State, answer: tuple[str, float, int], cost: int) -> None:
     seed(client, state)
     limits = {} if answer[0] == "go" else {"bot": 1, "chat": 1, "group": 1}
     assert ask(client, cost=cost, **limits) == answer
@@ -132,7 +130,7 @@ def test_a_pause_only_grows(client: Redis) -> None:
     assert read(client) == {KEYS.scope: 20, KEYS.refused: {"7"}, KEYS.waits: {"7": 20}}
 
 
-def test_two_scopes_refused_without_an_acceptance_pause_the_bot_as_long_as_the_shorter_one(client: Redis) -> None:
+def test_two_refused_scopes_pause_the_bot_for_the_shorter(client: Redis) -> None:
     seed(client, {"flood:1:8": 5, KEYS.refused: {"8"}})
     assert refused(client, 10) == 1
     waits = {KEYS.waits: {"7": 10, "*": 5}}
@@ -199,7 +197,7 @@ def test_a_chat_has_a_burst_and_then_its_rate(client: Redis) -> None:
     assert read(client) == {KEYS.chat_rate: {"chat": 30}}
 
 
-def test_a_chat_that_waits_for_its_own_rate_takes_none_of_the_bots_slots(client: Redis) -> None:
+def test_a_chat_at_its_rate_takes_no_slot_of_the_bot(client: Redis) -> None:
     state = {KEYS.chat_rate: {"chat": 40}, KEYS.bot_rate: {"next": 10}}
     seed(client, state)
     assert ask(client, bot=10, chat=10, patience=60) == ("rate", 40, 0)

@@ -122,7 +122,7 @@ def test_an_id_that_is_stored_is_seen_though_it_was_never_numbered(client: Redis
     assert read(client) == standing(*given, ready(C), counts={"appended": 1, "seen": 3})
 
 
-def test_a_stored_id_whose_number_was_forgotten_is_seen_and_remembered_again(client: Redis, store: Store) -> None:
+def test_a_stored_id_is_a_duplicate_after_its_number_expired(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "a")))
     store.append([update(10, "a")])
     assert read(client) == standing(leased(A, "a"), seen={"1:0": {10}}, counts={"seen": 1})

@@ -36,7 +36,7 @@ def test_bury_keeps_it_with_its_error_and_its_lanes_go_on(client: Redis, store: 
     assert problem == {"type": "ValueError", "message": "no", "at_ms": problem["at_ms"]}
 
 
-def test_replay_goes_to_the_end_of_its_lanes_with_its_counts_at_zero(client: Redis, store: Store) -> None:
+def test_replay_joins_the_end_of_its_lanes_with_zero_counts(client: Redis, store: Store) -> None:
     # Given a buried message, and two lanes that went on
     buried_before = buried(A, "a", "b", fence=4, died=5, failed=3, errors=("E", "E"))
     seed(client, standing(buried_before, leased(B, "a"), ready(C, "b")))
@@ -91,7 +91,7 @@ def test_a_second_replay_does_nothing(client: Redis, store: Store) -> None:
     assert read(client) == standing(ready(A, "a", fence=1, replayed=0), counts={"replayed": 1})
 
 
-def test_a_replayed_one_stands_behind_a_newcomer_and_before_the_next(client: Redis, store: Store) -> None:
+def test_a_replay_joins_behind_earlier_appends(client: Redis, store: Store) -> None:
     seed(client, standing(buried(A, "a")))
     store.append([stores.NewMessage(B, "q", "b", ["a"])])
     store.replay(A)

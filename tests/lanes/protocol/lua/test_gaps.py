@@ -78,7 +78,7 @@ def test_behind_a_gap_it_is_held_and_so_is_all_that_follows(client: Redis, store
     )
 
 
-def test_what_fills_the_gap_lets_all_go_that_follow_it_without_another(client: Redis, store: Store) -> None:
+def test_filling_a_gap_releases_its_followers(client: Redis, store: Store) -> None:
     # Given two gaps, at 10 and at 13
     given = [held(f"1:{number}", "a") for number in (11, 12, 14)]
     seed(client, standing(*given, seen={"1:0": {9, 11, 12, 14}}, missing={11: OPEN, 14: OPEN}))
@@ -98,7 +98,7 @@ def test_what_fills_the_gap_lets_all_go_that_follow_it_without_another(client: R
     )
 
 
-def test_when_its_time_is_over_it_goes_and_those_behind_it_keep_their_own(client: Redis, store: Store) -> None:
+def test_each_held_message_has_its_own_deadline(client: Redis, store: Store) -> None:
     # Given what is held behind gaps at 10 and 13; 11 was held first, and its time is over
     given = [held(f"1:{number}", "a") for number in (11, 12, 14)]
     seed(client, standing(*given, seen={"1:0": {11, 12, 14}}, missing={11: OPEN, 14: OPEN}))
@@ -117,7 +117,7 @@ def test_when_its_time_is_over_it_goes_and_those_behind_it_keep_their_own(client
     )
 
 
-def test_when_its_time_is_over_it_stays_behind_a_lower_one_that_is_held(client: Redis, store: Store) -> None:
+def test_after_its_deadline_a_message_waits_for_lower_held_ones(client: Redis, store: Store) -> None:
     # Given 14 was held first, and 11 after it
     given = [held(f"1:{number}", "a") for number in (11, 14)]
     seed(client, standing(*given, seen={"1:0": {9, 11, 14}}, missing={11: OPEN, 14: OPEN}))
@@ -174,7 +174,7 @@ def test_a_repetition_of_what_is_held_is_dropped(client: Redis, store: Store) ->
     assert read(client) == standing(held("1:11", "a"), seen={"1:0": {11}}, counts={"seen": 1})
 
 
-def test_what_has_no_lane_or_is_buried_waits_for_nobody_but_others_wait_behind_it(client: Redis, store: Store) -> None:
+def test_a_message_without_a_lane_waits_for_nothing_but_counts_as_a_gap(client: Redis, store: Store) -> None:
     # Given a gap at 10
     seed(client, State(seen={"1:0": {9}}))
     # When behind it come one without a lane, a malformed one, one that is not wanted, and an ordinary one
@@ -290,7 +290,7 @@ def test_an_update_that_joins_a_gap_late_has_its_full_time(client: Redis, store:
     assert read(client).counts["late"] == 1  # behind 3, which is of another lane
 
 
-def test_what_a_gap_still_keeps_waits_also_behind_one_that_was_filled(client: Redis, store: Store) -> None:
+def test_a_held_message_waits_for_every_open_gap(client: Redis, store: Store) -> None:
     # Given 14 is held behind gaps at 10 and at 12 and 13
     given = [held("1:11", "a"), held("1:14", "a")]
     seed(client, standing(*given, seen={"1:0": {9, 11, 14}}, missing={11: OPEN, 14: OPEN}))
@@ -306,7 +306,7 @@ def test_what_a_gap_still_keeps_waits_also_behind_one_that_was_filled(client: Re
     assert read(client).missing == {}
 
 
-def test_what_arrives_after_a_gap_was_given_up_does_not_wait_for_it(client: Redis, store: Store) -> None:
+def test_nothing_waits_for_a_gap_that_was_given_up(client: Redis, store: Store) -> None:
     # Given 3 missed 2 longer ago than anything is held
     given = [waiting("1:3", "b")]
     seed(client, standing(ready("1:1", "b"), *given, seen={"1:0": {1, 3}}, missing={3: 9}, last={"1": 3}))

@@ -60,7 +60,7 @@ def test_a_worker_with_few_slots_serves_all_groups_alike(client: Redis, store: S
     assert Counter(brought) == {"bots.one": 6, "bots.two": 6}
 
 
-def test_turns_begin_at_each_group_and_at_each_of_its_queues_equally_often() -> None:
+def test_turns_rotate_over_groups_and_queues() -> None:
     queues = ["a.0", "a.1", "b.0", "c.0", "c.1", "c.2", "alone"]
     orders = [rotated(queues, turn) for turn in range(24)]
     assert all(sorted(order) == sorted(queues) for order in orders)

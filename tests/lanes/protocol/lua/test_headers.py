@@ -47,7 +47,7 @@ def test_a_header_says_in_order_what_it_does_takes_and_returns(verb: str) -> Non
 
 
 @verbs
-def test_the_arguments_are_bound_on_top_by_their_names_in_their_order(verb: str) -> None:
+def test_arguments_are_bound_by_name_in_order(verb: str) -> None:
     fixed = script(verb).fixed
     bound = re.findall(r"^local ([\w, ]+) = unpack\(ARGV, 1, (\d+)\)$", SOURCES[verb], re.MULTILINE)
     if fixed:

@@ -128,9 +128,7 @@ BEGINS: dict[str, tuple[Mapping[str, str], str, Begun, Mapping[str, str]]] = {
 
 
 @pytest.mark.parametrize("which", BEGINS)
-def test_begin_notes_the_call_or_tells_what_became_of_it_and_extends_the_lease(
-    client: Redis, store: Store, which: str
-) -> None:
+def test_begin_records_or_replays_a_call_and_extends_the_lease(client: Redis, store: Store, which: str) -> None:
     given, position, answer, then = BEGINS[which]
     assert journal_of(client, store, given, position) == answer
     counted = {

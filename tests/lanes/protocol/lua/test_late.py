@@ -95,7 +95,7 @@ def test_the_right_fence_is_not_enough_without_a_lease(client: Redis, store: Sto
     ],
     ids=["release", "retry", "park", "bury", "reconcile", "sweep"],
 )
-def test_every_take_back_gives_a_newer_fence_though_the_clock_went_back(
+def test_fences_grow_when_the_clock_goes_back(
     client: Redis, store: Store, take_back: Callable[[Store], object]
 ) -> None:
     seed(client, standing(leased(A, fence=4, minutes=-1)))

@@ -103,7 +103,7 @@ def test_a_failure_after_a_park_is_no_park_any_more(client: Redis, store: Store)
     )
 
 
-def test_sweep_takes_back_expired_leases_and_makes_due_retries_ready(client: Redis, store: Store) -> None:
+def test_sweep_takes_expired_leases_and_due_retries(client: Redis, store: Store) -> None:
     # Given a lease that ran out and one that holds, a retry that is due and one that is not
     left = [leased(C, "c", minutes=30), delayed(D, "d", minutes=20)]
     seed(client, standing(leased(A, "a", minutes=-1), delayed(B, "b", minutes=-1), *left, waiting("1:14", "a")))

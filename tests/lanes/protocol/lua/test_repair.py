@@ -154,7 +154,7 @@ def test_a_lost_record_stops_no_lane(client: Redis, store: Store, lost: str) -> 
     assert store.pending() == 0
 
 
-def test_a_lane_goes_on_past_lost_records_without_waiting_for_repair(client: Redis, store: Store) -> None:
+def test_a_lane_passes_lost_records_without_repair(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "a", "b"), waiting(B, "a"), waiting(C, "a"), waiting(D, "a"), ready(E)))
     client.delete(keys.message(B), keys.message(C))
     turned = store.turn(["other"], holder="me", lease_ms=LEASE_MS, room=9, settles=[(A, fence(1))])

@@ -110,9 +110,7 @@ def test_the_first_fence_is_the_clock(client: Redis, store: Store) -> None:
     assert read(client) == standing(leased(A, "a", fence=CLOCK), counts={"handed_out": 1})
 
 
-def test_a_settle_leaves_the_lanes_and_the_next_ones_are_handed_out_in_the_same_turn(
-    client: Redis, store: Store
-) -> None:
+def test_a_turn_settles_and_leases_the_next(client: Redis, store: Store) -> None:
     # Given a message that stands in two lanes, with others behind it
     given = [leased(A, "a", "b", fence=4, errors=("E",)), waiting(B, "b", fence=1), waiting(C, "a", fence=1)]
     seed(client, standing(*given, waiting(D, "a")))
@@ -139,7 +137,7 @@ def test_a_successor_waits_for_its_other_lane(client: Redis, store: Store) -> No
     assert read(client) == standing(*given, counts={"settled": 1})
 
 
-def test_a_successor_in_another_queue_is_made_ready_and_that_queue_is_rung(client: Redis, store: Store) -> None:
+def test_a_successor_in_another_queue_wakes_that_queue(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "a"), waiting(B, "a", queue="elsewhere")))
     assert turn(store, settles=[(A, fence(1))]) == NOTHING
     assert read(client) == standing(ready(B, "a", queue="elsewhere"), bells=["elsewhere"], counts={"settled": 1})
@@ -216,9 +214,7 @@ def test_the_first_queues_are_emptied_before_the_others_take_turns(client: Redis
 
 
 @pytest.mark.parametrize(("room", "taken"), [(1, [A]), (2, [A, B]), (3, [A, B, C])])
-def test_the_first_queue_is_looked_at_first_however_little_room_there_is(
-    client: Redis, store: Store, room: int, taken: list[str]
-) -> None:
+def test_the_first_queue_is_emptied_first(client: Redis, store: Store, room: int, taken: list[str]) -> None:
     seed(client, standing(ready(A, queue="r"), ready(B, queue="r"), ready(C), bells=[]))
     assert ids(turn(store, "empty", "r", "q", room=room, first=2)) == taken
 
@@ -347,7 +343,7 @@ def test_a_replayed_one_says_how_long_ago(client: Redis, store: Store) -> None:
     assert round(message.replayed_s / 60) == 3
 
 
-def test_it_says_how_long_a_message_waited_since_its_append_or_its_replay(client: Redis, store: Store) -> None:
+def test_it_reports_the_wait_since_append_or_replay(client: Redis, store: Store) -> None:
     # Given two messages that were appended ten minutes ago, one of which was buried meanwhile and is replayed now
     store.append([NewMessage(each, "q", "{}", []) for each in (A, B)])
     for each in (A, B):
