@@ -9,7 +9,7 @@ import pytest
 
 from chatlanes.settings.webhook_secret import secret_from
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.test_flower import Flower
+from tests.pipeline.monitoring.test_flower import Flower
 from tests.support.pipeline import BOT_ID, TOKEN, message
 from tests.support.waiting import until
 

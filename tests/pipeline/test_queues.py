@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chatlanes.updates.routing import keys_of, queue_of
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.test_command import said
+from tests.pipeline.monitoring.test_command import said
 from tests.support.pipeline import Pipeline, conversations, message
 from tests.support.waiting import until
 

@@ -8,7 +8,7 @@ import pytest
 
 from chatlanes.poller.filter import Filter, FilterError
 from chatlanes.settings import load
-from tests.poller.test_batch import MALFORMED, update
+from tests.poller.test_offset import MALFORMED, update
 
 OWN = """
 def odd(update):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.poller.lanes import buried, lane
-from tests.poller.running import OURS
+from tests.poller.process import OURS
 from tests.support.bot_api import TOKEN
 from tests.support.waiting import WITHIN_S, until
 

@@ -1,4 +1,4 @@
-"""Spans of appends, runs and calls, as they are made; what is sent of them, tests/pipeline/test_traces.py looks at."""
+"""Spans of appends, runs and calls, as they are made. tests/pipeline/monitoring/test_traces.py tests what is sent."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator, start
-from tests.poller.webhook.receiving import Receiver
+from tests.poller.webhook.process import Receiver
 from tests.support.bot_api import TOKEN
 
 

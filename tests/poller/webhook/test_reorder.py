@@ -13,7 +13,7 @@ from chatlanes.lanes.protocol.store import Store
 from chatlanes.sandbox.simulator import Simulator
 from tests.poller.lanes import lane
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.receiving import SECRET, Receiver, pressed, update
+from tests.poller.webhook.process import SECRET, Receiver, pressed, update
 from tests.support.bot_api import BOT_ID, message
 from tests.support.waiting import until
 

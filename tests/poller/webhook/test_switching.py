@@ -8,9 +8,9 @@ import requests
 
 from chatlanes.sandbox.simulator import Simulator
 from tests.poller.lanes import lane
-from tests.poller.running import RunningPoller
+from tests.poller.process import RunningPoller
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.receiving import Receiver, pressed
+from tests.poller.webhook.process import Receiver, pressed
 from tests.support.bot_api import TOKEN, message
 from tests.support.waiting import until
 

@@ -13,8 +13,8 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import Guard, NewMessage
 from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import CLOCK, State, buried, leased, ready, seed, standing, waiting
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import CLOCK, State, buried, leased, ready, seed, standing, waiting
 
 A, B, C, D = "1:10", "1:11", "1:12", "1:13"
 BLOCK = keys.SEEN_BLOCK

@@ -11,8 +11,8 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage, only_seen
 from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import (
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import (
     CLOCK,
     LEASE_MS,
     MINUTE_MS,

@@ -12,7 +12,7 @@ from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.transport.pending_fetch import rotated
-from tests.lanes.protocol.lua.state import LEASE_MS, leased, ready, seed, standing, waiting
+from tests.lanes.protocol.lua.model.state import LEASE_MS, leased, ready, seed, standing, waiting
 
 FLOOD = [ready(f"1:{n}", f"a{n}", queue=f"bots.one.{n % 8}") for n in range(80)]
 FEW = [ready(f"2:{n}", f"b{n}", queue="bots.two.3") for n in range(10)]

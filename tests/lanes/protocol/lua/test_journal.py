@@ -10,8 +10,8 @@ from redis import Redis
 
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, Outcome
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import LEASE_MS, State, buried, fence, leased, ready, seed, standing, waiting
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import LEASE_MS, State, buried, fence, leased, ready, seed, standing, waiting
 
 A, B = "1:10", "1:11"
 HELLO, PHOTO = "sendMessage:1f", "sendPhoto:2e"

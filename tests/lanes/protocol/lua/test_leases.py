@@ -10,8 +10,8 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol import store as stores
 from chatlanes.lanes.protocol.replies import Outcome, Swept
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import (
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import (
     LEASE_MINUTES,
     LEASE_MS,
     MINUTE_MS,

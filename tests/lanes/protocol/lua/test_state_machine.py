@@ -22,9 +22,9 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import Delete, Move, NewMessage, Set, Write
 from chatlanes.lanes.protocol.replies import Kind, Leased, Noted, Outcome, Turned
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.model import HOLD_MINUTES, SUSPECT_AFTER, Item, Model
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import CLOCK, FENCES_FROM, KEPT, LEASE_MS, MINUTE_MS
+from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Item, Model
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import CLOCK, FENCES_FROM, KEPT, LEASE_MS, MINUTE_MS
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "100"))
 STEPS = 50

@@ -14,8 +14,8 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import MAX_DEATHS, NewMessage
 from chatlanes.lanes.protocol.replies import Leased, Turned
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import (
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import (
     CLOCK,
     LEASE_MINUTES,
     LEASE_MS,

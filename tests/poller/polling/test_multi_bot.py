@@ -13,7 +13,7 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.sandbox.simulator import Simulator, start
 from tests.poller.conftest import StartPoller
-from tests.poller.running import RunningPoller
+from tests.poller.process import RunningPoller
 from tests.support.bot_api import BOT_ID, message
 from tests.support.waiting import until
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.pipeline.collector import Collector
 from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.monitoring.collector import Collector
 from tests.support.pipeline import BOT_ID, SECRET, message
 from tests.support.waiting import until
 

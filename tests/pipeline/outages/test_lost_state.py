@@ -17,8 +17,8 @@ from chatlanes.poller.webhook.validation import secret_from
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.server import Server, start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.test_command import said
-from tests.poller.webhook.receiving import HEADER
+from tests.pipeline.monitoring.test_command import said
+from tests.poller.webhook.process import HEADER
 from tests.support.pipeline import TOKEN, Pipeline, message
 from tests.support.process import Process
 from tests.support.waiting import until

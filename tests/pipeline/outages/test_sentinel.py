@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.sentinels import NAME, PASSWORD, start_watched
+from tests.pipeline.outages.sentinels import NAME, PASSWORD, start_watched
 from tests.support.pipeline import conversations
 from tests.support.waiting import until
 

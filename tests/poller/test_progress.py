@@ -8,7 +8,7 @@ import pytest
 
 from chatlanes.sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
-from tests.poller.hostile import HostileServer, http, result
+from tests.poller.hostile_server import HostileServer, http, result
 from tests.poller.lanes import drain, lane
 from tests.support.bot_api import message
 from tests.support.waiting import until

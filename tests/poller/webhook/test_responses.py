@@ -13,9 +13,9 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.poller.webhook.validation import secret_from
 from tests.poller.lanes import buried, lane
-from tests.poller.running import RunningPoller
+from tests.poller.process import RunningPoller
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.receiving import HEADER, PATH, SECRET, Receiver, update
+from tests.poller.webhook.process import HEADER, PATH, SECRET, Receiver, update
 from tests.support.bot_api import BOT_ID, TOKEN, message
 from tests.support.waiting import WITHIN_S, until
 

@@ -1,4 +1,4 @@
-"""What a message's journal promises, in plain Python: for the model of the state machine (model.py).
+"""What a message's journal promises, in plain Python: for the model of the state machine (lanes.py).
 
 Does not know fences as numbers: two are the same or they are not.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted
-from tests.lanes.protocol.lua.state import CLOCK, FENCES_FROM
+from tests.lanes.protocol.lua.model.state import CLOCK, FENCES_FROM
 
 
 class Note(NamedTuple):

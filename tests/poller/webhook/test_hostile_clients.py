@@ -12,7 +12,7 @@ import pytest
 
 from tests.poller.lanes import lane
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.receiving import HEADER, PATH, SECRET, Receiver, update
+from tests.poller.webhook.process import HEADER, PATH, SECRET, Receiver, update
 from tests.support.waiting import WITHIN_S, until
 
 #: More than a receiver holds.

@@ -65,7 +65,7 @@ def test_what_cannot_be_kept_is_named(value: Any, complaint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["os:system", "tests.bot.adapters.test_kept_json:Gone", "nowhere:Colour", "builtins:dict"]
+    "path", ["os:system", "tests.bot.adapters.test_storage_json:Gone", "nowhere:Colour", "builtins:dict"]
 )
 def test_only_data_is_made_of_what_redis_holds(path: str) -> None:
     with pytest.raises(LookupError, match=f"what is kept is a {path}"):

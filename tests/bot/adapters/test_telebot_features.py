@@ -18,7 +18,7 @@ SHORT, LONG = {"status": 429, "retry_after": 1}, {"status": 429, "retry_after": 
 
 def test_a_telebot_has_what_its_users_like_on_any_of_its_processes(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(
-        BOT="tests.bot.adapters.bots.telebot_features:bot", MAX_ATTEMPTS=2, RETRY_BACKOFF=0, FLOOD_WAIT=2
+        BOT="tests.bot.adapters.bots.features.telebot:bot", MAX_ATTEMPTS=2, RETRY_BACKOFF=0, FLOOD_WAIT=2
     )
     pipeline.poller()
     worker = pipeline.worker("prefork", 3)
@@ -69,7 +69,7 @@ def test_a_telebot_has_what_its_users_like_on_any_of_its_processes(make_pipeline
 
 
 def test_an_async_telebot_has_what_its_users_like(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(BOT="tests.bot.adapters.bots.async_telebot_features:bot", MAX_ATTEMPTS=2, RETRY_BACKOFF=0)
+    pipeline = make_pipeline(BOT="tests.bot.adapters.bots.features.async_telebot:bot", MAX_ATTEMPTS=2, RETRY_BACKOFF=0)
     pipeline.poller()
     pipeline.worker("threads", 10)
     pipeline.simulator.fault(method="sendMessage", chat_id=8, **SHORT)

@@ -12,7 +12,7 @@ import requests
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.server import Server
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.test_outages import COROUTINES, PLAIN, frozen, own_redis
+from tests.pipeline.outages.test_outages import COROUTINES, PLAIN, frozen, own_redis
 from tests.support.pipeline import Pipeline, message
 from tests.support.process import Process
 from tests.support.waiting import until

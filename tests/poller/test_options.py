@@ -25,7 +25,7 @@ from chatlanes.poller.runtime.stop import Stop
 from chatlanes.sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane
-from tests.poller.running import OURS
+from tests.poller.process import OURS
 from tests.support import ROOT
 from tests.support.bot_api import BOT_ID, TOKEN, message
 from tests.support.waiting import WITHIN_S, until

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
 from chatlanes.lanes.protocol.replies import Begun, Noted
-from tests.lanes.protocol.lua.journals import Journal
-from tests.lanes.protocol.lua.state import KEPT, LEASE_MINUTES, Message, State, number_of, standing
+from tests.lanes.protocol.lua.model.journals import Journal
+from tests.lanes.protocol.lua.model.state import KEPT, LEASE_MINUTES, Message, State, number_of, standing
 
 GRACE_MINUTES = LEASE_MINUTES // 3
 HOLD_MINUTES = 10

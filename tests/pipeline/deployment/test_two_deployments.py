@@ -10,7 +10,7 @@ import pytest
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator, start
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.test_command import said
+from tests.pipeline.monitoring.test_command import said
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.process import Process
 from tests.support.waiting import until

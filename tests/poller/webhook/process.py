@@ -11,7 +11,7 @@ import requests
 
 from chatlanes.poller.webhook.validation import secret_from
 from chatlanes.sandbox.ports import free_port
-from tests.poller.running import RunningPoller
+from tests.poller.process import RunningPoller
 from tests.support.bot_api import TOKEN, message
 from tests.support.waiting import WITHIN_S, until
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from chatlanes.sandbox.server import start_server
 from tests.poller.lanes import lane
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.receiving import HEADER, PATH, SECRET, Receiver, update
+from tests.poller.webhook.process import HEADER, PATH, SECRET, Receiver, update
 from tests.support.waiting import WITHIN_S, until
 
 EXAMPLES, EACH = 200, 50

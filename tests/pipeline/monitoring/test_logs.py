@@ -13,8 +13,8 @@ from chatlanes.lanes.protocol.envelope import pack_task
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.poller.webhook.validation import secret_from
 from chatlanes.sandbox.ports import free_port
-from tests.pipeline.collector import Collector
 from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.monitoring.collector import Collector
 from tests.support.pipeline import BOT_ID, SECRET, TOKEN, Pipeline, message
 from tests.support.process import Process
 from tests.support.waiting import WITHIN_S, until

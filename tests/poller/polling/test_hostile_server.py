@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from chatlanes.sandbox.server import Server
-from tests.poller.hostile import CONFLICT, RESULTS, WIRE, HostileServer, flood
+from tests.poller.hostile_server import CONFLICT, RESULTS, WIRE, HostileServer, flood
 from tests.poller.lanes import lane
-from tests.poller.running import RunningPoller
+from tests.poller.process import RunningPoller
 from tests.support.bot_api import TOKEN, message
 from tests.support.waiting import until
 

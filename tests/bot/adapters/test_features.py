@@ -9,8 +9,8 @@ from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, message
 from tests.support.waiting import until
 
-PTB = "tests.bot.adapters.bots.ptb_wide:"
-AIOGRAM = "tests.bot.adapters.bots.aiogram_wide:main"
+PTB = "tests.bot.adapters.bots.features.ptb:"
+AIOGRAM = "tests.bot.adapters.bots.features.aiogram:main"
 
 
 def test_python_telegram_bot(make_pipeline: MakePipeline) -> None:

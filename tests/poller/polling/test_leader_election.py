@@ -14,9 +14,9 @@ from chatlanes.poller.polling.leader_election import LEADER, LEASE_MS
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
-from tests.poller.gate import Gate
 from tests.poller.lanes import lane, lanes, writes_held_up
-from tests.poller.running import RunningPoller
+from tests.poller.process import RunningPoller
+from tests.poller.tcp_link import Gate
 from tests.support.bot_api import BOT_ID, TOKEN, message
 from tests.support.waiting import WITHIN_S, until
 

@@ -13,7 +13,7 @@ from typing import Any
 from redis import Redis
 
 from chatlanes.lanes.protocol import keys
-from tests.lanes.protocol.lua.state import BITS, CLOCK, FENCES_FROM, KEPT, MINUTE_MS, Message, State, number_of
+from tests.lanes.protocol.lua.model.state import BITS, CLOCK, FENCES_FROM, KEPT, MINUTE_MS, Message, State, number_of
 
 #: A fence that was taken from the clock in this test is younger than that.
 RECENT_US = 600 * 1_000_000

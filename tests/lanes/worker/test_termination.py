@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.lanes.transport.test_ordinary import ask
+from tests.lanes.transport.test_ordinary_queues import ask
 from tests.support.history import ids
 from tests.support.lab import Lab
 from tests.support.waiting import until
