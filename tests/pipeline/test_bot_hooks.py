@@ -40,9 +40,9 @@ def test_on_error_runs_once_per_attempt(make_pipeline: MakePipeline, pool: tuple
         ("end", 3),
     ]
     # And the other one was buried at once, and its chat went on
-    assert story(pipeline.history, refused) == [("start", 1), ("raise", 1), ("error:RefusedError", 1)]
+    assert story(pipeline.history, refused) == [("start", 1), ("raise", 1), ("error:BotRefusedError", 1)]
     assert pipeline.dead() == [f"{BOT_ID}:{refused}"]
-    assert [problem["type"] for problem in pipeline.problems(f"{BOT_ID}:{refused}")] == ["RefusedError"]
+    assert [problem["type"] for problem in pipeline.problems(f"{BOT_ID}:{refused}")] == ["BotRefusedError"]
     assert story(pipeline.history, following) == [("start", 1), ("end", 1)]
     # And what the hook raised is in the log
     worker.tells("the bot's own on_error failed")

@@ -7,7 +7,7 @@ from threading import Condition, Thread
 CHUNK = 1 << 16
 
 
-class Gate:
+class TcpLink:
     """In front of a server on this machine. What is sent through while it is shut arrives when it opens."""
 
     def __init__(self, to_port: int) -> None:

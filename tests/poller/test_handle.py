@@ -39,7 +39,7 @@ def update(update_id: int, chat: int = 7) -> dict[str, Any]:
     return {"update_id": update_id, "message": {"chat": {"id": chat}, "from": {"id": chat}, "text": "hello"}}
 
 
-class Source:
+class BatchSource:
     """Batches of updates; remembers which of them it was told were durable, and how it ended."""
 
     def __init__(self, *batches: list[dict[str, Any]]) -> None:
@@ -151,7 +151,7 @@ def test_what_ends_it_is_in_its_task_and_it_leads_no_more(
 
 def test_a_source_goes_on_only_when_its_batch_is_durable(settings: Settings, redis_url: str) -> None:
     # Given a source of three batches, one of them larger than there is room for
-    source = Source([update(1), update(2)], [], [update(n) for n in range(3, 253)])
+    source = BatchSource([update(1), update(2)], [], [update(n) for n in range(3, 253)])
     limited = settings.model_copy(update={"max_pending": 150})
     # When it is run
     handle = run(limited, source=source)
@@ -169,7 +169,7 @@ def test_a_source_goes_on_only_when_its_batch_is_durable(settings: Settings, red
 
 
 def test_what_a_source_gives_again_is_dropped_as_seen(settings: Settings, redis_url: str) -> None:
-    source = Source([update(1)], [update(1), update(2)])
+    source = BatchSource([update(1)], [update(1), update(2)])
     handle = run(settings, source=source)
     handle.task.result(WITHIN_S)
     handle.start().task.result(WITHIN_S)
@@ -212,7 +212,7 @@ def test_a_sink_that_fails_ends_it_and_the_source_hears_of_nothing(settings: Set
         def append(self, updates: list[Any]) -> None:
             raise OSError("no space left")
 
-    source = Source([update(1)])
+    source = BatchSource([update(1)])
     handle = run(settings, source=source, sink=Full())
     assert isinstance(handle.task.exception(WITHIN_S), OSError)
     assert (source.durable, source.is_closed) == ([], True)
@@ -235,7 +235,7 @@ def test_in_a_program_of_asyncio_source_and_sink_run_on_its_loop(settings: Setti
         finally:
             closed.append(True)
 
-    class Sink:
+    class AsyncSink:
         def __init__(self) -> None:
             self.batches: list[Any] = []
 
@@ -245,7 +245,7 @@ def test_in_a_program_of_asyncio_source_and_sink_run_on_its_loop(settings: Setti
             self.batches.append(updates)
 
     async def program() -> None:
-        sink = Sink()
+        sink = AsyncSink()
         async with run(settings, source=source(), sink=sink) as handle:
             await asyncio.to_thread(until, lambda: len(sink.batches) >= 10)
             # Whoever waits for it may be cancelled: it goes on

@@ -115,12 +115,12 @@ def fail_oddly(ctx: Context, attempt: str) -> None:
         raise OddError("odd", ctx.attempt)
 
 
-class RefusedError(Exception):
+class BotRefusedError(Exception):
     """Is never retried."""
 
 
 def refuse(ctx: Context, why: str) -> None:
-    raise RefusedError(why)
+    raise BotRefusedError(why)
 
 
 def sleep(ctx: Context, attempt: str) -> None:
@@ -295,7 +295,7 @@ def on_timeout(ctx: Context) -> None:
 
 
 coroutines = Bot(handle_async, on_error=on_error_async)
-bot = Bot(handle, never_retry=(RefusedError,), on_error=on_error, on_timeout=on_timeout)
+bot = Bot(handle, never_retry=(BotRefusedError,), on_error=on_error, on_timeout=on_timeout)
 
 
 def record(what: str, ctx: Context) -> None:

@@ -20,7 +20,7 @@ import trustme
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import NetworkError, ServerError
 from chatlanes.telegram.http_client import HttpClient, HttpResponse, Limits, NoAnswerError
-from tests.support.http_server import Server
+from tests.support.http_server import HttpServer
 
 YES = b'{"ok": true, "result": true}'
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 28\r\n\r\n" + YES
@@ -312,7 +312,7 @@ def test_a_name_and_a_path_in_the_url_are_told_to_the_server(wire: Wire) -> None
 class Proxy:
     """Answers each CONNECT with `says`, and lets pass what follows a 200 to the server, and back."""
 
-    def __init__(self, server: Server, says: bytes = b"200 Here you are") -> None:
+    def __init__(self, server: HttpServer, says: bytes = b"200 Here you are") -> None:
         self.heads: list[bytes] = []
         self._server, self._says = server, says
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -342,7 +342,7 @@ def _pump(source: socket.socket, to: socket.socket) -> None:
 
 
 @pytest.fixture
-def secure(web: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Server:
+def secure(web: HttpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HttpServer:
     """The server with TLS, by a name that only a proxy knows, and whose authority we trust."""
     authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("bot-api.test").configure_cert(tls)
@@ -353,7 +353,7 @@ def secure(web: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serv
     return web
 
 
-def test_certificates_are_checked_through_a_proxy(secure: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_are_checked_through_a_proxy(secure: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = Proxy(secure)
     monkeypatch.setenv("HTTPS_PROXY", f"http://me:secret@{proxy.address}")
     api = BotApi("https://bot-api.test", "1:x")
@@ -374,7 +374,7 @@ def test_certificates_are_checked_through_a_proxy(secure: Server, monkeypatch: p
     ],
 )
 def test_an_unreachable_server_behind_a_proxy_got_nothing(
-    secure: Server, monkeypatch: pytest.MonkeyPatch, says: bytes, name: str, told: str
+    secure: HttpServer, monkeypatch: pytest.MonkeyPatch, says: bytes, name: str, told: str
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", Proxy(secure, says).address)
     with pytest.raises(NetworkError, match=told) as caught:

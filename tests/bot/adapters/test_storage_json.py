@@ -20,13 +20,13 @@ class Colour(enum.Enum):
     RED = 1
 
 
-class Size(enum.IntFlag):
+class Sizes(enum.IntFlag):
     SMALL = 1
     LARGE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class Product:
     name: str
     tags: list[str] = field(default_factory=list)
 
@@ -39,7 +39,7 @@ class Item:
         *((1, (2, "x")), {3, 1, 2}, frozenset({(1,), Colour.RED}), deque([1]), Counter("aab")),
         *(defaultdict(int, {7: 1}), defaultdict(list, a=[1])),
         *(datetime(2026, 1, 2, 3, 4, 5, 6, UTC), date(2026, 1, 2), time(1, 2), timedelta(days=-1, seconds=5)),
-        *(Decimal("1.10"), UUID(int=5), Colour.RED, Size.SMALL, Size.SMALL | Size.LARGE, [Item("a", ["b"])]),
+        *(Decimal("1.10"), UUID(int=5), Colour.RED, Sizes.SMALL, Sizes.SMALL | Sizes.LARGE, [Product("a", ["b"])]),
     ],
     ids=lambda value: type(value).__name__,  # the repr of a set differs between pytest's processes
 )

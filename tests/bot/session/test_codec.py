@@ -13,7 +13,7 @@ import pytest
 from chatlanes.bot.session.codec import MOST_BYTES, SessionError, check_keys, decode, encode
 
 
-class Colour(enum.IntEnum):
+class Level(enum.IntEnum):
     RED = 1
 
 
@@ -33,7 +33,7 @@ def test_what_json_holds_comes_back_equal(data: dict[str, Any]) -> None:
 
 
 def test_tuples_and_numbers_with_names_come_back_plain() -> None:
-    assert decode(encode({"pair": (1, 2), "colour": Colour.RED}), "") == {"pair": [1, 2], "colour": 1}
+    assert decode(encode({"pair": (1, 2), "colour": Level.RED}), "") == {"pair": [1, 2], "colour": 1}
 
 
 def holding_itself() -> dict[str, Any]:

@@ -59,7 +59,7 @@ def test_shutdown_waits_for_running_jobs_and_drops_the_rest(pool: TaskPool) -> N
 
 def test_loops_and_threads_share_the_slots(pool: TaskPool) -> None:
     # Given a job on a loop and one on a thread, in both slots, and more of each behind them
-    loop, go_on, told = Loop(), threading.Event(), list[str]()
+    loop, go_on, told = ManualLoop(), threading.Event(), list[str]()
 
     def on_thread(name: str) -> None:
         go_on.wait(60)
@@ -91,7 +91,7 @@ def test_loops_and_threads_share_the_slots(pool: TaskPool) -> None:
     assert told[4:] == ["ran"]
 
 
-class Loop:
+class ManualLoop:
     """Jobs run when the test says so."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ KINDS = {2: "server", 3: "client", 4: "producer", 5: "consumer"}
 
 
 @dataclass(frozen=True)
-class Sent:
+class ReceivedSpan:
     """A span. `of` is the process it is of: service.name and process.pid."""
 
     name: str
@@ -37,7 +37,7 @@ class Collector:
     def __init__(self, address: str) -> None:
         self.address = address
         self.raw = b""
-        self.spans: list[Sent] = []
+        self.spans: list[ReceivedSpan] = []
 
     def take(self, body: bytes) -> None:
         request = ExportTraceServiceRequest.FromString(body)
@@ -47,10 +47,10 @@ class Collector:
             of = (str(about["service.name"]), int(about["process.pid"]))
             self.spans += [_sent(span, of) for scope in group.scope_spans for span in scope.spans]
 
-    def named(self, name: str) -> list[Sent]:
+    def named(self, name: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.name == name]
 
-    def of_update(self, message_id: str, operation: str) -> list[Sent]:
+    def of_update(self, message_id: str, operation: str) -> list[ReceivedSpan]:
         """The `create`, or `process`, spans of an update."""
         wanted = {"messaging.message.id": message_id, "messaging.operation.name": operation}
         return [span for span in self.spans if wanted.items() <= span.fields.items()]
@@ -58,7 +58,7 @@ class Collector:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    class Handler(BaseHTTPRequestHandler):
+    class OtlpHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             collector.take(gzip.decompress(body) if self.headers["Content-Encoding"] == "gzip" else body)
@@ -68,7 +68,7 @@ def collecting() -> Iterator[Collector]:
 
         def log_message(self, *_: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), OtlpHandler) as server:
         server.daemon_threads = True
         collector = Collector(f"http://127.0.0.1:{server.server_port}")
         Thread(target=server.serve_forever, daemon=True).start()
@@ -76,8 +76,8 @@ def collecting() -> Iterator[Collector]:
         server.shutdown()
 
 
-def _sent(span: Any, of: tuple[str, int]) -> Sent:
-    return Sent(
+def _sent(span: Any, of: tuple[str, int]) -> ReceivedSpan:
+    return ReceivedSpan(
         name=span.name,
         kind=KINDS.get(span.kind, "internal"),
         trace=span.trace_id.hex(),

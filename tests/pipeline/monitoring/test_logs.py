@@ -92,7 +92,7 @@ def test_ids_are_in_every_line_and_texts_and_tokens_in_none(
     # And so do Celery's own, with what went wrong as a field
     [failure] = [line for line in lines[worker.name] if "raised unexpected" in line["message"]]
     assert (failure["update"], failure["chat"]) == (f"{BOT_ID}:{happened['buried']}", 7)
-    assert "RefusedError" in failure["traceback"]
+    assert "BotRefusedError" in failure["traceback"]
     assert {line["bot"] for line in lines[processes[0].name]} == {BOT_ID}
 
 

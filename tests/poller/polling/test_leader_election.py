@@ -16,7 +16,7 @@ from chatlanes.sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane, lanes, writes_held_up
 from tests.poller.process import RunningPoller
-from tests.poller.tcp_link import Gate
+from tests.poller.tcp_link import TcpLink
 from tests.support.bot_api import BOT_ID, TOKEN, message
 from tests.support.waiting import WITHIN_S, until
 
@@ -27,9 +27,9 @@ MANY, RATE = 2_000, 400
 
 
 @pytest.fixture
-def gate(own_redis: Server) -> Iterator[Gate]:
+def gate(own_redis: Server) -> Iterator[TcpLink]:
     """In front of a Redis of its own."""
-    gate = Gate(own_redis.port)
+    gate = TcpLink(own_redis.port)
     yield gate
     gate.end()
 
@@ -155,7 +155,7 @@ def test_a_leader_that_was_frozen_stands_by_when_it_wakes(
 
 
 def test_a_late_append_of_an_old_leader_is_refused(
-    simulator: Simulator, start_poller: StartPoller, own_redis: Server, gate: Gate
+    simulator: Simulator, start_poller: StartPoller, own_redis: Server, gate: TcpLink
 ) -> None:
     # Given a leader with an update in hand that does not get through to Redis
     old = start_poller(REDIS_URL=f"redis://127.0.0.1:{gate.port}/0")

@@ -20,7 +20,7 @@ HEADER = "X-Telegram-Bot-Api-Secret-Token"
 PATH = "/hooks/bot"
 
 
-class Receiver(RunningPoller):
+class ReceiverProcess(RunningPoller):
     """Listens, on a port of its own, when this returns."""
 
     def __init__(self, directory: Path, *arguments: str, **settings: object) -> None:

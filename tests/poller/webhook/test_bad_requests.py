@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from chatlanes.sandbox.server import start_server
 from tests.poller.lanes import lane
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.process import HEADER, PATH, SECRET, Receiver, update
+from tests.poller.webhook.process import HEADER, PATH, SECRET, ReceiverProcess, update
 from tests.support.waiting import WITHIN_S, until
 
 EXAMPLES, EACH = 200, 50
@@ -79,7 +79,7 @@ a_request = st.builds(
 )
 
 
-class Sender:
+class GarbageClient:
     """Over one connection for as long as the receiver keeps it."""
 
     def __init__(self, port: int) -> None:
@@ -97,14 +97,14 @@ class Sender:
 
 
 @pytest.fixture
-def receiver(start_receiver: StartReceiver, tmp_path: Path) -> Iterator[Receiver]:
+def receiver(start_receiver: StartReceiver, tmp_path: Path) -> Iterator[ReceiverProcess]:
     """Of a Redis that does not wait for its disk: this is about answers, and there are many."""
     with start_server(tmp_path / "redis", appendfsync="no") as redis:
         yield start_receiver("--workers=2", REDIS_URL=redis.url)
 
 
-def test_garbage_gets_an_answer_and_does_no_harm(receiver: Receiver) -> None:
-    sender, statuses = Sender(receiver.port), set()
+def test_garbage_gets_an_answer_and_does_no_harm(receiver: ReceiverProcess) -> None:
+    sender, statuses = GarbageClient(receiver.port), set()
 
     @settings(
         max_examples=EXAMPLES,
@@ -129,7 +129,7 @@ def test_garbage_gets_an_answer_and_does_no_harm(receiver: Receiver) -> None:
     assert_it_lives(receiver)
 
 
-def test_what_is_no_http_is_hung_up_on(receiver: Receiver) -> None:
+def test_what_is_no_http_is_hung_up_on(receiver: ReceiverProcess) -> None:
     for garbage in (
         b"\x16\x03\x01\x02\x00\x01\x00",
         b"GET\r\n\r\n",
@@ -144,7 +144,7 @@ def test_what_is_no_http_is_hung_up_on(receiver: Receiver) -> None:
     assert_it_lives(receiver)
 
 
-def assert_it_lives(receiver: Receiver) -> None:
+def assert_it_lives(receiver: ReceiverProcess) -> None:
     """With the processes it had, and it takes updates in."""
     assert not receiver.told("Traceback")
     assert not receiver.told("a receiver's process ended")

@@ -12,7 +12,7 @@ from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.server import Server, start_server
 from tests.poller.lanes import drain, lane, writes_held_up
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.process import Receiver, update
+from tests.poller.webhook.process import ReceiverProcess, update
 from tests.support.waiting import WITHIN_S, until
 
 #: What is promised; the rest is for a machine that is busy.
@@ -41,7 +41,7 @@ def test_what_comes_while_an_append_is_under_way_shares_the_next(start_receiver:
     assert appends(receiver.redis_url) - before <= 4
 
 
-def established(receiver: Receiver) -> int:
+def established(receiver: ReceiverProcess) -> int:
     return sum(each.status == "ESTABLISHED" for each in receiver.connections())
 
 

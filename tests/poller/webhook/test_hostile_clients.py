@@ -12,7 +12,7 @@ import pytest
 
 from tests.poller.lanes import lane
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.process import HEADER, PATH, SECRET, Receiver, update
+from tests.poller.webhook.process import HEADER, PATH, SECRET, ReceiverProcess, update
 from tests.support.waiting import WITHIN_S, until
 
 #: More than a receiver holds.
@@ -25,7 +25,7 @@ LONG_BODY = "Content-Length: 1000000\r\n\r\n{"
 class Connect(Protocol):
     """Opens a connection and sends something; it is closed after the test."""
 
-    def __call__(self, receiver: Receiver, sent: str) -> socket.socket: ...
+    def __call__(self, receiver: ReceiverProcess, sent: str) -> socket.socket: ...
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def connect() -> Iterator[Connect]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[1], 4_096), limits[1]))
     with ExitStack() as ends:
 
-        def begin(receiver: Receiver, sent: str) -> socket.socket:
+        def begin(receiver: ReceiverProcess, sent: str) -> socket.socket:
             connection = socket.create_connection(("127.0.0.1", receiver.port), WITHIN_S)
             ends.callback(connection.close)
             connection.sendall(sent.encode())
@@ -66,7 +66,7 @@ def is_closed(connection: socket.socket) -> bool:
         f"{WRONG}Transfer-Encoding: chunked\r\n\r\n5\r\n{{",
     ],
 )
-def test_an_answer_before_the_end_of_the_body_closes(receiver: Receiver, connect: Connect, sent: str) -> None:
+def test_an_answer_before_the_end_of_the_body_closes(receiver: ReceiverProcess, connect: Connect, sent: str) -> None:
     connection = connect(receiver, sent)
     answer = b""
     while part := connection.recv(65_536):  # a timeout fails the test

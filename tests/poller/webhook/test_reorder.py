@@ -13,7 +13,7 @@ from chatlanes.lanes.protocol.store import Store
 from chatlanes.sandbox.simulator import Simulator
 from tests.poller.lanes import lane
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.process import SECRET, Receiver, pressed, update
+from tests.poller.webhook.process import SECRET, ReceiverProcess, pressed, update
 from tests.support.bot_api import BOT_ID, message
 from tests.support.waiting import until
 
@@ -22,7 +22,7 @@ CHATS = range(1, 9)
 LONG_MS = 10_000
 
 
-def send_to(simulator: Simulator, receiver: Receiver) -> None:
+def send_to(simulator: Simulator, receiver: ReceiverProcess) -> None:
     answer = requests.post(
         f"{simulator.url}/bot{simulator.token}/setWebhook",
         json={"url": receiver.url, "secret_token": SECRET, "max_connections": 20},
@@ -94,7 +94,7 @@ def test_what_was_waited_for_in_vain_runs_late_and_is_counted(start_receiver: St
     assert receiver.told("1 came late")
 
 
-def left_ms(receiver: Receiver, number: int) -> float:
+def left_ms(receiver: ReceiverProcess, number: int) -> float:
     """For how long an update is held."""
     with connect(receiver.redis_url) as client:
         seconds, micros = client.time()

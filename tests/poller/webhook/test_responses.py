@@ -15,7 +15,7 @@ from chatlanes.poller.webhook.validation import secret_from
 from tests.poller.lanes import buried, lane
 from tests.poller.process import RunningPoller
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.process import HEADER, PATH, SECRET, Receiver, update
+from tests.poller.webhook.process import HEADER, PATH, SECRET, ReceiverProcess, update
 from tests.support.bot_api import BOT_ID, TOKEN, message
 from tests.support.waiting import WITHIN_S, until
 
@@ -38,19 +38,19 @@ LONG = b" " * (3 << 20)
         (SENT, LONG, 413),
     ],
 )
-def test_what_is_refused_reaches_no_lane(receiver: Receiver, headers: Any, body: bytes, status: int) -> None:
+def test_what_is_refused_reaches_no_lane(receiver: ReceiverProcess, headers: Any, body: bytes, status: int) -> None:
     answer = requests.post(receiver.url, data=body, headers=headers, timeout=WITHIN_S)
     assert answer.status_code == status
     assert requests.get(f"{receiver.address}/readyz", timeout=WITHIN_S).status_code == 200
     assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 0)
 
 
-def test_a_body_that_announces_no_length_is_read_up_to_the_limit(receiver: Receiver) -> None:
+def test_a_body_that_announces_no_length_is_read_up_to_the_limit(receiver: ReceiverProcess) -> None:
     answer = requests.post(receiver.url, data=iter([LONG]), headers=SENT, timeout=WITHIN_S)
     assert answer.status_code == 413
 
 
-def test_other_paths_and_methods(receiver: Receiver) -> None:
+def test_other_paths_and_methods(receiver: ReceiverProcess) -> None:
     answers = [
         requests.get(receiver.url, timeout=WITHIN_S),
         requests.post(f"{receiver.address}/other", timeout=WITHIN_S),
@@ -60,7 +60,7 @@ def test_other_paths_and_methods(receiver: Receiver) -> None:
     assert answers[0].headers["Allow"] == "POST"
 
 
-def test_an_answered_update_is_in_redis_once(receiver: Receiver) -> None:
+def test_an_answered_update_is_in_redis_once(receiver: ReceiverProcess) -> None:
     with connect(receiver.redis_url) as client:
         for number in (1, 1, 2, 1):
             assert receiver.send(update(number)).status_code == 200
@@ -69,21 +69,21 @@ def test_an_answered_update_is_in_redis_once(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, "7", None, 2**60, {"a": 1}])
-def test_a_malformed_update_is_buried_once(receiver: Receiver, number: Any) -> None:
+def test_a_malformed_update_is_buried_once(receiver: ReceiverProcess, number: Any) -> None:
     for _ in range(2):
         assert receiver.send(update(number)).status_code == 200
     assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 1)
 
 
 @pytest.mark.parametrize("part", [b"[" * 100_000 + b"]" * 100_000, b"9" * 5_000], ids=["deep", "long"])
-def test_an_unreadable_update_is_buried_once(receiver: Receiver, part: bytes) -> None:
+def test_an_unreadable_update_is_buried_once(receiver: ReceiverProcess, part: bytes) -> None:
     body = b'{"update_id":9,"message":{"chat":{"id":7},"x":' + part + b"}}"
     for _ in range(2):
         assert requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S).status_code == 200
     assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 1)
 
 
-def test_nothing_of_what_was_sent_is_in_the_log(receiver: Receiver) -> None:
+def test_nothing_of_what_was_sent_is_in_the_log(receiver: ReceiverProcess) -> None:
     for body in (b"SECRET-WORDS", b'{"SECRET-WORDS":1}', b'{"update_id":1,"message":{"text":"SECRET-WORDS"}}'):
         requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S)
     receiver.tells("refused with 400: no update")
@@ -114,7 +114,7 @@ def test_only_the_proxys_forwarded_address_counts(start_receiver: StartReceiver)
     behind = start_receiver(WEBHOOK_NETWORKS="telegram")
     bare = start_receiver(WEBHOOK_NETWORKS="telegram", WEBHOOK_TRUSTED_PROXIES="192.0.2.1")
 
-    def send(receiver: Receiver, forwarded: str = "") -> int:
+    def send(receiver: ReceiverProcess, forwarded: str = "") -> int:
         headers = {**SENT, **({"X-Forwarded-For": forwarded} if forwarded else {})}
         return requests.post(receiver.url, json=update(1), headers=headers, timeout=WITHIN_S).status_code
 
@@ -127,7 +127,7 @@ def test_only_the_proxys_forwarded_address_counts(start_receiver: StartReceiver)
     assert send(bare, "149.154.167.220") == 403
 
 
-def test_whoever_is_slow_is_hung_up_on_and_holds_up_nobody(receiver: Receiver) -> None:
+def test_whoever_is_slow_is_hung_up_on_and_holds_up_nobody(receiver: ReceiverProcess) -> None:
     # Given one who begins a head, and one who begins a body, and both go no further
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     slow = [socket.create_connection(("127.0.0.1", receiver.port), WITHIN_S) for _ in range(2)]
@@ -164,7 +164,7 @@ def test_what_is_missing_at_the_start_is_said_in_one_sentence(
     process.end()
 
 
-def test_a_port_in_use_is_told(receiver: Receiver, tmp_path: Path) -> None:
+def test_a_port_in_use_is_told(receiver: ReceiverProcess, tmp_path: Path) -> None:
     usual = {"BOT_TOKEN": TOKEN, "REDIS_URL": receiver.redis_url, "WEBHOOK_URL": "https://example.org/hook"}
     process = RunningPoller(tmp_path, "webhook", WEBHOOK_PORT=receiver.port, **usual)
     assert process.exit_code() == 1

@@ -21,7 +21,7 @@ from chatlanes.telegram.flood.parking import Parking, ParkUpdate
 from chatlanes.telegram.flood.rates import is_group
 
 
-class Lease:
+class FakeLease:
     """The lease of a run."""
 
     id = "1:5"
@@ -39,7 +39,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 def run_gate(*, deadline_s: float | None = None, **given: Any) -> tuple[RunGate, Parking]:
     parking = Parking()
-    return RunGate(Gate("1", **given), Waiting(Lease(), parking, deadline_s)), parking
+    return RunGate(Gate("1", **given), Waiting(FakeLease(), parking, deadline_s)), parking
 
 
 def call(chat: Any = 7, method: str = "sendMessage") -> Prepared:
@@ -194,7 +194,7 @@ def test_a_hook_is_refused_instead_of_parked(redis: Redis) -> None:
 
 
 def test_a_wait_ends_when_the_lease_is_lost_or_the_worker_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    held, parking = Lease(), Parking()
+    held, parking = FakeLease(), Parking()
     held.lost = True
     with pytest.raises(LeaseLost):
         Waiting(held, parking).here("a flood wait", 60)

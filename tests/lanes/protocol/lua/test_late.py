@@ -15,7 +15,7 @@ from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     FENCES_FROM,
     LEASE_MS,
-    Message,
+    MessageState,
     buried,
     delayed,
     fence,
@@ -49,7 +49,7 @@ LATE: dict[str, Callable[[Store, str], bool]] = {
 }
 
 #: What became of the message: fence 4 was the old holder's.
-MEANWHILE: dict[str, list[Message]] = {
+MEANWHILE: dict[str, list[MessageState]] = {
     "leased to another": [leased(A, "a", fence=5, holder="new"), waiting(B, "a")],
     "leased to it again": [leased(A, "a", fence=6, holder="old"), waiting(B, "a")],
     "released": [ready(A, "a", fence=5, died=1), waiting(B, "a")],
@@ -74,7 +74,9 @@ def test_it_is_told_and_nothing_changes(client: Redis, store: Store, verb: str, 
 
 @pytest.mark.parametrize("given", [ready(A, fence=4), delayed(A, fence=4), buried(A, fence=4), waiting(A, fence=4)])
 @pytest.mark.parametrize("verb", LATE)
-def test_the_right_fence_is_not_enough_without_a_lease(client: Redis, store: Store, verb: str, given: Message) -> None:
+def test_the_right_fence_is_not_enough_without_a_lease(
+    client: Redis, store: Store, verb: str, given: MessageState
+) -> None:
     seed(client, standing(given))
     before = read(client)
     assert LATE[verb](store, fence(4))

@@ -19,7 +19,7 @@ from tests.lanes.protocol.lua.model.state import (
     CLOCK,
     LEASE_MINUTES,
     LEASE_MS,
-    Message,
+    MessageState,
     buried,
     delayed,
     fence,
@@ -154,7 +154,7 @@ def test_a_successor_in_another_queue_wakes_that_queue(client: Redis, store: Sto
     ],
     ids=lambda message: message.state,
 )
-def test_a_stale_settle_is_lost_and_changes_nothing(client: Redis, store: Store, now: Message) -> None:
+def test_a_stale_settle_is_lost_and_changes_nothing(client: Redis, store: Store, now: MessageState) -> None:
     # Given a message that was taken from its holder, and one that it still holds
     given = [now, waiting(C, "a")] if now.state != "buried" else [now, ready(C, "a", queue="other")]
     seed(client, standing(*given, leased(B, "b", fence=9)))

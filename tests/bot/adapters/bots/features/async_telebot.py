@@ -13,7 +13,7 @@ from tests.bot.adapters.bots.script import TOKEN
 bot = AsyncTeleBot(TOKEN, parse_mode="HTML")
 
 
-class Gate(BaseMiddleware):
+class SkipMiddleware(BaseMiddleware):
     update_types = ("message",)
 
     async def pre_process(self, message, data):
@@ -30,7 +30,7 @@ async def listen(messages):
         await bot.send_message(message.chat.id, f"{bot.user.username} heard {message.text}")
 
 
-bot.setup_middleware(Gate())
+bot.setup_middleware(SkipMiddleware())
 bot.set_update_listener(listen)
 
 

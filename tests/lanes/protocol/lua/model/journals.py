@@ -21,7 +21,7 @@ class Note(NamedTuple):
 
 
 @dataclass
-class Journal:
+class ModelJournal:
     notes: dict[str, Note] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     times_uncertain: int = 0

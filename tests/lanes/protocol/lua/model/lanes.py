@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
 from chatlanes.lanes.protocol.replies import Begun, Noted
-from tests.lanes.protocol.lua.model.journals import Journal
-from tests.lanes.protocol.lua.model.state import KEPT, LEASE_MINUTES, Message, State, number_of, standing
+from tests.lanes.protocol.lua.model.journals import ModelJournal
+from tests.lanes.protocol.lua.model.state import KEPT, LEASE_MINUTES, MessageState, State, number_of, standing
 
 GRACE_MINUTES = LEASE_MINUTES // 3
 HOLD_MINUTES = 10
@@ -21,7 +21,7 @@ SUSPECT_AFTER = 2
 
 
 @dataclass
-class Item:
+class ModelMessage:
     """A message. `place` grows with every append and replay; `minutes` are those of its lease or delay."""
 
     id: str
@@ -39,12 +39,12 @@ class Item:
     parked: str | None = None
     alive: int | None = None
     errors: tuple[str, ...] = ()
-    journal: Journal = field(default_factory=Journal)
+    journal: ModelJournal = field(default_factory=ModelJournal)
 
 
 @dataclass
 class Model:
-    items: dict[str, Item] = field(default_factory=dict)
+    items: dict[str, ModelMessage] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
     #: number that is held -> for how many minutes; None: for no longer than a lower one that is held
     gaps: dict[int, int | None] = field(default_factory=dict)
@@ -60,10 +60,10 @@ class Model:
     #: whose fence has to be a newer one after the verb; all others keep theirs
     refenced: set[str] = field(default_factory=set)
 
-    def in_order(self) -> list[Item]:
+    def in_order(self) -> list[ModelMessage]:
         return sorted(self.items.values(), key=lambda item: item.place)
 
-    def ready(self, queues: Iterable[str] | None = None) -> list[Item]:
+    def ready(self, queues: Iterable[str] | None = None) -> list[ModelMessage]:
         """Those that stand, with none in any of their lanes before them, and none of their lanes paused."""
         taken: set[str] = set()
         found = []
@@ -75,7 +75,7 @@ class Model:
             taken |= set(item.lanes)
         return [item for item in found if queues is None or item.queue in queues]
 
-    def in_state(self, state: str, holder: str | None = None) -> list[Item]:
+    def in_state(self, state: str, holder: str | None = None) -> list[ModelMessage]:
         return [item for item in self.in_order() if item.state == state and holder in (None, item.holder)]
 
     def pending(self, queues: set[str]) -> int:
@@ -97,7 +97,7 @@ class Model:
             self._let_go([each for each in self.gaps if each < number])
             self.missing = {above: minutes for above, minutes in self.missing.items() if above > number + 1}
         self.seen.add(number)
-        item = Item(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), self._next_place())
+        item = ModelMessage(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), self._next_place())
         self.items[item.id] = item
         if problem:
             self.bury(item, problem)
@@ -155,11 +155,11 @@ class Model:
         else:
             self.last = number
 
-    def settle(self, item: Item) -> None:
+    def settle(self, item: ModelMessage) -> None:
         del self.items[item.id]
         self.counts["settled"] += 1
 
-    def commit(self, item: Item, writes: Iterable[Write]) -> None:
+    def commit(self, item: ModelMessage, writes: Iterable[Write]) -> None:
         for write in writes:
             name = write.key.removeprefix(KEPT)
             if isinstance(write, Set):
@@ -170,15 +170,15 @@ class Model:
                 self.kept.pop(name, None)
         self.settle(item)
 
-    def hand_out(self, item: Item, holder: str) -> None:
+    def hand_out(self, item: ModelMessage, holder: str) -> None:
         item.state, item.holder, item.minutes, item.graced = "leased", holder, LEASE_MINUTES, False
         self.refenced.add(item.id)
         self.counts["handed_out"] += 1
 
-    def renew(self, item: Item) -> None:
+    def renew(self, item: ModelMessage) -> None:
         item.minutes, item.graced = LEASE_MINUTES, False
 
-    def begin(self, item: Item, position: str, what: str) -> Begun:
+    def begin(self, item: ModelMessage, position: str, what: str) -> Begun:
         assert item.fence
         before = item.journal.times_uncertain
         begun = item.journal.begin(item.fence, position, what)
@@ -187,13 +187,13 @@ class Model:
         self.renew(item)
         return begun
 
-    def release(self, item: Item, *, died: bool = False) -> None:
+    def release(self, item: ModelMessage, *, died: bool = False) -> None:
         self._take_back(item, "standing")
         item.died += died
         item.alive = 0 if died else item.alive
         self.counts["released"] += 1
 
-    def retry(self, item: Item, minutes: int, problem: str) -> None:
+    def retry(self, item: ModelMessage, minutes: int, problem: str) -> None:
         self._take_back(item, "delayed")
         item.minutes = minutes
         item.failed += 1
@@ -201,23 +201,23 @@ class Model:
         item.errors += (problem,)
         self.counts["retried"] += 1
 
-    def park(self, item: Item, minutes: int) -> None:
+    def park(self, item: ModelMessage, minutes: int) -> None:
         self._take_back(item, "delayed")
         item.minutes, item.parked, item.alive = minutes, "why", None
         self.counts["parked"] += 1
 
-    def bury(self, item: Item, problem: str) -> None:
+    def bury(self, item: ModelMessage, problem: str) -> None:
         self._take_back(item, "buried")
         item.errors += (problem,)
         self.counts["buried"] += 1
 
-    def replay(self, item: Item) -> None:
+    def replay(self, item: ModelMessage) -> None:
         item.state, item.place, item.replayed = "standing", self._next_place(), 0
         item.died, item.failed, item.errors, item.parked = 0, 0, (), None
         item.alive = None
         self.counts["replayed"] += 1
 
-    def drop(self, item: Item) -> None:
+    def drop(self, item: ModelMessage) -> None:
         del self.items[item.id]
         self.counts["dropped"] += 1
 
@@ -244,7 +244,7 @@ class Model:
         self.give_up_gaps()
         return len(expired), len(due)
 
-    def _take_back_overdue(self, state: str) -> list[Item]:
+    def _take_back_overdue(self, state: str) -> list[ModelMessage]:
         overdue = [item for item in self.in_state(state) if item.minutes is not None and item.minutes <= 0]
         for item in overdue:
             if item.state == "leased":
@@ -252,7 +252,7 @@ class Model:
             self._take_back(item, "standing")
         return overdue
 
-    def _take_back(self, item: Item, state: str) -> None:
+    def _take_back(self, item: ModelMessage, state: str) -> None:
         item.state, item.holder, item.minutes, item.graced = state, None, None, False
         self.refenced.add(item.id)
 
@@ -269,7 +269,7 @@ class Model:
         for item in self.in_order():
             state = item.state if item.state != "standing" else "ready" if item.id in ready else "waiting"
             messages.append(
-                Message(
+                MessageState(
                     item.id,
                     state,
                     item.lanes,

@@ -13,7 +13,16 @@ from typing import Any
 from redis import Redis
 
 from chatlanes.lanes.protocol import keys
-from tests.lanes.protocol.lua.model.state import BITS, CLOCK, FENCES_FROM, KEPT, MINUTE_MS, Message, State, number_of
+from tests.lanes.protocol.lua.model.state import (
+    BITS,
+    CLOCK,
+    FENCES_FROM,
+    KEPT,
+    MINUTE_MS,
+    MessageState,
+    State,
+    number_of,
+)
 
 #: A fence that was taken from the clock in this test is younger than that.
 RECENT_US = 600 * 1_000_000
@@ -137,7 +146,7 @@ class _Reading:
     def queue(self, name: str, waiting: list[bytes]) -> None:
         self.state.ready[name] = [text(entry) for entry in reversed(waiting)]
 
-    def message(self, message_id: str, record: dict[str, str]) -> Message:
+    def message(self, message_id: str, record: dict[str, str]) -> MessageState:
         lanes = tuple(filter(None, record.pop("lanes").split("\n")))
         place = float(record.pop("seq"))
         for lane in (*lanes, f"pending {keys.group_of(record['queue'])}"):
@@ -147,7 +156,7 @@ class _Reading:
         times = {"leased": self.state.leases, "delayed": self.state.delayed, "held": self.state.held}
         minutes = times.get(record["state"], {}).get(message_id)
         body = self.state.bodies.get(message_id)
-        message = Message(
+        message = MessageState(
             message_id,
             record.pop("state"),
             lanes,

@@ -33,7 +33,7 @@ KEPT = "kept:"
 
 
 @dataclass(frozen=True)
-class Message:
+class MessageState:
     """What one message's keys say. `minutes` is the time left of its lease, or of its delay."""
 
     id: str
@@ -57,7 +57,7 @@ class Message:
 class State:
     """All keys. `ready` names the next one first; `counts` leaves out what is zero, and `seq`."""
 
-    messages: dict[str, Message] = field(default_factory=dict)
+    messages: dict[str, MessageState] = field(default_factory=dict)
     lanes: dict[str, list[str]] = field(default_factory=dict)
     ready: dict[str, list[str]] = field(default_factory=dict)
     pending: dict[str, list[str]] = field(default_factory=dict)
@@ -86,33 +86,35 @@ def fence(number: int) -> str:
     return str(FENCES_FROM + number)
 
 
-def waiting(message_id: str, *lanes: str, **more: Any) -> Message:
-    return Message(message_id, "waiting", lanes, **more)
+def waiting(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    return MessageState(message_id, "waiting", lanes, **more)
 
 
-def ready(message_id: str, *lanes: str, **more: Any) -> Message:
-    return Message(message_id, "ready", lanes, **more)
+def ready(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    return MessageState(message_id, "ready", lanes, **more)
 
 
-def leased(message_id: str, *lanes: str, **more: Any) -> Message:
-    return Message(message_id, "leased", lanes, **({"fence": 1, "holder": "me", "minutes": LEASE_MINUTES} | more))
+def leased(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    return MessageState(message_id, "leased", lanes, **({"fence": 1, "holder": "me", "minutes": LEASE_MINUTES} | more))
 
 
-def delayed(message_id: str, *lanes: str, **more: Any) -> Message:
-    return Message(message_id, "delayed", lanes, **({"fence": 1, "minutes": 10, "failed": 1, "errors": ("E",)} | more))
+def delayed(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    return MessageState(
+        message_id, "delayed", lanes, **({"fence": 1, "minutes": 10, "failed": 1, "errors": ("E",)} | more)
+    )
 
 
-def held(message_id: str, *lanes: str, **more: Any) -> Message:
+def held(message_id: str, *lanes: str, **more: Any) -> MessageState:
     """By its id, as the tests make them: <scope>:<number>."""
-    return Message(message_id, "held", lanes, held=message_id, **({"minutes": 10} | more))
+    return MessageState(message_id, "held", lanes, held=message_id, **({"minutes": 10} | more))
 
 
-def buried(message_id: str, *lanes: str, **more: Any) -> Message:
-    return Message(message_id, "buried", lanes, **({"fence": 1, "errors": ("E",)} | more))
+def buried(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    return MessageState(message_id, "buried", lanes, **({"fence": 1, "errors": ("E",)} | more))
 
 
 def standing(
-    *messages: Message,
+    *messages: MessageState,
     ready: Mapping[str, Sequence[str]] | None = None,
     bells: Iterable[str] | None = None,
     counts: Mapping[str, int] | None = None,
@@ -144,7 +146,7 @@ def standing(
     return state
 
 
-def _place(state: State, message: Message) -> None:
+def _place(state: State, message: MessageState) -> None:
     state.bodies[message.id] = message.body or f"body of {message.id}"
     if message.errors:
         state.errors[message.id] = message.errors
@@ -219,7 +221,7 @@ def _belongings(pipe: Any, state: State, now_ms: int) -> None:
         pipe.hset(keys.journal(message_id), mapping={name: _call(noted) for name, noted in calls.items()})
 
 
-def _record(message: Message, seq: int, now_ms: int) -> dict[str, Any]:
+def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
     fields = {
         "state": message.state,
         "queue": message.queue,
