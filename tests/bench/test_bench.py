@@ -116,7 +116,7 @@ def test_a_steady_rate_is_taken_from_10_to_95_percent(samples: list[tuple[float,
         (lambda: Result("r", "c", "u", Side("s", [1.0]), goal=Goal("ratio", "at least", 1)).verdict, "beside"),
     ],
 )
-def test_what_has_no_answer_is_an_error(wrong: Any, told: str) -> None:
+def test_a_missing_answer_is_an_error(wrong: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         wrong()
 

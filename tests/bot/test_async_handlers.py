@@ -75,13 +75,13 @@ def test_calls_are_awaited(run: Run) -> None:
     assert api.calls == [("sendMessage", "a")]
 
 
-def test_calls_that_nobody_awaits_end_before_the_handler_does(run: Run) -> None:
+def test_unawaited_calls_end_before_the_handler(run: Run) -> None:
     api = CountingApi()
     run("async def handle(ctx):\n    ctx.reply('a')\n    ctx.call('sendDice', chat_id=7)", api)
     assert sorted(api.calls) == [("sendDice", None), ("sendMessage", "a")]
 
 
-def test_the_error_of_a_call_that_nobody_awaits_is_the_handlers(run: Run) -> None:
+def test_the_error_of_an_unawaited_call_is_raised(run: Run) -> None:
     api = CountingApi()
     api.refused = "b"
     with pytest.raises(BadRequest):
@@ -231,7 +231,7 @@ def test_a_session_is_read_before_a_handler_that_uses_it(load: Load) -> None:
     assert sys.modules[bot.handle.__module__].read_by == [loops_thread, threading.get_ident()]
 
 
-def test_who_is_interrupted_twice_waits_for_the_end_all_the_same() -> None:
+def test_a_second_interrupt_still_waits_for_the_end() -> None:
     # Given a coroutine that takes a moment to tidy up, and one that waits for it in the main thread
     ended = []
 
@@ -255,7 +255,7 @@ def test_who_is_interrupted_twice_waits_for_the_end_all_the_same() -> None:
     assert ended == [True]
 
 
-def test_an_interrupt_while_waking_the_loop_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_waking_the_loop_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a time limit that strikes when a coroutine has been put there, and the loop has not been woken for it
     begun = []
 

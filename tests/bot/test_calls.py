@@ -100,7 +100,7 @@ def refusing(code: int, **parameters: Any) -> Answer:
     return Answer({"ok": False, "error_code": code, "description": "no", "parameters": parameters}, status=code)
 
 
-def test_a_call_whose_result_is_known_is_made_once(web: HttpServer, run: Any) -> None:
+def test_a_call_with_a_recorded_result_is_made_once(web: HttpServer, run: Any) -> None:
     # Given a run that made two calls and failed
     web.answer = Answer(b'{"ok": true, "result": {"text": "half an emoji: \\ud83d", "id": 9007199254740993}}')
     first = run()
@@ -114,7 +114,7 @@ def test_a_call_whose_result_is_known_is_made_once(web: HttpServer, run: Any) ->
     assert texts(web) == ["a", "b", "c"]
 
 
-def test_what_is_done_is_noted_before_an_update_is_given_back(web: HttpServer, run: Any, redis: Redis) -> None:
+def test_done_calls_are_recorded_before_an_update_is_released(web: HttpServer, run: Any, redis: Redis) -> None:
     first = run()
     for text in "abc":
         first.call(text)
@@ -219,7 +219,7 @@ def test_a_refusal_that_ended_the_run_is_tried_anew(web: HttpServer, run: Any) -
     assert texts(web) == ["a", "a"]
 
 
-def test_429_and_a_call_that_never_left_are_as_if_they_had_not_begun(web: HttpServer, run: Any) -> None:
+def test_429_and_unsent_calls_are_not_recorded(web: HttpServer, run: Any) -> None:
     first = run("skip")
     web.answer = refusing(429, retry_after=1)
     with pytest.raises(TooManyRequests):
@@ -254,7 +254,7 @@ def test_calls_that_diverge_are_logged_once_and_made_anew(
     assert "call 2 is sendMessage:" in told[0]
 
 
-def test_what_only_reads_is_made_anew_and_takes_no_place(web: HttpServer, run: Any, redis: Redis) -> None:
+def test_reading_calls_are_repeated_and_not_recorded(web: HttpServer, run: Any, redis: Redis) -> None:
     first = run()
     first.calls.call("getMe")
     first.call("a")
@@ -365,7 +365,7 @@ def prints(*params: dict[str, Any]) -> set[str]:
     return {fingerprint(prepare("sendPhoto", each)) for each in params}
 
 
-def test_a_fingerprint_is_of_what_is_sent(tmp_path: Path) -> None:
+def test_a_fingerprint_covers_the_sent_parameters(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         (tmp_path / name).write_bytes(b"cat")
     (tmp_path / "c.png").write_bytes(b"dog")
@@ -389,7 +389,7 @@ def test_a_fingerprint_is_of_what_is_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("params", [{"text": object()}, {"photo": Path("/nowhere/at/all")}, {"text": float("nan")}])
-def test_what_cannot_be_sent_is_not_begun(run: Any, redis: Redis, params: dict[str, Any]) -> None:
+def test_an_invalid_call_is_not_begun(run: Any, redis: Redis, params: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError, OSError)):
         run().calls.call("sendMessage", **params)
     assert redis.exists(keys.journal(ID)) == 0
@@ -434,7 +434,7 @@ def test_a_broken_connection_is_replaced_and_loses_nothing(
     assert texts(web) == ["a", "b"]
 
 
-def test_an_end_that_redis_refused_is_told_again(web: HttpServer, run: Any, redis: Redis, lanes: Lanes) -> None:
+def test_an_end_that_redis_refused_is_sent_again(web: HttpServer, run: Any, redis: Redis, lanes: Lanes) -> None:
     first = run()
     first.calls.journal.begin("sendMessage", "x")
     redis.script_flush()  # the end finds no script
@@ -482,7 +482,7 @@ def test_threads_of_a_handler_share_the_journal(web: HttpServer, run: Any) -> No
     assert texts(web) == ["a"] * 64
 
 
-def test_threads_of_a_handler_share_the_gate_whoever_makes_it(run: Any, api: BotApi) -> None:
+def test_threads_of_a_handler_share_one_gate(run: Any, api: BotApi) -> None:
     made: list[OpenGate] = []
 
     def gate() -> OpenGate:

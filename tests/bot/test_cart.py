@@ -18,7 +18,7 @@ class CartApi:
         self.said.append(params["text"])
 
 
-def test_what_is_sent_is_in_the_cart_until_it_is_emptied() -> None:
+def test_items_stay_in_the_cart_until_it_is_emptied() -> None:
     api, session = CartApi(), {}
     for text in ("apples", "pears", "/cart", "/empty", "/cart"):
         ctx = Context({"update_id": 1, "message": {"chat": {"id": 7}, "text": text}}, api)

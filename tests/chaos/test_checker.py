@@ -65,7 +65,7 @@ def test_an_unfinished_run_overlaps_with_the_next() -> None:
     assert Story().run(1, 0.0).run(1, 9.0, 9.5, pid=2).offences(1) == {"two at a time": 1}
 
 
-def test_whoever_takes_over_from_a_frozen_worker_is_in_the_right() -> None:
+def test_a_takeover_from_a_frozen_worker_is_allowed() -> None:
     story = Story().run(1, 0.0, 8.0, taken_back_s=3.5).run(1, 4.0, 5.0, pid=2).run(2, 5.0, 6.0, pid=2)
 
     verdict = story.judged(1, 2)

@@ -41,7 +41,7 @@ def test_a_fence_that_redis_never_gave_is_stale() -> None:
     assert "never given" in why(story, 1)
 
 
-def test_a_call_must_say_whose_it_is() -> None:
+def test_a_call_must_name_its_run() -> None:
     story = Story().run(1, 0.0, 1.0, says=(0.5,))
     story.records.clear()
 

@@ -40,7 +40,7 @@ def test_a_blow_elsewhere_or_later_is_no_excuse(what: str, whom: str, at_s: floa
 
 
 @pytest.mark.parametrize("unanswered", [True, False])
-def test_nothing_excuses_one_whose_outcome_redis_had(unanswered: bool) -> None:
+def test_a_repeat_with_a_recorded_outcome_is_a_fault(unanswered: bool) -> None:
     story = told_twice(unanswered=unanswered, noted=True).strikes("cut_redis", "prefork", 0.3)
 
     assert counted(story) == (0, 1)

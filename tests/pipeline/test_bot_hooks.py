@@ -49,7 +49,7 @@ def test_on_error_runs_once_per_attempt(make_pipeline: MakePipeline, pool: tuple
 
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
-def test_the_soft_limit_interrupts_what_can_be_interrupted(make_pipeline: MakePipeline, pool: str) -> None:
+def test_the_soft_limit_interrupts_where_the_pool_can(make_pipeline: MakePipeline, pool: str) -> None:
     # Given an update that never ends, and one whose second attempt does
     pipeline = make_pipeline(BOT=BOT, RETRY_BACKOFF=0.01, UPDATE_TIMEOUT=1, MAX_ATTEMPTS=2)
     endless, once = pipeline.push(message(1, 7, do="sleeps:9"), message(1, 8, do="sleeps:1"))

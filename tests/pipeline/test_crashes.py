@@ -34,7 +34,7 @@ def test_a_killed_poller_loses_and_repeats_nothing(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.parametrize(("name", "slots"), [("prefork", 2), ("threads", 8)])
-def test_what_a_killed_worker_held_runs_elsewhere_in_order(make_pipeline: MakePipeline, name: str, slots: int) -> None:
+def test_messages_of_a_killed_worker_run_elsewhere_in_order(make_pipeline: MakePipeline, name: str, slots: int) -> None:
     # Given two workers in the middle of 600 updates, 40 chats of which come to wait at a gate
     pipeline = make_pipeline(LEASE_SECONDS=2)
     survivor = pipeline.worker(name, slots)

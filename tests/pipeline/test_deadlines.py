@@ -37,7 +37,7 @@ def test_a_payment_passes_a_backlog_but_not_its_own_chat(make_pipeline: MakePipe
     assert ids(pipeline.history, "start") == [first, alone, *backlog, behind]
 
 
-def test_what_is_stale_is_settled_and_not_run(make_pipeline: MakePipeline) -> None:
+def test_a_stale_update_is_settled_and_not_run(make_pipeline: MakePipeline) -> None:
     # Given updates that wait for a worker; all but one of the inline queries for an hour
     pipeline = make_pipeline(STALE="skip")
     [text] = pipeline.push(message(1, chat=7))

@@ -57,7 +57,7 @@ def test_an_error_with_secrets_is_stored_and_sent_without_them(
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize("how", HUGE)
-def test_a_huge_error_holds_nobody_up(make_pipeline: MakePipeline, pool: str, how: str) -> None:
+def test_a_huge_error_delays_no_other(make_pipeline: MakePipeline, pool: str, how: str) -> None:
     # Given a worker whose events are sent
     pipeline = make_pipeline(MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
     worker = pipeline.worker(pool, 2, "-E")

@@ -81,7 +81,7 @@ def test_only_its_chat_waits_for_a_retry(make_pipeline: MakePipeline) -> None:
     assert following not in pipeline.happened("start")
 
 
-def test_what_is_no_update_is_buried_and_its_batch_goes_on(make_pipeline: MakePipeline) -> None:
+def test_a_malformed_update_is_buried_and_its_batch_goes_on(make_pipeline: MakePipeline) -> None:
     # Given a batch with updates, and among them what is none
     pipeline = make_pipeline()
     good = [{"update_id": place, **message(place, 7)} for place in (1, 4, 7)]

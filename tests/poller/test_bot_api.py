@@ -27,11 +27,11 @@ def ask_for(url: str, *kinds: str) -> None:
         telegram.updates(None, 0)
 
 
-def test_it_says_who_the_token_is_for(telegram: Telegram) -> None:
+def test_get_me_returns_the_bot(telegram: Telegram) -> None:
     assert telegram.username() == "simulated_bot"
 
 
-def test_a_higher_offset_confirms_and_fetches_what_follows(simulator: Simulator, telegram: Telegram) -> None:
+def test_a_higher_offset_confirms_and_fetches_the_next(simulator: Simulator, telegram: Telegram) -> None:
     ids = simulator.push({"message": {"text": "a"}}, {"message": {"text": "b"}})
     assert telegram.updates(None, 0) == [
         {"update_id": ids[0], "message": {"text": "a"}},
@@ -73,7 +73,7 @@ def test_without_a_list_of_kinds_the_last_one_stays_in_force(simulator: Simulato
         ({"hang_s": 5.0}, TelegramTroubleError, "no answer in time"),
     ],
 )
-def test_what_goes_wrong_is_a_typed_error(
+def test_failures_are_typed_errors(
     simulator: Simulator, telegram: Telegram, fault: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
     simulator.fault(method="getUpdates", **fault)
@@ -115,7 +115,7 @@ def silent() -> Iterator[str]:
 
 @pytest.mark.parametrize("address", ["closed_port", "no_tls", "silent", "http://nowhere.invalid", "http://127.0.0.1:1"])
 @pytest.mark.parametrize("call", [Telegram.username, lambda telegram: telegram.updates(5, 0)])
-def test_the_token_is_in_no_error_nor_in_what_it_hangs_on_to(
+def test_the_token_is_in_no_error_or_its_causes(
     request: pytest.FixtureRequest, address: str, call: Callable[[Telegram], Any]
 ) -> None:
     url = address if address.startswith("http") else request.getfixturevalue(address)

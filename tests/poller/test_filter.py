@@ -84,6 +84,6 @@ def test_an_update_a_filter_fails_on_is_accepted(
         ("no_such_module:odd", "FILTER=no_such_module:odd: there is no module no_such_module"),
     ],
 )
-def test_a_filter_that_cannot_be_had_is_told_at_start(path: str, sentence: str) -> None:
+def test_a_filter_that_cannot_be_loaded_is_reported_at_start(path: str, sentence: str) -> None:
     with pytest.raises(FilterError, match=sentence):
         filter_of(FILTER=path)

@@ -129,7 +129,7 @@ def test_stop_with_a_timeout_leaves_the_rest_at_telegram(simulator: Simulator, o
     assert lane(own_redis.url) == pushed
 
 
-def test_what_ends_it_is_in_its_task_and_it_leads_no_more(
+def test_its_task_raises_the_fatal_error_and_resigns_the_lead(
     settings: Settings, simulator: Simulator, redis_url: str
 ) -> None:
     # Given a poller that leads
@@ -168,7 +168,7 @@ def test_a_source_goes_on_only_when_its_batch_is_durable(settings: Settings, red
     assert len(source.threads - {get_ident()}) == len(source.threads) == 1
 
 
-def test_what_a_source_gives_again_is_dropped_as_seen(settings: Settings, redis_url: str) -> None:
+def test_repeated_updates_of_a_source_are_dropped_as_seen(settings: Settings, redis_url: str) -> None:
     source = BatchSource([update(1)], [update(1), update(2)])
     handle = run(settings, source=source)
     handle.task.result(WITHIN_S)
@@ -197,7 +197,7 @@ def test_a_source_that_waits_for_news_is_left_when_it_stops(settings: Settings) 
 # -- a sink of one's own
 
 
-def test_a_sink_gets_what_the_filter_lets_in_without_any_redis(simulator: Simulator) -> None:
+def test_a_sink_gets_filtered_updates_without_redis(simulator: Simulator) -> None:
     pushed = simulator.push(message(), {"poll": {"id": "1"}}, message())
     sink: list[list[dict[str, Any]]] = []
     with run(settings_of(simulator, "redis://127.0.0.1:1/0", FILTER="message"), sink=sink) as handle:
@@ -207,7 +207,7 @@ def test_a_sink_gets_what_the_filter_lets_in_without_any_redis(simulator: Simula
     assert simulator.stats()["confirmed"] == 3
 
 
-def test_a_sink_that_fails_ends_it_and_the_source_hears_of_nothing(settings: Settings) -> None:
+def test_a_failing_sink_ends_it_and_confirms_nothing(settings: Settings) -> None:
     class Full:
         def append(self, updates: list[Any]) -> None:
             raise OSError("no space left")
@@ -278,7 +278,7 @@ def test_an_async_source_needs_no_program_of_asyncio(settings: Settings, redis_u
 # -- what is wrong is told
 
 
-def test_what_cannot_work_is_told_at_once(settings: Settings) -> None:
+def test_an_invalid_argument_is_refused_at_once(settings: Settings) -> None:
     with pytest.raises(SettingsError, match="BOT_TOKEN is not set"):
         run(load({}, env_file=None))
     with pytest.raises(FilterError, match="FILTER=no_such:function"):
@@ -289,7 +289,7 @@ def test_what_cannot_work_is_told_at_once(settings: Settings) -> None:
         run(settings, sink={})  # type: ignore[arg-type]
 
 
-def test_a_source_of_updates_instead_of_batches_is_told(settings: Settings) -> None:
+def test_a_source_of_updates_instead_of_batches_is_refused(settings: Settings) -> None:
     handle = run(settings, source=[update(1)], sink=[])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="a source gives lists of updates, and this one gave a dict"):
         handle.task.result(WITHIN_S)

@@ -65,7 +65,7 @@ def test_ordered_by_bot_all_stand_in_one_lane(simulator: Simulator, start_poller
     assert ids == [f"{BOT_ID}:{update_id}".encode() for update_id in pushed]
 
 
-def test_it_gives_up_on_telegram_when_it_is_told_to(simulator: Simulator, start_poller: StartPoller) -> None:
+def test_retries_of_telegram_can_be_limited(simulator: Simulator, start_poller: StartPoller) -> None:
     simulator.fault(method="getUpdates", status=502, times=1000)
     poller = start_poller(POLL_GIVE_UP_AFTER=1, POLL_RETRY_MAX=0.2)
     assert poller.exit_code() == 1
@@ -92,7 +92,7 @@ class Slept(Stop):
         self.seconds.append(seconds)
 
 
-def test_polls_are_paced_by_what_they_bring(simulator: Simulator) -> None:
+def test_polls_are_paced_by_batch_size(simulator: Simulator) -> None:
     # Given a source that is to poll seldom, and one update for each of its first polls, then many
     stop, pace = Slept(), Pace(balance=1.0, longest_s=60.0)
     with closing(Telegram(simulator.url, TOKEN)) as telegram:

@@ -93,7 +93,7 @@ def test_invalid_lines_are_reported_by_number(replay: Replay, redis_url: str) ->
     ]
 
 
-def test_another_kind_of_file_is_told_of_in_a_few_lines(replay: Replay) -> None:
+def test_a_wrong_kind_of_file_is_reported_in_a_few_lines(replay: Replay) -> None:
     replay.write("hello\n" * 1000)
     code, said, logged = replay("updates.jsonl", "-q")
     assert code == 1
@@ -101,7 +101,7 @@ def test_another_kind_of_file_is_told_of_in_a_few_lines(replay: Replay) -> None:
     assert len(logged.splitlines()) == 21
 
 
-def test_what_the_filter_does_not_want_is_dropped_and_counted(replay: Replay, redis_url: str) -> None:
+def test_filtered_updates_are_dropped_and_counted(replay: Replay, redis_url: str) -> None:
     replay.write(lines_of(1, 2) + '{"update_id": 3, "poll": {"id": "1"}}\n')
     code, said, _ = replay("updates.jsonl", FILTER="message")
     assert (code, lane(redis_url)) == (0, [1, 2])
@@ -144,7 +144,7 @@ def test_stopped_while_stdin_gives_nothing_it_ends(replay: Replay) -> None:
         (["updates.jsonl", "--bot", "three"], {"BOTS": "bots.toml"}, "--bot three: BOTS names one, two"),
     ],
 )
-def test_what_cannot_begin_is_told(
+def test_a_replay_that_cannot_start_says_why(
     replay: Replay, arguments: list[str], settings: dict[str, str], sentence: str
 ) -> None:
     replay.write(lines_of(1))

@@ -52,9 +52,7 @@ def handle(ctx):
 """
 
 
-def test_at_the_end_the_worker_finishes_what_it_has_begun(
-    sandbox: Callable[..., SandboxProcess], tmp_path: Path
-) -> None:
+def test_at_the_end_running_updates_finish(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
     # Given a handler in the middle of its work
     (tmp_path / "slow_bot.py").write_text(SLOW_BOT)
     running = sandbox("--workers", "1", "--bot", "slow_bot:handle")
@@ -84,7 +82,7 @@ def test_a_terminal_that_is_closed_leaves_nothing_running(
     start_server(tmp_path / ".data/redis").stop()
 
 
-def test_who_is_killed_is_started_again_but_not_without_redis(sandbox: Callable[..., SandboxProcess]) -> None:
+def test_a_killed_part_is_restarted_unless_redis_died(sandbox: Callable[..., SandboxProcess]) -> None:
     running = sandbox("--no-stream", "--workers", "1")
     # Given parts that were killed
     for part in ("poller", "worker", "flower"):
@@ -124,7 +122,7 @@ def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
         ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "The Redis of REDIS_URL cannot be used: Error 111 connecting"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
+def test_an_error_is_one_sentence(
     sandbox: Callable[..., SandboxProcess], variables: dict[str, str], sentence: str
 ) -> None:
     running = sandbox("--no-stream", **variables)

@@ -32,7 +32,7 @@ def test_it_writes_every_command_to_disk_and_evicts_nothing(server: Server) -> N
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_restart_keeps_what_was_acknowledged(tmp_path: Path, end: str) -> None:
+def test_a_restart_keeps_acknowledged_writes(tmp_path: Path, end: str) -> None:
     first = start_server(tmp_path)
     with redis.Redis.from_url(first.url) as client:
         client.set("kept", "yes")
@@ -59,7 +59,7 @@ def test_extra_flags_win_over_ours(tmp_path: Path) -> None:
         assert config == {"appendfsync": "no", "maxmemory-policy": "allkeys-lru"}
 
 
-def test_a_port_in_use_is_told_from_the_servers_own_log(server: Server, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_from_the_server_log(server: Server, tmp_path: Path) -> None:
     with pytest.raises(ServerFailedError, match=r"ended with code 1: .*in use"):
         start_server(tmp_path / "second", port=server.port)
 
@@ -71,7 +71,7 @@ def test_two_servers_do_not_share_a_directory(server: Server, tmp_path: Path) ->
         assert client.ping()
 
 
-def test_a_wrong_flag_is_told_from_the_servers_own_log(tmp_path: Path) -> None:
+def test_a_wrong_flag_is_reported_from_the_server_log(tmp_path: Path) -> None:
     with pytest.raises(ServerFailedError, match="no-such-flag"):
         start_server(tmp_path, extra=["--no-such-flag", "1"])
 

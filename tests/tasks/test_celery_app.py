@@ -105,7 +105,7 @@ def test_tls_checks_certificates(tmp_path: Path) -> None:
     assert says(tmp_path, program, REDIS_URL="redis://127.0.0.1:1/0") in ("None", "False")
 
 
-def test_who_reads_some_queue_of_a_bot_reads_its_express_queue_too(tmp_path: Path) -> None:
+def test_a_worker_of_any_queue_also_reads_the_express_queue(tmp_path: Path) -> None:
     program = (
         "from types import SimpleNamespace as New\n"
         "from chatlanes.tasks.app import app, read_express, remember_what_is_excluded\n"

@@ -137,13 +137,13 @@ def raising(error: BaseException) -> Bot:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), SystemExit(), BaseException("odd"), GeneratorExit()])
-def test_what_is_no_exception_is_a_failure_of_the_handler(error: BaseException) -> None:
+def test_a_base_exception_is_a_failure_of_the_handler(error: BaseException) -> None:
     with pytest.raises(HandlerEndedError, match=type(error).__name__):
         update.run_bot(raising(error), Context({}, api=None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [ValueError(), ParkUpdate("flood"), *ENDS])
-def test_an_exception_and_the_end_of_the_worker_stay_what_they_are(error: BaseException) -> None:
+def test_exceptions_and_worker_exits_are_unchanged(error: BaseException) -> None:
     with pytest.raises(type(error)):
         update.run_bot(raising(error), Context({}, api=None))  # type: ignore[arg-type]
 
@@ -154,14 +154,14 @@ def test_a_thread_without_signals_uses_the_handlers_own_deadline(error: BaseExce
         thread.submit(update.run_bot, raising(error), Context({}, api=None)).result(60)  # type: ignore[arg-type]
 
 
-def test_an_interruption_is_a_timeout_whose_cause_tells_where() -> None:
+def test_an_interruption_is_a_timeout_with_its_cause() -> None:
     with pytest.raises(UpdateTimeoutError) as told:
         update.run_bot(raising(SoftTimeLimitExceeded()), Context({}, api=None))  # type: ignore[arg-type]
     assert "in handle" in problem_of(told.value, attempt=1, secrets=Secrets())["traceback"]
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), SoftTimeLimitExceeded(), UntellableError()])
-def test_what_a_hook_raises_is_logged_and_nothing_else(
+def test_an_error_of_a_hook_is_only_logged(
     error: BaseException, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hook(*_: object) -> None:
@@ -408,7 +408,7 @@ def test_an_evicted_handler_changes_nothing(lanes: Lanes, redis: Redis, redis_ur
     assert len(problems(redis)) == 1
 
 
-def test_what_has_ended_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: str, told: Told) -> None:
+def test_an_ended_run_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: str, told: Told) -> None:
     delivery = delivered(lanes)
     lanes.in_flight.done(delivery.tag)
     evict(delivery, redis_url, told)

@@ -264,7 +264,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("trouble", [*TROUBLES, "unreachable", "unknown", "malformed"])
-def test_the_token_is_told_to_no_one(web, caplog, trouble):
+def test_the_token_does_not_leak(web, caplog, trouble):
     caplog.set_level(logging.DEBUG)
     web.answering = lambda asked: TROUBLES[trouble]
     urls = {
@@ -382,7 +382,7 @@ def failing_first(web, times: int, failure: Answer | None) -> None:
 
 
 @pytest.mark.parametrize("failure", [None, Answer(b"<html>", 502), Answer({"ok": False, "error_code": 500}, 500)])
-def test_what_only_reads_is_repeated(web, api, failure):
+def test_reading_calls_are_repeated(web, api, failure):
     failing_first(web, 3, failure)
     assert api.call("getMe") is True
     assert len(web.asked) == 4
@@ -396,7 +396,7 @@ def test_repeats_come_to_an_end(web, api):
 
 
 @pytest.mark.parametrize("method", ["sendMessage", "getUpdates"])
-def test_what_may_have_taken_effect_is_not_repeated(web, api, method):
+def test_a_call_that_may_have_taken_effect_is_not_repeated(web, api, method):
     failing_first(web, 1, Answer(b"<html>", 502))
     with pytest.raises(errors.ServerError):
         api.call(method)
@@ -410,7 +410,7 @@ def test_a_refusal_is_not_repeated(web, api):
     assert len(web.asked) == 1
 
 
-def test_what_was_never_sent_is_repeated_with_its_file(web, tmp_path):
+def test_an_unsent_call_is_repeated_with_its_file(web, tmp_path):
     api = BotApi("http://127.0.0.1:1", TOKEN)
     # The server comes up before the first repeat.
     with (tmp_path / "a").open("wb+") as stream:
@@ -423,7 +423,7 @@ def test_what_was_never_sent_is_repeated_with_its_file(web, tmp_path):
     api.close()
 
 
-def test_what_took_long_to_fail_is_not_repeated(web, api, monkeypatch):
+def test_a_slow_failure_is_not_repeated(web, api, monkeypatch):
     monkeypatch.setattr(retries, "WITHIN_S", -1)
     failing_first(web, 1, None)
     with pytest.raises(errors.NetworkError):

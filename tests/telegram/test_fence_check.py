@@ -21,7 +21,7 @@ def test_the_last_look_is_after_connecting_before_sending(web, api):
     assert len(web.asked) == 1
 
 
-def test_what_it_raises_goes_up_and_nothing_was_sent(web, api):
+def test_its_error_is_raised_and_nothing_is_sent(web, api):
     def over() -> None:
         raise LeaseLost("over")
 

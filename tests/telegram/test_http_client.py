@@ -152,7 +152,7 @@ def test_after_any_other_the_next_has_one_of_its_own(wire: Wire, answer: bytes) 
         (b"", "Remote end closed connection without response"),
     ],
 )
-def test_what_is_no_whole_answer_is_uncertain(wire: Wire, answer: bytes | None, told: str) -> None:
+def test_an_incomplete_answer_is_uncertain(wire: Wire, answer: bytes | None, told: str) -> None:
     with pytest.raises(NetworkError) as caught:
         asked(wire, answer)
     assert caught.value.uncertain is True
@@ -160,7 +160,7 @@ def test_what_is_no_whole_answer_is_uncertain(wire: Wire, answer: bytes | None, 
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nConte", GZIP % 4 + PACKED[:4]])
-def test_what_is_cut_off_is_not_an_answer_of_a_bot_api(wire: Wire, answer: bytes) -> None:
+def test_a_truncated_answer_is_a_server_error(wire: Wire, answer: bytes) -> None:
     with pytest.raises(ServerError) as caught:
         asked(wire, answer)
     assert caught.value.uncertain is True
@@ -300,7 +300,7 @@ def test_a_large_upload_arrives_whole(wire: Wire) -> None:
     assert wire.connections == 1
 
 
-def test_a_name_and_a_path_in_the_url_are_told_to_the_server(wire: Wire) -> None:
+def test_credentials_and_path_of_the_url_are_sent(wire: Wire) -> None:
     wire.answers = [PLAIN]
     api = BotApi(wire.url.replace("//", "//me:secret@") + "/prefix/", "1:x")
     assert api.call("sendMessage") is True
@@ -390,9 +390,7 @@ def test_an_unreachable_server_behind_a_proxy_got_nothing(
         ("HTTPS_PROXY", "socks5h://127.0.0.1:1", "Missing dependencies for SOCKS support."),
     ],
 )
-def test_what_is_set_and_cannot_be_used_is_told(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str
-) -> None:
+def test_an_unusable_setting_is_reported(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(NetworkError, match=re.escape(told)):
         BotApi("https://bot-api.test", "1:x").send(prepare("sendMessage", {}))

@@ -110,7 +110,7 @@ def test_unsampled_updates_stay_unsampled() -> None:
     assert worker.spans == ()
 
 
-def test_what_was_appended_without_traces_begins_one_where_it_runs() -> None:
+def test_a_run_without_a_trace_begins_one() -> None:
     traced = Traced()
     for header in (None, "nonsense"):
         with running(traced, header):
@@ -147,7 +147,7 @@ def failed(error: Exception) -> Retry:
         (SystemExit(), "interrupted", "SystemExit: "),
     ],
 )
-def test_what_becomes_of_an_update(raised: BaseException | None, outcome: str, error: str | None) -> None:
+def test_span_status_of_an_update(raised: BaseException | None, outcome: str, error: str | None) -> None:
     traced = Traced()
     try:
         with running(traced):
@@ -173,7 +173,7 @@ def test_what_becomes_of_an_update(raised: BaseException | None, outcome: str, e
         (ParkUpdate("later"), {"chatlanes.parked": True}, False),
     ],
 )
-def test_what_becomes_of_a_call(raised: BaseException, told: dict[str, Any], is_error: bool) -> None:
+def test_span_status_of_a_call(raised: BaseException, told: dict[str, Any], is_error: bool) -> None:
     traced = Traced()
     with pytest.raises(type(raised)), calling(traced, "x", 7, "http://127.0.0.1:8081"):
         raise raised
@@ -182,7 +182,7 @@ def test_what_becomes_of_a_call(raised: BaseException, told: dict[str, Any], is_
     assert call.status.is_ok is not is_error
 
 
-def test_what_goes_wrong_in_a_trace_is_no_trouble_of_the_update(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trace_failure_does_not_affect_the_update(caplog: pytest.LogCaptureFixture) -> None:
     # Given a sampler of somebody's own that fails
     class Broken(StaticSampler):
         def should_sample(self, *_: Any, **__: Any) -> Any:

@@ -160,13 +160,13 @@ def test_two_bots_in_one_redis_share_neither_ids_nor_chats(client: Redis, any_se
 # -- each update once
 
 
-def test_what_was_seen_is_dropped_in_and_between_batches(intake: Intake, client: Redis) -> None:
+def test_seen_ids_are_dropped_in_and_between_batches(intake: Intake, client: Redis) -> None:
     assert intake.append([message(10), message(10)]) == Appended(added=1, seen=1, buried=0, pending=1)
     assert intake.append([message(9), message(10), message(11)]) == Appended(added=2, seen=1, buried=0, pending=3)
     assert lane(client, f"{BOT_ID}/chat:7") == [f"{BOT_ID}:10", f"{BOT_ID}:9", f"{BOT_ID}:11"]
 
 
-def test_what_was_seen_stays_dropped_when_it_is_settled(intake: Intake, client: Redis) -> None:
+def test_seen_ids_are_dropped_after_settling(intake: Intake, client: Redis) -> None:
     intake.append([message(10)])
     client.delete(keys.message(f"{BOT_ID}:10"), keys.body(f"{BOT_ID}:10"), keys.lane(f"{BOT_ID}/chat:7"))
     assert intake.append([message(10)]).seen == 1
@@ -176,7 +176,7 @@ def test_nothing_is_a_batch_too(intake: Intake) -> None:
     assert intake.append([]) == Appended(added=0, seen=0, buried=0, pending=0)
 
 
-def test_the_backlog_is_what_is_not_buried(intake: Intake) -> None:
+def test_the_backlog_excludes_buried_updates(intake: Intake) -> None:
     assert intake.pending() == 0
     assert intake.append([message(1), "no update", message(2)]).pending == 2
     assert intake.pending() == 2
@@ -211,7 +211,7 @@ def test_an_invalid_update_is_buried_as_it_came(intake: Intake, client: Redis, o
     assert lane(client, f"{BOT_ID}/chat:7") == [f"{BOT_ID}:1", f"{BOT_ID}:2"]
 
 
-def test_what_is_no_update_is_buried_once(intake: Intake, client: Redis) -> None:
+def test_a_malformed_update_is_buried_once(intake: Intake, client: Redis) -> None:
     intake.append(["odd"])
     assert intake.append(["odd", "other"]) == Appended(added=1, seen=1, buried=1, pending=0)
     assert len(dead(client)) == 2
@@ -238,7 +238,7 @@ def test_an_odd_update_goes_through_as_it_came(intake: Intake, client: Redis, od
     assert content(client, f"{BOT_ID}:{odd['update_id']}") == odd
 
 
-def test_what_is_no_number_is_nothing(intake: Intake, client: Redis) -> None:
+def test_a_number_that_json_lacks_is_null(intake: Intake, client: Redis) -> None:
     """JSON has no NaN; a lenient decoder gives it all the same."""
     intake.append([message(1, weight=float("nan"), height=float("inf"))])
     assert content(client, f"{BOT_ID}:1")["message"]["weight"] is None
@@ -368,7 +368,7 @@ def test_fsync_always_needs_no_waiting(redis_url: str) -> None:
         assert str(intake.durability) == "Redis is durable: every write is on disk before it answers (fsync always)"
 
 
-def test_fsync_every_second_is_told(everysec: Server) -> None:
+def test_everysec_is_reported(everysec: Server) -> None:
     with connected(everysec.url) as intake:
         assert intake.durability.safe
         assert str(intake.durability) == (
@@ -376,14 +376,14 @@ def test_fsync_every_second_is_told(everysec: Server) -> None:
         )
 
 
-def test_fsync_never_is_told_as_a_risk_and_not_waited_for(tmp_path: Path) -> None:
+def test_fsync_never_is_reported_as_a_risk(tmp_path: Path) -> None:
     with start_server(tmp_path, appendfsync="no") as server, connected(server.url) as intake:
         assert not intake.durability.safe
         assert "(appendfsync no): if the machine dies, the last updates are LOST" in str(intake.durability)
         assert intake.append([message(1)]).added == 1
 
 
-def test_a_server_without_a_log_is_told_as_a_risk(tmp_path: Path) -> None:
+def test_a_server_without_aof_is_reported_as_a_risk(tmp_path: Path) -> None:
     with start_server(tmp_path, extra=["--appendonly", "no"]) as server, connected(server.url) as intake:
         assert not intake.durability.safe
         assert str(intake.durability).startswith("Redis keeps no append-only file: if it dies, the updates it held are")
@@ -391,7 +391,7 @@ def test_a_server_without_a_log_is_told_as_a_risk(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not DEBIAN_REDIS.exists(), reason="apt-get install redis-server")
-def test_an_old_server_with_fsync_every_second_is_told_as_a_risk(tmp_path: Path) -> None:
+def test_everysec_on_an_old_server_is_reported_as_a_risk(tmp_path: Path) -> None:
     with (
         start_server(tmp_path, appendfsync="everysec", binary=DEBIAN_REDIS) as server,
         connected(server.url) as intake,

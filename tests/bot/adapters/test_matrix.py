@@ -34,7 +34,7 @@ POISONED, ASKED, INTERRUPTED, DEPLOYED = 101, 102, 103, 104
 
 
 @pytest.mark.parametrize(("name", "pool", "slots"), CELLS, ids=[f"{name}-{pool}" for name, pool, _ in CELLS])
-def test_what_is_promised_holds(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
+def test_the_guarantees_hold(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
     pipeline = make_pipeline(BOT=BOTS[name], MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01, LEASE_SECONDS=3)
     pipeline.poller()
     first = pipeline.worker(pool, slots)

@@ -59,7 +59,7 @@ def test_it_comes_back_equal_and_of_its_type(value: Any) -> None:
     ],
     ids=["a plain object", "a class", "a defaultdict of a lambda"],  # the same in each of pytest's processes
 )
-def test_what_cannot_be_kept_is_named(value: Any, complaint: str) -> None:
+def test_a_value_that_cannot_be_stored_is_named(value: Any, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
         storage_json.text(value, "user_data")
 
@@ -67,6 +67,6 @@ def test_what_cannot_be_kept_is_named(value: Any, complaint: str) -> None:
 @pytest.mark.parametrize(
     "path", ["os:system", "tests.bot.adapters.test_storage_json:Gone", "nowhere:Colour", "builtins:dict"]
 )
-def test_only_data_is_made_of_what_redis_holds(path: str) -> None:
+def test_only_data_classes_are_restored(path: str) -> None:
     with pytest.raises(LookupError, match=f"what is kept is a {path}"):
         storage_json.value(json.dumps({"\0enum": [path, "RED"]}))

@@ -16,7 +16,7 @@ from tests.support.waiting import until
 SHORT, LONG = {"status": 429, "retry_after": 1}, {"status": 429, "retry_after": 3}
 
 
-def test_a_telebot_has_what_its_users_like_on_any_of_its_processes(make_pipeline: MakePipeline) -> None:
+def test_telebot_features_work_in_any_process(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(
         BOT="tests.bot.adapters.bots.features.telebot:bot", MAX_ATTEMPTS=2, RETRY_BACKOFF=0, FLOOD_WAIT=2
     )
@@ -68,7 +68,7 @@ def test_a_telebot_has_what_its_users_like_on_any_of_its_processes(make_pipeline
     assert "infinity_polling in a thread does nothing" in worker.log
 
 
-def test_an_async_telebot_has_what_its_users_like(make_pipeline: MakePipeline) -> None:
+def test_async_telebot_features_work(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(BOT="tests.bot.adapters.bots.features.async_telebot:bot", MAX_ATTEMPTS=2, RETRY_BACKOFF=0)
     pipeline.poller()
     pipeline.worker("threads", 10)
@@ -103,7 +103,7 @@ def test_steps_have_a_place_whatever_updates_are_ordered_by(make_pipeline: MakeP
 
 
 @pytest.mark.parametrize("name", ["telebot", "async-telebot"])
-def test_what_a_frozen_worker_says_when_it_wakes_is_not_sent(make_pipeline: MakePipeline, name: str) -> None:
+def test_calls_of_a_thawed_worker_are_not_sent(make_pipeline: MakePipeline, name: str) -> None:
     # Given a worker that is frozen in a handler for longer than its lease, and another one that runs the update
     pipeline = make_pipeline(BOT=BOTS[name], LEASE_SECONDS=3)
     pipeline.poller()

@@ -27,7 +27,7 @@ class Level(enum.IntEnum):
         {"\ud83d": 1},
     ],
 )
-def test_what_json_holds_comes_back_equal(data: dict[str, Any]) -> None:
+def test_json_values_round_trip(data: dict[str, Any]) -> None:
     check_keys(data)
     assert decode(encode(data), "session:1/chat:7") == data
 
@@ -76,6 +76,6 @@ def test_a_key_that_would_come_back_as_another_is_refused(key: object) -> None:
 
 
 @pytest.mark.parametrize("stored", [b"", b"[]", b"1", b"{", b"\xff", b"[" * 100_000])
-def test_what_is_no_session_is_said_with_its_key(stored: bytes) -> None:
+def test_an_invalid_value_is_named_with_its_key(stored: bytes) -> None:
     with pytest.raises(SessionError, match="session:1/chat:7 is no JSON object"):
         decode(stored, "session:1/chat:7")

@@ -65,7 +65,7 @@ def test_a_session_key_is_one_of_the_lane_keys(session: str, order_by: str, upda
     assert order == ["bot"] or key in order or key.partition("/")[0] in order
 
 
-def test_what_nobody_asked_for_is_never_refused() -> None:
+def test_default_keys_and_functions_are_never_refused() -> None:
     for order_by in (*ORDERS, "mybot:order"):
         check_order("chat", order_by)
         check_order(lambda _: None, order_by)

@@ -146,7 +146,7 @@ def test_an_unchanged_session_is_not_written(take: Take, redis: Redis, handle: C
         (lambda ctx: setattr(ctx, "session", {}), None),
     ],
 )
-def test_what_changed_is_written_and_an_empty_session_is_deleted(
+def test_changes_are_written_and_an_empty_session_deleted(
     take: Take, redis: Redis, handle: Callable[[Context], Any], after: Any
 ) -> None:
     redis.set("session:1/chat:7", '{"n":1,"list":[1]}')
@@ -244,7 +244,7 @@ def test_a_commit_that_did_not_arrive_is_sent_again(take: Take, lanes: Lanes, re
     assert (sessions(redis), state_of(redis)) == ({"session:1/chat:7": {"n": 1}}, "")
 
 
-def test_a_commit_whose_answer_was_lost_has_happened_once(take: Take, lanes: Lanes, redis: Redis) -> None:
+def test_a_commit_with_a_lost_reply_happens_once(take: Take, lanes: Lanes, redis: Redis) -> None:
     ctx = take()
     remember(ctx)
     Flaky(lanes, 1, after=True)
@@ -255,7 +255,7 @@ def test_a_commit_whose_answer_was_lost_has_happened_once(take: Take, lanes: Lan
     assert not lanes.in_flight.holds(delivery_of(ctx).tag)
 
 
-def test_an_update_whose_end_cannot_be_told_is_given_back(
+def test_an_update_that_cannot_be_settled_is_released(
     take: Take, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx = take()
@@ -343,7 +343,7 @@ def test_only_a_dict_can_be_assigned() -> None:
 shopper = Bot(remember, session="user")
 
 
-def test_a_bot_whose_order_rules_out_its_sessions_is_refused() -> None:
+def test_sessions_that_the_order_does_not_protect_are_refused() -> None:
     path = f"{__name__}:shopper"
     Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path, "ORDER_BY": "chat+user"}, env_file=None))
     with pytest.raises(BotImportError, match=rf"BOT={path}: session='user' does not go with ORDER_BY=chat, .*\.$"):

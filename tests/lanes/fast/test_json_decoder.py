@@ -32,7 +32,7 @@ def _same(one: Any, other: Any) -> bool:
 
 @given(st.lists(VALUES, max_size=3), st.dictionaries(st.text(), VALUES, max_size=2), st.booleans())
 @example([], {"": {"__type__": [], "__value__": None}}, False)
-def test_what_is_decoded_is_what_kombu_decodes(args: list[Any], kwargs: dict[str, Any], escapes: bool) -> None:
+def test_decoded_bodies_equal_kombus(args: list[Any], kwargs: dict[str, Any], escapes: bool) -> None:
     try:
         body = json.dumps([args, kwargs, EMBED], ensure_ascii=escapes).encode()
     except UnicodeEncodeError:
@@ -50,7 +50,7 @@ def test_what_is_decoded_is_what_kombu_decodes(args: list[Any], kwargs: dict[str
     "value", [datetime(2026, 1, 2), Decimal("1.50"), UUID(int=7), b"bytes", b"\xff", 2**64, -(2**63) - 1]
 )
 @pytest.mark.parametrize("escaped", ["", "_", "t"])
-def test_what_json_does_not_have_is_left_to_kombu(value: Any, escaped: str) -> None:
+def test_values_outside_json_are_left_to_kombu(value: Any, escaped: str) -> None:
     body = kombu_json.dumps([[value], {}, EMBED])
     if escaped:
         body = body.replace(escaped, f"\\u{ord(escaped):04x}")
@@ -59,7 +59,7 @@ def test_what_json_does_not_have_is_left_to_kombu(value: Any, escaped: str) -> N
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[[], {}]", b"[{}, [], {}]", b'{"args": []}', b"[[], {}, null]", b"\xff"])
-def test_what_is_no_message_of_ours_is_left_to_celery(body: bytes) -> None:
+def test_other_bodies_are_left_to_celery(body: bytes) -> None:
     assert arguments_of(body) is None
 
 

@@ -133,7 +133,7 @@ class Bench:
 @pytest.mark.parametrize("hook", [None, *HOOKS])
 @pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")
 @pytest.mark.parametrize("run", RUNS)
-def test_a_run_is_told_as_celery_tells_it(run: str, hook: str | None, story: RunRecording) -> None:
+def test_a_run_is_reported_as_by_celery(run: str, hook: str | None, story: RunRecording) -> None:
     bench = Bench(RUNS[run], story, failing=hook)
     tracer: Any = bench.task.__trace__.tracer
     assert tracer._is_usual
@@ -163,7 +163,7 @@ def test_a_run_is_settled_where_celery_would_acknowledge(run: str, is_fast: bool
 
 
 @FAST
-def test_what_comes_through_no_lane_is_celerys(story: RunRecording) -> None:
+def test_a_message_without_a_lane_is_left_to_celery(story: RunRecording) -> None:
     bench = Bench(RUNS["returns nothing"], story)
     request = {name: value for name, value in bench.request().items() if name != "lane"}
     assert bench.task.__trace__("7:1", [3], {}, request).info is None
@@ -171,7 +171,7 @@ def test_what_comes_through_no_lane_is_celerys(story: RunRecording) -> None:
 
 
 @FAST
-def test_a_run_is_alone_while_nobody_listens_or_follows(story: RunRecording) -> None:
+def test_a_run_without_listeners_and_links_is_alone(story: RunRecording) -> None:
     tracer: Any = Bench(RUNS["returns nothing"], story).task.__trace__.tracer
     heard = {signal: signal.receivers for signal in tracer_module._SIGNALS}
     with pytest.MonkeyPatch.context() as patch:

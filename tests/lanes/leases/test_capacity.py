@@ -6,7 +6,7 @@ from tests.support.lab import Lab, numbered
 from tests.support.waiting import until
 
 
-def test_what_a_busy_worker_cannot_start_is_run_by_another_one(lab: Lab, pool: tuple[str, int]) -> None:
+def test_another_worker_runs_messages_of_a_busy_one(lab: Lab, pool: tuple[str, int]) -> None:
     # Given a worker that has learned from quick messages to hold a reserve
     slots = pool[1]
     lab.publish_many(numbered(300, lambda n: [f"quick:{n}"]))

@@ -47,7 +47,7 @@ def in_flight() -> Iterator[InFlight]:
 
 
 @pytest.mark.parametrize("how", ["retried", "buried", "lost"])
-def test_what_a_run_gave_back_itself_is_not_called_lost(
+def test_a_lease_that_its_run_released_is_not_lost(
     client: Redis, in_flight: InFlight, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     # Given a message that runs in a child

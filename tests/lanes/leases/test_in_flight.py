@@ -173,14 +173,14 @@ def test_quick_runs_make_room_for_a_reserve(in_flight: InFlight, time: Clock) ->
 # -- claims
 
 
-def test_what_was_given_back_cannot_be_claimed(in_flight: InFlight) -> None:
+def test_a_released_message_cannot_be_claimed(in_flight: InFlight) -> None:
     [tag] = take(in_flight, "a")
     assert in_flight.release_unclaimed() == 1
     assert not in_flight.claim(tag, starts=True)
     assert list(in_flight.pending_acks.start_flush().releases) == [("a", "1", False)]
 
 
-def test_what_was_claimed_is_not_given_back_as_unclaimed(in_flight: InFlight) -> None:
+def test_a_claimed_message_is_not_released_as_unclaimed(in_flight: InFlight) -> None:
     [tag] = take(in_flight, "a")
     assert in_flight.claim(tag, starts=False)
     assert in_flight.release_unclaimed() == 0
@@ -194,7 +194,7 @@ def test_nothing_begins_after_its_lease(in_flight: InFlight, time: Clock) -> Non
     assert in_flight.holding() == 0
 
 
-def test_what_a_busy_child_did_not_start_in_time_is_taken_back(in_flight: InFlight, time: Clock) -> None:
+def test_a_message_that_a_busy_child_did_not_start_is_taken_back(in_flight: InFlight, time: Clock) -> None:
     # Given four messages in the pipes of busy children, which start them by 1000.05 or not at all
     early, late, returned, _ = tags = take(in_flight, "early", "late", "returned", "silent")
     for tag in tags:
@@ -239,7 +239,7 @@ def test_prefetched_messages_behind_a_slow_one_are_released(in_flight: InFlight,
     assert [each[0] for each in in_flight.pending_acks.start_flush().releases] == ["old"]
 
 
-def test_what_has_a_slot_stays_however_late_it_starts(in_flight: InFlight, time: Clock) -> None:
+def test_a_message_with_a_slot_stays_until_it_starts(in_flight: InFlight, time: Clock) -> None:
     # A busy machine: given back, it would come again and be late again.
     in_flight.capacity.use_pool(Pool(slots=lambda: 2, forks=False, spare=0))
     take(in_flight, "a", "b")
@@ -329,7 +329,7 @@ def test_waits_end_at_the_start_and_runs_at_their_own_end(in_flight: InFlight, t
         (0, 1, False, 16.0, {"recovery 20 q": 1}),
     ],
 )
-def test_the_wait_is_that_of_the_first_run_and_a_death_has_its_own(
+def test_only_a_first_run_counts_its_wait(
     in_flight: InFlight, failed: int, died: int, is_parked: bool, alive_s: float | None, times: dict[str, int]
 ) -> None:
     leased = Leased("a", "1", "q", died, failed, is_parked, 4.0, None, alive_s, b"")
@@ -391,7 +391,7 @@ def test_a_turn_that_cannot_have_run_leaves_nothing_to_reconcile(in_flight: InFl
     assert not in_flight.must_reconcile
 
 
-def test_done_twice_is_told_once(in_flight: InFlight) -> None:
+def test_done_twice_is_settled_once(in_flight: InFlight) -> None:
     [tag] = take(in_flight, "a")
     in_flight.channel.report(DONE, tag)
     in_flight.reports.read()
@@ -399,7 +399,7 @@ def test_done_twice_is_told_once(in_flight: InFlight) -> None:
     assert in_flight.start_fetch() == [("a", "1")]
 
 
-def test_what_was_retried_is_not_settled(in_flight: InFlight) -> None:
+def test_a_retried_message_is_not_settled(in_flight: InFlight) -> None:
     [tag] = take(in_flight, "a")
     in_flight.channel.report(GONE, tag)
     in_flight.reports.read()
@@ -407,7 +407,7 @@ def test_what_was_retried_is_not_settled(in_flight: InFlight) -> None:
     assert in_flight.start_fetch() == []
 
 
-def test_what_could_not_be_told_is_told_first_the_next_time(in_flight: InFlight) -> None:
+def test_unsent_acks_are_sent_first_the_next_time(in_flight: InFlight) -> None:
     first, second, third, fourth, fifth, sixth = take(in_flight, *"abcdef")
     in_flight.done(first)
     in_flight.release(second)
@@ -458,7 +458,7 @@ def test_a_lease_that_was_lost_before_it_began_is_forgotten(in_flight: InFlight)
     assert in_flight.capacity.size() == 4
 
 
-def test_what_did_not_begin_within_a_lease_is_given_back_uncounted(in_flight: InFlight, time: Clock) -> None:
+def test_an_unstarted_message_is_released_after_a_lease(in_flight: InFlight, time: Clock) -> None:
     dropped, running, told, _ = take(in_flight, "dropped", "running", "told", "never given to the pool")
     in_flight.claim(dropped, starts=False)
     in_flight.claim(running, starts=True)
@@ -476,7 +476,7 @@ def test_what_did_not_begin_within_a_lease_is_given_back_uncounted(in_flight: In
     assert not in_flight.claim(dropped, starts=True)
 
 
-def test_what_redis_has_not_been_told_is_ours_until_it_has(in_flight: InFlight) -> None:
+def test_a_message_is_held_until_its_ack_is_sent(in_flight: InFlight) -> None:
     # A reconcile meanwhile would let it run again, and what is said of it would come too late.
     done, back, buried, evicted, _ = take(in_flight, "done", "back", "buried", "evicted", "held")
     in_flight.done(done)
@@ -533,7 +533,7 @@ def test_an_eviction_without_a_delay_buries(in_flight: InFlight) -> None:
     assert list(in_flight.pending_acks.start_flush().burials) == [("a", "1", {"type": "late"})]
 
 
-def test_what_is_no_longer_held_cannot_be_evicted(in_flight: InFlight) -> None:
+def test_a_message_that_is_not_held_cannot_be_evicted(in_flight: InFlight) -> None:
     done, lost = take(in_flight, "a", "b")
     for tag in (done, lost):
         in_flight.claim(tag, starts=True)
@@ -544,7 +544,7 @@ def test_what_is_no_longer_held_cannot_be_evicted(in_flight: InFlight) -> None:
     assert not in_flight.pending_acks.has_urgent()
 
 
-def test_evictions_that_could_not_be_told_are_told_again(in_flight: InFlight) -> None:
+def test_unsent_evictions_are_sent_again(in_flight: InFlight) -> None:
     for tag in take(in_flight, "a", "b"):
         in_flight.evict(tag, 0, {})
     in_flight.pending_acks.start_flush()
@@ -564,7 +564,7 @@ def test_no_suspect_waits_for_a_handler_that_may_never_end(in_flight: InFlight) 
     assert in_flight.capacity.size() == 0
 
 
-def test_nobody_waits_for_a_suspect_that_was_evicted(in_flight: InFlight) -> None:
+def test_an_evicted_suspect_is_not_waited_for(in_flight: InFlight) -> None:
     [suspect] = take(in_flight, "suspect", died=2)
     in_flight.evict(suspect, 0, {})
     assert in_flight.capacity.size() == 3

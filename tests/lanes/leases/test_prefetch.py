@@ -16,11 +16,11 @@ def learned(*runs_s: float) -> PrefetchEstimator:
     return estimator
 
 
-def test_nobody_knows_yet_how_quick_they_are() -> None:
+def test_without_measured_runs_there_is_no_prefetch() -> None:
     assert PrefetchEstimator().size(slots=2, most=30) == 0
 
 
-def test_quick_ones_get_as_many_as_start_within_the_expected_wait() -> None:
+def test_short_runs_prefetch_up_to_the_expected_wait() -> None:
     assert learned(*[0.001] * 200).size(slots=2, most=1000) == pytest.approx(2 * 20, abs=1)
     assert learned(*[0.001] * 200).size(slots=2, most=30) == 30
 

@@ -46,7 +46,7 @@ def test_half_a_report_waits_for_its_other_half(handoff: ReportChannel) -> None:
     assert handoff.read() == [(DONE, "a#1", 7.5), (DONE, "b#2", 8.0)]
 
 
-def test_a_full_pipe_drops_whole_reports_and_blocks_nobody(handoff: ReportChannel) -> None:
+def test_a_full_pipe_drops_whole_reports_and_does_not_block(handoff: ReportChannel) -> None:
     for n in range(100_000):
         handoff.report(DONE, f"{n:0200}#1")
     found = read(handoff)
@@ -103,7 +103,7 @@ def fork(handoff: SharedMemoryChannel, target: Callable[..., None], *args: objec
     return child, process
 
 
-def test_what_a_child_said_is_read_after_it_was_killed(shared: SharedMemoryChannel) -> None:
+def test_reports_of_a_killed_child_are_read(shared: SharedMemoryChannel) -> None:
     # Given children that say more than their memory holds, to a parent that does not read
     def say_and_die(name: str) -> None:
         shared.own()

@@ -52,7 +52,7 @@ def test_events_go_out_without_anybody_leaving(redis_url: str) -> None:
         step.shutdown(consumer)
 
 
-def test_they_are_told_while_somebody_listens(redis_url: str) -> None:
+def test_events_are_sent_while_there_are_listeners(redis_url: str) -> None:
     # Given a worker that nobody listens to but another worker, which hears heartbeats and no more
     with consumer_of(redis_url, groups=["worker"]) as consumer, connect(redis_url) as client:
         dispatcher = consumer.event_dispatcher
@@ -69,7 +69,7 @@ def test_they_are_told_while_somebody_listens(redis_url: str) -> None:
         assert [tells(dispatcher) for _ in range(5)] == [True] * (QUIET_AFTER - 1) + [False] * (6 - QUIET_AFTER)
 
 
-def test_they_are_told_at_once_when_a_listener_announces_itself(redis_url: str) -> None:
+def test_events_start_when_a_listener_announces_itself(redis_url: str) -> None:
     """Celery's Receiver asks for a heartbeat, just before it subscribes."""
     with consumer_of(redis_url, groups=["worker"]) as consumer:
         dispatcher = consumer.event_dispatcher
@@ -78,7 +78,7 @@ def test_they_are_told_at_once_when_a_listener_announces_itself(redis_url: str) 
         assert [tells(dispatcher) for _ in range(3)] == [True] * (QUIET_AFTER - 1) + [False]
 
 
-def test_what_was_turned_off_stays_off_until_the_listeners_change(redis_url: str) -> None:
+def test_disabled_events_stay_off_until_listeners_change(redis_url: str) -> None:
     with consumer_of(redis_url, groups=["worker"]) as consumer, connect(redis_url) as client:
         dispatcher = consumer.event_dispatcher
         with client.pubsub() as heard:
@@ -91,13 +91,13 @@ def test_what_was_turned_off_stays_off_until_the_listeners_change(redis_url: str
                 assert tells(dispatcher)
 
 
-def test_all_are_told_always_when_celery_was_told_so(redis_url: str) -> None:
+def test_events_are_always_sent_with_the_celery_option(redis_url: str) -> None:
     with consumer_of(redis_url) as consumer:  # -E
         assert [tells(consumer.event_dispatcher) for _ in range(4)] == [True] * 4
         assert consumer.event_dispatcher.groups == set()
 
 
-def test_a_heartbeat_holds_up_nobody_while_redis_is_away(tmp_path: Path) -> None:
+def test_a_heartbeat_does_not_block_without_redis(tmp_path: Path) -> None:
     with (
         ThreadPoolExecutor(1) as thread,
         start_server(tmp_path) as server,

@@ -44,14 +44,14 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_what_is_pending_is_known_from_the_totals(store: Store) -> None:
+def test_pending_is_computed_from_the_totals(store: Store) -> None:
     store.append([NewMessage(str(n), "q", "x", [str(n)], problem={"type": "E"} if n == 1 else None) for n in range(5)])
     settle(store, 2)
     assert store.replay("1")
     assert store.look() == History(store.look().identity, 5, 2, store.pending())
 
 
-def test_a_new_database_is_no_loss_whoever_comes_first(store: Store, lines: pytest.LogCaptureFixture) -> None:
+def test_a_new_database_is_no_loss(store: Store, lines: pytest.LogCaptureFixture) -> None:
     first, second = Witness(), Witness()
     first.look(store)
     append(store, second, "1")
@@ -166,7 +166,7 @@ def _away(*_: History) -> None:
     raise RedisConnectionError
 
 
-def test_the_bots_of_a_process_share_what_they_saw() -> None:
+def test_bots_of_a_process_share_one_witness() -> None:
     shared = witness_of("redis://a/0")
     assert witness_of("redis://a/0") is shared
     assert witness_of("redis://b/0") is not shared

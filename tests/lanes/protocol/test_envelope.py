@@ -192,6 +192,6 @@ def test_any_message_comes_out_as_it_went_in(
 @pytest.mark.parametrize(
     "stored", [b"", b"{}", b"[]", b"3", b"{no json", b'{"properties": 1}', b"{}\nbody", b"[]\nbody"]
 )
-def test_what_is_no_message_is_told(stored: bytes) -> None:
+def test_a_malformed_message_is_reported(stored: bytes) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
         unpacked(stored)

@@ -59,7 +59,7 @@ def connections(client: Redis) -> int:
     return len(client.client_list())
 
 
-def test_what_is_told_is_read_with_the_next_question(wires: PipelinedPool, lease: tuple[str, str]) -> None:
+def test_an_unawaited_reply_is_read_with_the_next_command(wires: PipelinedPool, lease: tuple[str, str]) -> None:
     told = [wires.tell(end(lease, 1)), wires.tell(end(lease, 2))]
     assert [each.fate for each in told] == [Fate.UNDER_WAY] * 2
     assert wires.ask(begin(lease, 1), begin(lease, 3)) == [[b"done", b""], [b"begun"]]
@@ -158,7 +158,7 @@ def test_connections_that_only_a_rush_needed_are_closed(
     assert len(wires._free) == 2
 
 
-def test_nobody_waits_for_a_server_that_is_not_there() -> None:
+def test_a_missing_server_is_not_waited_for() -> None:
     with connect("redis://127.0.0.1:1/0") as away:
         wires = PipelinedPool(away, script("begin"))
         told = wires.tell(end(("1", "5"), 1))
@@ -167,6 +167,6 @@ def test_nobody_waits_for_a_server_that_is_not_there() -> None:
             wires.ask(begin(("1", "5"), 1))
 
 
-def test_a_script_that_cannot_be_loaded_is_told_as_it_is(wires: PipelinedPool) -> None:
+def test_a_script_load_error_is_raised_unchanged(wires: PipelinedPool) -> None:
     missing = PipelinedCommand(script("begin"), ["EVALSHA", "0" * 40, 0])
     assert isinstance(wires.ask(missing)[0], NoScriptError)

@@ -55,7 +55,7 @@ def test_a_server_that_waits_is_believed_and_not_tried_again(everysec: Server) -
         assert tries(client) == tried
 
 
-def test_what_another_server_was_found_to_do_is_not_believed(everysec: Server, tmp_path: Path) -> None:
+def test_a_trial_on_another_server_does_not_count(everysec: Server, tmp_path: Path) -> None:
     believe(everysec)
     with connect(everysec.url) as client:
         assert doubt(client) == ""

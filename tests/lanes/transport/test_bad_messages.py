@@ -71,7 +71,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 1), ("gevent", 5)])
-def test_what_is_no_message_of_a_known_task_is_buried(lab: Lab, pool: str, slots: int) -> None:
+def test_a_message_that_cannot_run_is_buried(lab: Lab, pool: str, slots: int) -> None:
     # Given a bad message of each kind, each first in a lane of its own
     for name, publish in BAD.items():
         publish(lab, name)
@@ -139,7 +139,7 @@ def test_a_message_that_stock_celery_put_into_a_lane_queue_runs(lab: Lab) -> Non
     assert lab.client.keys("lanes:message:*") == []
 
 
-def test_purging_and_deleting_a_lane_queue_bury_what_waits(lab: Lab) -> None:
+def test_purging_and_deleting_a_lane_queue_bury_its_messages(lab: Lab) -> None:
     for name in ("a1", "a2", "b1"):
         lab.publish(name, [name[0]])
     with lab.app.connection_for_write() as connection:

@@ -23,9 +23,7 @@ def fetch_loop() -> Any:
     in_flight.channel.close()
 
 
-def test_a_wake_up_read_before_the_answer_of_an_older_fetch_is_not_forgotten(
-    fetch_loop: FetchLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wakeup_before_an_older_reply_is_kept(fetch_loop: FetchLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a fetch in flight, which found nothing left
     fetch_loop._is_notified = False
     fetch_loop._fetch.sent_s = 0.0
@@ -43,9 +41,7 @@ def test_a_wake_up_read_before_the_answer_of_an_older_fetch_is_not_forgotten(
     assert not fetch_loop._is_notified
 
 
-def test_with_enough_messages_a_fetch_waits_unless_another_worker_must_get_a_wake_up(
-    fetch_loop: FetchLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_worker_fetches_only_to_pass_on_a_wakeup(fetch_loop: FetchLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given settles, and a worker that holds enough
     capacity, asked, looked = fetch_loop._in_flight.capacity, list[int](), list[int]()
     monkeypatch.setattr(capacity, "size", lambda occupied: looked.append(occupied) or 1)

@@ -96,7 +96,7 @@ def test_celery_inspect_and_control_see_and_steer_lanes(lab: Lab, pool: str, slo
     lab.check_once_each()
 
 
-def test_cancelling_a_queue_releases_what_has_not_begun(lab: Lab) -> None:
+def test_cancelling_a_queue_releases_unstarted_messages(lab: Lab) -> None:
     lab.publish("running", ["lane"], queue="orders.1", gate="open")
     lab.publish("behind", ["lane"], queue="orders.1")
     worker = lab.worker("prefork", 2)

@@ -11,7 +11,7 @@ from tests.support.lab import Lab, LabMaker, numbered
 from tests.support.waiting import until
 
 
-def test_a_loop_hears_of_the_end_of_a_connection_on_which_nothing_is_under_way(lab: Lab) -> None:
+def test_a_loop_notices_that_an_idle_connection_closed(lab: Lab) -> None:
     lab.app.lanes.in_flight.capacity.use_pool(Pool(slots=lambda: 2, forks=False, spare=15))
     queue = next(queue for queue in lab.app.conf.task_queues if queue.name == "orders.0")
     with lab.app.connection_for_read() as connection, connection.channel() as channel:
@@ -30,7 +30,7 @@ def test_a_loop_hears_of_the_end_of_a_connection_on_which_nothing_is_under_way(l
             channel.fetch_loop.handlers["FETCH"]()
 
 
-def test_messages_do_not_wait_behind_a_slow_one_while_a_worker_is_idle(make_lab: LabMaker) -> None:
+def test_an_idle_worker_takes_messages_behind_a_slow_one(make_lab: LabMaker) -> None:
     # Given a backlog of quick messages in which slow ones stand, and workers that run on their loops' own threads
     lab = make_lab(options={"lease_seconds": 600})
     slow = [f"slow:{n}" for n in range(3)]

@@ -267,7 +267,7 @@ def test_children_end_with_a_parent_that_dies_early(make_lab: LabMaker) -> None:
     until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
 
 
-def test_a_suspect_in_a_backlog_holds_up_nobody(lab: Lab, pool: tuple[str, int]) -> None:
+def test_a_suspect_in_a_backlog_delays_no_other(lab: Lab, pool: tuple[str, int]) -> None:
     # Given a backlog in which a message comes second that two workers have died with
     backlog = numbered(300, lambda n: [f"chat:{n}"])
     first, suspect, *rest = backlog

@@ -31,7 +31,7 @@ def test_calls_run_beside_each_other_and_threads_are_used_again() -> None:
     assert first == second
 
 
-def test_what_is_too_much_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excess_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 2)
 
     async def many() -> list[int]:
@@ -52,7 +52,7 @@ def test_a_call_runs_in_its_callers_context() -> None:
     assert asyncio.run(one()) == "me"
 
 
-def test_one_who_goes_away_disturbs_nobody() -> None:
+def test_a_cancelled_caller_does_not_affect_others() -> None:
     goes_on = Event()
 
     async def impatient() -> object:

@@ -40,7 +40,7 @@ def client(redis_url: str) -> Iterator[Redis]:
         yield client
 
 
-def test_who_asks_redis_holds_up_nobody(jobs: LoopJobs, client: Redis) -> None:
+def test_a_redis_command_blocks_no_other_job(jobs: LoopJobs, client: Redis) -> None:
     # Given a job that waits for an answer of Redis, one in which a script does, and one for which Redis is away
     wires, told, is_back = PipelinedPool(client), set[Any](), threading.Event()
 

@@ -54,7 +54,7 @@ def knows_of_running(lab: Lab, worker: Worker) -> set[str]:
 
 
 @pytest.mark.parametrize(("pool", "slots"), [("prefork", 2), ("gevent", 50)])
-def test_a_cold_shutdown_gives_back_what_it_cuts_short(make_lab: LabMaker, pool: str, slots: int) -> None:
+def test_a_cold_shutdown_releases_interrupted_messages(make_lab: LabMaker, pool: str, slots: int) -> None:
     # Given leases that nobody waits for, and a worker that runs messages
     lab = make_lab(options=ENDLESS)
     lab.publish_many({"a": ["a"], "b": ["b"]}, gate="open")
@@ -78,7 +78,7 @@ def test_a_cold_shutdown_gives_back_what_it_cuts_short(make_lab: LabMaker, pool:
 
 
 @pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("threads", 2)])
-def test_a_cold_shutdown_waits_for_what_cannot_be_cut_short(make_lab: LabMaker, pool: str, slots: int) -> None:
+def test_a_cold_shutdown_waits_for_uninterruptible_handlers(make_lab: LabMaker, pool: str, slots: int) -> None:
     # Given a worker whose slots are taken, and a message that waits
     lab = make_lab(options=ENDLESS)
     running = [f"m{n}" for n in range(slots)]

@@ -50,7 +50,7 @@ def test_two_settings_are_enough_and_each_missing_one_is_named() -> None:
             services({other: value for other, value in TWO_LINES.items() if other != name})
 
 
-def test_what_is_mounted_and_read_is_there() -> None:
+def test_mounted_files_exist() -> None:
     for service in services(TWO_LINES).values():
         for volume in service.said.get("volumes", []):
             assert volume[0] not in "./" or (FILE.parent / volume.split(":")[0]).exists(), (service.name, volume)
@@ -68,7 +68,7 @@ def test_kubernetes_and_systemd_run_the_same_commands() -> None:
         assert (Path(program).name, *arguments)[:2] in ours, unit.name
 
 
-def test_operations_say_what_every_alert_means_and_of_no_other() -> None:
+def test_operations_explain_exactly_the_alerts_there_are() -> None:
     alerts = YAML(typ="safe", pure=True).load(DEPLOY / "alerts.yml")["groups"][0]["rules"]
     told = re.findall(r"^\| (Lanes\w+) \|", (FILE.parent / "docs/operations.md").read_text(), re.MULTILINE)
     assert sorted(told) == sorted(alert["alert"] for alert in alerts)

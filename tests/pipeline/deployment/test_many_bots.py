@@ -95,7 +95,7 @@ def test_a_bot_that_fails_fails_alone(both: Pipeline, other: Simulator) -> None:
         ("max_attempts = 0", "[two] max_attempts=0: allowed is"),
     ],
 )
-def test_a_worker_one_of_whose_bots_cannot_be_had_takes_nothing(
+def test_a_worker_with_a_bot_that_fails_to_load_takes_nothing(
     make_pipeline: MakePipeline, tmp_path: Path, line: str, sentence: str
 ) -> None:
     file = tmp_path / "bots.toml"

@@ -51,7 +51,7 @@ def test_a_queue_that_is_none_is_named(make_pipeline: MakePipeline, option: str)
     assert "Traceback" not in worker.log
 
 
-def test_a_bot_whose_module_raises_shows_where(make_pipeline: MakePipeline) -> None:
+def test_an_import_error_of_the_bot_shows_its_place(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline()
     (pipeline.directory / "broken.py").write_text("def handle(ctx): ...\n\nraise RuntimeError('not today')\n")
     worker = pipeline.worker("prefork", 1, is_awaited=False, BOT="broken:handle")
@@ -61,7 +61,7 @@ def test_a_bot_whose_module_raises_shows_where(make_pipeline: MakePipeline) -> N
     assert worker.log.strip().splitlines()[-1].startswith("BOT=broken:handle: importing broken failed with RuntimeErr")
 
 
-def test_a_redis_that_refuses_the_password_is_told_and_waited_for(make_pipeline: MakePipeline, tmp_path: Path) -> None:
+def test_a_wrong_redis_password_is_logged_and_retried(make_pipeline: MakePipeline, tmp_path: Path) -> None:
     # Given a Redis with a password, and a pipeline with another one
     with start_server(tmp_path / "redis", extra=["--requirepass", "correct"]) as redis:
         wrong = redis.url.replace("127", ":wrong-password@127")

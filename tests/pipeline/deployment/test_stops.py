@@ -30,7 +30,7 @@ def test_the_next_worker_continues_with_exactly_the_next_updates(pipeline: Pipel
     pipeline.check_once_each()
 
 
-def test_what_runs_ends_before_the_worker_does(pipeline: Pipeline, pool: tuple[str, int]) -> None:
+def test_running_updates_end_before_the_worker(pipeline: Pipeline, pool: tuple[str, int]) -> None:
     # Given an update that runs, another of its chat behind it, and nothing to spare in the pool
     _, slots = pool
     running = pipeline.push(*(message(1, chat, do="gate:a") for chat in range(1, slots + 1)))

@@ -14,7 +14,7 @@ from tests.support.pipeline import BOT_ID, message
 from tests.support.waiting import until
 
 
-def test_flower_as_it_is_lets_in_only_who_has_read_its_password(make_pipeline: MakePipeline) -> None:
+def test_flower_requires_its_generated_password(make_pipeline: MakePipeline) -> None:
     # Given Flower that was told nothing, a worker, an update that succeeded and one that failed
     pipeline = make_pipeline(MAX_ATTEMPTS=1, QUEUES=2)
     port = free_port()

@@ -135,9 +135,7 @@ def test_an_empty_server_at_the_same_address_is_reported(
         assert pipeline.redis.hlen(keys.LOSSES) == 1
 
 
-def test_an_older_state_is_reported_with_what_is_missing(
-    make_pipeline: MakePipeline, own: Server, tmp_path: Path
-) -> None:
+def test_an_older_state_is_reported_with_the_loss(make_pipeline: MakePipeline, own: Server, tmp_path: Path) -> None:
     # Given a copy of the server's data, as a replica has it that lags
     pipeline = make_pipeline(redis_url=own.url)
     poller, worker = pipeline.poller(), pipeline.worker("threads", 4)

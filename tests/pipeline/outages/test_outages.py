@@ -125,7 +125,7 @@ def test_a_time_limit_that_an_outage_uses_up_is_not_an_attempt(
 
 @pytest.mark.parametrize("do", ["away:timeout", "away:connection"])
 @pytest.mark.parametrize(("bot", "pool", "slots"), WHERE[:2] + WHERE[-1:], ids=str)
-def test_what_a_bots_own_redis_raises_is_its_failure(
+def test_an_error_of_the_bots_own_redis_is_its_failure(
     make_pipeline: MakePipeline, bot: str, pool: str, slots: int, do: str
 ) -> None:
     pipeline = make_pipeline(BOT=bot, MAX_ATTEMPTS=1)

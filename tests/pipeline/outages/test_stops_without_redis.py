@@ -119,7 +119,7 @@ def test_a_poller_with_a_batch_in_hand_ends(make_pipeline: MakePipeline, own_red
     assert pipeline.simulator.stats()["confirmed"] == 0
 
 
-def test_a_receiver_ends_and_answers_what_is_under_way(make_pipeline: MakePipeline, own_redis: Server) -> None:
+def test_a_receiver_answers_open_requests_and_ends(make_pipeline: MakePipeline, own_redis: Server) -> None:
     # Given a receiver that waits for Redis to take an update
     pipeline = make_pipeline(redis_url=own_redis.url, WEBHOOK_SECRET=WEBHOOK_SECRET)
     port = free_port()

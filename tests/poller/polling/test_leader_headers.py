@@ -15,7 +15,7 @@ VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem != "prelude"
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_header_says_in_order_what_it_does_takes_and_returns(verb: str) -> None:
+def test_a_header_has_its_parts_in_order(verb: str) -> None:
     lines = (LUA / f"{verb}.lua").read_text().splitlines()
     header = lines[: next(number for number, line in enumerate(lines) if not line.startswith("--"))]
     opening = [line for line in header if re.match(rf"-- ({verb}:|KEYS |ARGV |Returns )", line)]

@@ -62,7 +62,7 @@ def state(client: Redis) -> Leader | None:
 OURS, ANOTHERS = "9000000000000001", "9000000000000005"
 
 
-def test_nobody_leads_and_the_first_to_ask_does(client: Redis) -> None:
+def test_the_first_to_ask_leads(client: Redis) -> None:
     fence, leader = take(client, "a:1")
     assert leader == "a:1"
     assert state(client) == Leader(fence, "a:1", 1)
@@ -82,7 +82,7 @@ def test_after_a_lease_the_next_leads_with_a_higher_fence(client: Redis) -> None
 
 
 @pytest.mark.parametrize("leases", [-1, 0.5])
-def test_who_has_the_fence_goes_on_with_it_also_after_its_lease(client: Redis, leases: float) -> None:
+def test_the_newest_fence_can_be_renewed_after_its_lease(client: Redis, leases: float) -> None:
     seed(client, Leader(OURS, "a:1", leases))
     assert take(client, "a:1", OURS) == (OURS, "a:1")
     assert state(client) == Leader(OURS, "a:1", 1)
@@ -120,7 +120,7 @@ def test_a_late_renewal_does_not_undo_a_resignation(client: Redis) -> None:
     assert state(client) is None
 
 
-def test_who_lost_the_lead_has_nothing_to_resign(client: Redis) -> None:
+def test_an_old_leader_cannot_resign(client: Redis) -> None:
     seed(client, Leader(ANOTHERS, "b:2", 0.5))
     assert run(client, "resign", fence=OURS) == 0
     assert state(client) == Leader(ANOTHERS, "b:2", 0.5)

@@ -100,16 +100,14 @@ def test_a_token_that_telegram_refuses_stops_no_other_bot(
     assert "WRONG" not in json.dumps(poller.lines)
 
 
-def test_a_poller_none_of_whose_bots_can_be_polled_ends(start_both: StartBoth) -> None:
+def test_a_poller_without_a_working_bot_ends(start_both: StartBoth) -> None:
     poller = start_both(OTHER_TOKEN=f"{OTHER_ID}:WRONG", BOT_TOKEN=f"{BOT_ID}:WRONG")
     assert poller.exit_code() == 1
     assert poller.lines[-1].endswith("no bot is left that could be polled")
     assert len(poller.told("Telegram refused")) == 2
 
 
-def test_a_bot_whose_telegram_is_in_trouble_delays_no_other(
-    simulator: Simulator, other: Simulator, start_both: StartBoth
-) -> None:
+def test_an_outage_of_one_bot_delays_no_other(simulator: Simulator, other: Simulator, start_both: StartBoth) -> None:
     # Given a Bot API that fails for as long as this test lasts
     other.fault(method="getUpdates", status=502, times=10_000)
     poller = start_both()

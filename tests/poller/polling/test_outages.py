@@ -36,7 +36,7 @@ from tests.support.waiting import WITHIN_S, until
         ({"status": 409}, "Telegram: 409, another poller"),
     ],
 )
-def test_a_telegram_in_trouble_is_told_once_and_waited_out(
+def test_a_telegram_outage_is_logged_once_and_waited_out(
     simulator: Simulator, start_poller: StartPoller, redis_url: str, fault: dict[str, Any], told: str
 ) -> None:
     # Given updates, and polls that fail
@@ -53,7 +53,7 @@ def test_a_telegram_in_trouble_is_told_once_and_waited_out(
     assert len(poller.told("Telegram: ")) == 2
 
 
-def test_a_change_of_trouble_is_told(simulator: Simulator, start_poller: StartPoller) -> None:
+def test_a_change_of_the_error_is_logged(simulator: Simulator, start_poller: StartPoller) -> None:
     simulator.fault(method="getUpdates", status=500)
     simulator.fault(method="getUpdates", reset=True)
     poller = start_poller()
@@ -131,7 +131,7 @@ def test_a_refused_token_ends_it_with_a_sentence(
 
 
 @pytest.mark.parametrize("token", ["999:somebody-elses_token-that-is-not-known-here"])
-def test_somebody_elses_token_is_refused(start_poller: StartPoller, token: str) -> None:
+def test_an_unknown_token_is_refused(start_poller: StartPoller, token: str) -> None:
     poller = start_poller(BOT_TOKEN=token)
     assert poller.exit_code() == 1
     assert "BOT_TOKEN" in poller.lines[-1]
@@ -165,7 +165,7 @@ def test_a_redis_that_cannot_carry_lanes_ends_it_with_a_sentence(start_poller: S
     assert not poller.told("Traceback")
 
 
-def test_what_should_be_otherwise_with_redis_is_told_at_start(start_poller: StartPoller, tmp_path: Path) -> None:
+def test_bad_redis_settings_are_logged_at_start(start_poller: StartPoller, tmp_path: Path) -> None:
     with start_server(tmp_path / "redis", extra=["--maxmemory-policy", "allkeys-lru"]) as server:
         poller = start_poller(REDIS_URL=server.url, DURABLE_REPLICAS=1)
         assert " WARNING " in poller.tells("because maxmemory-policy is allkeys-lru")
@@ -247,7 +247,7 @@ def lock_out(admin: Redis) -> None:
     ],
     ids=["full", "a replica", "another password"],
 )
-def test_a_redis_that_refuses_is_told_once_and_waited_out(
+def test_a_refusing_redis_is_logged_once_and_waited_out(
     simulator: Simulator,
     start_poller: StartPoller,
     own_redis: Server,

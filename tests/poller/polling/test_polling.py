@@ -30,7 +30,7 @@ def test_updates_reach_their_lanes_in_order_before_confirmation(
     assert poller.told("250 updates so far: 250 added")
 
 
-def test_at_start_it_says_whom_it_serves_and_how_durable_redis_is(start_poller: StartPoller) -> None:
+def test_start_logs_the_bot_and_the_durability(start_poller: StartPoller) -> None:
     poller = start_poller(ALLOWED_UPDATES="message,poll", POLL_TIMEOUT=7)
     line = poller.tells("@simulated_bot")
     assert "ALLOWED_UPDATES=message,poll POLL_TIMEOUT=7" in line
@@ -159,9 +159,7 @@ def test_a_batch_without_ids_is_buried_once(simulator: Simulator, start_poller: 
     assert len(poller.told("no update of the batch has an id")) == 1
 
 
-def test_what_was_not_asked_for_is_dropped_at_the_door(
-    simulator: Simulator, start_poller: StartPoller, redis_url: str
-) -> None:
+def test_unrequested_kinds_are_dropped(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
     # Given an update from before the list of kinds was changed
     simulator.push({"poll": {"id": "1"}})
     pushed = simulator.push(message())

@@ -19,9 +19,7 @@ from chatlanes.poller.runtime.retry import LEAST_S, delay_s
         (100_000, 0.5, 22.5),
     ],
 )
-def test_it_doubles_up_to_a_limit_and_spreads_over_the_upper_half(
-    failures: int, spread: float, expected_s: float
-) -> None:
+def test_delay_doubles_to_a_limit_with_jitter(failures: int, spread: float, expected_s: float) -> None:
     assert delay_s(failures, longest_s=30.0, spread=spread) == expected_s
 
 
@@ -29,5 +27,5 @@ def test_it_doubles_up_to_a_limit_and_spreads_over_the_upper_half(
     ("retry_after_s", "expected_s"),
     [(0.0, LEAST_S), (-3.0, LEAST_S), (7.0, 7.0), (3600.0, 3600.0), (1e300, 3600.0), (10**400, 3600.0)],
 )
-def test_the_other_sides_wish_is_obeyed_but_never_without_a_pause(retry_after_s: float, expected_s: float) -> None:
+def test_retry_after_is_used_with_a_minimum(retry_after_s: float, expected_s: float) -> None:
     assert delay_s(9, longest_s=30.0, spread=0.5, retry_after_s=retry_after_s) == expected_s

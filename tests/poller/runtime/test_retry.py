@@ -39,7 +39,7 @@ def outcomes(*of: Exception | str) -> Callable[[], str]:
     return call
 
 
-def test_what_works_is_not_spoken_of(patience: Retry, told: pytest.LogCaptureFixture) -> None:
+def test_success_is_not_logged(patience: Retry, told: pytest.LogCaptureFixture) -> None:
     assert patience.call(outcomes("done")) == "done"
     assert told.messages == []
 
@@ -54,7 +54,7 @@ def test_one_line_for_trouble_one_for_another_one_for_the_end(patience: Retry, t
     assert patience.trouble is None
 
 
-def test_the_same_trouble_later_is_told_again(patience: Retry, told: pytest.LogCaptureFixture) -> None:
+def test_the_same_error_later_is_logged_again(patience: Retry, told: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         patience.call(outcomes(ConnectionError("refused"), "done"))
     assert len(told.messages) == 4

@@ -30,11 +30,11 @@ def asked_by(stop: Stop, when: Event) -> None:
     Thread(target=ask).start()
 
 
-def test_a_call_gives_what_it_returns(stop: Stop) -> None:
+def test_a_call_returns_its_result(stop: Stop) -> None:
     assert stop.run(lambda: 7) == 7
 
 
-def test_a_call_raises_what_it_raises(stop: Stop) -> None:
+def test_a_call_raises_its_error(stop: Stop) -> None:
     with pytest.raises(ZeroDivisionError):
         stop.run(lambda: 1 // 0)
 

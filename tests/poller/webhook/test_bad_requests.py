@@ -129,7 +129,7 @@ def test_garbage_gets_an_answer_and_does_no_harm(receiver: ReceiverProcess) -> N
     assert_it_lives(receiver)
 
 
-def test_what_is_no_http_is_hung_up_on(receiver: ReceiverProcess) -> None:
+def test_malformed_http_closes_the_connection(receiver: ReceiverProcess) -> None:
     for garbage in (
         b"\x16\x03\x01\x02\x00\x01\x00",
         b"GET\r\n\r\n",

@@ -25,7 +25,7 @@ def appends(redis_url: str) -> int:
         return int(client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
 
 
-def test_what_comes_while_an_append_is_under_way_shares_the_next(start_receiver: StartReceiver, server: Server) -> None:
+def test_updates_during_an_append_share_the_next_one(start_receiver: StartReceiver, server: Server) -> None:
     # Given a receiver whose append waits for Redis
     receiver = start_receiver(WEBHOOK_REORDER=0)
     receiver.send(update(1))
@@ -45,7 +45,7 @@ def established(receiver: ReceiverProcess) -> int:
     return sum(each.status == "ESTABLISHED" for each in receiver.connections())
 
 
-def test_asked_to_stop_it_answers_what_it_has_in_hand(start_receiver: StartReceiver, server: Server) -> None:
+def test_a_stop_answers_open_requests_first(start_receiver: StartReceiver, server: Server) -> None:
     # Given requests whose append waits for Redis
     receiver = start_receiver("--workers=2", WEBHOOK_REORDER=0)
     with writes_held_up(server) as append_waits:

@@ -61,7 +61,7 @@ def test_disordered_updates_are_in_order_once(simulator: Simulator, start_receiv
         assert int(client.hget(keys.COUNTS, "late") or 0) == 0
 
 
-def test_a_sweep_releases_what_a_dead_receiver_held(
+def test_a_sweep_releases_updates_of_a_dead_receiver(
     start_receiver: StartReceiver,
 ) -> None:
     # Given an update that is answered and held, and no receiver any more
@@ -83,7 +83,7 @@ def test_after_a_jump_of_ids_it_finds_its_feet(start_receiver: StartReceiver) ->
     assert lane(receiver.redis_url) == [900_000, 900_001, 5, 6]
 
 
-def test_what_was_waited_for_in_vain_runs_late_and_is_counted(start_receiver: StartReceiver) -> None:
+def test_an_update_after_its_wait_runs_late_and_is_counted(start_receiver: StartReceiver) -> None:
     receiver = start_receiver()
     receiver.send(update(0))
     receiver.send(update(2))
@@ -137,7 +137,7 @@ def test_without_the_setting_they_stand_as_they_came(start_receiver: StartReceiv
     assert lane(receiver.redis_url) == [7, 5, 6]
 
 
-def test_what_is_not_wanted_is_dropped_and_nobody_waits_for_it(start_receiver: StartReceiver) -> None:
+def test_an_unwanted_update_is_dropped_and_not_waited_for(start_receiver: StartReceiver) -> None:
     receiver = start_receiver(ALLOWED_UPDATES="message", WEBHOOK_REORDER=LONG_MS)
     receiver.send(update(0))
     assert receiver.send({"update_id": 1, **pressed()}).status_code == 200

@@ -38,7 +38,7 @@ LONG = b" " * (3 << 20)
         (SENT, LONG, 413),
     ],
 )
-def test_what_is_refused_reaches_no_lane(receiver: ReceiverProcess, headers: Any, body: bytes, status: int) -> None:
+def test_a_refused_request_reaches_no_lane(receiver: ReceiverProcess, headers: Any, body: bytes, status: int) -> None:
     answer = requests.post(receiver.url, data=body, headers=headers, timeout=WITHIN_S)
     assert answer.status_code == status
     assert requests.get(f"{receiver.address}/readyz", timeout=WITHIN_S).status_code == 200
@@ -83,7 +83,7 @@ def test_an_unreadable_update_is_buried_once(receiver: ReceiverProcess, part: by
     assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 1)
 
 
-def test_nothing_of_what_was_sent_is_in_the_log(receiver: ReceiverProcess) -> None:
+def test_request_contents_are_not_logged(receiver: ReceiverProcess) -> None:
     for body in (b"SECRET-WORDS", b'{"SECRET-WORDS":1}', b'{"update_id":1,"message":{"text":"SECRET-WORDS"}}'):
         requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S)
     receiver.tells("refused with 400: no update")
@@ -127,7 +127,7 @@ def test_only_the_proxys_forwarded_address_counts(start_receiver: StartReceiver)
     assert send(bare, "149.154.167.220") == 403
 
 
-def test_whoever_is_slow_is_hung_up_on_and_holds_up_nobody(receiver: ReceiverProcess) -> None:
+def test_a_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverProcess) -> None:
     # Given one who begins a head, and one who begins a body, and both go no further
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     slow = [socket.create_connection(("127.0.0.1", receiver.port), WITHIN_S) for _ in range(2)]
@@ -154,7 +154,7 @@ def test_whoever_is_slow_is_hung_up_on_and_holds_up_nobody(receiver: ReceiverPro
         ({"ORDER_BY": "nowhere:keys"}, 2, "ORDER_BY"),
     ],
 )
-def test_what_is_missing_at_the_start_is_said_in_one_sentence(
+def test_a_missing_setting_is_reported_in_one_sentence(
     tmp_path: Path, redis_url: str, settings: dict[str, str], code: int, told: str
 ) -> None:
     usual = {"BOT_TOKEN": TOKEN, "REDIS_URL": redis_url, "WEBHOOK_URL": "https://example.org/hook"}
@@ -164,7 +164,7 @@ def test_what_is_missing_at_the_start_is_said_in_one_sentence(
     process.end()
 
 
-def test_a_port_in_use_is_told(receiver: ReceiverProcess, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(receiver: ReceiverProcess, tmp_path: Path) -> None:
     usual = {"BOT_TOKEN": TOKEN, "REDIS_URL": receiver.redis_url, "WEBHOOK_URL": "https://example.org/hook"}
     process = RunningPoller(tmp_path, "webhook", WEBHOOK_PORT=receiver.port, **usual)
     assert process.exit_code() == 1

@@ -17,7 +17,7 @@ PHOTO = ROOT / "chatlanes/demo/photo.png"
 SCRIPT = "<script>document.title = 'broken'</script> <b>x</b>"
 
 
-def test_one_writes_to_the_bot_and_sees_what_becomes_of_it(tmp_path: Path) -> None:
+def test_a_message_shows_its_update_and_answer(tmp_path: Path) -> None:
     shutil.copy(HERE / "story_bot.py", tmp_path)
     complaints: list[str] = []
     # Given a sandbox with somebody's bot, and its page on a laptop
@@ -56,7 +56,7 @@ BROKEN = "import nothing_of_this_name"
 MENDED = "def handle(ctx):\n    ctx.reply('Mended.')"
 
 
-def test_a_bot_that_does_not_import_is_told_until_it_is_mended(tmp_path: Path) -> None:
+def test_an_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
     complaints: list[str] = []
     # Given a bot that cannot be imported
     (tmp_path / "my_bot.py").write_text(BROKEN)

@@ -166,7 +166,7 @@ def test_whatever_is_sent_is_a_bubble(
     assert shown["text"].startswith(text)
 
 
-def test_what_is_no_message_of_its_own(page: PageClient, bot: BotClient) -> None:
+def test_calls_that_add_no_message(page: PageClient, bot: BotClient) -> None:
     said = page.say("hi")
     where = {"chat_id": 101, "message_id": said["message_id"]}
     bot.result("setMessageReaction", reaction=[{"type": "emoji", "emoji": "👍"}], **where)
@@ -186,7 +186,7 @@ def test_what_is_no_message_of_its_own(page: PageClient, bot: BotClient) -> None
     )
 
 
-def test_what_cannot_be_done_is_one_sentence(page: PageClient) -> None:
+def test_an_impossible_action_is_refused_in_one_sentence(page: PageClient) -> None:
     assert page.refused("send", chat_id=5, user_id=101, text="x") == "there is no such chat"
     assert page.refused("send", chat_id=101, user_id=102, text="x") == "this person is not in this chat"
     assert page.refused("send", chat_id=101, user_id=101, text=" ") == "an empty message cannot be sent"
@@ -216,7 +216,7 @@ def test_other_peoples_pages_are_kept_out(page: PageClient, path: str, headers: 
     assert page.get(path, **headers).status_code == status
 
 
-def test_what_was_said_outlives_a_kill(tmp_path: Path) -> None:
+def test_chats_survive_a_kill(tmp_path: Path) -> None:
     file = tmp_path / "page.sqlite3"
     # Given a page on which something was said: one message that the bot has taken, one that it has not
     with start_page(file) as first:
@@ -250,7 +250,7 @@ def test_what_was_said_outlives_a_kill(tmp_path: Path) -> None:
         bot.close()
 
 
-def test_the_ledger_tells_what_was_overtaken_repeated_and_lost() -> None:
+def test_the_audit_reports_overtaken_repeated_and_lost_updates() -> None:
     ledger = OrderAudit()
     for update_id in (1, 2, 3, 4):
         ledger.give(update_id, ["chat:7"], is_flood=True)

@@ -97,9 +97,7 @@ def test_a_slow_body_arrives_whole(simulator: Simulator, bot: BotClient) -> None
         ("stream", {"speed": 5}),
     ],
 )
-def test_what_the_control_interface_does_not_understand_it_refuses(
-    simulator: Simulator, path: str, body: object
-) -> None:
+def test_an_unknown_control_request_is_refused(simulator: Simulator, path: str, body: object) -> None:
     assert requests.post(f"{simulator.url}/control/{path}", json=body, timeout=10).status_code == 400
 
 
@@ -123,5 +121,5 @@ def test_it_ends_at_once_even_with_a_long_poll_open(quirky_bot: BotClient) -> No
     assert quirky_bot.simulator.process.returncode == 0
 
 
-def test_its_front_page_tells_what_it_is(simulator: Simulator) -> None:
+def test_its_front_page_describes_it(simulator: Simulator) -> None:
     assert "/control/stats" in requests.get(simulator.url, timeout=10).text

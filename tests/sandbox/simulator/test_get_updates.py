@@ -16,7 +16,7 @@ def test_updates_come_in_order_and_stay_until_they_are_confirmed(simulator: Simu
     assert bot.updates() == first
 
 
-def test_an_offset_forgets_what_lies_before_it_when_it_is_received(simulator: Simulator, bot: BotClient) -> None:
+def test_an_offset_confirms_lower_ids_on_receipt(simulator: Simulator, bot: BotClient) -> None:
     # Given two updates that were fetched
     simulator.push(text_update(), text_update())
     assert bot.ids() == [1, 2]

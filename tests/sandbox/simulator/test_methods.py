@@ -63,7 +63,7 @@ def test_a_message_gets_an_id_that_grows_per_chat(bot: BotClient) -> None:
         ("answerCallbackQuery", {}, 'parameter "callback_query_id" is required'),
     ],
 )
-def test_what_telegram_refuses(bot: BotClient, method: str, params: dict[str, object], description: str) -> None:
+def test_invalid_calls_are_refused(bot: BotClient, method: str, params: dict[str, object], description: str) -> None:
     response = bot(method, **params)
     assert response.status_code == 400
     assert response.json() == {"ok": False, "error_code": 400, "description": f"Bad Request: {description}"}

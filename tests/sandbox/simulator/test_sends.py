@@ -94,7 +94,7 @@ def test_all_methods_that_client_libraries_know_are_here() -> None:
 
 
 @pytest.mark.parametrize("method", SENDS)
-def test_a_send_answers_with_what_was_sent(bot: BotClient, method: str) -> None:
+def test_a_send_returns_the_sent_message(bot: BotClient, method: str) -> None:
     params, expected = SENDS[method]
     sent = bot.result(method, chat_id=5, **params)
     assert holds(sent, expected), sent
@@ -141,7 +141,7 @@ def test_uploads_and_albums(bot: BotClient, simulator: Simulator) -> None:
     assert bot.result("getFile", file_id=item["document"]["file_id"])["file_path"]
 
 
-def test_edits_copies_and_forwards_have_what_was_sent(bot: BotClient) -> None:
+def test_edits_copies_and_forwards_keep_the_content(bot: BotClient) -> None:
     sent = bot.result("sendPhoto", chat_id=5, photo="f", caption="c", reply_markup=BUTTONS)
     where = {"chat_id": 5, "message_id": sent["message_id"]}
     edited = bot.result("editMessageCaption", **where, caption="d")

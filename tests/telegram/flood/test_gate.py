@@ -85,7 +85,7 @@ def test_how_one_waits(what: What, wait_s: float, given: dict[str, Any], chosen:
 # -- pauses
 
 
-def test_what_one_worker_was_told_another_heeds(redis: Redis) -> None:
+def test_a_429_of_one_worker_pauses_the_others(redis: Redis) -> None:
     # Given a worker that was refused in chat 7
     ours, _ = run_gate()
     passage = ours.passage(call(), asking(redis))
@@ -142,7 +142,7 @@ def test_an_answer_to_a_payment_goes_while_the_bot_is_paused(redis: Redis) -> No
     assert held.what is What.PAUSE
 
 
-def test_an_acceptance_costs_nothing_where_nobody_was_refused(redis: Redis) -> None:
+def test_an_acceptance_without_a_pause_costs_no_command(redis: Redis) -> None:
     ours, _ = run_gate()
     passage = ours.passage(call(), asking(redis))
     assert ask(redis, passage) is None
@@ -224,7 +224,7 @@ def test_a_slot_is_taken_once_and_used_after_its_wait(redis: Redis) -> None:
     assert redis.hgetall("flood-rate:1") == before
 
 
-def test_what_came_between_a_slot_and_its_use_counts(redis: Redis) -> None:
+def test_a_pause_after_a_slot_was_given_counts(redis: Redis) -> None:
     ours, _ = run_gate(rates=Rates(per_bot=20))
     assert ask(redis, ours.passage(call(1), asking(redis))) is None
     waits = ours.passage(call(2), asking(redis))
@@ -237,7 +237,7 @@ def test_what_came_between_a_slot_and_its_use_counts(redis: Redis) -> None:
     assert held.what is What.PAUSE
 
 
-def test_what_the_journal_answers_takes_no_slot(redis: Redis) -> None:
+def test_a_recorded_call_takes_no_slot(redis: Redis) -> None:
     """But the first one, for nobody knows before."""
     # Given a bot with one message in 100 s, and a run whose calls are all answered by the journal
     ours, _ = run_gate(rates=Rates(per_bot=0.01), patience_s=1000)
@@ -266,12 +266,12 @@ def test_what_the_journal_answers_takes_no_slot(redis: Redis) -> None:
         ("answerCallbackQuery", {"callback_query_id": "q"}, 0),
     ],
 )
-def test_what_a_call_counts_for(method: str, params: dict[str, Any], messages: int) -> None:
+def test_cost_of_a_call(method: str, params: dict[str, Any], messages: int) -> None:
     assert prepare(method, params).messages == messages
 
 
 @pytest.mark.parametrize(
     ("chat", "is_one"), [(7, False), ("7", False), (-7, True), ("-7", True), ("@news", True), (None, False)]
 )
-def test_what_is_a_group(chat: Any, is_one: bool) -> None:
+def test_group_chats(chat: Any, is_one: bool) -> None:
     assert is_group(chat) is is_one

@@ -60,7 +60,7 @@ def test_replay_into_free_lanes_is_ready(client: Redis, store: Store) -> None:
 @pytest.mark.parametrize(
     "given", [waiting(A, "a"), ready(A, "a"), leased(A, "a"), delayed(A, "a")], ids=lambda message: message.state
 )
-def test_only_what_is_buried_is_replayed(client: Redis, store: Store, given: stores.NewMessage) -> None:
+def test_only_buried_messages_are_replayed(client: Redis, store: Store, given: stores.NewMessage) -> None:
     state = standing(given)  # type: ignore[arg-type]
     seed(client, state)
     assert store.replay(A) is False
@@ -78,7 +78,7 @@ def test_drop_leaves_nothing_but_that_it_was_seen(client: Redis, store: Store) -
 @pytest.mark.parametrize(
     "given", [waiting(A, "a"), ready(A, "a"), leased(A, "a"), delayed(A, "a")], ids=lambda message: message.state
 )
-def test_only_what_is_buried_is_dropped(client: Redis, store: Store, given: stores.NewMessage) -> None:
+def test_only_buried_messages_are_dropped(client: Redis, store: Store, given: stores.NewMessage) -> None:
     state = standing(given)  # type: ignore[arg-type]
     seed(client, state)
     assert store.drop(A) is False
@@ -113,7 +113,7 @@ def test_a_replayed_one_goes_to_the_end_though_the_clock_went_back(client: Redis
     assert read(client).lanes == {"a": [B, A, "1:09"]}
 
 
-def test_purge_buries_what_is_ready_and_what_becomes_ready_by_that(client: Redis, store: Store) -> None:
+def test_purge_buries_messages_that_become_ready_meanwhile(client: Redis, store: Store) -> None:
     # Given a queue with a ready message and its successors, one of which belongs to another queue
     others = [leased(D, "d"), waiting("1:14", "d")]
     given = [ready(A, "a", fence=1), waiting(B, "a", fence=1), waiting(C, "a", queue="other"), waiting("1:15", "a")]

@@ -46,7 +46,7 @@ def time_is_over(client: Redis, *numbers: int) -> None:
     client.zadd(keys.HELD, {f"1:{number}": 1 for number in numbers})
 
 
-def test_what_follows_what_was_seen_lines_up_at_once(client: Redis, store: Store) -> None:
+def test_the_next_number_is_appended_at_once(client: Redis, store: Store) -> None:
     # Given the number before them is remembered, of an update that was settled long ago
     seed(client, State(seen={"1:0": {9}}))
     # When the next ones come in their order
@@ -132,7 +132,7 @@ def test_after_its_deadline_a_message_waits_for_lower_held_ones(client: Redis, s
     assert read(client).lanes == {"a": ["1:10", "1:11", "1:14"]}
 
 
-def test_what_was_given_up_lines_up_late_and_is_counted(client: Redis, store: Store) -> None:
+def test_a_message_after_its_wait_is_late_and_counted(client: Redis, store: Store) -> None:
     # Given 10 and 11 were given up, and 12 stands
     seed(client, standing(ready("1:12", "a"), seen={"1:0": {9, 12}}, last={"1": 12}))
     # When they come after all, in the wrong order
@@ -167,7 +167,7 @@ def test_numbers_that_begin_anew_are_not_late(client: Redis, store: Store) -> No
     )
 
 
-def test_a_repetition_of_what_is_held_is_dropped(client: Redis, store: Store) -> None:
+def test_a_repeat_of_a_held_message_is_dropped(client: Redis, store: Store) -> None:
     given = standing(held("1:11", "a"), seen={"1:0": {11}})
     seed(client, given)
     assert append(store, update(11, "a")).seen == 1
@@ -201,7 +201,7 @@ def test_a_message_without_a_lane_waits_for_nothing_but_counts_as_a_gap(client: 
     )
 
 
-def test_what_is_not_wanted_leaves_no_gap(client: Redis, store: Store) -> None:
+def test_an_unwanted_number_leaves_no_gap(client: Redis, store: Store) -> None:
     seed(client, State(seen={"1:0": {9}}))
     appended = append(store, only_seen("1", 10), update(11, "a"), only_seen("1", 12))
     assert appended == Appended(added=1, seen=0, buried=0, pending=1)
@@ -210,7 +210,7 @@ def test_what_is_not_wanted_leaves_no_gap(client: Redis, store: Store) -> None:
     )
 
 
-def test_who_does_not_wait_for_gaps_goes_behind_what_others_hold(client: Redis, store: Store) -> None:
+def test_a_message_without_hold_goes_behind_held_ones(client: Redis, store: Store) -> None:
     # Given a receiver that died with 11 and 13 in hand, and a poller after it
     given = [held("1:11", "a"), held("1:13", "a"), held("1:20", "a")]
     seed(client, standing(*given, seen={"1:0": {11, 13, 20}}, missing={11: OPEN, 13: OPEN, 20: OPEN}))
@@ -222,7 +222,7 @@ def test_who_does_not_wait_for_gaps_goes_behind_what_others_hold(client: Redis, 
     assert read(client).gaps == {"1": ["1:20"]}
 
 
-def test_the_sweep_lets_go_what_nobody_came_back_for(client: Redis, store: Store) -> None:
+def test_the_sweep_releases_abandoned_held_messages(client: Redis, store: Store) -> None:
     # Given every receiver died with two in hand
     seed(client, standing(held("1:11", "a"), held("1:12", "a"), seen={"1:0": {11, 12}}, missing={11: OPEN}))
     store.sweep(LEASE_MS)
@@ -259,7 +259,7 @@ def test_numbers_at_the_edges(client: Redis, store: Store, numbers: list[int]) -
 
 
 @pytest.mark.parametrize("lost", [keys.HELD, keys.GAP + "1", keys.MISSING + "1"])
-def test_what_is_held_survives_the_loss_of_a_key(client: Redis, store: Store, lost: str) -> None:
+def test_held_messages_survive_the_loss_of_a_key(client: Redis, store: Store, lost: str) -> None:
     # Given two that are held
     seed(client, standing(held("1:11", "a"), held("1:12", "a"), seen={"1:0": {11, 12}}, missing={11: OPEN}))
     # When the key is lost that says so, and a repair comes round

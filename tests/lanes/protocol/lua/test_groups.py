@@ -29,7 +29,7 @@ def handed_out(store: Store, queues: list[str], room: int) -> list[str]:
     ("queue", "group"),
     [("updates.0", "updates"), ("updates.shop.0", "updates.shop"), ("celery", "celery"), (".x", ".x"), ("a.", "a")],
 )
-def test_a_group_is_what_stands_before_the_last_dot(store: Store, queue: str, group: str) -> None:
+def test_a_group_is_the_name_before_the_last_dot(store: Store, queue: str, group: str) -> None:
     assert keys.group_of(queue) == group
     # And the scripts see it in the same way
     store.append([NewMessage("1:1", queue, "body", [])])

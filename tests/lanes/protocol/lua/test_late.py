@@ -62,7 +62,7 @@ MEANWHILE: dict[str, list[MessageState]] = {
 
 @pytest.mark.parametrize("verb", LATE)
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
-def test_it_is_told_and_nothing_changes(client: Redis, store: Store, verb: str, meanwhile: str) -> None:
+def test_a_late_verb_is_refused_and_changes_nothing(client: Redis, store: Store, verb: str, meanwhile: str) -> None:
     given = MEANWHILE[meanwhile]
     journals = {} if meanwhile == "settled" else {A: {"1": "begun 4 x ", "last": "1"}}
     seed(client, standing(*given, journals=journals))

@@ -42,7 +42,7 @@ def ids(turned: Turned) -> list[str]:
     return [message.id for message in turned.leased]
 
 
-def test_it_hands_out_what_is_ready_with_all_that_is_known_of_it(client: Redis, store: Store) -> None:
+def test_it_hands_out_ready_messages_with_their_fields(client: Redis, store: Store) -> None:
     # Given a message that failed once, died once, and was taken back with fence 4
     seed(client, standing(ready(A, "a", "b", fence=4, died=1, failed=2, errors=("E", "E")), waiting(B, "b")))
     # When a worker takes a turn
@@ -66,7 +66,7 @@ def test_it_hands_out_what_is_ready_with_all_that_is_known_of_it(client: Redis, 
     assert read(client) == standing(held, waiting(B, "b"), counts={"handed_out": 1})
 
 
-def test_a_hand_out_after_a_death_tells_how_long_nothing_was_heard(client: Redis, store: Store) -> None:
+def test_a_hand_out_after_a_death_has_the_recovery_time(client: Redis, store: Store) -> None:
     seed(client, standing(ready(A, "a", fence=5, died=1, alive=7), ready(B, "b", fence=5, parked="why")))
     after_a_death, after_a_park = turn(store).leased
     assert round((after_a_death.alive_s or 0) / 60) == 7
@@ -219,7 +219,7 @@ def test_the_first_queue_is_emptied_first(client: Redis, store: Store, room: int
     assert ids(turn(store, "empty", "r", "q", room=room, first=2)) == taken
 
 
-def test_what_is_in_no_state_of_readiness_is_skipped(client: Redis, store: Store) -> None:
+def test_a_message_that_is_not_ready_is_skipped(client: Redis, store: Store) -> None:
     # Given a list of ready ids in which one is gone, one is leased, one delayed, and one stands twice
     state = standing(leased(A, fence=4), delayed(B), ready(C, fence=1))
     state.ready = {"q": ["gone", A, B, C, C]}
@@ -249,7 +249,7 @@ def envelope(task_id: object) -> str:
     [envelope("abc"), envelope(None), envelope("{x"), '{"headers": 1}', '{"half'],
     ids=lambda entry: entry[-22:],
 )
-def test_a_whole_message_that_somebody_pushed_is_adopted(client: Redis, store: Store, entry: str) -> None:
+def test_a_whole_message_pushed_to_the_queue_is_adopted(client: Redis, store: Store, entry: str) -> None:
     # Given what stock Celery does with a queue's list
     seed(client, standing(ready(B)))
     client.lpush("q", entry)
@@ -294,7 +294,7 @@ def test_a_message_without_its_body_is_buried_and_its_lane_goes_on(client: Redis
     assert b"body was lost" in client.lindex(keys.errors(A), 0)
 
 
-def test_what_died_too_often_is_buried_and_its_lane_goes_on(client: Redis, store: Store) -> None:
+def test_a_message_with_too_many_deaths_is_buried(client: Redis, store: Store) -> None:
     seed(client, standing(ready(A, "a", fence=1, died=MAX_DEATHS), waiting(B, "a", fence=1)))
     assert ids(turn(store)) == [B]
     assert read(client) == standing(
