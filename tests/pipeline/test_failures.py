@@ -102,7 +102,7 @@ def test_a_malformed_update_is_buried_and_its_batch_goes_on(make_pipeline: MakeP
 
 def test_an_update_that_order_by_fails_on_is_buried(make_pipeline: MakePipeline) -> None:
     # Given an ORDER_BY that raises for one update
-    pipeline = make_pipeline(ORDER_BY="tests.pipeline.orders:by_thread")
+    pipeline = make_pipeline(ORDER_BY="tests.support.orders:by_thread")
     first, unreadable, last = pipeline.push(message(1, 7), message(2, 666), message(3, 7))
     # When they are polled
     pipeline.poller()
