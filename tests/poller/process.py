@@ -1,4 +1,4 @@
-"""The real `chatlanes poller`, as a process to be watched, signalled and killed."""
+"""A real `chatlanes poller` process."""
 
 import os
 import signal

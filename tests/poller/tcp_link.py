@@ -1,4 +1,4 @@
-"""A network that can be cut: a TCP port that passes everything on, until it is shut."""
+"""A TCP link to a server on this machine. It can be cut and restored."""
 
 import socket
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Any status with any body is a result or one of the typed errors."""
+"""Any status with any body is a result or a typed error."""
 
 import math
 

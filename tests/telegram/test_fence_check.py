@@ -1,4 +1,4 @@
-"""A call is kept back by whoever looks last, also when the way to the wire took long."""
+"""The last check of the fence, right before a call is sent."""
 
 import ssl
 

@@ -1,4 +1,4 @@
-"""An update that a framework cannot read fails with what is missing, not with what somebody wrote."""
+"""An update that a framework cannot read fails with the name of the missing field, without its content."""
 
 from __future__ import annotations
 

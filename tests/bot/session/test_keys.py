@@ -1,4 +1,4 @@
-"""Whose session an update has."""
+"""Session keys: which session an update has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker holds what it can start: a slow message holds back its own lanes and nothing else."""
+"""A worker holds only messages that it can start: a slow message delays its own lanes and no other."""
 
 from __future__ import annotations
 

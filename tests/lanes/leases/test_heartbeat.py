@@ -1,4 +1,4 @@
-"""A renewal beside a run that ends: what the run itself has given back is not a lost lease."""
+"""A heartbeat while runs end: a lease that its run has released is not lost."""
 
 from __future__ import annotations
 

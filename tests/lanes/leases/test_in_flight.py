@@ -1,4 +1,4 @@
-"""the in-flight table: what is held, what Redis has to hear, and how much room there is."""
+"""The in-flight table: leased messages, pending acks and capacity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a worker holds beyond its free slots."""
+"""The prefetch: how many messages a worker holds beyond its free slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process remembers what it has seen of a database, and reports when less is there."""
+"""A process remembers the highest state that it has seen of a database, and reports a lower one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alarms go off when it is time, in their order, beside each other; never after they were switched off."""
+"""Alarms run when they are due, in order, and never after they were cancelled."""
 
 from __future__ import annotations
 

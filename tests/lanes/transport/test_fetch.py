@@ -1,4 +1,4 @@
-"""What a fetch must not forget, without a worker: the order in which a loop reads two answers is its own."""
+"""Fetches of a channel without a worker: wake-ups and replies in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocking calls of coroutines: all at once, as many as may be, and each outcome to whoever waits for it."""
+"""Blocking calls of coroutines: parallel up to a limit, each result to its caller."""
 
 from __future__ import annotations
 

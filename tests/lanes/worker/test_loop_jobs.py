@@ -1,4 +1,4 @@
-"""Jobs on the thread of an event loop: one that waits or blocks holds up no other, and none sees another's context."""
+"""Jobs on the thread of an event loop: one that waits or blocks delays no other, and each has its own context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a failure waits, as a table."""
+"""Backoff delays, as a table."""
 
 import pytest
 

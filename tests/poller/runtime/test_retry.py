@@ -1,4 +1,4 @@
-"""Trouble is waited out for ever, and told once for each change."""
+"""Retry: unlimited by default, and one log line for each change."""
 
 import logging
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The real `chatlanes webhook`, and one who sends to it as Telegram does."""
+"""A real `chatlanes webhook` process, and a client that posts to it as Telegram does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the receiver answers, over HTTP: only what Redis holds gets a 200."""
+"""Responses of the receiver over HTTP: 200 only for updates that Redis holds."""
 
 from __future__ import annotations
 

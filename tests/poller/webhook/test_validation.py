@@ -1,4 +1,4 @@
-"""Who gets in, and what is an update: tables."""
+"""Validation of a webhook request, as tables."""
 
 from __future__ import annotations
 
