@@ -114,7 +114,7 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     app.lanes = Lanes(app, fast)
     app.task_cls = LaneTask
     app.control_cls = "chatlanes.lanes.worker.termination:NamingControl"
-    app.events.dispatcher_cls = "chatlanes.lanes.monitoring.events:Dispatcher"
+    app.events.dispatcher_cls = "chatlanes.lanes.monitoring.events:TaskEventDispatcher"
     app.add_defaults(DEFAULTS)
     app.steps["worker"].add(LanesStep)
     app.steps["consumer"].update((BuryUnrunnable, LastWords, GatherEvents))

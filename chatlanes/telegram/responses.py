@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 
 from chatlanes.logs.foreign_text import one_line
-from chatlanes.telegram.errors import BotApiError, Chat, ServerError, TooManyRequests, refusal
+from chatlanes.telegram.errors import BotApiError, ChatId, ServerError, TooManyRequests, refusal
 
 
-def read(method: str, chat: Chat, status: int, body: bytes, hide: Callable[[str], str] = str) -> Any:
+def read(method: str, chat: ChatId, status: int, body: bytes, hide: Callable[[str], str] = str) -> Any:
     """The `result` of the answer. Raises the BotApiError that it means; `hide` takes secrets out of its description."""
     answer = _decoded(body)
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
@@ -31,7 +31,7 @@ def read(method: str, chat: Chat, status: int, body: bytes, hide: Callable[[str]
     )
 
 
-def _of_no_bot_api(method: str, chat: Chat, status: int) -> BotApiError:
+def _of_no_bot_api(method: str, chat: ChatId, status: int) -> BotApiError:
     """A proxy, a wrong BOT_API_URL: only its 429 means what Telegram means by it; its 403 is nobody's block."""
     kind = TooManyRequests if status == HTTPStatus.TOO_MANY_REQUESTS else ServerError
     phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else "unknown status"

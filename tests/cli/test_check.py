@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from chatlanes.cli import health_checks
-from chatlanes.cli.command import AppLanes
+from chatlanes.cli.command import CommandContext
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol.scripts import digest
 from chatlanes.poller.polling.leader_election import LEADER
@@ -153,7 +153,7 @@ def test_a_worker_that_knows_nothing_of_lanes_is_to_be_restarted() -> None:
 
 
 def test_who_brings_updates_in(cli: Cli, simulator: Simulator) -> None:
-    lanes, bot = AppLanes(cli.app), bot_at(simulator.url)
+    lanes, bot = CommandContext(cli.app), bot_at(simulator.url)
     simulator.push({"message": {}})
     # Nobody
     found = health_checks.of_intake(lanes, bot)
@@ -167,7 +167,7 @@ def test_who_brings_updates_in(cli: Cli, simulator: Simulator) -> None:
 
 
 def test_a_webhook_and_a_poller_are_one_too_many(cli: Cli, simulator: Simulator) -> None:
-    lanes, bot = AppLanes(cli.app), bot_at(simulator.url)
+    lanes, bot = CommandContext(cli.app), bot_at(simulator.url)
     with closing(health_checks.BotApi(bot.bot_api_url, bot.token)) as api:
         api.call("setWebhook", url="https://bot.example.org/hook")
     found = health_checks.of_intake(lanes, bot)
@@ -182,14 +182,14 @@ def test_a_webhook_and_a_poller_are_one_too_many(cli: Cli, simulator: Simulator)
 
 
 def test_a_token_that_telegram_refuses_is_told_without_it(cli: Cli, simulator: Simulator) -> None:
-    found = health_checks.of_intake(AppLanes(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
+    found = health_checks.of_intake(CommandContext(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
     assert not found.is_right
     assert "Unauthorized" in found.sentence
     assert "SECRET" not in found.sentence
 
 
 def test_a_bot_whose_token_is_elsewhere_is_not_looked_at(cli: Cli) -> None:
-    found = health_checks.of_intake(AppLanes(cli.app), load({}, env_file=None))
+    found = health_checks.of_intake(CommandContext(cli.app), load({}, env_file=None))
     assert (found.is_right, found.sentence) == (None, "cannot be looked at without the bot's token")
 
 

@@ -32,7 +32,7 @@ ASKING = frozenset({"worker-online", "worker-heartbeat"})
 QUIET_AFTER = 3
 
 
-class Dispatcher(EventDispatcher):
+class TaskEventDispatcher(EventDispatcher):
     """Begins and ends to tell of tasks: Celery's own switch for it, the groups, is turned here too.
 
     An empty `groups` is -E. What `celery control disable_events` turned off stays off until the listeners change.
