@@ -23,9 +23,8 @@ from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.leases.prefetch import Pool
 from chatlanes.lanes.leases.registry import in_flight_of
 from chatlanes.lanes.leases.report_channel import ReportChannel
+from chatlanes.lanes.monitoring import log_filters
 from chatlanes.lanes.monitoring.events import GatherEvents, say_when_they_are_told
-from chatlanes.lanes.monitoring.log_lines import say_it_in_one_line
-from chatlanes.lanes.monitoring.redaction import show_no_bodies
 from chatlanes.lanes.protocol.connect import connect_like
 from chatlanes.lanes.protocol.pipelined_pool import PipelinedPool
 from chatlanes.lanes.protocol.scripts import script
@@ -121,8 +120,7 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     signals.celeryd_init.connect(say_when_they_are_told, weak=False)
     # Celery's table of what a worker may be asked is filled by importing.
     import_module("chatlanes.lanes.monitoring.remote_control")
-    say_it_in_one_line()
-    show_no_bodies()
+    log_filters.install()
     return app.lanes
 
 

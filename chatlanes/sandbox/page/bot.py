@@ -10,13 +10,11 @@ from typing import Any
 
 from chatlanes.sandbox.page.chats.bot_calls import USER, PageChats
 from chatlanes.sandbox.page.chats.call_context import CallContext
-from chatlanes.sandbox.page.chats.flood import flood_of, message_of
 from chatlanes.sandbox.page.chats.history import Chat, ChatHistory, ChatMessage
-from chatlanes.sandbox.page.chats.user_actions import said_text
+from chatlanes.sandbox.page.chats.user_actions import flood_of, message_of, said_text
 from chatlanes.sandbox.page.chats.views import chat_shown, message_shown
 from chatlanes.sandbox.page.event_stream import EventStream
-from chatlanes.sandbox.page.files import PageFiles
-from chatlanes.sandbox.page.storage import PageStorage
+from chatlanes.sandbox.page.storage import PageFiles, PageStorage
 from chatlanes.sandbox.page.supervisor_channel import SupervisorChannel
 from chatlanes.sandbox.page.tracking.progress import UpdateProgress
 from chatlanes.sandbox.page.tracking.tracker import UpdateTracker, problem_of
