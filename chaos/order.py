@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from chaos import poison
-from chaos.ledger import FOREVER
+from chaos.aof import FOREVER
 from chaos.offence import Offence
 from chaos.records import HandlerRun
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos.ledger import FOREVER, Book, Holds
+from chaos.aof import FOREVER, Book, Holds
 
 Record = dict[str, Any]
 

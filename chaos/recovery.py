@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from chaos.ledger import FOREVER, Hold
+from chaos.aof import FOREVER, Hold
 from chaos.records import Blow, Evidence, HandlerRun
 
 

@@ -31,9 +31,9 @@ def chat(lanes: CommandContext, chat: str, bot: str | None, with_content: bool) 
     sessions = [name for name in _sessions(lanes, chat) if bot in (None, _bot_of(lanes, name))]
     paused = inspection.paused(lanes.client)
     for key in found:
-        _tell_lane(lanes, key, paused)
+        _show_lane(lanes, key, paused)
     for name in sessions:
-        _tell_session(lanes, name, with_content=with_content)
+        _show_session(lanes, name, with_content=with_content)
     buried = [record for record in _dead(lanes, chat) if bot in (None, lanes.names.get(record.group))]
     if buried:
         click.echo(f"{len(buried)} buried: lanes dead list --chat {chat}")
@@ -41,7 +41,7 @@ def chat(lanes: CommandContext, chat: str, bot: str | None, with_content: bool) 
         click.echo(f"nothing waits or runs in {chat}, nothing of it was buried, and it has no session")
 
 
-def _tell_lane(lanes: CommandContext, key: str, paused: dict[str, int]) -> None:
+def _show_lane(lanes: CommandContext, key: str, paused: dict[str, int]) -> None:
     paused_ms = paused.get(f"lane:{key}")
     client, now_us = lanes.client, inspection.now_us(lanes.client)
     ids, count = inspection.in_lane(client, key, MOST_SHOWN)
@@ -57,11 +57,11 @@ def _tell_lane(lanes: CommandContext, key: str, paused: dict[str, int]) -> None:
     if count > len(ids):
         click.echo(f"and {count - len(ids):,} more")
     if standing:
-        _tell_first(lanes, standing[0])
+        _show_first(lanes, standing[0])
     click.echo()
 
 
-def _tell_first(lanes: CommandContext, first: Record) -> None:
+def _show_first(lanes: CommandContext, first: Record) -> None:
     """What its earlier attempts left."""
     for problem in inspection.problems(lanes.client, first.id)[-3:]:
         run = f"{problem.get('type')}: {' '.join(str(problem.get('message', '')).split())}"
@@ -70,7 +70,7 @@ def _tell_first(lanes: CommandContext, first: Record) -> None:
         click.echo(f"  call {position} {what}: {state}")
 
 
-def _tell_session(lanes: CommandContext, name: str, *, with_content: bool) -> None:
+def _show_session(lanes: CommandContext, name: str, *, with_content: bool) -> None:
     stored: Any = lanes.client.get(name) or b""
     ttl_ms: Any = lanes.client.pttl(name)
     lasts = f", for {ttl_ms / 3_600_000:,.1f} h more" if ttl_ms > 0 else ""

@@ -100,7 +100,7 @@ def of_workers(lanes: CommandContext) -> Iterator[Finding]:
     if not replies:
         yield Finding(False, "workers", "none answers: start one (a solo worker answers between two updates)")
     answers, declared = answers_by_worker(replies), [queue for _, queue in lanes.queues]
-    yield from workers_told(answers, digest(), declared)
+    yield from of_worker_answers(answers, digest(), declared)
     yield from namesakes(replies)
     if replies:
         read = {queue for answer in answers.values() for queue in answer.get("queues", ())}
@@ -123,7 +123,7 @@ def namesakes(replies: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
             yield Finding(None, "workers", sentence)
 
 
-def workers_told(answers: Mapping[str, Any], ours: str, queues: Iterable[str]) -> Iterator[Finding]:
+def of_worker_answers(answers: Mapping[str, Any], ours: str, queues: Iterable[str]) -> Iterator[Finding]:
     """`answers` are those of lanes/monitoring/remote_control.py, by worker, as `answers_by_worker` has them."""
     read: set[str] = set()
     for name, answer in sorted(answers.items()):

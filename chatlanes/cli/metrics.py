@@ -49,12 +49,12 @@ def metrics(lanes: CommandContext, host: str, port: int) -> None:
     # Before the server's threads are there, so that none of them is chosen to hear of it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     server = _serve(host, port, registry)
-    tell(lanes, f"metrics at http://{host}:{server.server_port}/metrics")
+    echo(lanes, f"metrics at http://{host}:{server.server_port}/metrics")
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     server.shutdown()
 
 
-def tell(lanes: CommandContext, sentence: str) -> None:
+def echo(lanes: CommandContext, sentence: str) -> None:
     """As LOG_FORMAT wants it; an app that is not ours has no such setting."""
     ours = lanes.settings()
     if ours is not None and ours.log_format == "json":

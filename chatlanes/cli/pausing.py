@@ -36,7 +36,7 @@ _bot = click.argument("bot", metavar="[NAME]", required=False)
 def pause_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
     """A chat by its number, or a lane by its key, such as user:7 or 123456/chat:7."""
     key = lane_key(lanes, chat, bot)
-    _told(lanes.store.pause("lane", key), f"paused {key}", f"{key} was paused already")
+    _result(lanes.store.pause("lane", key), f"paused {key}", f"{key} was paused already")
 
 
 @command("chat", resume)
@@ -45,7 +45,7 @@ def pause_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
 def resume_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
     """A chat by its number, or a lane by its key, such as user:7 or 123456/chat:7."""
     key = lane_key(lanes, chat, bot)
-    _told(lanes.store.resume("lane", key), f"resumed {key}", f"{key} was not paused")
+    _result(lanes.store.resume("lane", key), f"resumed {key}", f"{key} was not paused")
 
 
 @command("queue", pause)
@@ -53,14 +53,14 @@ def resume_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
 def pause_queue(lanes: CommandContext, queue: str) -> None:
     """One queue, such as updates.0."""
     _check_queue(lanes, queue)
-    _told(lanes.store.pause("queue", queue), f"paused {queue}", f"{queue} was paused already")
+    _result(lanes.store.pause("queue", queue), f"paused {queue}", f"{queue} was paused already")
 
 
 @command("queue", resume)
 @_queue
 def resume_queue(lanes: CommandContext, queue: str) -> None:
     """One queue, such as updates.0."""
-    _told(lanes.store.resume("queue", queue, [queue]), f"resumed {queue}", f"{queue} was not paused")
+    _result(lanes.store.resume("queue", queue, [queue]), f"resumed {queue}", f"{queue} was not paused")
 
 
 @command("bot", pause)
@@ -69,7 +69,7 @@ def pause_bot(lanes: CommandContext, bot: str | None) -> None:
     """All queues of a bot; its NAME where there are several."""
     group = _group(lanes, bot)
     name = lanes.names[group]
-    _told(lanes.store.pause("group", group), f"paused {name}", f"{name} was paused already")
+    _result(lanes.store.pause("group", group), f"paused {name}", f"{name} was paused already")
 
 
 @command("bot", resume)
@@ -78,7 +78,7 @@ def resume_bot(lanes: CommandContext, bot: str | None) -> None:
     """All queues of a bot; its NAME where there are several."""
     group = _group(lanes, bot)
     name, queues = lanes.names[group], [queue for _, queue in lanes.queues if group_of(queue) == group]
-    _told(lanes.store.resume("group", group, queues), f"resumed {name}", f"{name} was not paused")
+    _result(lanes.store.resume("group", group, queues), f"resumed {name}", f"{name} was not paused")
 
 
 def lane_key(lanes: CommandContext, chat: str, bot: str | None) -> str:
@@ -112,5 +112,5 @@ def _check_queue(lanes: CommandContext, queue: str) -> None:
         raise CommandError(f"there is no lane queue {queue}: there are {', '.join(known)}")
 
 
-def _told(is_done: bool, done: str, otherwise: str) -> Any:
+def _result(is_done: bool, done: str, otherwise: str) -> Any:
     click.echo(done if is_done else otherwise)

@@ -44,7 +44,7 @@ def status(lanes: CommandContext, watch: bool, every_s: float, as_json: bool) ->
             seen = look(lanes)
             add_rates(seen, before.settled, now.settled)
             add_medians(seen, lanes, before, now)
-            tell(seen, watch=watch, as_json=as_json)
+            show(seen, watch=watch, as_json=as_json)
             if not watch:
                 return
             before, pause_s = now, every_s
@@ -80,7 +80,7 @@ def flood_waits(lanes: CommandContext) -> list[TelegramPause]:
     ]
 
 
-def tell(seen: Overview, *, watch: bool, as_json: bool) -> None:
+def show(seen: Overview, *, watch: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_as_json(seen), indent=None if watch else 2))
         return

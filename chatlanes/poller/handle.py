@@ -134,7 +134,7 @@ class _PollerThread:
 
     @property
     def is_running(self) -> bool:
-        return not self.ended.done() and not self._stop.is_asked
+        return not self.ended.done() and not self._stop.is_requested
 
     def stop(self, timeout_s: float | None) -> None:
         self._stop.ask(timeout_s)

@@ -1,7 +1,7 @@
 """What an answer of the Bot API means. Pure.
 
-Guarantees that any status with any body is an `BotApiAnswer`, or None if it is not of a Bot API. `read` makes a result or a
-typed error of it; the poller has errors of its own (poller/responses.py).
+Guarantees that any status with any body is a `BotApiAnswer`, or None if it is not of a Bot API. `read` makes a result
+or a typed error of it; the poller has errors of its own (poller/responses.py).
 """
 
 from collections.abc import Callable

@@ -123,7 +123,9 @@ def test_a_password_that_is_missing_or_wrong_is_told(cli: Cli, tmp_path: Path) -
 def test_workers_are_told_with_what_is_wrong(answers: dict[str, Any], lines: list[tuple[bool, str]]) -> None:
     right = {"scripts": "new", "queues": ["a", "b", "c"], "holding": 3, "slots": 4}
     found = [
-        *health_checks.workers_told({name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"])
+        *health_checks.of_worker_answers(
+            {name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"]
+        )
     ]
     assert len(found) == len(lines)
     for finding, (is_right, begin) in zip(found, lines, strict=True):
@@ -148,7 +150,7 @@ def test_two_workers_of_one_name_are_both_told_of() -> None:
 
 
 def test_a_worker_that_knows_nothing_of_lanes_is_to_be_restarted() -> None:
-    [told, _] = health_checks.workers_told({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
+    [told, _] = health_checks.of_worker_answers({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
     assert (told.is_right, told.sentence) == (False, "w1 does not know of lanes: Unknown command lanes")
 
 

@@ -154,7 +154,7 @@ def _caller(api: BotApi) -> Calls | BotApi:
 
 def _answered(api: Api, method: str, params: dict[str, Any]) -> Answered:
     if method.lower() in _NOT_SENT:
-        _tell_not_sent(method)
+        _warn_not_sent(method)
         return Answered(200, {"ok": True, "result": True})
     try:
         return Answered(200, {"ok": True, "result": api.call(method, **_alike(params))})
@@ -165,7 +165,7 @@ def _answered(api: Api, method: str, params: dict[str, Any]) -> Answered:
 
 
 @cache
-def _tell_not_sent(method: str) -> None:
+def _warn_not_sent(method: str) -> None:
     log.warning(
         "the bot's %s is not sent, and answered True: the poller, or `chatlanes webhook set`, decides how "
         "updates arrive, and what a bot drops there would be lost",

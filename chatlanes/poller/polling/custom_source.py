@@ -43,7 +43,7 @@ class CustomSource:
         try:
             # Asking for the next batch tells the source that the last one is durable, so it is asked once more after
             # the poller was told to stop. What it yields then is ignored.
-            while (batch := self._stop.run(source.next, CONFIRM_GRACE_S)) is not _END and not self._stop.is_asked:
+            while (batch := self._stop.run(source.next, CONFIRM_GRACE_S)) is not _END and not self._stop.is_requested:
                 yield from self._parts(_checked(batch))
         finally:
             self._stop.run(source.close, CLOSE_GRACE_S)

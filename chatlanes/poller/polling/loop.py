@@ -56,7 +56,7 @@ class Poller:
                 self.lead.resign()
 
     def _pass_on(self) -> None:
-        while not self.stop.is_asked:
+        while not self.stop.is_requested:
             self.in_hand = 0
             self.lead.take()
             with suppress(LeaseLost), closing(iter(self.source)) as batches:

@@ -49,7 +49,7 @@ class _BotThread:
 
     def _until_it_ends(self) -> None:
         try:
-            while not self._stop.is_asked:
+            while not self._stop.is_requested:
                 self._once()
         except Stopping:
             pass

@@ -118,7 +118,7 @@ class StoppableServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
-        return await super().on_tick(counter) or self._stop.is_asked
+        return await super().on_tick(counter) or self._stop.is_requested
 
 
 class PatientProtocol(H11Protocol):

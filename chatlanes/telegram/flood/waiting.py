@@ -81,5 +81,5 @@ class Waiting:
         spread = random.uniform(0.0, SPREAD) if together else 0.0  # noqa: S311  not a secret
         self._parking.park(f"flood wait: {reason}", wait_s * (1 + spread))
 
-    def tell(self, text: str) -> None:
+    def log(self, text: str) -> None:
         logger.info("%s: %s", self._held.id, text)
