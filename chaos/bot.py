@@ -21,7 +21,7 @@ import requests
 from celery import current_task
 
 from chaos import poison
-from chatlanes.updates.routing import keys_of
+from chatlanes.updates import keys_of
 
 HISTORY, SLOWEST_S, ORDER = "CHAOS_HISTORY", "CHAOS_SLOWEST_S", "ORDER_BY"
 #: What the session of a chat counts.

@@ -17,8 +17,8 @@ from celery import Celery
 from kombu import Queue
 
 from chaos.bot import handle
-from chatlanes.telegram.client import BotApi
-from chatlanes.updates.routing import chat_of, keys_of, queue_of
+from chatlanes.telegram import BotApi
+from chatlanes.updates import chat_of, keys_of, queue_of
 
 QUEUES = 4
 VISIBILITY_TIMEOUT_S = 10.0

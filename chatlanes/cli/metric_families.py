@@ -97,7 +97,7 @@ def _floods(lanes: CommandContext) -> Iterator[Metric]:
     waits = CounterMetricFamily("lanes_flood_waits", "Waits of a call in its place before it was made.", labels=["bot"])
     seconds = CounterMetricFamily("lanes_flood_waits_seconds", "For how long calls waited so.", labels=["bot"])
     if lanes.bot_ids:
-        from chatlanes.telegram.flood.inspection import (
+        from chatlanes.telegram.flood import (
             flood_counts,  # an app that is not ours has no bots, and need not load them
         )
 

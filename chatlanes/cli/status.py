@@ -69,7 +69,7 @@ def flood_waits(lanes: CommandContext) -> list[TelegramPause]:
     """What Telegram makes the bots wait for, of those whose tokens are here."""
     if not lanes.bot_ids:
         return []
-    from chatlanes.telegram.flood.inspection import (
+    from chatlanes.telegram.flood import (
         flood_pauses,  # an app that is not ours has no bots, and need not load them
     )
 

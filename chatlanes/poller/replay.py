@@ -18,7 +18,7 @@ from chatlanes.poller.bot_api import BATCH
 from chatlanes.poller.factory import CustomEndpoints, poller_of
 from chatlanes.poller.offset import LARGEST_UPDATE_ID, has_id
 from chatlanes.poller.progress import Progress
-from chatlanes.poller.runtime.stop import Stop
+from chatlanes.poller.runtime import Stop
 from chatlanes.settings import Settings
 
 log = logging.getLogger("poller")

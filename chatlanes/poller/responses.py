@@ -8,7 +8,7 @@ Does not know the token; an answer that repeats it is cut out of the log by chat
 from typing import Any
 
 from chatlanes.logs.foreign_text import one_line
-from chatlanes.telegram.responses import BotApiAnswer, parse, status_line
+from chatlanes.telegram import BotApiAnswer, parse_answer, status_line
 
 
 class TokenRefusedError(Exception):
@@ -38,7 +38,7 @@ def result_of(method: str, status: int, body: bytes) -> Any:
 
     What is final or a conflict has to come from a Bot API: the 404 of a proxy is trouble that may pass.
     """
-    answer = parse(status, body)
+    answer = parse_answer(status, body)
     if answer is None:
         problem = f"{status_line(status)}, not an answer of a Bot API to {method} (is BOT_API_URL right?)"
         raise TelegramTroubleError(problem)

@@ -24,7 +24,7 @@ class BotApiAnswer(NamedTuple):
     parameters: dict[str, Any]
 
 
-def parse(status: int, body: bytes) -> BotApiAnswer | None:
+def parse_answer(status: int, body: bytes) -> BotApiAnswer | None:
     """None for what is not the answer of a Bot API: a proxy's, a wrong BOT_API_URL's."""
     try:
         answer = decoding.read(body)
@@ -50,7 +50,7 @@ def status_line(status: int) -> str:
 
 def read(method: str, chat: ChatId, status: int, body: bytes, hide: Callable[[str], str] = str) -> Any:
     """The `result` of the answer. Raises the BotApiError that it means; `hide` takes secrets out of its description."""
-    answer = parse(status, body)
+    answer = parse_answer(status, body)
     if answer is None:
         raise _of_no_bot_api(method, chat, status)
     if answer.is_ok:

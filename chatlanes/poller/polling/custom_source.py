@@ -12,8 +12,7 @@ from typing import Any
 from chatlanes.poller.bot_api import BATCH
 from chatlanes.poller.polling.backpressure import Backpressure, NoBackpressure
 from chatlanes.poller.polling.telegram_source import CONFIRM_GRACE_S
-from chatlanes.poller.runtime.serial_executor import LoopExecutor, SerialExecutor
-from chatlanes.poller.runtime.stop import Stop
+from chatlanes.poller.runtime import LoopExecutor, SerialExecutor, Stop
 
 #: How long after it was asked to stop the poller still waits for a source to tidy up.
 CLOSE_GRACE_S = 1.8

@@ -34,8 +34,7 @@ from chatlanes.lanes.protocol.data_loss import Witness
 from chatlanes.lanes.protocol.scripts import Argument, script
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
-from chatlanes.poller.runtime.retry import Retry
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import Retry, Stop, Stopping
 
 log = logging.getLogger("poller")
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from chatlanes.lanes.errors import LeaseLost
 from chatlanes.poller.polling.leader_election import LeaderElection, SoleLeader
 from chatlanes.poller.progress import Progress
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import Stop, Stopping
 
 
 class Source(Protocol):

@@ -11,8 +11,7 @@ from threading import Thread
 from chatlanes.lanes.errors import ServerUnfit
 from chatlanes.logs.ids import thread_of
 from chatlanes.poller.responses import TokenRefusedError
-from chatlanes.poller.runtime.retry import GaveUpError
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import GaveUpError, Stop, Stopping
 from chatlanes.settings import Settings
 from chatlanes.settings.imports import ImportPathError
 

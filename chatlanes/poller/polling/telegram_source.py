@@ -18,8 +18,7 @@ from chatlanes.poller.polling.backpressure import Backpressure, NoBackpressure
 from chatlanes.poller.polling.leader_election import LeaderElection, SoleLeader
 from chatlanes.poller.polling.pacing import Pace
 from chatlanes.poller.responses import PollConflictError, TelegramTroubleError, TokenRefusedError
-from chatlanes.poller.runtime.retry import Retry
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import Retry, Stop, Stopping
 
 log = logging.getLogger("poller")
 

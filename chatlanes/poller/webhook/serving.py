@@ -17,7 +17,7 @@ from h11 import IDLE, LocalProtocolError
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from chatlanes.poller.runtime.stop import Stop
+from chatlanes.poller.runtime import Stop
 from chatlanes.poller.webhook.peers import PEER, Peer, Strangers
 from chatlanes.poller.webhook.rate_limited_log import RateLimitedLog
 

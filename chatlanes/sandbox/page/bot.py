@@ -24,7 +24,7 @@ from chatlanes.sandbox.simulator.calls.params import Params, RefusedError
 from chatlanes.sandbox.simulator.stream import Update
 from chatlanes.sandbox.simulator.updates.long_polls import Gone
 from chatlanes.sandbox.simulator.updates.pending import kind_of
-from chatlanes.updates.routing import KeysError, keys_of
+from chatlanes.updates import KeysError, keys_of
 
 #: Chats that are there at the first start.
 FIRST_PEOPLE = ("Ann", "Ben")

@@ -18,8 +18,7 @@ from aiogram.types import InputFile
 
 from chatlanes.bot.adapters import bridge
 from chatlanes.bot.adapters.errors import warn_of_address, warn_of_proxy
-from chatlanes.telegram.client import BotApi
-from chatlanes.telegram.errors import NetworkError
+from chatlanes.telegram import BotApi, NetworkError
 
 
 class BridgedSession(BaseSession):
