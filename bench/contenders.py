@@ -108,7 +108,7 @@ def race(stage: Stage, url: str, contenders: Sequence[Contender], appendfsync: s
     """By name; a trial says in which setting each is the fastest, and how many tasks it is to get."""
     runs = {}
     for contender in contenders:
-        entry = Race(stage, url, contender, appendfsync)
+        entry = BacklogRace(stage, url, contender, appendfsync)
         trial = stage.scale.trial.get(contender.name, stage.scale.trial["others"])
         setting, rate = best(contender.settings(url)[: stage.scale.settings], partial(entry.measure, size=trial))
         runs[contender.name] = (entry, setting, max(trial, round(rate * stage.scale.raced_s)))
@@ -123,7 +123,7 @@ def race(stage: Stage, url: str, contenders: Sequence[Contender], appendfsync: s
 
 
 @dataclass(frozen=True)
-class Race:
+class BacklogRace:
     """One contender on one server. `appendfsync` is the server's for as long as the backlog is worked off."""
 
     stage: Stage

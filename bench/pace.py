@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from bench.figures import steady_rate
-from bench.stage import BenchFailedError, Child
+from bench.stage import BenchFailedError, BenchProcess
 
 LOOK_EVERY_S = 0.02
 #: Longer than a worker of a busy machine takes to start.
@@ -18,7 +18,7 @@ STALLED_AFTER_S = 90.0
 Count = Callable[[], int]
 
 
-def until(condition: Callable[[], bool], children: Sequence[Child], what: str) -> None:
+def until(condition: Callable[[], bool], children: Sequence[BenchProcess], what: str) -> None:
     """Returns when the condition holds. Raises BenchFailedError when it does not come to that."""
     give_up_at_s = time.monotonic() + STALLED_AFTER_S
     while not condition():
@@ -29,7 +29,7 @@ def until(condition: Callable[[], bool], children: Sequence[Child], what: str) -
         time.sleep(LOOK_EVERY_S)
 
 
-def measure(left: Count, total: int, children: Sequence[Child], *, to_the_end: bool = True) -> float:
+def measure(left: Count, total: int, children: Sequence[BenchProcess], *, to_the_end: bool = True) -> float:
     """Messages per second while a backlog of `total` is worked off.
 
     Returns when none is left, or when the rate is known: the last few of another's queue are not ours to wait for.

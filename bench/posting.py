@@ -19,10 +19,10 @@ from bench.figures import percentile, steady_rate
 from bench.updates import make_updates
 
 
-class Sender(asyncio.Protocol):
+class PostConnection(asyncio.Protocol):
     """One connection. Reads no more of an answer than its status and its length."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: HttpLoad) -> None:
         self._run = run
         self._got = b""
 
@@ -51,7 +51,7 @@ class Sender(asyncio.Protocol):
         self._transport.write(self._run.requests.popleft())
 
 
-class Run:
+class HttpLoad:
     """All connections together."""
 
     def __init__(self, requests: deque[bytes], connections: int) -> None:
@@ -93,12 +93,12 @@ def request(url: str, secret: str, body: bytes) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def run(url: str, secret: str, count: int, chats: int, first: int, connections: int) -> Run:
+async def run(url: str, secret: str, count: int, chats: int, first: int, connections: int) -> HttpLoad:
     requests = deque(request(url, secret, orjson.dumps(update)) for update in make_updates(count, chats, first=first))
-    running, place = Run(requests, connections), urlsplit(url)
+    running, place = HttpLoad(requests, connections), urlsplit(url)
     for _ in range(connections):
         await asyncio.get_running_loop().create_connection(
-            lambda: Sender(running), str(place.hostname), place.port or 80
+            lambda: PostConnection(running), str(place.hostname), place.port or 80
         )
     await running.done
     return running

@@ -1,7 +1,7 @@
 """python -m bench.rate_app: one of several processes that send as much as the gate lets them.
 
 Each thread is a handler that calls again and again; a call that passed is written down with the moment of its slot, by
-Redis' clock. Nothing is sent anywhere. The argument is one JSON object (Plan); what was given is told at SIGTERM.
+Redis' clock. Nothing is sent anywhere. The argument is one JSON object (RatePlan); what was given is told at SIGTERM.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from typing import Any
 import orjson
 
 from chatlanes.lanes.protocol.connect import connect
-from chatlanes.telegram.client import prepare
-from chatlanes.telegram.flood import Gate, Rates, RunGate, Waiting
-from chatlanes.telegram.flood.parking import Parking, ParkUpdate
+from chatlanes.telegram import prepare
+from chatlanes.telegram.flood import Gate, Parking, ParkUpdate, Rates, RunGate, Waiting
 
 BEGUN = "the first slot was given"
 
 
 @dataclass(frozen=True)
-class Plan:
+class RatePlan:
     """`rates` as Rates takes them; each thread calls one of the chats, again and again."""
 
     url: str
@@ -49,7 +48,7 @@ class Nothing:
 
 
 def main() -> None:
-    plan = Plan(**orjson.loads(sys.argv[1]))
+    plan = RatePlan(**orjson.loads(sys.argv[1]))
     grants: list[tuple[int, int]] = []
     stop = Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -59,7 +58,7 @@ def main() -> None:
     Path(plan.grants).write_bytes(orjson.dumps(list(grants)))
 
 
-def _call(plan: Plan, number: int, grants: list[tuple[int, int]]) -> None:
+def _call(plan: RatePlan, number: int, grants: list[tuple[int, int]]) -> None:
     gate = Gate("1", Rates(**plan.rates), plan.patience_s)
     chat = plan.chats[number % len(plan.chats)]
     with connect(plan.url) as client:

@@ -14,7 +14,7 @@ from bench.updates import Update
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.envelope import pack_task
 from chatlanes.lanes.protocol.store import Store
-from chatlanes.updates.routing import keys_of, queue_of
+from chatlanes.updates import keys_of, queue_of
 
 #: As Telegram's batches.
 BATCH = 100
@@ -74,7 +74,7 @@ class Recipe(Stock):
             return sum(map(int, pipe.execute()))
 
 
-class Lanes:
+class LanesSide:
     """Appended as tasks.intake does it, but for the no-op task."""
 
     app = "bench.lanes_app"

@@ -47,16 +47,16 @@ class Stage:
             yield server.url
 
     @contextmanager
-    def child(self, name: str, *arguments: str, **environment: str) -> Iterator[Child]:
+    def child(self, name: str, *arguments: str, **environment: str) -> Iterator[BenchProcess]:
         """`python -m <arguments>`, until the block ends."""
         with self.foreign(name, [sys.executable, "-m", *arguments], **environment) as child:
             yield child
             child.stop()
 
     @contextmanager
-    def foreign(self, name: str, command: Sequence[str], **environment: str) -> Iterator[Child]:
+    def foreign(self, name: str, command: Sequence[str], **environment: str) -> Iterator[BenchProcess]:
         """Any program, killed with all its children when the block ends: how others stop is not ours to judge."""
-        child = Child(name, list(command), self.directory, _environment(environment))
+        child = BenchProcess(name, list(command), self.directory, _environment(environment))
         try:
             yield child
         finally:
@@ -67,7 +67,7 @@ class Stage:
         print(f"  {text}", file=sys.stderr, flush=True)
 
 
-class Child:
+class BenchProcess:
     """A process that works until it is told to stop."""
 
     def __init__(self, name: str, command: list[str], directory: Path, environment: dict[str, str]) -> None:

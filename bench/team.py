@@ -20,7 +20,7 @@ from redis import Redis
 from bench.pace import measure, until
 from bench.scale import READY
 from bench.sides import BacklogSide, worker
-from bench.stage import Child, Stage, emptied
+from bench.stage import BenchProcess, Stage, emptied
 from bench.updates import make_updates
 
 
@@ -32,7 +32,7 @@ class Team:
     side: BacklogSide
     url: str
     client: Redis
-    children: list[Child]
+    children: list[BenchProcess]
     first: count[int]
 
     def measure(self, size: int, chats: int) -> float:
@@ -55,7 +55,7 @@ class Team:
             signal_all(self.children, signal.SIGSTOP)
 
 
-def signal_all(children: Iterable[Child], number: int) -> None:
+def signal_all(children: Iterable[BenchProcess], number: int) -> None:
     """To each of them and all of their own children."""
     for child in children:
         process = psutil.Process(child.pid)

@@ -21,7 +21,7 @@ import requests
 from celery import current_task
 
 from chaos import poison
-from chatlanes.updates.routing import keys_of
+from chatlanes.updates import keys_of
 
 HISTORY, SLOWEST_S, ORDER = "CHAOS_HISTORY", "CHAOS_SLOWEST_S", "ORDER_BY"
 #: What the session of a chat counts.
@@ -34,7 +34,7 @@ class PoisonError(Exception):
     """What a poison update raises, each time."""
 
 
-class Context(Protocol):
+class HandlerContext(Protocol):
     """What this bot needs of its context, under lanes and under the recipe."""
 
     @property
@@ -50,7 +50,7 @@ class Context(Protocol):
     def call(self, method: str, /, **params: Any) -> Any: ...
 
 
-def handle(ctx: Context) -> None:
+def handle(ctx: HandlerContext) -> None:
     run = _Run(ctx, f"{os.getpid()}:{time.monotonic_ns()}", _fence())
     keys = keys_of(ctx.update, os.environ[ORDER])
     run.write("start", keys=keys, pid=os.getpid(), fence=run.fence, attempt=ctx.attempt)
@@ -62,7 +62,7 @@ def handle(ctx: Context) -> None:
     run.write("end")
 
 
-def _go(ctx: Context, run: _Run) -> None:
+def _go(ctx: HandlerContext, run: _Run) -> None:
     _work()
     run.talk(0)
     _work()
@@ -77,7 +77,7 @@ def _go(ctx: Context, run: _Run) -> None:
 
 @dataclass(frozen=True)
 class _Run:
-    ctx: Context
+    ctx: HandlerContext
     name: str
     fence: str | None
 

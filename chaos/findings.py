@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.ledger import book_in
+from chaos.aof import book_in
 from chaos.records import Blow, Evidence, effects_in, runs_in
 
-FILE, HISTORY, LEDGER = "findings.json", "history.jsonl", "ledger"
+FILE, HISTORY, AOF_COPY = "findings.json", "history.jsonl", "aof"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def evidence(folder: Path) -> Evidence:
     blows = [
         Blow(**{**blow, "pids": tuple(blow["pids"]), "updates": tuple(blow.get("updates", ()))}) for blow in found.blows
     ]
-    book = book_in(folder / LEDGER) if found.lease_s is None else None
+    book = book_in(folder / AOF_COPY) if found.lease_s is None else None
     with (folder / HISTORY).open() as lines:
         runs = runs_in(map(json.loads, lines), blows, book.holds if book else None, found.lease_s or 0.0)
     return Evidence(

@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from chaos import poison
-from chaos.ledger import FOREVER
+from chaos.aof import FOREVER
 from chaos.offence import Offence
-from chaos.records import Run
+from chaos.records import HandlerRun
 
 
-def finished(runs: Iterable[Run], terminated: frozenset[int] = frozenset()) -> dict[int, float]:
+def finished(runs: Iterable[HandlerRun], terminated: frozenset[int] = frozenset()) -> dict[int, float]:
     """When each update was done. `terminated` ones were buried on purpose."""
     ends: dict[int, float] = {}
     for run in runs:
@@ -41,26 +41,26 @@ def lost(
     return [Offence(f"{u} never finished", (u,)) for u in expected if u not in ends and u not in gone]
 
 
-def out_of_order(runs: Iterable[Run], ends: dict[int, float]) -> list[Offence]:
+def out_of_order(runs: Iterable[HandlerRun], ends: dict[int, float]) -> list[Offence]:
     return [offence for key, of_key in sorted(_by_key(runs).items()) for offence in _disorder(key, of_key, ends)]
 
 
-def overlaps(runs: Iterable[Run]) -> list[Offence]:
+def overlaps(runs: Iterable[HandlerRun]) -> list[Offence]:
     return [offence for key, of_key in sorted(_by_key(runs).items()) for offence in _beside(key, of_key)]
 
 
-def _by_key(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    by_key: dict[str, list[Run]] = defaultdict(list)
+def _by_key(runs: Iterable[HandlerRun]) -> dict[str, list[HandlerRun]]:
+    by_key: dict[str, list[HandlerRun]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.start_s):
         for key in run.keys:
             by_key[key].append(run)
     return by_key
 
 
-def _disorder(key: str, runs: Sequence[Run], ends: dict[int, float]) -> list[Offence]:
+def _disorder(key: str, runs: Sequence[HandlerRun], ends: dict[int, float]) -> list[Offence]:
     """In the order of their starts, updates may only grow, and each must have waited for the one before it."""
     offences = []
-    latest: Run | None = None
+    latest: HandlerRun | None = None
     for run in runs:
         if latest is not None and run.update < latest.update:
             text = f"{key}: {run.update} started at {run.start_s:.3f}, after {latest.update} had started"
@@ -73,9 +73,9 @@ def _disorder(key: str, runs: Sequence[Run], ends: dict[int, float]) -> list[Off
     return offences
 
 
-def _beside(key: str, runs: Sequence[Run]) -> list[Offence]:
+def _beside(key: str, runs: Sequence[HandlerRun]) -> list[Offence]:
     offences = []
-    busy: Run | None = None
+    busy: HandlerRun | None = None
     for run in runs:
         if busy is not None and run.start_s < busy.busy_until_s:
             text = (

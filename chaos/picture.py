@@ -25,7 +25,7 @@ def draw(evidence: Evidence, backlog: Sequence[tuple[float, int]], title: str) -
     """`backlog` are pairs of time and updates that wait."""
     ends = [run.end_s for run in evidence.runs if run.outcome == "end"]
     times = [*(run.start_s for run in evidence.runs), *ends, *(at_s for at_s, _ in backlog)] or [0.0]
-    scale = _Scale(min(times), max(*times, min(times) + 1))
+    scale = _TimeAxis(min(times), max(*times, min(times) + 1))
     rows = list(dict.fromkeys(sorted(blow.whom for blow in evidence.blows)))
     charts_top = TOP + ROW * len(rows) + GAP
     finished = _per_bin(ends, scale)
@@ -42,7 +42,7 @@ def draw(evidence: Evidence, backlog: Sequence[tuple[float, int]], title: str) -
     return "\n".join([head, f'<rect width="{WIDTH}" height="{height}" fill="white"/>', *parts, "</svg>\n"])
 
 
-class _Scale:
+class _TimeAxis:
     """From time to x."""
 
     def __init__(self, from_s: float, to_s: float) -> None:
@@ -68,7 +68,7 @@ def _legend(title: str) -> list[str]:
     return parts
 
 
-def _timeline(blows: Sequence[Blow], rows: list[str], scale: _Scale) -> list[str]:
+def _timeline(blows: Sequence[Blow], rows: list[str], scale: _TimeAxis) -> list[str]:
     parts = [_text(LEFT - 8, TOP + row * ROW + 13, whom, anchor="end") for row, whom in enumerate(rows)]
     for blow in blows:
         colour = COLOURS.get(blow.what.partition("_")[0], OTHER)
@@ -82,7 +82,7 @@ def _timeline(blows: Sequence[Blow], rows: list[str], scale: _Scale) -> list[str
     return parts
 
 
-def _per_bin(times_s: Sequence[float], scale: _Scale) -> Points:
+def _per_bin(times_s: Sequence[float], scale: _TimeAxis) -> Points:
     """Per second, over as many seconds as there are to a few pixels."""
     bin_s = max(1.0, (scale.to_s - scale.from_s) / 300)
     counts = Counter(int((at_s - scale.from_s) / bin_s) for at_s in times_s)
@@ -90,7 +90,7 @@ def _per_bin(times_s: Sequence[float], scale: _Scale) -> Points:
     return [(scale.x(scale.from_s + (number + 0.5) * bin_s), counts[number] / bin_s) for number in bins]
 
 
-def _chart(name: str, points: Points, top: float, scale: _Scale) -> list[str]:
+def _chart(name: str, points: Points, top: float, scale: _TimeAxis) -> list[str]:
     highest = max((value for _, value in points), default=0.0) or 1.0
     bottom = top + CHART
     parts = [_text(LEFT, top - 8, f"{name}, at most {highest:,.0f}")]

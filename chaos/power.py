@@ -39,7 +39,7 @@ _RESUMED = re.compile(r"(\d+) +<\.\.\. (write|fdatasync|fsync) resumed>.*= (-?\d
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PowerFailure:
     """`said` is what the poller said of Redis when it started."""
 
     said: str
@@ -59,7 +59,7 @@ def can_trace() -> bool:
     return subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False).returncode == 0
 
 
-def power_failure(folder: Path, appendfsync: str, rate: float = 100.0, at_least: int = 300) -> Outcome:
+def power_failure(folder: Path, appendfsync: str, rate: float = 100.0, at_least: int = 300) -> PowerFailure:
     """At some moment after `at_least` updates were confirmed to Telegram."""
     folder.mkdir(parents=True, exist_ok=True)
     trace = folder / "trace"
@@ -71,7 +71,7 @@ def power_failure(folder: Path, appendfsync: str, rate: float = 100.0, at_least:
             os.truncate(path, Path(path).stat().st_size - size)
         with start_server(folder / "redis") as server:
             confirmed = telegram.stats()["confirmed"]
-            return Outcome(said, confirmed, confirmed - _held(server, confirmed))
+            return PowerFailure(said, confirmed, confirmed - _held(server, confirmed))
 
 
 def unsynced(trace: str) -> dict[str, int]:

@@ -17,8 +17,8 @@ from celery import Celery
 from kombu import Queue
 
 from chaos.bot import handle
-from chatlanes.telegram.client import BotApi
-from chatlanes.updates.routing import chat_of, keys_of, queue_of
+from chatlanes.telegram import BotApi
+from chatlanes.updates import chat_of, keys_of, queue_of
 
 QUEUES = 4
 VISIBILITY_TIMEOUT_S = 10.0
@@ -37,7 +37,7 @@ app.conf.update(
 
 
 @dataclass(frozen=True)
-class Context:
+class RecipeContext:
     """What the bot needs, without anything of ours between it and Telegram."""
 
     update: dict[str, Any]
@@ -64,7 +64,7 @@ def _api() -> BotApi:
 @app.task(name="recipe.update", bind=True, max_retries=4)
 def update(self: Any, content: dict[str, Any]) -> None:
     try:
-        handle(Context(content, self.request.retries + 1))
+        handle(RecipeContext(content, self.request.retries + 1))
     except Exception as error:
         raise self.retry(exc=error, countdown=0.2) from error
 

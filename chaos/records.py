@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos.ledger import FOREVER, Book, Holds
+from chaos.aof import FOREVER, Book, Holds
 
 Record = dict[str, Any]
 
@@ -27,7 +27,7 @@ class Call:
 
 
 @dataclass
-class Run:
+class HandlerRun:
     """One time that a handler ran. It ends when it says so, or when its process was killed."""
 
     name: str
@@ -82,7 +82,7 @@ class Evidence:
     processes, by their ids.
     """
 
-    runs: Sequence[Run]
+    runs: Sequence[HandlerRun]
     effects: Sequence[Effect]
     blows: Sequence[Blow]
     expected: Sequence[int]
@@ -101,9 +101,9 @@ class Evidence:
         return None if self.book is None else self.book.holds
 
 
-def runs_in(records: Iterable[Record], blows: Sequence[Blow], holds: Holds | None, lease_s: float) -> list[Run]:
+def runs_in(records: Iterable[Record], blows: Sequence[Blow], holds: Holds | None, lease_s: float) -> list[HandlerRun]:
     """The runs of a history, in the order of their first lines."""
-    runs: dict[str, Run] = {}
+    runs: dict[str, HandlerRun] = {}
     died: dict[int, list[float]] = defaultdict(list)
     for blow in blows:
         for pid in blow.pids:
@@ -121,9 +121,9 @@ def runs_in(records: Iterable[Record], blows: Sequence[Blow], holds: Holds | Non
     return list(runs.values())
 
 
-def _started(record: Record, holds: Holds | None, lease_s: float) -> Run:
+def _started(record: Record, holds: Holds | None, lease_s: float) -> HandlerRun:
     fence, at_s = record["fence"], record["at_s"]
-    run = Run(record["run"], record["id"], tuple(record["keys"]), record["pid"], fence, at_s)
+    run = HandlerRun(record["run"], record["id"], tuple(record["keys"]), record["pid"], fence, at_s)
     if holds is None:
         run.valid_until_s = at_s + lease_s
     elif hold := holds.get((run.update, fence)):
@@ -131,7 +131,7 @@ def _started(record: Record, holds: Holds | None, lease_s: float) -> Run:
     return run
 
 
-def _went_on(run: Run, record: Record) -> None:
+def _went_on(run: HandlerRun, record: Record) -> None:
     match record["what"]:
         case "call":
             run.calls[record["number"]] = Call(record["number"], record["at_s"])
@@ -143,7 +143,7 @@ def _went_on(run: Run, record: Record) -> None:
             run.end_s, run.outcome = record["at_s"], outcome
 
 
-def _called(run: Run, record: Record, outcome: str) -> None:
+def _called(run: HandlerRun, record: Record, outcome: str) -> None:
     call = run.calls[record["number"]]
     call.ended_s, call.outcome = record["at_s"], outcome
 

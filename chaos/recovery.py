@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from chaos.ledger import FOREVER, Hold
-from chaos.records import Blow, Evidence, Run
+from chaos.aof import FOREVER, Hold
+from chaos.records import Blow, Evidence, HandlerRun
 
 
 def times_s(evidence: Evidence) -> list[float]:
@@ -32,14 +32,14 @@ def _next(starts_s: list[float], blow: Blow) -> float | None:
     return min((start_s for start_s in starts_s if start_s > blow.at_s), default=None)
 
 
-def _by_pid(runs: Sequence[Run]) -> dict[int, list[Run]]:
-    by_pid: dict[int, list[Run]] = defaultdict(list)
+def _by_pid(runs: Sequence[HandlerRun]) -> dict[int, list[HandlerRun]]:
+    by_pid: dict[int, list[HandlerRun]] = defaultdict(list)
     for run in runs:
         by_pid[run.pid].append(run)
     return by_pid
 
 
-def _starts(runs: Sequence[Run]) -> dict[int, list[float]]:
+def _starts(runs: Sequence[HandlerRun]) -> dict[int, list[float]]:
     starts: dict[int, list[float]] = defaultdict(list)
     for run in runs:
         starts[run.update].append(run.start_s)

@@ -16,10 +16,10 @@ import requests
 from redis import Redis
 
 from chaos import bot, drills
+from chaos.aof import AofCopy
 from chaos.feed import Feed
-from chaos.findings import HISTORY, LEDGER, Findings
+from chaos.findings import AOF_COPY, HISTORY, Findings
 from chaos.fleet import Fleet
-from chaos.ledger import Ledger
 from chaos.plan import blows
 from chaos.proxy import HOST, Link, Network
 from chaos.samples import Samples
@@ -48,7 +48,7 @@ class Chaos:
     network: Network
     fleet: Fleet
     striker: Striker
-    ledger: Ledger
+    aof_copy: AofCopy
     samples: Samples
     buried: list[int] | None = None
     sessions: dict[str, int] | None = None
@@ -78,7 +78,7 @@ class Chaos:
 
     def save(self, seed: int) -> None:
         """All that is left behind, in the folder. After `run`."""
-        self.ledger.end()
+        self.aof_copy.end()
         Findings(
             seed=seed,
             sent=self.telegram.stats()["added"],
@@ -138,11 +138,11 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
         ends.callback(fleet.end)
         striker = Striker(fleet, network, links, folder / "redis", redis, telegram, LEASE_S, tuple(system.pollers))
         ends.callback(lambda: striker.redis.stop())  # by then it may be another one
-        ledger = Ledger(folder / "redis", folder / LEDGER)
+        aof_copy = AofCopy(folder / "redis", folder / AOF_COPY)
         samples = Samples(telegram, redis.port, system.pending)
-        ledger.start()
+        aof_copy.start()
         samples.start()
-        yield Chaos(system, folder, telegram, network, fleet, striker, ledger, samples)
+        yield Chaos(system, folder, telegram, network, fleet, striker, aof_copy, samples)
 
 
 def _links(system: System, network: Network, redis_port: int, telegram_port: int, ports: Mapping[str, int]) -> Links:

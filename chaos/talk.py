@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from chaos.offence import Offence
-from chaos.records import Effect, Evidence, Run
+from chaos.records import Effect, Evidence, HandlerRun
 
 ARRIVES_WITHIN_S = 0.25
 
@@ -34,7 +34,7 @@ def stale(evidence: Evidence) -> list[Offence]:
     return offences
 
 
-def _why_stale(effect: Effect, run: Run, evidence: Evidence) -> str | None:
+def _why_stale(effect: Effect, run: HandlerRun, evidence: Evidence) -> str | None:
     if evidence.holds is None:
         return None
     hold = evidence.holds.get((effect.update, effect.fence or ""))
@@ -45,7 +45,7 @@ def _why_stale(effect: Effect, run: Run, evidence: Evidence) -> str | None:
     return None
 
 
-def _starts(runs: Iterable[Run]) -> dict[str, list[tuple[float, str, int]]]:
+def _starts(runs: Iterable[HandlerRun]) -> dict[str, list[tuple[float, str, int]]]:
     starts: dict[str, list[tuple[float, str, int]]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.start_s):
         for key in run.keys:
@@ -53,7 +53,7 @@ def _starts(runs: Iterable[Run]) -> dict[str, list[tuple[float, str, int]]]:
     return starts
 
 
-def _late(effect: Effect, run: Run, starts: dict[str, list[tuple[float, str, int]]]) -> str | None:
+def _late(effect: Effect, run: HandlerRun, starts: dict[str, list[tuple[float, str, int]]]) -> str | None:
     """Whether the next run on one of its keys had begun."""
     for key in run.keys:
         place = bisect_right(starts[key], (run.start_s, run.name, run.update))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from chaos.offence import Offence
-from chaos.records import Call, Effect, Evidence, Run
+from chaos.records import Call, Effect, Evidence, HandlerRun
 
 #: What is told and not waited for has reached Redis by then, unless something keeps it.
 ARRIVES_WITHIN_S = 0.5
@@ -36,7 +36,7 @@ def sent_twice(evidence: Evidence) -> tuple[list[Effect], list[Offence]]:
     return in_flight, needless
 
 
-def _was_in_flight(run: Run, call: Call, evidence: Evidence) -> bool:
+def _was_in_flight(run: HandlerRun, call: Call, evidence: Evidence) -> bool:
     book = evidence.book
     if book is not None and (run.update, call.number, run.fence) in book.noted:
         return False
@@ -45,7 +45,7 @@ def _was_in_flight(run: Run, call: Call, evidence: Evidence) -> bool:
     return book is not None and _was_struck(run, call, evidence)
 
 
-def _was_struck(run: Run, call: Call, evidence: Evidence) -> bool:
+def _was_struck(run: HandlerRun, call: Call, evidence: Evidence) -> bool:
     """Whether something kept what its worker told Redis of this call."""
     hold = (evidence.holds or {}).get((run.update, run.fence or ""))
     part = evidence.parts.get(hold.pid) if hold else None

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chatlanes import lanes, traces
-    from chatlanes.bot import Bot, Context, SessionError, UpdateTimeoutError, current
+    from chatlanes.bot import Bot, Context, SessionError, UpdateTimeoutError
+    from chatlanes.bot.current import current
     from chatlanes.poller import run
     from chatlanes.settings import Settings, SettingsError, load
     from chatlanes.tasks.app import app

@@ -20,7 +20,7 @@ import requests
 
 from chatlanes.sandbox.simulator import Simulator
 from containers.images import build
-from containers.stage import LEASE_S, TOKEN, Stage
+from containers.stage import LEASE_S, TOKEN, ContainerHost
 
 CHATS, EACH = 100, 10
 #: From the first update to the last answer, with everything that happens meanwhile.
@@ -31,7 +31,7 @@ ORDERLY = (0, 143)
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="chatlanes-containers-") as folder:
-        stage = Stage(Path(folder))
+        stage = ContainerHost(Path(folder))
         say("preparing, and building the images")
         stage.prepare()
         build(stage)
@@ -44,7 +44,7 @@ def main() -> None:
     sys.exit(bool(faults))
 
 
-def rehearse(stage: Stage) -> list[str]:
+def rehearse(stage: ContainerHost) -> list[str]:
     """What is wrong, a sentence each."""
     services = ("telegram", "redis", "poller", "worker", "flower", "metrics", "prometheus")
     say(f"starting {', '.join(services)}")
@@ -61,7 +61,7 @@ def rehearse(stage: Stage) -> list[str]:
     return judge(telegram) + stop(stage)
 
 
-def disturb(stage: Stage, telegram: Simulator) -> None:
+def disturb(stage: ContainerHost, telegram: Simulator) -> None:
     """A thousand updates in four parts, and something between each two."""
     send(telegram, 1)
     until("a part is answered", lambda: answered(telegram) > CHATS)
@@ -105,7 +105,7 @@ def judge(telegram: Simulator) -> list[str]:
     ]
 
 
-def stop(stage: Stage) -> list[str]:
+def stop(stage: ContainerHost) -> list[str]:
     """Stops all containers, Redis last, as Docker does; each that had to be killed is a fault."""
     say("stopping everything")
     started_s = time.monotonic()

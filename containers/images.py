@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from containers.stage import ROOT, Stage, run
+from containers.stage import ROOT, ContainerHost, run
 
 #: The tag that our Dockerfile builds on. Its Python is Debian's.
 BASE = "python:3.13-slim"
@@ -19,7 +19,7 @@ OTHERS = {"valkey/valkey:8": "valkey.Dockerfile", "prom/prometheus:v3.5.0": "pro
 OF_THIS_MACHINE = (Path("/etc/ssl/certs"), Path("/etc/pip.conf"))
 
 
-def build(stage: Stage) -> None:
+def build(stage: ContainerHost) -> None:
     """All of them."""
     if BASE not in stage.podman("images", "--format", "{{.Repository}}:{{.Tag}}"):
         _base(stage)
@@ -28,7 +28,7 @@ def build(stage: Stage) -> None:
         _build(image, IMAGES / file, IMAGES)
 
 
-def _base(stage: Stage) -> None:
+def _base(stage: ContainerHost) -> None:
     with tempfile.TemporaryDirectory(dir=stage.folder) as made:
         root, archive = Path(made) / "root", Path(made) / "root.tar"
         include = "--include=python3,python3-venv,ca-certificates"

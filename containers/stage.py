@@ -40,7 +40,7 @@ network_backend = "netavark"
 
 
 @dataclass
-class Stage:
+class ContainerHost:
     """The services of docker-compose.yml, and the simulated Bot API, under `folder`."""
 
     folder: Path

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from redis import Redis
 
-from bench.peers.peer import Choice, Peer
+from bench.peers.peer import Choice, PeerQueue
 
 HIREDIS = "hiredis==3.5.0"
 
@@ -33,7 +33,7 @@ _RQ = ("rq", "worker-pool", "noop", "-w", "rq.worker.SimpleWorker", "-S", "json"
 _HUEY = ("huey_consumer", "huey_peer.huey", "--no-periodic", "--quiet")
 
 PEERS = (
-    Peer(
+    PeerQueue(
         "dramatiq",
         "dramatiq_peer",
         ("dramatiq==2.2.1", "redis==8.1.0", HIREDIS),
@@ -54,7 +54,7 @@ PEERS = (
             ),
         ),
     ),
-    Peer(
+    PeerQueue(
         "taskiq-redis",
         "taskiq_peer",
         _PACKAGES,
@@ -62,7 +62,7 @@ PEERS = (
         _TASKIQ_CHOICES,
         how="list, loses what a dead worker had",
     ),
-    Peer(
+    PeerQueue(
         "taskiq-redis stream",
         "taskiq_peer",
         _PACKAGES,
@@ -71,7 +71,7 @@ PEERS = (
         {"BENCH_STREAM": "1"},
         how="acknowledges",
     ),
-    Peer(
+    PeerQueue(
         "huey",
         "huey_peer",
         ("huey==3.5.4", "redis==8.1.0", HIREDIS),
@@ -83,7 +83,7 @@ PEERS = (
         ),
         how="loses what a dead worker had",
     ),
-    Peer(
+    PeerQueue(
         "arq",
         "arq_peer",
         ("arq==0.28.0", "redis==5.3.1", HIREDIS),
@@ -94,7 +94,7 @@ PEERS = (
             ("1 process, 1,000 jobs", {"BENCH_JOBS": "1000", "BENCH_POLL_S": "0.01"}, _ARQ, 1),
         ),
     ),
-    Peer(
+    PeerQueue(
         "rq",
         "rq_peer",
         ("rq==3.0.0", "redis==8.1.0", HIREDIS),

@@ -22,7 +22,7 @@ Choice = tuple[str, Mapping[str, str], Sequence[str], int]
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerQueue:
     """`choices` are (label, environment, program and arguments, how many of it); URL in an argument is the server's."""
 
     name: str

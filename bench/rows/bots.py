@@ -58,7 +58,7 @@ COMPUTING: tuple[Crew, ...] = (
 
 def waits(stage: Stage) -> list[Result]:
     with stage.server("waits") as url, start(simulator.TOKEN) as telegram:
-        race = Bots(stage, url, telegram, stage.scale.waits)
+        race = BotComparison(stage, url, telegram, stage.scale.waits)
         crews = {name: race.best(*WAITING[name]) for name in stage.scale.waiting}
         measured = alternate(
             stage.scale.rounds,
@@ -86,7 +86,7 @@ def waits(stage: Stage) -> list[Result]:
 def computes(stage: Stage) -> list[Result]:
     bot = "bench.work:compute"
     with stage.server("computes") as url, start(simulator.TOKEN) as telegram:
-        race = Bots(stage, url, telegram, stage.scale.computes)
+        race = BotComparison(stage, url, telegram, stage.scale.computes)
         crew = race.best(bot, COMPUTING)
         measured = alternate(
             stage.scale.rounds,
@@ -129,7 +129,7 @@ def _spins() -> int:
 
 
 @dataclass(frozen=True)
-class Bots:
+class BotComparison:
     """One comparison: `total` updates for each side in each round."""
 
     stage: Stage

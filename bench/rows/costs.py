@@ -18,8 +18,8 @@ from bench.monitor import sent
 from bench.pace import measure, until
 from bench.rows.intake import Way
 from bench.scale import CHATS
-from bench.sides import Lanes, Stock
-from bench.stage import Child, Stage, emptied
+from bench.sides import LanesSide, Stock
+from bench.stage import BenchProcess, Stage, emptied
 from bench.team import Team, team
 from bench.usage import Meter, exchanged_bytes, server_cpu_s, tree_cpu_s
 from chatlanes.sandbox.simulator import start
@@ -47,14 +47,14 @@ Found = dict[str, list[float]]
 
 def run(stage: Stage) -> list[Result]:
     found: dict[str, Found] = {"lanes": defaultdict(list), "stock": defaultdict(list)}
-    with team(stage, Lanes(), [POOL]) as lanes, team(stage, Stock(), [POOL]) as stock:
+    with team(stage, LanesSide(), [POOL]) as lanes, team(stage, Stock(), [POOL]) as stock:
         for _ in range(stage.scale.rounds):
             for each in (lanes, stock):
                 _keep(found[each.side.name], _worker(stage, each))
     with stage.server("costs") as url, start(simulator.TOKEN) as telegram:
         loop = ("bench.stock_poller", "--api", f"{telegram.url}/bot{telegram.token}", "--broker", url)
         ways = (
-            Way(stage, url, telegram, "lanes", ("poller",), Lanes().left),
+            Way(stage, url, telegram, "lanes", ("poller",), LanesSide().left),
             Way(stage, url, telegram, "stock", loop, Stock().left),
         )
         for _ in range(stage.scale.rounds):
@@ -88,7 +88,7 @@ class Used:
     exchanged: int
 
 
-def _look(child: Child, client: Redis) -> Callable[[], Used]:
+def _look(child: BenchProcess, client: Redis) -> Callable[[], Used]:
     return lambda: Used(*tree_cpu_s(child.pid), server_cpu_s([client]), exchanged_bytes(client))
 
 

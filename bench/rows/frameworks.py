@@ -20,7 +20,7 @@ from bench.pace import measure, until
 from bench.rows.intake import PUSH, poller_settings
 from bench.scale import CHATS
 from bench.sides import worker
-from bench.stage import Child, Stage, emptied
+from bench.stage import BenchProcess, Stage, emptied
 from bench.team import signal_all
 from bench.updates import Update, make_updates
 from chatlanes.sandbox.simulator import Simulator, start
@@ -43,10 +43,10 @@ Rates = dict[tuple[str, str], list[float]]
 def run(stage: Stage) -> list[Result]:
     with stage.server("frameworks") as url, start(simulator.TOKEN) as telegram:
         names = list(FRAMEWORKS)[: stage.scale.frameworks]
-        return [line for name in names for line in _compare(Race(stage, url, telegram, name))]
+        return [line for name in names for line in _compare(FrameworkRace(stage, url, telegram, name))]
 
 
-def _compare(race: Race) -> list[Result]:
+def _compare(race: FrameworkRace) -> list[Result]:
     rates: Rates = defaultdict(list)
     for _ in range(race.stage.scale.rounds):
         race.ours(rates)
@@ -65,7 +65,7 @@ def _compare(race: Race) -> list[Result]:
 
 
 @dataclass(frozen=True)
-class Race:
+class FrameworkRace:
     """Of one framework, by the names that bench.framework_bots has for it."""
 
     stage: Stage
@@ -109,7 +109,7 @@ class Race:
                 rates[side, handler].append(rate)
                 self.stage.tell(f"{self.name} {side}, {handler}, {total}: {rate:,.0f}/s")
 
-    def _push_while_frozen(self, children: Sequence[Child], count: int, first: int, ending: str) -> None:
+    def _push_while_frozen(self, children: Sequence[BenchProcess], count: int, first: int, ending: str) -> None:
         signal_all(children, signal.SIGSTOP)
         self._push(count, first, ending)
         signal_all(children, signal.SIGCONT)

@@ -19,8 +19,8 @@ from bench.figures import Goal, Result, Side
 from bench.pace import until
 from bench.rounds import alternate
 from bench.scale import CHATS, READY
-from bench.sides import BATCH, Lanes, lane_message, worker
-from bench.stage import Child, Stage, emptied
+from bench.sides import BATCH, LanesSide, lane_message, worker
+from bench.stage import BenchProcess, Stage, emptied
 from bench.team import signal_all
 from bench.updates import make_updates
 from bench.usage import cpu_s, server_cpu_s
@@ -85,7 +85,7 @@ class Field:
     stage: Stage
     size: Size
     client: Redis
-    child: Child
+    child: BenchProcess
     appended: int = 0
 
     def measure(self) -> float:
@@ -118,7 +118,7 @@ class Field:
 
     def _work_off(self, count: int) -> tuple[int, float]:
         """(updates, processor seconds) from the moment the worker may begin until nothing is handed out any more."""
-        store, lanes = Store(self.client), Lanes()
+        store, lanes = Store(self.client), LanesSide()
         before = lanes.left(self.client)
         signal_all([self.child], signal.SIGCONT)
         began_s = self._used_s()
@@ -141,7 +141,7 @@ def field(stage: Stage, size: Size) -> Iterator[Field]:
         url = stack.enter_context(stage.server("growth"))
         client = stack.enter_context(emptied(url))
         Store(client).pause("group", GROUP)
-        command = worker(Lanes.app, url, *POOL)
+        command = worker(LanesSide.app, url, *POOL)
         child = stack.enter_context(stage.child("growth-worker", *command, BENCH_QUEUES=str(size.queues)))
         until(lambda: child.said(READY), [child], f"the worker for {size.name} is ready")
         stack.callback(signal_all, [child], signal.SIGCONT)

@@ -9,8 +9,8 @@ from redis import Redis
 from bench.figures import Goal, Result, Side
 from bench.pace import measure, until
 from bench.scale import READY
-from bench.sides import Lanes, worker
-from bench.stage import Child, Stage, emptied
+from bench.sides import LanesSide, worker
+from bench.stage import BenchProcess, Stage, emptied
 from bench.updates import make_updates
 
 #: updates/s
@@ -19,7 +19,7 @@ POOL = ("-P", "prefork", "-c", "1")
 
 
 def run(stage: Stage) -> list[Result]:
-    side = Lanes()
+    side = LanesSide()
     with stage.server("hot-lane") as url, emptied(url) as client, ExitStack() as stack:
         children = [
             stack.enter_context(stage.child(f"worker-{n}", *worker(side.app, url, *POOL, "-n", f"bench{n}@%h")))
@@ -32,9 +32,9 @@ def run(stage: Stage) -> list[Result]:
     return [Result("hot lane", case, "updates/s", Side("lanes", rounds), goal=GOAL)]
 
 
-def _measure(stage: Stage, client: Redis, url: str, children: list[Child], number: int) -> float:
+def _measure(stage: Stage, client: Redis, url: str, children: list[BenchProcess], number: int) -> float:
     """The workers begin while the backlog is still loaded, which takes a moment of the first tenth."""
-    side, total = Lanes(), stage.scale.hot
+    side, total = LanesSide(), stage.scale.hot
     side.load(client, url, make_updates(total, chats=1, first=1 + number * total))
     rate = measure(lambda: side.left(client), total, children)
     stage.tell(f"hot lane, {total}: {rate:,.0f}/s")

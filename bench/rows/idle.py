@@ -19,7 +19,7 @@ from bench.figures import Goal, Result, Side
 from bench.monitor import sent
 from bench.pace import until
 from bench.scale import QUEUES
-from bench.stage import Child, Stage, emptied
+from bench.stage import BenchProcess, Stage, emptied
 from bench.usage import idle_cpu_s
 
 CPU_GOAL = Goal("ratio", "at most", 1.2)
@@ -65,7 +65,7 @@ class Idler:
     name: str
     url: str
     client: Redis
-    child: Child
+    child: BenchProcess
     used_ms: list[float] = field(default_factory=list)
     commands: list[float] = field(default_factory=list)
 

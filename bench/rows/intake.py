@@ -17,8 +17,8 @@ from bench.figures import Goal, Result, Side
 from bench.pace import measure
 from bench.rounds import alternate
 from bench.scale import CHATS
-from bench.sides import Lanes, Stock
-from bench.stage import Child, Stage, emptied
+from bench.sides import LanesSide, Stock
+from bench.stage import BenchProcess, Stage, emptied
 from bench.updates import make_updates
 from chatlanes.sandbox.simulator import Simulator, start
 
@@ -31,7 +31,7 @@ def run(stage: Stage) -> list[Result]:
     with stage.server("intake") as url, start(simulator.TOKEN) as telegram:
         loop = ("bench.stock_poller", "--api", f"{telegram.url}/bot{telegram.token}", "--broker", url)
         ways = (
-            Way(stage, url, telegram, "lanes", ("poller",), Lanes().left),
+            Way(stage, url, telegram, "lanes", ("poller",), LanesSide().left),
             Way(stage, url, telegram, "stock", loop, Stock().left),
             Way(stage, url, telegram, "batched", (*loop, "--batched"), Stock().left),
         )
@@ -65,7 +65,7 @@ class Way:
         return rate
 
     @contextmanager
-    def at_work(self, total: int) -> Iterator[Child]:
+    def at_work(self, total: int) -> Iterator[BenchProcess]:
         """So many wait at the simulator when it starts. Their ids begin anew each time: Redis has been emptied."""
         self.telegram.reset()
         self.push(total)

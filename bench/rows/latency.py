@@ -20,7 +20,7 @@ from bench.pace import until
 from bench.rows.intake import poller_settings
 from bench.scale import CHATS
 from bench.sides import worker
-from bench.stage import Child, Stage
+from bench.stage import BenchProcess, Stage
 from chatlanes.sandbox.simulator import Simulator
 
 POOLS = {
@@ -49,7 +49,7 @@ class Chain:
     url: str
     telegram: Simulator
     starts: Path
-    children: list[Child]
+    children: list[BenchProcess]
 
     def waits_ms(self, rate: float, count: int, seed: int) -> list[float]:
         """So many updates arrive; what each waited for its handler."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bench.contenders import CREWS, CeleryContender, Contender, race
 from bench.figures import Goal, Result
 from bench.peers import PEERS
-from bench.sides import Lanes, Stock
+from bench.sides import LanesSide, Stock
 from bench.stage import Stage
 
 GOALS = {"stock": Goal("ratio", "at least", 5)}
@@ -22,7 +22,7 @@ def run(stage: Stage) -> list[Result]:
 
 
 def _lines(stage: Stage, url: str, appendfsync: str) -> list[Result]:
-    contenders: list[Contender] = [CeleryContender(Lanes(), CREWS), CeleryContender(Stock(), CREWS), *PEERS]
+    contenders: list[Contender] = [CeleryContender(LanesSide(), CREWS), CeleryContender(Stock(), CREWS), *PEERS]
     sides = race(stage, url, contenders, appendfsync)
     ours, case = sides.pop("lanes"), f"no-op, best settings, fsync {appendfsync}, beside"
     return [

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from bench.contenders import CeleryContender, crew, race
 from bench.figures import Goal, Result
-from bench.sides import Lanes, Stock
+from bench.sides import LanesSide, Stock
 from bench.stage import Stage
 from chatlanes.lanes.fast.table import PIECES
 
@@ -44,10 +44,10 @@ def _lines(stage: Stage, url: str, pool: tuple[str, ...], times: float) -> list[
         stage,
         url,
         [
-            CeleryContender(Lanes(ALL), crews),
-            CeleryContender(Lanes(NONE), crews, environment={"FAST": "0"}),
+            CeleryContender(LanesSide(ALL), crews),
+            CeleryContender(LanesSide(NONE), crews, environment={"FAST": "0"}),
             CeleryContender(Stock(), crews),
-            *(CeleryContender(Lanes(_without(piece)), crews, environment={"BENCH_OFF": piece}) for piece in pieces),
+            *(CeleryContender(LanesSide(_without(piece)), crews, environment={"BENCH_OFF": piece}) for piece in pieces),
         ],
     )
     case = " ".join((name, *options))

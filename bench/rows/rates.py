@@ -18,7 +18,7 @@ import orjson
 
 from bench.figures import Goal, Result, Side, fullest
 from bench.pace import until
-from bench.rate_app import BEGUN, Plan
+from bench.rate_app import BEGUN, RatePlan
 from bench.stage import Stage
 
 THREADS = 12
@@ -96,7 +96,7 @@ def _grants(stage: Stage, case: Case) -> Grants:
     files = [stage.directory / f"grants-{process}" for process in range(stage.scale.rates_processes)]
     with stage.server("rates") as url:
         with ExitStack() as stack:
-            plans = [Plan(url, str(file), case.chats(n), THREADS, rates=case.rates) for n, file in enumerate(files)]
+            plans = [RatePlan(url, str(file), case.chats(n), THREADS, rates=case.rates) for n, file in enumerate(files)]
             children = [
                 stack.enter_context(stage.child(f"rates-{process}", "bench.rate_app", plan.text()))
                 for process, plan in enumerate(plans)

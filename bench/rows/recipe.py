@@ -8,7 +8,7 @@ from __future__ import annotations
 from bench.contenders import CREWS, CeleryContender, Crew, race
 from bench.figures import Goal, Result
 from bench.scale import CHATS, QUEUES
-from bench.sides import Lanes, Recipe
+from bench.sides import LanesSide, Recipe
 from bench.stage import Stage
 
 GOAL = Goal("ratio", "at least", 5)
@@ -22,7 +22,7 @@ def _divided(count: int) -> Crew:
 
 
 def run(stage: Stage) -> list[Result]:
-    contenders = [CeleryContender(Lanes(), CREWS), CeleryContender(Recipe(), (_divided(QUEUES), _divided(2)))]
+    contenders = [CeleryContender(LanesSide(), CREWS), CeleryContender(Recipe(), (_divided(QUEUES), _divided(2)))]
     with stage.server("recipe") as url:
         ours, recipe = race(stage, url, contenders).values()
     return [Result("recipe", f"no-op, {CHATS} chats, in order", "tasks/s", ours, recipe, GOAL)]

@@ -20,9 +20,9 @@ from bench.figures import Goal, Result, Side
 from bench.holding import HOLDS, PATIENCE
 from bench.pace import LOOK_EVERY_S, until
 from bench.scale import READY
-from bench.sides import BacklogSide, Lanes, Stock, lane_message, worker
+from bench.sides import BacklogSide, LanesSide, Stock, lane_message, worker
 from bench.slow_chat import STARTS
-from bench.stage import Child, Stage, emptied
+from bench.stage import BenchProcess, Stage, emptied
 from bench.updates import make_updates
 from chatlanes.lanes.protocol.store import Store
 
@@ -44,8 +44,8 @@ class Policy:
 
 POLICIES = {
     "stock": Policy("visibility timeout 10 s", Stock, 10),
-    "lease 15 s": Policy("lease 15 s", Lanes, 15, Goal("value", "at most", 16)),
-    "lease 3 s": Policy("lease 3 s", Lanes, 3, Goal("value", "at most", 4.5)),
+    "lease 15 s": Policy("lease 15 s", LanesSide, 15, Goal("value", "at most", 16)),
+    "lease 3 s": Policy("lease 3 s", LanesSide, 3, Goal("value", "at most", 4.5)),
 }
 
 
@@ -87,8 +87,8 @@ class Camp:
         self._settings = {STARTS: str(self._starts), PATIENCE: str(policy.seconds)}
         self._between_s = policy.seconds / 15
         self._killed_s: dict[int, float] = {}  # process -> when
-        self.holders: list[Child] = []
-        self.rescuers: list[Child] = []
+        self.holders: list[BenchProcess] = []
+        self.rescuers: list[BenchProcess] = []
 
     def occupy(self) -> None:
         """Every holder has started one update, and a rescuer is ready."""
@@ -121,7 +121,7 @@ class Camp:
     def _publish(self, number: int) -> None:
         [update] = make_updates(1, 1, first=number)
         update["message"]["chat"]["id"] += number  # each in a lane of its own
-        if isinstance(self._side, Lanes):
+        if isinstance(self._side, LanesSide):
             Store(self._client).append([lane_message(update, "bench.hold")])
             return
         from bench.stock_app import app, hold
@@ -129,12 +129,12 @@ class Camp:
         with app.connection_for_write(self._url) as connection:
             hold.apply_async((update,), connection=connection)
 
-    def _worker(self, name: str, options: Sequence[str], settings: dict[str, str]) -> Child:
+    def _worker(self, name: str, options: Sequence[str], settings: dict[str, str]) -> BenchProcess:
         command = [sys.executable, "-m", *worker(self._side.app, self._url, *options, "-n", f"{name}@%h")]
         name = f"{self._name}-{name}"
         return self._stack.enter_context(self._stage.foreign(name, command, **self._settings, **settings))
 
-    def _wait_until_ready(self, children: list[Child]) -> None:
+    def _wait_until_ready(self, children: list[BenchProcess]) -> None:
         for child in children:
             until(partial(child.said, READY), children, f"{child.name} is ready")
 

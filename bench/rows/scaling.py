@@ -19,8 +19,8 @@ from bench.figures import Result, Side
 from bench.pace import measure, until
 from bench.scale import CHATS, QUEUES, READY
 from bench.scaling.model import Costs, rate
-from bench.sides import Lanes, worker
-from bench.stage import Child, Stage, emptied
+from bench.sides import LanesSide, worker
+from bench.stage import BenchProcess, Stage, emptied
 from bench.updates import make_updates
 from bench.usage import cpu_s, server_cpu_s
 from chatlanes.lanes.protocol.replies import Kind, Leased
@@ -82,16 +82,16 @@ def _measure(stage: Stage, workers: int, servers: int) -> Measured:
         before_s = server_cpu_s(clients)
         for client, url in zip(clients, urls, strict=True):
             Store(client).pause("group", GROUP)
-            Lanes().load(client, url, make_updates(each, CHATS))
+            LanesSide().load(client, url, make_updates(each, CHATS))
         append_s = (server_cpu_s(clients) - before_s) / (each * servers)
         children = _workers(stage, stack, list(islice(cycle(urls), workers)))
         return _work_off(stage, clients, children, each * servers, append_s)
 
 
-def _workers(stage: Stage, stack: ExitStack, urls: list[str]) -> list[Child]:
+def _workers(stage: Stage, stack: ExitStack, urls: list[str]) -> list[BenchProcess]:
     """All of them are ready when this returns."""
     children = [
-        stack.enter_context(stage.child(f"worker-{n}", *worker(Lanes.app, url, *POOL, "-n", f"bench{n}@%h")))
+        stack.enter_context(stage.child(f"worker-{n}", *worker(LanesSide.app, url, *POOL, "-n", f"bench{n}@%h")))
         for n, url in enumerate(urls)
     ]
     for child in children:
@@ -99,9 +99,11 @@ def _workers(stage: Stage, stack: ExitStack, urls: list[str]) -> list[Child]:
     return children
 
 
-def _work_off(stage: Stage, clients: list[Redis], children: list[Child], total: int, append_s: float) -> Measured:
+def _work_off(
+    stage: Stage, clients: list[Redis], children: list[BenchProcess], total: int, append_s: float
+) -> Measured:
     """All workers begin at once, with the whole backlog before them."""
-    pids, side = [child.pid for child in children], Lanes()
+    pids, side = [child.pid for child in children], LanesSide()
     servers_s, workers_s, began_s = server_cpu_s(clients), cpu_s(pids), time.monotonic()
     for client in clients:
         Store(client).resume("group", GROUP, QUEUE_NAMES)
@@ -121,7 +123,7 @@ def _call_s(client: Redis) -> float:
     """Of Redis, for what is written into an update's journal before and after a Bot API call."""
     store = Store(client)
     store.pause("group", GROUP)  # the workers are still there
-    Lanes().load(client, "", make_updates(CALLS, CHATS, first=10_000_000))
+    LanesSide().load(client, "", make_updates(CALLS, CHATS, first=10_000_000))
     store.resume("group", GROUP)
     leased = store.turn(QUEUE_NAMES, holder="bench", lease_ms=LEASE_MS, room=CALLS).leased
     before_s = server_cpu_s([client])

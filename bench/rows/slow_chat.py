@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.figures import Goal, Result, Side, percentile
 from bench.pace import until
 from bench.scale import CHATS, QUEUES
-from bench.sides import Lanes, Recipe, chat_queue, lane_message
+from bench.sides import LanesSide, Recipe, chat_queue, lane_message
 from bench.slow_chat import SLOW_CHAT, SLOW_S, STARTS
 from bench.stage import Stage
 from bench.team import Team, team
@@ -32,14 +32,14 @@ Publish = Callable[[Update], object]
 
 
 def run(stage: Stage) -> list[Result]:
-    starts = {side.name: stage.directory / f"{side.name}.starts" for side in (Lanes, Recipe)}
+    starts = {side.name: stage.directory / f"{side.name}.starts" for side in (LanesSide, Recipe)}
     recipes = [(*RECIPE, "-Q", f"updates.{number}") for number in range(QUEUES)]
     environment = {name: {STARTS: str(path)} for name, path in starts.items()}
     with (
-        team(stage, Lanes(), [OURS], environment[Lanes.name]) as lanes,
+        team(stage, LanesSide(), [OURS], environment[LanesSide.name]) as lanes,
         team(stage, Recipe(), recipes, environment[Recipe.name]) as recipe,
     ):
-        ours = Crowd(lanes, starts[Lanes.name], _append(lanes))
+        ours = Crowd(lanes, starts[LanesSide.name], _append(lanes))
         theirs = Crowd(recipe, starts[Recipe.name], _apply(recipe))
         for seed in range(stage.scale.rounds + 1):  # the first opens connections
             for crowd in (ours, theirs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.contenders import CeleryContender, crew, race
 from bench.figures import Goal, Result
 from bench.scale import CHATS
-from bench.sides import Lanes, Stock
+from bench.sides import LanesSide, Stock
 from bench.stage import Stage
 
 #: Options of the worker, and how many times stock Celery the lanes shall reach.
@@ -20,6 +20,6 @@ def run(stage: Stage) -> list[Result]:
 
 def _compare(stage: Stage, url: str, pool: tuple[str, ...], times: float) -> Result:
     crews = [crew(1, *pool, "--prefetch-multiplier", multiplier) for multiplier in MULTIPLIERS]
-    ours, stock = race(stage, url, [CeleryContender(side, crews) for side in (Lanes(), Stock())]).values()
+    ours, stock = race(stage, url, [CeleryContender(side, crews) for side in (LanesSide(), Stock())]).values()
     case = f"no-op, {CHATS} chats, {' '.join(pool)}"
     return Result("throughput", case, "tasks/s", ours, stock, Goal("ratio", "at least", times))

@@ -21,7 +21,7 @@ from bench import simulator
 from bench.figures import Result, Side, percentile
 from bench.pace import until
 from bench.receiver import CONNECTIONS, SECRET, answers_at, receiver_settings
-from bench.stage import Child, Stage, emptied
+from bench.stage import BenchProcess, Stage, emptied
 from bench.updates import make_update
 from chatlanes.lanes.protocol import keys
 from chatlanes.sandbox.ports import free_port
@@ -83,7 +83,7 @@ class Receiver:
     telegram: Simulator
     reorder_ms: int
     client: Redis
-    child: Child
+    child: BenchProcess
     place: str
 
     def stand(self, jitter_s: float, seed: int) -> Stood:

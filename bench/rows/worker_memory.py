@@ -16,8 +16,8 @@ from redis import Redis
 from bench.figures import Goal, Result, Side
 from bench.pace import until
 from bench.scale import CHATS
-from bench.sides import BacklogSide, Lanes, Stock, worker
-from bench.stage import Child, Stage, emptied
+from bench.sides import BacklogSide, LanesSide, Stock, worker
+from bench.stage import BenchProcess, Stage, emptied
 from bench.updates import make_updates
 from bench.usage import memory_mb
 
@@ -37,7 +37,7 @@ def _watch(stage: Stage, pool: tuple[str, ...]) -> list[Result]:
     step = first // 10
     early = [first + step * look for look in range(looks)]
     late = [last - step * (looks - 1 - look) for look in range(looks)]
-    seen_mb = _look(stage, Lanes(), pool, (*early, *late))
+    seen_mb = _look(stage, LanesSide(), pool, (*early, *late))
     young, old = Side("lanes", seen_mb[:looks]), Side("lanes", seen_mb[looks:])
     stock, name = Side("stock", _look(stage, Stock(), pool, early)), " ".join(pool)
     itself = Side(f"itself after {first:,}", young.rounds)
@@ -54,7 +54,7 @@ def _look(stage: Stage, side: BacklogSide, pool: tuple[str, ...], when: Sequence
         client = stack.enter_context(emptied(url))
         client.config_set("appendfsync", "no")  # it is not the disk that is measured
         child = stack.enter_context(stage.child("worker", *worker(side.app, url, *pool)))
-        feed = Feed(client, url, side, child, when[-1])
+        feed = BacklogFeed(client, url, side, child, when[-1])
         seen_mb = [feed.memory_mb_after(done) for done in when]
     stage.tell(
         f"{side.name} {' '.join(pool)}: {seen_mb[0]:.1f} MB after {when[0]:,}, {seen_mb[-1]:.1f} after {when[-1]:,}"
@@ -62,10 +62,10 @@ def _look(stage: Stage, side: BacklogSide, pool: tuple[str, ...], when: Sequence
     return seen_mb
 
 
-class Feed:
+class BacklogFeed:
     """Keeps a backlog before the worker until `total` updates have been appended."""
 
-    def __init__(self, client: Redis, url: str, side: BacklogSide, child: Child, total: int) -> None:
+    def __init__(self, client: Redis, url: str, side: BacklogSide, child: BenchProcess, total: int) -> None:
         self._client, self._url, self._side = client, url, side
         self._child, self._total, self._appended = child, total, 0
 

@@ -38,7 +38,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Sizing:
     """What a load needs: Redis servers, worker processors, poller processes."""
 
     servers: int
@@ -62,9 +62,9 @@ def most(costs: Costs, calls: float = 1.0) -> float:
     return 1 / (costs.append_s + costs.turn_s + calls * costs.call_s)
 
 
-def plan(costs: Costs, load: Load) -> Plan:
+def plan(costs: Costs, load: Load) -> Sizing:
     """Raises nothing: there is no load that machines cannot carry, as long as bots can be divided among servers."""
-    return Plan(
+    return Sizing(
         servers=_enough(load.updates_per_s / most(costs, load.calls)),
         processors=_enough(load.updates_per_s * (costs.worker_s + load.handler_s)),
         pollers=_enough(load.updates_per_s * costs.poller_s),

@@ -18,7 +18,7 @@ HANDLER_S, CALLS = 0.001, 1.0
 
 def draw(costs: Costs) -> str:
     top = max(SERVERS) * most(costs, CALLS) * 1.3
-    scale = _Scale(top)
+    scale = _LogAxes(top)
     title = f"Updates/s by worker processors: a handler of {HANDLER_S * 1000:g} ms and {CALLS:g} call (model)"
     parts = [_text(LEFT, 24, title, size=16), *_axes(scale), *_lines(costs, scale)]
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
@@ -26,7 +26,7 @@ def draw(costs: Costs) -> str:
     return "\n".join([head, f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>', *parts, "</svg>\n"])
 
 
-class _Scale:
+class _LogAxes:
     """Both axes are logarithmic."""
 
     def __init__(self, top: float) -> None:
@@ -40,7 +40,7 @@ class _Scale:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
 
 
-def _axes(scale: _Scale) -> Iterable[str]:
+def _axes(scale: _LogAxes) -> Iterable[str]:
     processors = 1
     while processors <= MOST_PROCESSORS:
         x = scale.x(processors)
@@ -54,7 +54,7 @@ def _axes(scale: _Scale) -> Iterable[str]:
             yield _text(LEFT - 8, y + 4, f"{rate:,}", anchor="end")
 
 
-def _lines(costs: Costs, scale: _Scale) -> Iterable[str]:
+def _lines(costs: Costs, scale: _LogAxes) -> Iterable[str]:
     for servers, colour in SERVERS.items():
         ceiling = servers * most(costs, CALLS)
         each = costs.worker_s + HANDLER_S

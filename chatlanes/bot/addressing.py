@@ -7,7 +7,7 @@ started the bot.
 
 from typing import Any
 
-from chatlanes.updates.parsing import ParsedUpdate, number, object_id, part, text_id
+from chatlanes.updates import ParsedUpdate, number, object_id, part, text_id
 
 WRITTEN_BY_USERS = frozenset({"message", "edited_message", "guest_message"})
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from chatlanes.bot.session.session import CHATS_OWN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
-from chatlanes.updates.parsing import ParsedUpdate, is_stale, number, parse
+from chatlanes.updates import ParsedUpdate, is_stale, number, parse
 
 
 class Api(Protocol):

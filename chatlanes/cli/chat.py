@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from chatlanes.bot.session.stored import SESSION
-from chatlanes.cli.command import AppLanes, command
+from chatlanes.cli.command import CommandContext, command
 from chatlanes.cli.formatting import moment, table
 from chatlanes.cli.selection import is_of_chat, wanted
 from chatlanes.cli.status import doing
@@ -24,16 +24,16 @@ MOST_SHOWN = 20
 @click.argument("chat", metavar="CHAT")
 @click.option("--bot", metavar="NAME", help="Only of this bot.")
 @click.option("--content", "with_content", is_flag=True, help="Show what the session holds, not only how much it is.")
-def chat(lanes: AppLanes, chat: str, bot: str | None, with_content: bool) -> None:
+def chat(lanes: CommandContext, chat: str, bot: str | None, with_content: bool) -> None:
     """All there is of CHAT, a number or a key such as user:7: its lanes, what runs, its last errors, its session."""
     wanted(lanes, None, bot)
     found = [key for key in _lanes(lanes, chat) if bot in (None, _bot_of(lanes, key))]
     sessions = [name for name in _sessions(lanes, chat) if bot in (None, _bot_of(lanes, name))]
     paused = inspection.paused(lanes.client)
     for key in found:
-        _tell_lane(lanes, key, paused)
+        _show_lane(lanes, key, paused)
     for name in sessions:
-        _tell_session(lanes, name, with_content=with_content)
+        _show_session(lanes, name, with_content=with_content)
     buried = [record for record in _dead(lanes, chat) if bot in (None, lanes.names.get(record.group))]
     if buried:
         click.echo(f"{len(buried)} buried: lanes dead list --chat {chat}")
@@ -41,7 +41,7 @@ def chat(lanes: AppLanes, chat: str, bot: str | None, with_content: bool) -> Non
         click.echo(f"nothing waits or runs in {chat}, nothing of it was buried, and it has no session")
 
 
-def _tell_lane(lanes: AppLanes, key: str, paused: dict[str, int]) -> None:
+def _show_lane(lanes: CommandContext, key: str, paused: dict[str, int]) -> None:
     paused_ms = paused.get(f"lane:{key}")
     client, now_us = lanes.client, inspection.now_us(lanes.client)
     ids, count = inspection.in_lane(client, key, MOST_SHOWN)
@@ -57,11 +57,11 @@ def _tell_lane(lanes: AppLanes, key: str, paused: dict[str, int]) -> None:
     if count > len(ids):
         click.echo(f"and {count - len(ids):,} more")
     if standing:
-        _tell_first(lanes, standing[0])
+        _show_first(lanes, standing[0])
     click.echo()
 
 
-def _tell_first(lanes: AppLanes, first: Record) -> None:
+def _show_first(lanes: CommandContext, first: Record) -> None:
     """What its earlier attempts left."""
     for problem in inspection.problems(lanes.client, first.id)[-3:]:
         run = f"{problem.get('type')}: {' '.join(str(problem.get('message', '')).split())}"
@@ -70,7 +70,7 @@ def _tell_first(lanes: AppLanes, first: Record) -> None:
         click.echo(f"  call {position} {what}: {state}")
 
 
-def _tell_session(lanes: AppLanes, name: str, *, with_content: bool) -> None:
+def _show_session(lanes: CommandContext, name: str, *, with_content: bool) -> None:
     stored: Any = lanes.client.get(name) or b""
     ttl_ms: Any = lanes.client.pttl(name)
     lasts = f", for {ttl_ms / 3_600_000:,.1f} h more" if ttl_ms > 0 else ""
@@ -86,29 +86,29 @@ def _pretty(stored: bytes) -> str:
         return repr(stored)
 
 
-def _lanes(lanes: AppLanes, chat: str) -> list[str]:
+def _lanes(lanes: CommandContext, chat: str) -> list[str]:
     found = _named(lanes, keys.LANE, chat)
     paused = [what.removeprefix("lane:") for what in inspection.paused(lanes.client) if what.startswith("lane:")]
     return sorted({*found, *(key for key in paused if is_of_chat(key, chat))})
 
 
-def _sessions(lanes: AppLanes, chat: str) -> list[str]:
+def _sessions(lanes: CommandContext, chat: str) -> list[str]:
     return sorted(SESSION + key for key in _named(lanes, SESSION, chat))
 
 
-def _named(lanes: AppLanes, prefix: str, chat: str) -> list[str]:
+def _named(lanes: CommandContext, prefix: str, chat: str) -> list[str]:
     """The keys of this family that are of the chat, without the prefix."""
     glob = "".join(f"[{sign}]" if sign in "*?[]\\" else sign for sign in chat)
     names = (name.decode().removeprefix(prefix) for name in lanes.client.scan_iter(f"{prefix}*{glob}*", count=1000))
     return [name for name in names if is_of_chat(name, chat)]
 
 
-def _dead(lanes: AppLanes, chat: str) -> list[Record]:
+def _dead(lanes: CommandContext, chat: str) -> list[Record]:
     is_wanted = wanted(lanes, chat, None)
     return [record for record in inspection.records(lanes.client, inspection.dead(lanes.client)) if is_wanted(record)]
 
 
-def _bot_of(lanes: AppLanes, key: str) -> str | None:
+def _bot_of(lanes: CommandContext, key: str) -> str | None:
     """Of a lane's or a session's key, whose bot's id is in front."""
     bot_id = key.removeprefix(SESSION).partition("/")[0]
     return lanes.bot_ids.get(int(bot_id)) if bot_id.isdecimal() else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from chatlanes.cli.command import AppLanes, command
+from chatlanes.cli.command import CommandContext, command
 from chatlanes.cli.formatting import moment
 from chatlanes.cli.health_checks import findings
 
@@ -12,7 +12,7 @@ _SHOWN = {True: ("ok   ", "green"), False: ("WRONG", "red"), None: ("-    ", Non
 
 
 @command("check")
-def check(lanes: AppLanes) -> None:
+def check(lanes: CommandContext) -> None:
     """Redis, how durable it is, clocks, workers and their versions, who brings updates in. Code 1: one is wrong."""
     bots = lanes.bots()
     replicas = bots[0].durable_replicas if bots else 0
@@ -26,7 +26,7 @@ def check(lanes: AppLanes) -> None:
 
 
 @command("acknowledge-loss")
-def acknowledge_loss(lanes: AppLanes) -> None:
+def acknowledge_loss(lanes: CommandContext) -> None:
     """Redis lost what it held, and you have seen it: `check` passes again."""
     losses = sorted(lanes.store.acknowledge_losses())
     if not losses:

@@ -31,7 +31,7 @@ class CommandError(click.ClickException):
 
 
 @dataclass
-class AppLanes:
+class CommandContext:
     """The lanes of an app."""
 
     app: Any
@@ -93,11 +93,11 @@ def lanes(ctx: click.Context) -> None:
         raise CommandError(
             "this app has no lanes: call chatlanes.lanes.install(app) where it is made, or say chatlanes lanes"
         )
-    ctx.obj = AppLanes(app)
+    ctx.obj = CommandContext(app)
 
 
 def command(name: str, group: click.Group = lanes, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A sub-command: a function of AppLanes and its own arguments."""
+    """A sub-command: a function of CommandContext and its own arguments."""
 
     def made(function: Callable[..., Any]) -> click.Command:
         @wraps(function)

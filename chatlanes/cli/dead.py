@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from chatlanes.cli.command import AppLanes, CommandError, command, lanes
+from chatlanes.cli.command import CommandContext, CommandError, command, lanes
 from chatlanes.cli.formatting import moment, table
 from chatlanes.cli.selection import bot_option, chat_option, in_order, wanted
 from chatlanes.lanes.monitoring import inspection
@@ -32,7 +32,7 @@ def dead() -> None:
 @bot_option
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The last so many.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_(lanes: AppLanes, chat: str | None, bot: str | None, limit: int, as_json: bool) -> None:
+def list_(lanes: CommandContext, chat: str | None, bot: str | None, limit: int, as_json: bool) -> None:
     """The buried updates, the last one last, each with its last error."""
     client, buried_ms = lanes.client, inspection.dead(lanes.client)
     is_wanted = wanted(lanes, chat, bot)
@@ -57,7 +57,7 @@ def list_(lanes: AppLanes, chat: str | None, bot: str | None, limit: int, as_jso
 @command("show", dead)
 @click.argument("message_id", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def show(lanes: AppLanes, message_id: str, as_json: bool) -> None:
+def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
     """One buried update: what it is, each of its errors with the traceback, and what Telegram sent."""
     client = lanes.client
     record = _buried(lanes, message_id)
@@ -82,7 +82,7 @@ def show(lanes: AppLanes, message_id: str, as_json: bool) -> None:
 @click.option("--all", "is_all", is_flag=True, help="All of them, or all of --chat and --bot.")
 @chat_option
 @bot_option
-def replay(lanes: AppLanes, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None) -> None:
+def replay(lanes: CommandContext, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None) -> None:
     """Put buried updates back at the end of their lanes, in the order in which they came; their counts begin anew."""
     found = _chosen(lanes, ids, is_all=is_all, chat=chat, bot=bot)
     _each(found, lanes.store.replay, "replayed")
@@ -94,7 +94,9 @@ def replay(lanes: AppLanes, ids: tuple[str, ...], is_all: bool, chat: str | None
 @chat_option
 @bot_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def drop(lanes: AppLanes, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None, yes: bool) -> None:
+def drop(
+    lanes: CommandContext, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None, yes: bool
+) -> None:
     """Throw buried updates away, for good."""
     found = _chosen(lanes, ids, is_all=is_all, chat=chat, bot=bot)
     if found and not yes:
@@ -102,7 +104,9 @@ def drop(lanes: AppLanes, ids: tuple[str, ...], is_all: bool, chat: str | None, 
     _each(found, lanes.store.drop, "dropped")
 
 
-def _chosen(lanes: AppLanes, ids: tuple[str, ...], *, is_all: bool, chat: str | None, bot: str | None) -> list[Record]:
+def _chosen(
+    lanes: CommandContext, ids: tuple[str, ...], *, is_all: bool, chat: str | None, bot: str | None
+) -> list[Record]:
     """Raises UsageError when it is not clear what is meant, CommandError for an id that is not buried."""
     if bool(ids) == is_all:
         raise click.UsageError("say which: their IDs (lanes dead list shows them), or --all")
@@ -116,7 +120,7 @@ def _chosen(lanes: AppLanes, ids: tuple[str, ...], *, is_all: bool, chat: str | 
     )
 
 
-def _buried(lanes: AppLanes, message_id: str) -> Record:
+def _buried(lanes: CommandContext, message_id: str) -> Record:
     record = next(inspection.records(lanes.client, [message_id]), None)
     if record is None:
         raise CommandError(f"{message_id} is not buried: there is no such message; it has been settled, or never came")

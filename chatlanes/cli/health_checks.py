@@ -16,7 +16,7 @@ from kombu.exceptions import OperationalError
 from redis import Redis
 from redis.exceptions import RedisError
 
-from chatlanes.cli.command import AppLanes
+from chatlanes.cli.command import CommandContext
 from chatlanes.cli.formatting import age, moment
 from chatlanes.lanes.errors import ServerUnfit, complaint
 from chatlanes.lanes.monitoring import inspection
@@ -25,8 +25,7 @@ from chatlanes.lanes.protocol.scripts import digest
 from chatlanes.lanes.protocol.server import advice, check_server, durability
 from chatlanes.logs.foreign_text import one_line
 from chatlanes.settings import Settings
-from chatlanes.telegram.client import BotApi
-from chatlanes.telegram.errors import BotApiError
+from chatlanes.telegram import BotApi, BotApiError
 from chatlanes.updates import deployments
 
 #: Hash of a bot's leading poller: fence, holder, until_ms (chatlanes/poller/polling/leader_election.py).
@@ -49,7 +48,7 @@ class Finding(NamedTuple):
     sentence: str
 
 
-def of_redis(lanes: AppLanes, replicas: int) -> Iterator[Finding]:
+def of_redis(lanes: CommandContext, replicas: int) -> Iterator[Finding]:
     """Nothing else can be found out when the first one is wrong. Raises RedisError."""
     asked_s = time.monotonic()
     lanes.client.ping()
@@ -76,7 +75,7 @@ def of_memory(info: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(False, "memory", f"Redis is full, or soon: {figures}; then nothing new comes in. Give it more")
 
 
-def of_clock(lanes: AppLanes) -> Finding:
+def of_clock(lanes: CommandContext) -> Finding:
     before_s = time.time()
     redis_s = inspection.now_us(lanes.client) / 1e6
     off_s = abs(redis_s - (before_s + time.time()) / 2)
@@ -85,13 +84,13 @@ def of_clock(lanes: AppLanes) -> Finding:
     return Finding(True, "clock", f"this machine and Redis differ by less than {max(off_s, 0.001) * 1.1:.3f} s")
 
 
-def of_deployments(lanes: AppLanes) -> Iterator[Finding]:
+def of_deployments(lanes: CommandContext) -> Iterator[Finding]:
     """Of other bots, whose updates this one's workers would be handed. Only processes that run have announced it."""
     for sentence in deployments.foreign(deployments.processes(lanes.client)):
         yield Finding(False, "deployments", sentence)
 
 
-def of_workers(lanes: AppLanes) -> Iterator[Finding]:
+def of_workers(lanes: CommandContext) -> Iterator[Finding]:
     try:
         replies = lanes.app.control.broadcast("lanes", reply=True, timeout=ANSWER_WITHIN_S) or []
     except OperationalError as error:  # Redis takes no writes, and to ask is one
@@ -100,7 +99,7 @@ def of_workers(lanes: AppLanes) -> Iterator[Finding]:
     if not replies:
         yield Finding(False, "workers", "none answers: start one (a solo worker answers between two updates)")
     answers, declared = answers_by_worker(replies), [queue for _, queue in lanes.queues]
-    yield from workers_told(answers, digest(), declared)
+    yield from of_worker_answers(answers, digest(), declared)
     yield from namesakes(replies)
     if replies:
         read = {queue for answer in answers.values() for queue in answer.get("queues", ())}
@@ -116,14 +115,14 @@ def answers_by_worker(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def namesakes(replies: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """AppLanes do not mind, but Celery knows its workers by their names."""
+    """Lanes do not mind, but Celery knows its workers by their names."""
     for name, count in sorted(Counter(name for reply in replies for name in reply).items()):
         if count > 1:
             sentence = f"{count} are called {name}, and Flower shows one of them: start each with a name, -n one@%h"
             yield Finding(None, "workers", sentence)
 
 
-def workers_told(answers: Mapping[str, Any], ours: str, queues: Iterable[str]) -> Iterator[Finding]:
+def of_worker_answers(answers: Mapping[str, Any], ours: str, queues: Iterable[str]) -> Iterator[Finding]:
     """`answers` are those of lanes/monitoring/remote_control.py, by worker, as `answers_by_worker` has them."""
     read: set[str] = set()
     for name, answer in sorted(answers.items()):
@@ -158,7 +157,7 @@ def of_unread_queues(client: Redis, known: Collection[str]) -> Iterator[Finding]
         yield Finding(False, "queues", sentence)
 
 
-def of_intake(lanes: AppLanes, bot: Settings) -> Finding:
+def of_intake(lanes: CommandContext, bot: Settings) -> Finding:
     """Who brings this bot's updates in: a poller that leads, or a webhook that Telegram knows."""
     what = f"intake {bot.bot_name}".rstrip()
     if bot.bot_token is None:
@@ -181,7 +180,7 @@ def of_intake(lanes: AppLanes, bot: Settings) -> Finding:
     return Finding(False, what, f"{_led(leader)} and there is no webhook: {waiting} updates wait at Telegram")
 
 
-def leader_of(lanes: AppLanes, bot_id: int) -> str:
+def leader_of(lanes: CommandContext, bot_id: int) -> str:
     """`host:pid` of the poller that leads; empty: none."""
     found: Any = lanes.client.hmget(LEADER % bot_id, "holder", "until_ms")
     holder, until_ms = found
@@ -192,7 +191,7 @@ def _led(leader: str) -> str:
     return f"{leader} polls" if leader else "nobody polls"
 
 
-def findings(lanes: AppLanes, bots: Iterable[Settings], replicas: int) -> Iterator[Finding]:
+def findings(lanes: CommandContext, bots: Iterable[Settings], replicas: int) -> Iterator[Finding]:
     """All of them, as they are found."""
     try:
         yield from of_redis(lanes, replicas)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from chatlanes.cli.command import AppLanes
+from chatlanes.cli.command import CommandContext
 from chatlanes.cli.health_checks import leader_of
 from chatlanes.lanes.leases.timings import RECOVERY, RUN, WAIT
 from chatlanes.lanes.monitoring import inspection
@@ -47,7 +47,7 @@ TIMES = {
 }
 
 
-def families(lanes: AppLanes) -> Iterator[Metric]:
+def families(lanes: CommandContext) -> Iterator[Metric]:
     """All of them, but for whether Redis answers. Raises RedisError."""
     counted = (_totals, _settled, _lost, _parks, _floods, _times)
     now = (_backlogs, _queues, _sizes, _workers, _pollers, _server)
@@ -58,13 +58,13 @@ def families(lanes: AppLanes) -> Iterator[Metric]:
 # -- what is counted
 
 
-def _totals(lanes: AppLanes) -> Iterator[Metric]:
+def _totals(lanes: CommandContext) -> Iterator[Metric]:
     counts = inspection.counts(lanes.client)
     for name, means in COUNTERS.items():
         yield CounterMetricFamily(f"lanes_{name}", means, value=counts.get(name, 0))
 
 
-def _settled(lanes: AppLanes) -> Iterator[Metric]:
+def _settled(lanes: CommandContext) -> Iterator[Metric]:
     by_queue = CounterMetricFamily("lanes_queue_settled", "Messages that were finished.", labels=["bot", "queue"])
     settled = inspection.settled(lanes.client).by_queue
     for group, queue in lanes.queues:
@@ -72,14 +72,14 @@ def _settled(lanes: AppLanes) -> Iterator[Metric]:
     yield by_queue
 
 
-def _lost(lanes: AppLanes) -> Iterator[Metric]:
+def _lost(lanes: CommandContext) -> Iterator[Metric]:
     lost = CounterMetricFamily("lanes_lost_runs", "Runs that lost their lease before they had ended.", labels=["bot"])
     for group, bot in lanes.names.items():
         lost.add_metric([bot], inspection.lost_runs(lanes.client, group))
     yield lost
 
 
-def _parks(lanes: AppLanes) -> Iterator[Metric]:
+def _parks(lanes: CommandContext) -> Iterator[Metric]:
     """Kinds are there when they have happened."""
     labels = ["bot", "kind"]
     parks = CounterMetricFamily("lanes_parks", "Messages put off without an attempt counted, by why.", labels=labels)
@@ -91,13 +91,13 @@ def _parks(lanes: AppLanes) -> Iterator[Metric]:
     yield from (parks, seconds)
 
 
-def _floods(lanes: AppLanes) -> Iterator[Metric]:
+def _floods(lanes: CommandContext) -> Iterator[Metric]:
     """Of the bots whose tokens are here."""
     refused = CounterMetricFamily("lanes_flood_refused", "Calls that Telegram refused with 429.", labels=["bot"])
     waits = CounterMetricFamily("lanes_flood_waits", "Waits of a call in its place before it was made.", labels=["bot"])
     seconds = CounterMetricFamily("lanes_flood_waits_seconds", "For how long calls waited so.", labels=["bot"])
     if lanes.bot_ids:
-        from chatlanes.telegram.flood.inspection import (
+        from chatlanes.telegram.flood import (
             flood_counts,  # an app that is not ours has no bots, and need not load them
         )
 
@@ -109,7 +109,7 @@ def _floods(lanes: AppLanes) -> Iterator[Metric]:
     yield from (refused, waits, seconds)
 
 
-def _times(lanes: AppLanes) -> Iterator[Metric]:
+def _times(lanes: CommandContext) -> Iterator[Metric]:
     found = inspection.times(lanes.client)
     groups = sorted({*lanes.names, *(group for _, group in found)})
     for what, means in TIMES.items():
@@ -123,7 +123,7 @@ def _times(lanes: AppLanes) -> Iterator[Metric]:
 # -- what there is now
 
 
-def _backlogs(lanes: AppLanes) -> Iterator[Metric]:
+def _backlogs(lanes: CommandContext) -> Iterator[Metric]:
     """For each bot: what MAX_PENDING is held against, and how long the oldest one has been there."""
     backlog = GaugeMetricFamily("lanes_backlog", "Messages that are not settled or buried.", labels=["bot"])
     limit = GaugeMetricFamily("lanes_backlog_limit", "Above it the poller waits (MAX_PENDING).", labels=["bot"])
@@ -138,14 +138,14 @@ def _backlogs(lanes: AppLanes) -> Iterator[Metric]:
     yield from (backlog, limit, oldest)
 
 
-def _queues(lanes: AppLanes) -> Iterator[Metric]:
+def _queues(lanes: CommandContext) -> Iterator[Metric]:
     ready = GaugeMetricFamily("lanes_ready", "Messages that a worker may take now.", labels=["bot", "queue"])
     for group, queue in lanes.queues:
         ready.add_metric([lanes.names[group], queue], int(lanes.client.llen(queue)))
     yield ready
 
 
-def _sizes(lanes: AppLanes) -> Iterator[Metric]:
+def _sizes(lanes: CommandContext) -> Iterator[Metric]:
     for name, key, means in (
         ("leased", keys.LEASES, "Messages in the hands of workers."),
         ("delayed", keys.DELAYED, "Messages that were put off, and come back by themselves."),
@@ -165,13 +165,13 @@ def _sizes(lanes: AppLanes) -> Iterator[Metric]:
 # -- who works
 
 
-def _workers(lanes: AppLanes) -> Iterator[Metric]:
+def _workers(lanes: CommandContext) -> Iterator[Metric]:
     slots = inspection.workers(lanes.client).values()
     yield GaugeMetricFamily("lanes_workers", "Workers that gave a sign of life within a lease.", value=len(slots))
     yield GaugeMetricFamily("lanes_slots", "How many messages they run at once.", value=sum(slots))
 
 
-def _pollers(lanes: AppLanes) -> Iterator[Metric]:
+def _pollers(lanes: CommandContext) -> Iterator[Metric]:
     """Of the bots that are polled, and whose tokens are here."""
     leads = GaugeMetricFamily("lanes_poller_leading", "Whether a poller leads; 0: nobody polls.", labels=["bot"])
     for bot in lanes.bots():
@@ -180,6 +180,6 @@ def _pollers(lanes: AppLanes) -> Iterator[Metric]:
     yield leads
 
 
-def _server(lanes: AppLanes) -> Iterator[Metric]:
+def _server(lanes: CommandContext) -> Iterator[Metric]:
     safe = durability(lanes.client).safe
     yield GaugeMetricFamily("lanes_durable", "Whether what Redis was told survives its end.", value=float(safe))

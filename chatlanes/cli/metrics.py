@@ -16,7 +16,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
-from chatlanes.cli.command import AppLanes, CommandError, command
+from chatlanes.cli.command import CommandContext, CommandError, command
 from chatlanes.cli.metric_families import families
 from chatlanes.logs.process import say
 
@@ -24,7 +24,7 @@ from chatlanes.logs.process import say
 class LanesCollector(Collector):
     """One scrape is one look."""
 
-    def __init__(self, lanes: AppLanes) -> None:
+    def __init__(self, lanes: CommandContext) -> None:
         self._lanes = lanes
 
     def collect(self) -> Iterator[Metric]:
@@ -42,19 +42,19 @@ class LanesCollector(Collector):
 @command("metrics")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=9808, show_default=True, help="0 takes a free one.")
-def metrics(lanes: AppLanes, host: str, port: int) -> None:
+def metrics(lanes: CommandContext, host: str, port: int) -> None:
     """Serve counters, backlogs and ages to Prometheus, until it is told to stop."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(LanesCollector(lanes))
     # Before the server's threads are there, so that none of them is chosen to hear of it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     server = _serve(host, port, registry)
-    tell(lanes, f"metrics at http://{host}:{server.server_port}/metrics")
+    echo(lanes, f"metrics at http://{host}:{server.server_port}/metrics")
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     server.shutdown()
 
 
-def tell(lanes: AppLanes, sentence: str) -> None:
+def echo(lanes: CommandContext, sentence: str) -> None:
     """As LOG_FORMAT wants it; an app that is not ours has no such setting."""
     ours = lanes.settings()
     if ours is not None and ours.log_format == "json":

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from chatlanes.cli.command import AppLanes, CommandError, command, lanes
+from chatlanes.cli.command import CommandContext, CommandError, command, lanes
 from chatlanes.lanes.protocol.keys import group_of
 
 
@@ -33,55 +33,55 @@ _bot = click.argument("bot", metavar="[NAME]", required=False)
 @command("chat", pause)
 @_chat
 @_of_bot
-def pause_chat(lanes: AppLanes, chat: str, bot: str | None) -> None:
+def pause_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
     """A chat by its number, or a lane by its key, such as user:7 or 123456/chat:7."""
     key = lane_key(lanes, chat, bot)
-    _told(lanes.store.pause("lane", key), f"paused {key}", f"{key} was paused already")
+    _result(lanes.store.pause("lane", key), f"paused {key}", f"{key} was paused already")
 
 
 @command("chat", resume)
 @_chat
 @_of_bot
-def resume_chat(lanes: AppLanes, chat: str, bot: str | None) -> None:
+def resume_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
     """A chat by its number, or a lane by its key, such as user:7 or 123456/chat:7."""
     key = lane_key(lanes, chat, bot)
-    _told(lanes.store.resume("lane", key), f"resumed {key}", f"{key} was not paused")
+    _result(lanes.store.resume("lane", key), f"resumed {key}", f"{key} was not paused")
 
 
 @command("queue", pause)
 @_queue
-def pause_queue(lanes: AppLanes, queue: str) -> None:
+def pause_queue(lanes: CommandContext, queue: str) -> None:
     """One queue, such as updates.0."""
     _check_queue(lanes, queue)
-    _told(lanes.store.pause("queue", queue), f"paused {queue}", f"{queue} was paused already")
+    _result(lanes.store.pause("queue", queue), f"paused {queue}", f"{queue} was paused already")
 
 
 @command("queue", resume)
 @_queue
-def resume_queue(lanes: AppLanes, queue: str) -> None:
+def resume_queue(lanes: CommandContext, queue: str) -> None:
     """One queue, such as updates.0."""
-    _told(lanes.store.resume("queue", queue, [queue]), f"resumed {queue}", f"{queue} was not paused")
+    _result(lanes.store.resume("queue", queue, [queue]), f"resumed {queue}", f"{queue} was not paused")
 
 
 @command("bot", pause)
 @_bot
-def pause_bot(lanes: AppLanes, bot: str | None) -> None:
+def pause_bot(lanes: CommandContext, bot: str | None) -> None:
     """All queues of a bot; its NAME where there are several."""
     group = _group(lanes, bot)
     name = lanes.names[group]
-    _told(lanes.store.pause("group", group), f"paused {name}", f"{name} was paused already")
+    _result(lanes.store.pause("group", group), f"paused {name}", f"{name} was paused already")
 
 
 @command("bot", resume)
 @_bot
-def resume_bot(lanes: AppLanes, bot: str | None) -> None:
+def resume_bot(lanes: CommandContext, bot: str | None) -> None:
     """All queues of a bot; its NAME where there are several."""
     group = _group(lanes, bot)
     name, queues = lanes.names[group], [queue for _, queue in lanes.queues if group_of(queue) == group]
-    _told(lanes.store.resume("group", group, queues), f"resumed {name}", f"{name} was not paused")
+    _result(lanes.store.resume("group", group, queues), f"resumed {name}", f"{name} was not paused")
 
 
-def lane_key(lanes: AppLanes, chat: str, bot: str | None) -> str:
+def lane_key(lanes: CommandContext, chat: str, bot: str | None) -> str:
     """The key of a lane. Raises CommandError when it is not clear which bot's chat is meant."""
     if "/" in chat:
         return chat
@@ -96,7 +96,7 @@ def lane_key(lanes: AppLanes, chat: str, bot: str | None) -> str:
     )
 
 
-def _group(lanes: AppLanes, bot: str | None) -> str:
+def _group(lanes: CommandContext, bot: str | None) -> str:
     groups = {name: group for group, name in reversed(lanes.names.items())}
     if bot is not None and bot in groups:
         return groups[bot]
@@ -106,11 +106,11 @@ def _group(lanes: AppLanes, bot: str | None) -> str:
     raise CommandError(f"there is no bot {bot}: there are {there_are}" if bot else f"which bot? There are {there_are}")
 
 
-def _check_queue(lanes: AppLanes, queue: str) -> None:
+def _check_queue(lanes: CommandContext, queue: str) -> None:
     known = [name for _, name in lanes.queues]
     if queue not in known:
         raise CommandError(f"there is no lane queue {queue}: there are {', '.join(known)}")
 
 
-def _told(is_done: bool, done: str, otherwise: str) -> Any:
+def _result(is_done: bool, done: str, otherwise: str) -> Any:
     click.echo(done if is_done else otherwise)

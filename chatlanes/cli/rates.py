@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chatlanes.cli.command import AppLanes
+from chatlanes.cli.command import CommandContext
 from chatlanes.cli.overview import Overview
 from chatlanes.lanes.leases.timings import RUN, WAIT
 from chatlanes.lanes.monitoring import inspection
@@ -22,7 +22,7 @@ class Totals:
     times: dict[tuple[str, str], Histogram]
 
     @classmethod
-    def of(cls, lanes: AppLanes) -> Totals:
+    def of(cls, lanes: CommandContext) -> Totals:
         return cls(inspection.settled(lanes.client), inspection.times(lanes.client))
 
     def median_s(self, what: str, group: str, earlier: Totals) -> float | None:
@@ -38,7 +38,7 @@ def add_rates(seen: Overview, before: inspection.Settled, now: inspection.Settle
         seen.bots[bot].rate = round(sum(figures.rate or 0.0 for figures in queues.values()), 1)
 
 
-def add_medians(seen: Overview, lanes: AppLanes, before: Totals, now: Totals) -> None:
+def add_medians(seen: Overview, lanes: CommandContext, before: Totals, now: Totals) -> None:
     for group, bot in lanes.names.items():
         figures = seen.bots[bot]
         figures.wait_s, figures.run_s = (now.median_s(what, group, before) for what in (WAIT, RUN))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import click
 
-from chatlanes.cli.command import AppLanes, CommandError
+from chatlanes.cli.command import CommandContext, CommandError
 from chatlanes.lanes.monitoring.inspection import Record
 
 
@@ -24,7 +24,7 @@ def is_of_chat(lane: str, chat: str) -> bool:
     return (kind == "topic" and rest[:1] == [chat]) or (kind == "business" and rest[-1:] == [chat])
 
 
-def wanted(lanes: AppLanes, chat: str | None, bot: str | None) -> Callable[[Record], bool]:
+def wanted(lanes: CommandContext, chat: str | None, bot: str | None) -> Callable[[Record], bool]:
     """Raises CommandError for a bot that is not there."""
     if bot is not None and bot not in lanes.names.values():
         raise CommandError(f"--bot {bot}: there are {', '.join(dict.fromkeys(lanes.names.values()))}")

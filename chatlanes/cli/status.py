@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from chatlanes.cli.command import AppLanes, command
+from chatlanes.cli.command import CommandContext, command
 from chatlanes.cli.formatting import age, bar, duration, moment, number, table
 from chatlanes.cli.overview import STATES, Figures, Overview, TelegramPause, overview
 from chatlanes.cli.rates import Totals, add_medians, add_rates
@@ -33,7 +33,7 @@ MOST_OF_A_REASON = 160
 @click.option("--watch", is_flag=True, help="Again and again, with bars; Ctrl-C ends it.")
 @click.option("--every", "every_s", type=click.FloatRange(0.2), default=2.0, show_default=True, help="With --watch, s.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line.")
-def status(lanes: AppLanes, watch: bool, every_s: float, as_json: bool) -> None:
+def status(lanes: CommandContext, watch: bool, every_s: float, as_json: bool) -> None:
     """What waits, runs and was buried, for each bot and queue; the chats with the most waiting, and why they wait."""
     before = Totals.of(lanes)
     pause_s = RATE_OVER_S
@@ -44,13 +44,13 @@ def status(lanes: AppLanes, watch: bool, every_s: float, as_json: bool) -> None:
             seen = look(lanes)
             add_rates(seen, before.settled, now.settled)
             add_medians(seen, lanes, before, now)
-            tell(seen, watch=watch, as_json=as_json)
+            show(seen, watch=watch, as_json=as_json)
             if not watch:
                 return
             before, pause_s = now, every_s
 
 
-def look(lanes: AppLanes) -> Overview:
+def look(lanes: CommandContext) -> Overview:
     client = lanes.client
     groups = sorted({*lanes.names, *inspection.groups(client)})
     each = {group: inspection.pending(client, group, MOST_LOOKED_AT // max(len(groups), 1)) for group in groups}
@@ -65,11 +65,11 @@ def look(lanes: AppLanes) -> Overview:
     return replace(seen, busy_lanes=busy_lanes, paused=inspection.paused(client), flood_waits=flood_waits(lanes))
 
 
-def flood_waits(lanes: AppLanes) -> list[TelegramPause]:
+def flood_waits(lanes: CommandContext) -> list[TelegramPause]:
     """What Telegram makes the bots wait for, of those whose tokens are here."""
     if not lanes.bot_ids:
         return []
-    from chatlanes.telegram.flood.inspection import (
+    from chatlanes.telegram.flood import (
         flood_pauses,  # an app that is not ours has no bots, and need not load them
     )
 
@@ -80,7 +80,7 @@ def flood_waits(lanes: AppLanes) -> list[TelegramPause]:
     ]
 
 
-def tell(seen: Overview, *, watch: bool, as_json: bool) -> None:
+def show(seen: Overview, *, watch: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_as_json(seen), indent=None if watch else 2))
         return

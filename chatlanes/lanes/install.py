@@ -23,9 +23,8 @@ from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.leases.prefetch import Pool
 from chatlanes.lanes.leases.registry import in_flight_of
 from chatlanes.lanes.leases.report_channel import ReportChannel
-from chatlanes.lanes.monitoring.events import GatherEvents, say_when_they_are_told
-from chatlanes.lanes.monitoring.log_lines import say_it_in_one_line
-from chatlanes.lanes.monitoring.redaction import show_no_bodies
+from chatlanes.lanes.monitoring import log_filters
+from chatlanes.lanes.monitoring.events import GatherEvents, say_in_banner_when_events_are_sent
 from chatlanes.lanes.protocol.connect import connect_like
 from chatlanes.lanes.protocol.pipelined_pool import PipelinedPool
 from chatlanes.lanes.protocol.scripts import script
@@ -34,7 +33,7 @@ from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
 from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_the_dead_at_once
 from chatlanes.lanes.worker.receiving import BuryUnrunnable
-from chatlanes.lanes.worker.shutdown import LastWords, let_them_end
+from chatlanes.lanes.worker.shutdown import ShutdownStep, let_them_end
 from chatlanes.lanes.worker.stopping import is_stopping, share_with_children
 from chatlanes.lanes.worker.task import LaneTask, Trace
 
@@ -116,15 +115,14 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     app.lanes = Lanes(app, fast)
     app.task_cls = LaneTask
     app.control_cls = "chatlanes.lanes.worker.termination:NamingControl"
-    app.events.dispatcher_cls = "chatlanes.lanes.monitoring.events:Dispatcher"
+    app.events.dispatcher_cls = "chatlanes.lanes.monitoring.events:TaskEventDispatcher"
     app.add_defaults(DEFAULTS)
     app.steps["worker"].add(LanesStep)
-    app.steps["consumer"].update((BuryUnrunnable, LastWords, GatherEvents))
-    signals.celeryd_init.connect(say_when_they_are_told, weak=False)
+    app.steps["consumer"].update((BuryUnrunnable, ShutdownStep, GatherEvents))
+    signals.celeryd_init.connect(say_in_banner_when_events_are_sent, weak=False)
     # Celery's table of what a worker may be asked is filled by importing.
     import_module("chatlanes.lanes.monitoring.remote_control")
-    say_it_in_one_line()
-    show_no_bodies()
+    log_filters.install()
     return app.lanes
 
 

@@ -13,11 +13,10 @@ from chatlanes import traces
 from chatlanes.lanes.errors import ServerUnfit
 from chatlanes.logs.process import say, start_logging
 from chatlanes.poller.factory import check, poller_of
-from chatlanes.poller.polling.multi_bot import poll_all
+from chatlanes.poller.polling import poll_all
 from chatlanes.poller.replay import add_arguments, replay
 from chatlanes.poller.responses import TokenRefusedError
-from chatlanes.poller.runtime.retry import GaveUpError
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import GaveUpError, Stop, Stopping
 from chatlanes.poller.webhook import command as webhook
 from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.settings.imports import ImportPathError

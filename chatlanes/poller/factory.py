@@ -14,22 +14,30 @@ from redis.exceptions import RedisError
 from chatlanes.lanes.protocol.data_loss import witness_of
 from chatlanes.poller.bot_api import Telegram
 from chatlanes.poller.filter import Filter
-from chatlanes.poller.polling.backpressure import Backpressure, NoBackpressure
-from chatlanes.poller.polling.custom_sink import CustomSink, SinkLike
-from chatlanes.poller.polling.custom_source import Batches, CustomSource
-from chatlanes.poller.polling.lanes_sink import LanesSink
-from chatlanes.poller.polling.leader_election import ANSWER_WITHIN_S, LeaderElection, SoleLeader
-from chatlanes.poller.polling.loop import Poller, Sink, Source
-from chatlanes.poller.polling.pacing import Pace
-from chatlanes.poller.polling.telegram_source import TelegramSource
+from chatlanes.poller.polling import (
+    ANSWER_WITHIN_S,
+    Backpressure,
+    Batches,
+    CustomSink,
+    CustomSource,
+    LanesSink,
+    LeaderElection,
+    NoBackpressure,
+    Pace,
+    Poller,
+    Sink,
+    SinkLike,
+    SoleLeader,
+    Source,
+    TelegramSource,
+)
 from chatlanes.poller.progress import Progress
 from chatlanes.poller.responses import TelegramTroubleError
-from chatlanes.poller.runtime.retry import Retry
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import Retry, Stop, Stopping
 from chatlanes.settings import Settings
+from chatlanes.updates import check_order_by
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.intake import Intake
-from chatlanes.updates.routing import check_order_by
 
 log = logging.getLogger("poller")
 

@@ -14,10 +14,8 @@ from threading import Lock, Thread
 from typing import Self
 
 from chatlanes.poller.factory import CustomEndpoints, check, poller_of
-from chatlanes.poller.polling.custom_sink import SinkLike
-from chatlanes.poller.polling.custom_source import Batches
-from chatlanes.poller.polling.loop import Poller
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.polling import Batches, Poller, SinkLike
+from chatlanes.poller.runtime import Stop, Stopping
 from chatlanes.settings import Settings, SettingsError
 
 log = logging.getLogger("poller")
@@ -134,7 +132,7 @@ class _PollerThread:
 
     @property
     def is_running(self) -> bool:
-        return not self.ended.done() and not self._stop.is_asked
+        return not self.ended.done() and not self._stop.is_requested
 
     def stop(self, timeout_s: float | None) -> None:
         self._stop.ask(timeout_s)

@@ -18,7 +18,7 @@ from chatlanes.poller.bot_api import BATCH
 from chatlanes.poller.factory import CustomEndpoints, poller_of
 from chatlanes.poller.offset import LARGEST_UPDATE_ID, has_id
 from chatlanes.poller.progress import Progress
-from chatlanes.poller.runtime.stop import Stop
+from chatlanes.poller.runtime import Stop
 from chatlanes.settings import Settings
 
 log = logging.getLogger("poller")
@@ -47,7 +47,7 @@ def replay(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
     lines = JsonLinesSource(opened)
     poller = poller_of(bot, stop, CustomEndpoints(source=lines))
     poller.run()
-    return _tell(given.file, lines, poller.progress)
+    return _report(given.file, lines, poller.progress)
 
 
 class JsonLinesSource:
@@ -99,7 +99,7 @@ def _open(path: str) -> BinaryIO:
     return open(0, "rb", closefd=False) if path == STDIN else open(path, "rb")
 
 
-def _tell(path: str, lines: JsonLinesSource, progress: Progress) -> int:
+def _report(path: str, lines: JsonLinesSource, progress: Progress) -> int:
     name = "stdin" if path == STDIN else path
     _say(
         f"{name}: {lines.durable} lines, {progress.received} updates: "

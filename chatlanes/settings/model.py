@@ -4,26 +4,49 @@ Promises that a value of this class is whole, valid and unchangeable, and that i
 Does not read the environment: `settings.reading` does, and `settings.table` writes the documentation from here.
 """
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from chatlanes.settings import checks
-from chatlanes.settings.fields import (
-    BotToken,
-    ExistingFile,
-    ImportPath,
-    Kinds,
-    KindsOrPath,
-    Networks,
-    Order,
-    RedisAddress,
-    WebAddress,
-    WebhookSecret,
-    number,
-    text,
-)
+
+
+def text(default: str | None, allowed: str, means: str, *, shown: bool = True) -> Any:
+    return Field(default, description=means, repr=shown, json_schema_extra={"unit": "", "allowed": allowed})
+
+
+def number(default: float | None, unit: str, least: float, most: float, means: str) -> Any:
+    whole = isinstance(least, int)
+    allowed = f"a whole number from {least:,} to {most:,}" if whole else f"a number from {least:,g} to {most:,g}"
+    extra: Any = {"unit": unit, "allowed": allowed}
+    return Field(default, ge=least, le=most, allow_inf_nan=False, description=means, json_schema_extra=extra)
+
+
+def _secret(check: Any) -> AfterValidator:
+    return AfterValidator(lambda secret: SecretStr(check(secret.get_secret_value())))
+
+
+BotToken = Annotated[SecretStr, _secret(checks.bot_token)]
+WebhookSecret = Annotated[SecretStr, _secret(checks.webhook_secret)]
+WebAddress = Annotated[str, AfterValidator(checks.web_address)]
+RedisAddress = Annotated[str, AfterValidator(checks.redis_address)]
+ImportPath = Annotated[str, AfterValidator(checks.import_path)]
+Order = Annotated[str, AfterValidator(checks.order)]
+KindsOrPath = Annotated[str, AfterValidator(checks.kinds_or_path)]
+Kinds = Annotated[tuple[str, ...], BeforeValidator(checks.kinds)]
+Networks = Annotated[tuple[str, ...], BeforeValidator(checks.networks)]
+ExistingFile = Annotated[Path, AfterValidator(checks.existing_file)]
 
 
 class SettingsError(Exception):

@@ -64,7 +64,7 @@ def check_queues(options: dict[str, Any], **_: Any) -> None:
 
 
 @signals.worker_ready.connect(weak=False)
-def tell_of_what_was_left_behind(**_: Any) -> None:
+def log_leftovers(**_: Any) -> None:
     now = settings()
     groups = {each.queue_group: each for each in (*now.served, now)}
     with suppress(RedisError):  # the worker says itself what is wrong with Redis

@@ -17,7 +17,7 @@ from chatlanes.logs import Secrets
 from chatlanes.logs.errors import problem_of
 from chatlanes.tasks.bots import ServedBot
 from chatlanes.tasks.outcome import Bury, RetryIn, decide, fit_for_celery
-from chatlanes.telegram.flood.parking import FloodWait
+from chatlanes.telegram.flood import FloodWait
 
 
 def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: bool = False) -> None:

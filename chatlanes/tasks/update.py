@@ -29,8 +29,7 @@ from chatlanes.tasks.outcome import fit_for_celery
 from chatlanes.tasks.settings import secrets
 from chatlanes.tasks.settlement import commit, ending_of, fail, park
 from chatlanes.tasks.time_limits import UNLIMITED, Run, means_here
-from chatlanes.telegram.flood import OpenGate, RunGate, Waiting
-from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
+from chatlanes.telegram.flood import FloodWait, OpenGate, Parking, ParkUpdate, RunGate, Waiting
 
 logger = get_task_logger(__name__)
 

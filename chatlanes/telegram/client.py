@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 from chatlanes.logs.redaction import keep_tokens_out_of_logs, without_token
 from chatlanes.telegram import downloads, responses
 from chatlanes.telegram.encoding import Request, encode
-from chatlanes.telegram.errors import Chat, NetworkError
+from chatlanes.telegram.errors import ChatId, NetworkError
 from chatlanes.telegram.http_client import OF_FILES, HttpClient, HttpResponse, NoAnswerError
 from chatlanes.telegram.retries import is_read_only, repeated
 
@@ -40,7 +40,7 @@ class Prepared(NamedTuple):
     """A call that is ready to be sent, as often as need be: its files have been read."""
 
     method: str
-    chat: Chat
+    chat: ChatId
     request: Request
     messages: int = 0  #: how many it puts into the chat
 
@@ -141,7 +141,7 @@ class BotApi:
             process[1].close()
 
     def _ask(
-        self, method: str, chat: Chat, verb: str, path: str, take: Callable[[HttpResponse], T], **options: Any
+        self, method: str, chat: ChatId, verb: str, path: str, take: Callable[[HttpResponse], T], **options: Any
     ) -> T:
         """What is taken of the answer. Raises NetworkError, and what `take` raises."""
         try:
@@ -165,7 +165,7 @@ class BotApi:
         return without_token(text, self._token)
 
 
-def _chat(params: dict[str, Any]) -> Chat:
+def _chat(params: dict[str, Any]) -> ChatId:
     chat = params.get("chat_id")
     return chat if isinstance(chat, int | str) else None
 

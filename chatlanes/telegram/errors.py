@@ -6,7 +6,7 @@ error crosses from a prefork child to its parent. Does not decide what to try ag
 
 from typing import Any
 
-Chat = int | str | None
+ChatId = int | str | None
 
 #: Telegram names the wait in a 429; a proxy before it may not.
 RETRY_AFTER_UNNAMED_S = 1.0
@@ -19,7 +19,7 @@ class BotApiError(Exception):
 
     uncertain = False
 
-    def __init__(self, method: str, chat: Chat, description: str, code: int | None = None) -> None:
+    def __init__(self, method: str, chat: ChatId, description: str, code: int | None = None) -> None:
         super().__init__(method, chat, description, code)
         self.method = method
         self.chat = chat
@@ -39,7 +39,7 @@ class ChatMigrated(BadRequest):
     """400: the group has become a supergroup; `migrate_to_chat_id` is where to send now."""
 
     def __init__(
-        self, method: str, chat: Chat, description: str, code: int | None = None, migrate_to_chat_id: int = 0
+        self, method: str, chat: ChatId, description: str, code: int | None = None, migrate_to_chat_id: int = 0
     ) -> None:
         super().__init__(method, chat, description, code)
         self.migrate_to_chat_id = migrate_to_chat_id
@@ -75,7 +75,7 @@ class TooManyRequests(BotApiError):  # noqa: N818
     def __init__(
         self,
         method: str,
-        chat: Chat,
+        chat: ChatId,
         description: str,
         code: int | None = None,
         retry_after: float = RETRY_AFTER_UNNAMED_S,
@@ -94,7 +94,7 @@ class NetworkError(BotApiError):
     """No answer. Certain only while nothing was sent: no connection, no name, no proxy."""
 
     def __init__(
-        self, method: str, chat: Chat, description: str, code: int | None = None, uncertain: bool = True
+        self, method: str, chat: ChatId, description: str, code: int | None = None, uncertain: bool = True
     ) -> None:
         super().__init__(method, chat, description, code)
         self.uncertain = uncertain
@@ -109,7 +109,7 @@ _BY_WORDS: tuple[tuple[int, str, type[BotApiError]], ...] = (
 _BY_CODE = {400: BadRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 413: BadRequest}
 
 
-def refusal(method: str, chat: Chat, code: int, description: str, parameters: dict[str, Any]) -> BotApiError:
+def refusal(method: str, chat: ChatId, code: int, description: str, parameters: dict[str, Any]) -> BotApiError:
     """The error that Telegram's code and parameters mean."""
     migrated_to = parameters.get("migrate_to_chat_id")
     if code == 429:

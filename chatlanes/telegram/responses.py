@@ -1,50 +1,65 @@
 """What an answer of the Bot API means. Pure.
 
-Promises that any status with any body is either a result or a typed error.
+Guarantees that any status with any body is a `BotApiAnswer`, or None if it is not of a Bot API. `read` makes a result
+or a typed error of it; the poller has errors of its own (poller/responses.py).
 """
 
-import json
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
-
-import orjson
+from typing import Any, NamedTuple
 
 from chatlanes.logs.foreign_text import one_line
-from chatlanes.telegram.errors import BotApiError, Chat, ServerError, TooManyRequests, refusal
+from chatlanes.telegram.errors import BotApiError, ChatId, ServerError, TooManyRequests, refusal
+from chatlanes.updates import decoding
 
 
-def read(method: str, chat: Chat, status: int, body: bytes, hide: Callable[[str], str] = str) -> Any:
-    """The `result` of the answer. Raises the BotApiError that it means; `hide` takes secrets out of its description."""
-    answer = _decoded(body)
+class BotApiAnswer(NamedTuple):
+    """`code` is the status if the answer names none. `description` is as the server wrote it."""
+
+    is_ok: bool
+    result: Any
+    has_result: bool
+    code: int
+    description: str | None
+    parameters: dict[str, Any]
+
+
+def parse_answer(status: int, body: bytes) -> BotApiAnswer | None:
+    """None for what is not the answer of a Bot API: a proxy's, a wrong BOT_API_URL's."""
+    try:
+        answer = decoding.read(body)
+    except ValueError:
+        return None
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
-        raise _of_no_bot_api(method, chat, status)
-    if answer["ok"]:
-        return answer.get("result")
+        return None
     code, parameters, description = (answer.get(name) for name in ("error_code", "parameters", "description"))
-    raise refusal(
-        method,
-        chat,
+    return BotApiAnswer(
+        answer["ok"],
+        answer.get("result"),
+        "result" in answer,
         code if type(code) is int else status,
-        one_line(hide(description if isinstance(description, str) else "no description")),
+        description if isinstance(description, str) else None,
         parameters if isinstance(parameters, dict) else {},
     )
 
 
-def _of_no_bot_api(method: str, chat: Chat, status: int) -> BotApiError:
-    """A proxy, a wrong BOT_API_URL: only its 429 means what Telegram means by it; its 403 is nobody's block."""
-    kind = TooManyRequests if status == HTTPStatus.TOO_MANY_REQUESTS else ServerError
+def status_line(status: int) -> str:
     phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else "unknown status"
-    return kind(method, chat, f"{status} {phrase}, not the answer of a Bot API (is BOT_API_URL right?)", status)
+    return f"{status} {phrase}"
 
 
-def _decoded(body: bytes) -> Any:
-    """None for what is no JSON."""
-    try:
-        return orjson.loads(body)
-    except ValueError:
-        pass  # it refuses the half emoji that users can send
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
+def read(method: str, chat: ChatId, status: int, body: bytes, hide: Callable[[str], str] = str) -> Any:
+    """The `result` of the answer. Raises the BotApiError that it means; `hide` takes secrets out of its description."""
+    answer = parse_answer(status, body)
+    if answer is None:
+        raise _of_no_bot_api(method, chat, status)
+    if answer.is_ok:
+        return answer.result
+    description = one_line(hide(answer.description if answer.description is not None else "no description"))
+    raise refusal(method, chat, answer.code, description, answer.parameters)
+
+
+def _of_no_bot_api(method: str, chat: ChatId, status: int) -> BotApiError:
+    """Only its 429 means what Telegram means by it; its 403 is nobody's block."""
+    kind = TooManyRequests if status == HTTPStatus.TOO_MANY_REQUESTS else ServerError
+    return kind(method, chat, f"{status_line(status)}, not the answer of a Bot API (is BOT_API_URL right?)", status)

@@ -1,1 +1,35 @@
 """An update: where things are in it, which lanes it joins, and how it is appended."""
+
+from chatlanes.updates.parsing import ParsedUpdate, is_stale, number, object_id, parse, part, text_id
+from chatlanes.updates.routing import (
+    ORDERS,
+    WHOLE_BOT,
+    KeysError,
+    by_chat,
+    by_topic,
+    by_user,
+    chat_of,
+    check_order_by,
+    keys_of,
+    queue_of,
+)
+
+__all__ = [
+    "ORDERS",
+    "WHOLE_BOT",
+    "KeysError",
+    "ParsedUpdate",
+    "by_chat",
+    "by_topic",
+    "by_user",
+    "chat_of",
+    "check_order_by",
+    "is_stale",
+    "keys_of",
+    "number",
+    "object_id",
+    "parse",
+    "part",
+    "queue_of",
+    "text_id",
+]

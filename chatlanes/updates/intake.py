@@ -123,7 +123,7 @@ class Intake:
                 "type": "CutUpdate",
                 "message": "it is nested too deeply, or holds a number with too many digits",
             }
-        message_id, told, queue = f"{self._bot}:{number}", _told(parsed, number), self._queue(parsed, lanes, number)
+        message_id, told, queue = f"{self._bot}:{number}", _describe(parsed, number), self._queue(parsed, lanes, number)
         trace = batch.header(message_id, queue, told, problem["type"] if problem else "")
         return NewMessage(
             id=message_id,
@@ -151,7 +151,7 @@ class Intake:
         )
 
 
-def _told(parsed: ParsedUpdate, number: int) -> str:
+def _describe(parsed: ParsedUpdate, number: int) -> str:
     """What Flower and the worker's log show of it: never its text."""
     return f"({parsed.kind}, chat {parsed.home}, update {number})"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from chaos.aof import FOREVER, Book, Hold
 from chaos.checker import Verdict, check
-from chaos.ledger import FOREVER, Book, Hold
 from chaos.records import Blow, Effect, Evidence, Record, runs_in
 
 #: Of a system without fences.

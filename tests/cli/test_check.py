@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from chatlanes.cli import health_checks
-from chatlanes.cli.command import AppLanes
+from chatlanes.cli.command import CommandContext
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol.scripts import digest
 from chatlanes.poller.polling.leader_election import LEADER
@@ -123,7 +123,9 @@ def test_a_missing_or_wrong_password_is_reported(cli: Cli, tmp_path: Path) -> No
 def test_workers_are_listed_with_their_faults(answers: dict[str, Any], lines: list[tuple[bool, str]]) -> None:
     right = {"scripts": "new", "queues": ["a", "b", "c"], "holding": 3, "slots": 4}
     found = [
-        *health_checks.workers_told({name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"])
+        *health_checks.of_worker_answers(
+            {name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"]
+        )
     ]
     assert len(found) == len(lines)
     for finding, (is_right, begin) in zip(found, lines, strict=True):
@@ -148,12 +150,12 @@ def test_two_workers_of_one_name_are_both_told_of() -> None:
 
 
 def test_a_worker_that_knows_nothing_of_lanes_is_to_be_restarted() -> None:
-    [told, _] = health_checks.workers_told({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
+    [told, _] = health_checks.of_worker_answers({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
     assert (told.is_right, told.sentence) == (False, "w1 does not know of lanes: Unknown command lanes")
 
 
 def test_the_source_of_updates_is_reported(cli: Cli, simulator: Simulator) -> None:
-    lanes, bot = AppLanes(cli.app), bot_at(simulator.url)
+    lanes, bot = CommandContext(cli.app), bot_at(simulator.url)
     simulator.push({"message": {}})
     # Nobody
     found = health_checks.of_intake(lanes, bot)
@@ -167,7 +169,7 @@ def test_the_source_of_updates_is_reported(cli: Cli, simulator: Simulator) -> No
 
 
 def test_a_webhook_and_a_poller_are_one_too_many(cli: Cli, simulator: Simulator) -> None:
-    lanes, bot = AppLanes(cli.app), bot_at(simulator.url)
+    lanes, bot = CommandContext(cli.app), bot_at(simulator.url)
     with closing(health_checks.BotApi(bot.bot_api_url, bot.token)) as api:
         api.call("setWebhook", url="https://bot.example.org/hook")
     found = health_checks.of_intake(lanes, bot)
@@ -182,14 +184,14 @@ def test_a_webhook_and_a_poller_are_one_too_many(cli: Cli, simulator: Simulator)
 
 
 def test_a_refused_token_is_reported_without_it(cli: Cli, simulator: Simulator) -> None:
-    found = health_checks.of_intake(AppLanes(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
+    found = health_checks.of_intake(CommandContext(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
     assert not found.is_right
     assert "Unauthorized" in found.sentence
     assert "SECRET" not in found.sentence
 
 
 def test_a_bot_without_a_token_here_is_not_checked(cli: Cli) -> None:
-    found = health_checks.of_intake(AppLanes(cli.app), load({}, env_file=None))
+    found = health_checks.of_intake(CommandContext(cli.app), load({}, env_file=None))
     assert (found.is_right, found.sentence) == (None, "cannot be looked at without the bot's token")
 
 

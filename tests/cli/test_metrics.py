@@ -15,7 +15,7 @@ import requests
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 
-from chatlanes.cli.command import AppLanes
+from chatlanes.cli.command import CommandContext
 from chatlanes.cli.metric_families import COUNTERS
 from chatlanes.cli.metrics import LanesCollector
 from chatlanes.lanes.protocol import keys
@@ -26,7 +26,7 @@ from tests.support import ROOT
 
 def scraped(cli: Cli) -> dict[str, float]:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(LanesCollector(AppLanes(cli.app)))
+    registry.register(LanesCollector(CommandContext(cli.app)))
     lines = generate_latest(registry).decode().splitlines()
     return {
         name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
@@ -67,15 +67,15 @@ def test_every_count_of_the_scripts_is_served() -> None:
 
 def test_the_docs_list_the_served_metrics(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a bot with a token, of which something was put off
-    monkeypatch.setattr(AppLanes, "bot_ids", {1: "shop"})
+    monkeypatch.setattr(CommandContext, "bot_ids", {1: "shop"})
     settings = Settings(bot_token="1:A", _env_file=None)
-    monkeypatch.setattr(AppLanes, "bots", lambda _: (settings,))
-    monkeypatch.setattr(AppLanes, "names", {"shop": "shop", "help": "help", settings.queue_group: "updates"})
+    monkeypatch.setattr(CommandContext, "bots", lambda _: (settings,))
+    monkeypatch.setattr(CommandContext, "names", {"shop": "shop", "help": "help", settings.queue_group: "updates"})
     cli.append("1:1", "1/chat:7")
     [taken] = cli.take()
     cli.store.park(*taken, delay_ms=60_000, kind="FloodWait", reason="why")
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(LanesCollector(AppLanes(cli.app)))
+    registry.register(LanesCollector(CommandContext(cli.app)))
     # Then each family is in the docs with its type and its labels, and the docs have no other
     table = re.findall(
         r"^\| `(\w+)(?:\{([\w,]+)\})?` \| (\w+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE

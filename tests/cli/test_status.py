@@ -158,7 +158,7 @@ def test_bars(share: float, text: str) -> None:
 
 
 def test_flood_pauses_are_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command.AppLanes, "bot_ids", {1: "shop", 2: "help"})
+    monkeypatch.setattr(command.CommandContext, "bot_ids", {1: "shop", 2: "help"})
     refused, keys = script("refused", "chatlanes.telegram.flood"), keys_of("1", "7")
     refused.run(cli.client, refused.command(refused_of(keys), scope="7", wait_ms=3_600_000))
     assert "Telegram makes chat 7 wait for 60 min more (shop)" in cli.said("status")

@@ -53,7 +53,11 @@ def test_the_versions_are_reviewed_ones(package: str) -> None:
 
 
 NAMES = [
-    (stock.MultiChannelPoller, "on_poll_start on_readable get _register _client_registered", "transport.py: Poller"),
+    (
+        stock.MultiChannelPoller,
+        "on_poll_start on_readable get _register _client_registered",
+        "transport.py: LanesPoller",
+    ),
     (stock.QoS, "append ack reject can_consume_max_estimate", "transport.py: QoS"),
     (virtual.QoS, "can_consume", "transport.py: kombu asks it before it reads a channel"),
     (stock.Channel, "QoS _new_queue _put _get _purge _delete", "channel.py: queues"),

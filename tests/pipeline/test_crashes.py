@@ -86,7 +86,7 @@ def test_redis_is_killed_and_started_again_under_load(
     pipeline.some_ended(100)
     # When Redis is killed, and comes back with what it had on disk
     redis.kill()
-    worker.tells("lanes: Redis does not answer the lease keeper")
+    worker.tells("lanes: Redis does not answer the lease renewal")
     with start_server(tmp_path / "redis", port=redis.port):
         # Then poller and worker go on by themselves, and everything has run, in order
         pipeline.drained()

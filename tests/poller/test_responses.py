@@ -36,7 +36,7 @@ def test_half_a_surrogate_pair_does_not_hold_up_its_batch() -> None:
             "404 Not Found, not an answer of a Bot API to getMe (is BOT_API_URL right?)",
         ),
         (401, b"", TelegramTroubleError, "401 Unauthorized, not an answer of a Bot API"),
-        (799, b"", TelegramTroubleError, "799, not an answer"),
+        (799, b"", TelegramTroubleError, "799 unknown status, not an answer"),
         (200, b"", TelegramTroubleError, "200 OK, not an answer of a Bot API"),
         (200, b"\xff\xfe\x00", TelegramTroubleError, "not an answer of a Bot API"),
         (200, b"[]", TelegramTroubleError, "not an answer of a Bot API"),

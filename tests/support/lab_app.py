@@ -27,7 +27,7 @@ from kombu import Queue
 from chatlanes import lanes
 from chatlanes.lanes.leases import recoverer
 from chatlanes.lanes.transport import connection, fetch
-from chatlanes.lanes.transport.transport import Poller
+from chatlanes.lanes.transport.transport import LanesPoller
 from tests.support import history
 
 LANE_QUEUES = tuple(f"orders.{n}" for n in range(4))
@@ -98,10 +98,10 @@ def _outlive(_: str) -> None:
 
 def _never_look() -> None:
     """Wait for ever where a worker waits for a second or two, in case that nobody wakes it."""
-    stock_get = Poller.get
+    stock_get = LanesPoller.get
     fetch.BELL_TIMEOUT_S = fetch.BELL_TIMEOUT_OF_LEASE = connection.OVERDUE_S = ENDLESS_S
     recoverer.REPAIR_EVERY_S = ENDLESS_S
-    Poller.get = lambda self, callback, timeout=None: stock_get(self, callback, ENDLESS_S)
+    LanesPoller.get = lambda self, callback, timeout=None: stock_get(self, callback, ENDLESS_S)
 
 
 def ssl_options(ca: str) -> dict[str, Any]:

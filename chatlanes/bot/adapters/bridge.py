@@ -23,8 +23,7 @@ from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Api
 from chatlanes.bot.current import current, handling
 from chatlanes.lanes.worker.executor import blocking_executor
-from chatlanes.telegram.client import BotApi
-from chatlanes.telegram.errors import BotApiError, ChatMigrated, NetworkError, TooManyRequests
+from chatlanes.telegram import BotApi, BotApiError, ChatMigrated, NetworkError, TooManyRequests
 
 #: Where a parameter names a file that is uploaded beside it.
 _ATTACHED = re.compile(r'attach://([^"\\\s]+)')
@@ -154,7 +153,7 @@ def _caller(api: BotApi) -> Calls | BotApi:
 
 def _answered(api: Api, method: str, params: dict[str, Any]) -> Answered:
     if method.lower() in _NOT_SENT:
-        _tell_not_sent(method)
+        _warn_not_sent(method)
         return Answered(200, {"ok": True, "result": True})
     try:
         return Answered(200, {"ok": True, "result": api.call(method, **_alike(params))})
@@ -165,7 +164,7 @@ def _answered(api: Api, method: str, params: dict[str, Any]) -> Answered:
 
 
 @cache
-def _tell_not_sent(method: str) -> None:
+def _warn_not_sent(method: str) -> None:
     log.warning(
         "the bot's %s is not sent, and answered True: the poller, or `chatlanes webhook set`, decides how "
         "updates arrive, and what a bot drops there would be lost",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from chatlanes.settings.imports import BotImportError
-from chatlanes.telegram.client import BotApi
+from chatlanes.telegram import BotApi
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +30,11 @@ def check_token(token: str, api: BotApi, said: str) -> None:
         )
 
 
-def tell_of_address(own: str, api: BotApi) -> None:
+def warn_of_address(own: str, api: BotApi) -> None:
     """A bot's own server is not called: all its calls are ours."""
     if own not in (PUBLIC_API, api.url):
         log.warning("the bot's own server %s is not used: set BOT_API_URL to it", own)
 
 
-def tell_of_proxy() -> None:
+def warn_of_proxy() -> None:
     log.warning("the bot's own proxy is not used: set HTTPS_PROXY")

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from chatlanes.updates.parsing import ParsedUpdate, number, parse
-from chatlanes.updates.routing import ORDERS, by_chat, by_topic, by_user
+from chatlanes.updates import ORDERS, ParsedUpdate, by_chat, by_topic, by_user, number, parse
 
 #: From an update to its session's key; None: it has none.
 KeyFunction = Callable[[dict[str, Any]], str | None]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from chatlanes.lanes.errors import RedisAway
 from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
 from chatlanes.lanes.worker.delivery import Delivery
-from chatlanes.telegram.flood.parking import Parking
-from chatlanes.updates.routing import WHOLE_BOT
+from chatlanes.telegram.flood import Parking
+from chatlanes.updates import WHOLE_BOT
 
 #: string: what a bot keeps under one of its keys, named <bot id>/<key>: as JSON where it is a session (session.py)
 SESSION = "session:"

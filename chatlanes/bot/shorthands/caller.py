@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chatlanes.updates.parsing import ParsedUpdate
+from chatlanes.updates import ParsedUpdate
 
 #: A file to send: its path (pathlib), its content, an open file; as a text, Telegram's file_id, or an address that
 #: Telegram fetches it from (with a local Bot API server also file:///…).

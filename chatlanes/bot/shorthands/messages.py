@@ -8,7 +8,7 @@ from typing import Any
 
 from chatlanes.bot.addressing import editable, message_of
 from chatlanes.bot.shorthands.caller import Caller
-from chatlanes.telegram.errors import NotModified
+from chatlanes.telegram import NotModified
 
 Message = dict[str, Any]
 

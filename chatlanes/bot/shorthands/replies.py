@@ -4,7 +4,7 @@ from typing import Any
 
 from chatlanes.bot.addressing import NoChatError, chat_of_reply
 from chatlanes.bot.shorthands.caller import Caller, File
-from chatlanes.updates.parsing import ParsedUpdate
+from chatlanes.updates import ParsedUpdate
 
 
 class Replies(Caller):

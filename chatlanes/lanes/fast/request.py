@@ -153,7 +153,7 @@ class FastRequest(LaneRequest):
         return run(self._type, self.id, self._request_dict, self._body, None, None)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's word
-        if self._eventer and self._eventer.tells_tasks and self._task.send_events:
+        if self._eventer and self._eventer.sends_task_events and self._task.send_events:
             self._eventer.send(type, uuid=self.id, **fields)
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:

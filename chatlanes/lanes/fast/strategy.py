@@ -89,7 +89,7 @@ class Strategy:
             return
         if signals.task_received.receivers:
             signals.task_received.send(sender=self._consumer, request=request)
-        if self._dispatcher and self._dispatcher.tells_tasks and self._task.send_events:
+        if self._dispatcher and self._dispatcher.sends_task_events and self._task.send_events:
             _send_event(self._dispatcher, request)
         state.task_reserved(request)
         for callback in callbacks or ():

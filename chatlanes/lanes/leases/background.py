@@ -127,9 +127,9 @@ class BackgroundThread:
             step()
         except (RedisError, OSError) as error:
             if not self._is_away:
-                logger.error("lanes: Redis does not answer the lease keeper: %s. Trying again.", error)
+                logger.error("lanes: Redis does not answer the lease renewal: %s. Trying again.", error)
             self._is_away = True
             return
         if self._is_away and step == self._recoverer.sweep:  # which always writes; some servers refuse only that
-            logger.info("lanes: Redis answers the lease keeper again")
+            logger.info("lanes: Redis answers the lease renewal again")
             self._is_away = False

@@ -32,19 +32,19 @@ ASKING = frozenset({"worker-online", "worker-heartbeat"})
 QUIET_AFTER = 3
 
 
-class Dispatcher(EventDispatcher):
+class TaskEventDispatcher(EventDispatcher):
     """Begins and ends to tell of tasks: Celery's own switch for it, the groups, is turned here too.
 
     An empty `groups` is -E. What `celery control disable_events` turned off stays off until the listeners change.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._hearers: int | None = None
-        self._unheard = 0
+        self._listeners: int | None = None
+        self._unanswered = 0
         super().__init__(*args, **kwargs)
 
     @property
-    def tells_tasks(self) -> bool:
+    def sends_task_events(self) -> bool:
         """Nothing need be made for an event that is not sent."""
         return self.enabled and (not self.groups or TASK in self.groups)
 
@@ -59,7 +59,7 @@ class Dispatcher(EventDispatcher):
             if "active" in fields:
                 self._look()
             else:
-                self._tell_tasks()
+                self._start_task_events()
         return sent
 
     def flush(self, errors: bool = True, groups: bool = True) -> None:
@@ -76,24 +76,24 @@ class Dispatcher(EventDispatcher):
 
     def _look(self) -> None:
         """Other workers hear heartbeats too (gossip): only a change of their number says that somebody may listen."""
-        hearers, before = self._heard(), self._hearers
-        if hearers is None:
+        listeners, before = self._listeners_of_last(), self._listeners
+        if listeners is None:
             return
-        self._hearers = hearers
-        if TASK not in self.groups and hearers == before:
+        self._listeners = listeners
+        if TASK not in self.groups and listeners == before:
             return
         match self._ask():
             case None:
                 pass  # Redis is away
             case 0:
-                self._unheard += 1
-                if self._unheard >= QUIET_AFTER:
+                self._unanswered += 1
+                if self._unanswered >= QUIET_AFTER:
                     self.groups.discard(TASK)
             case _:
-                self._tell_tasks()
+                self._start_task_events()
 
-    def _tell_tasks(self) -> None:
-        self._unheard = 0
+    def _start_task_events(self) -> None:
+        self._unanswered = 0
         self.groups.add(TASK)
 
     def _ask(self) -> int | None:
@@ -103,15 +103,15 @@ class Dispatcher(EventDispatcher):
                 return None
             self.producer.channel.heard_by = None
             self._publish([], self.producer, f"{TASK}.multi")
-            return self._heard()
+            return self._listeners_of_last()
 
-    def _heard(self) -> int | None:
+    def _listeners_of_last(self) -> int | None:
         """How many heard the last message. None: it was not sent."""
         producer = self.producer
         return None if producer is None else getattr(producer.channel, "heard_by", None)
 
 
-def say_when_they_are_told(instance: Any, **_: Any) -> None:
+def say_in_banner_when_events_are_sent(instance: Any, **_: Any) -> None:
     """In the banner of a worker that starts."""
     banner = instance.startup_info
     instance.startup_info = lambda *args, **how: banner(*args, **how).replace(*BANNER_WORDS)

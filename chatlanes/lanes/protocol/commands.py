@@ -88,7 +88,7 @@ def append_command(messages: Iterable[NewMessage], guard: Guard | None = None, h
     )
 
 
-def turn_command(
+def fetch_command(
     queues: Sequence[str],
     *,
     holder: str,

@@ -65,13 +65,13 @@ class PipelinedConnection:
         """The answers; one may be a ResponseError."""
         return self._exchange([each.command for each in asked])
 
-    def tell(self, told: UnawaitedCommand) -> None:
+    def send_unawaited(self, unawaited: UnawaitedCommand) -> None:
         """Send, and do not wait."""
         try:
             if len(self._unread) >= MOST_UNREAD:
                 self._read_unread()
-            self._unread.append(told)
-            self._send([told.asked.command])
+            self._unread.append(unawaited)
+            self._send([unawaited.asked.command])
         except BaseException:
             self.close()
             raise
@@ -83,8 +83,8 @@ class PipelinedConnection:
                 raise answer
 
     def close(self) -> None:
-        for told in self._unread:
-            told.fate = Fate.UNKNOWN
+        for unawaited in self._unread:
+            unawaited.fate = Fate.UNKNOWN
         self._unread.clear()
         self._connection.disconnect()
 

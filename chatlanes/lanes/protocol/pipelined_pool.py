@@ -50,11 +50,11 @@ class PipelinedPool:
                 raise answer
         return answers
 
-    def tell(self, asked: PipelinedCommand) -> UnawaitedCommand:
+    def send_unawaited(self, asked: PipelinedCommand) -> UnawaitedCommand:
         """Send, and do not wait. Raises no RedisError: a command that could not be sent is UNKNOWN."""
-        told = UnawaitedCommand(asked)
-        run_blocking(lambda: self._tell(told))
-        return told
+        unawaited = UnawaitedCommand(asked)
+        run_blocking(lambda: self._send_unawaited(unawaited))
+        return unawaited
 
     def close(self) -> None:
         """Close the idle connections. The next command opens new ones."""
@@ -62,12 +62,12 @@ class PipelinedPool:
             while True:
                 self._free.pop().close()
 
-    def _tell(self, told: UnawaitedCommand) -> None:
+    def _send_unawaited(self, unawaited: UnawaitedCommand) -> None:
         try:
             connection = self._take()
-            connection.tell(told)
+            connection.send_unawaited(unawaited)
         except RedisError:
-            told.fate = Fate.UNKNOWN
+            unawaited.fate = Fate.UNKNOWN
         else:
             self._free.append(connection)
 

@@ -85,7 +85,7 @@ class Leased(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class Fetched:
     """What a turn brought. `more`: ready ones are left; `suspects`: some of them want a worker for themselves, None:
     it asked for nothing, and did not look.
     """
@@ -163,7 +163,7 @@ def loss_answer(record: bytes) -> Loss:
     return Loss(at_ms, first, last, max(last - ended, 0), again, bool(acknowledged))
 
 
-def turn_answer(answer: list[Any]) -> Turned:
+def fetch_answer(answer: list[Any]) -> Fetched:
     lost, more, suspects, *flat = answer
     values = iter(flat)
     leased = []
@@ -183,7 +183,7 @@ def turn_answer(answer: list[Any]) -> Turned:
                 stored,
             )
         )
-    return Turned(texts(lost), bool(more), bool(suspects), leased)
+    return Fetched(texts(lost), bool(more), bool(suspects), leased)
 
 
 def begin_answer(answer: list[bytes]) -> Begun:

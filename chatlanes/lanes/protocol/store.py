@@ -21,27 +21,27 @@ from chatlanes.lanes.protocol.commands import (
     begin_command,
     commit_command,
     end_command,
+    fetch_command,
     problem_json,
     read_commands,
-    turn_command,
 )
 from chatlanes.lanes.protocol.replies import (
     Appended,
     Begun,
+    Fetched,
     History,
     Kind,
     Loss,
     Outcome,
     Read,
     Swept,
-    Turned,
     append_answer,
     begin_answer,
+    fetch_answer,
     history_answer,
     loss_answer,
     read_answer,
     texts,
-    turn_answer,
 )
 from chatlanes.lanes.protocol.scripts import Argument, script
 from chatlanes.lanes.runtime.blocking import run_blocking
@@ -82,11 +82,11 @@ class Store:
         max_deaths: int = MAX_DEATHS,
         first: int = 0,
         times: Mapping[str, int] | None = None,
-    ) -> Turned:
+    ) -> Fetched:
         """Settle (id, fence) pairs and lease up to `room` ready messages, in one step; those of the `first` queues
         before the others. `times` is added to what Redis counts (timings.py).
         """
-        command = turn_command(
+        command = fetch_command(
             queues,
             holder=holder,
             lease_ms=lease_ms,
@@ -97,7 +97,7 @@ class Store:
             first=first,
             times=times,
         )
-        return turn_answer(script("turn").run(self.client, command))
+        return fetch_answer(script("turn").run(self.client, command))
 
     def renew(self, leases: Iterable[tuple[str, str]], lease_ms: int) -> list[str]:
         """Extend leases; returns the ids whose lease was lost."""

@@ -143,10 +143,10 @@ class LaneChannelMixin(_StockChannel):
             return super()._get(queue)
         start_background(self.in_flight, self.connection.client)
         asked_s = clock.now_s()
-        turned = self.store.turn([queue], holder=self.in_flight.holder, lease_ms=self.in_flight.lease_ms, room=1)
-        for held in self.in_flight.finish_fetch(turned.leased, asked_s, suspects_wait=turned.suspects):
+        fetched = self.store.turn([queue], holder=self.in_flight.holder, lease_ms=self.in_flight.lease_ms, room=1)
+        for held in self.in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects):
             self.in_flight.claim(held.tag, starts=True)
-        for leased in turned.leased:
+        for leased in fetched.leased:
             return unpack(leased, asked_s + self.in_flight.lease_s)
         raise Empty
 

@@ -14,7 +14,7 @@ from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.leases.message import tag_of
 from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.protocol.envelope import about
-from chatlanes.lanes.protocol.replies import Leased, Turned
+from chatlanes.lanes.protocol.replies import Fetched, Leased
 
 logger = get_logger(__name__)
 
@@ -30,20 +30,20 @@ class Dispatcher:
         in_flight: InFlight = self._channel.in_flight
         return in_flight
 
-    def deliver(self, turned: Turned, asked_s: float) -> None:
-        self._in_flight.finish_fetch(turned.leased, asked_s, suspects_wait=turned.suspects, more=turned.more)
+    def deliver(self, fetched: Fetched, asked_s: float) -> None:
+        self._in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects, more=fetched.more)
         deadline_s = asked_s + self._in_flight.lease_s
         try:
-            for leased in turned.leased:
+            for leased in fetched.leased:
                 self._deliver_one(leased, deadline_s)
         except BaseException:  # a shutdown, or a connection that broke in the callback
             self._in_flight.release_unclaimed()
             raise
 
-    def release(self, turned: Turned, asked_s: float) -> None:
+    def release(self, fetched: Fetched, asked_s: float) -> None:
         """For a turn that came too late: nobody consumes any more."""
-        self._in_flight.finish_fetch(turned.leased, asked_s, suspects_wait=turned.suspects)
-        for leased in turned.leased:
+        self._in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects)
+        for leased in fetched.leased:
             self._in_flight.release(tag_of(leased.id, leased.fence))
 
     def _deliver_one(self, leased: Leased, deadline_s: float) -> None:

@@ -141,21 +141,21 @@ class FetchLoop:
         # An idle connection that the server closed stays readable; the poller would report it again and again.
         if not self._fetch.is_waiting and not self._fetch.has_answer(within_s=0):
             return
-        turned = self._fetch.answer()
-        if turned is None:
+        fetched = self._fetch.answer()
+        if fetched is None:
             self._is_notified = True
             return
         if self._is_refused:
             logger.info("lanes: Redis hands out again")
         self._is_refused = False
         # A wake-up that was read while the fetch was in flight may be for a message that came after it.
-        self._is_notified = self._is_notified or turned.more
-        self._dispatcher.deliver(turned, self._fetch.asked_s)
+        self._is_notified = self._is_notified or fetched.more
+        self._dispatcher.deliver(fetched, self._fetch.asked_s)
 
     def _release_fetch_in_flight(self) -> None:
         """Read the answer that is on its way, so that its messages are released before their leases expire."""
-        if self._fetch.is_waiting and (turned := self._fetch.last_answer()):
-            self._dispatcher.release(turned, self._fetch.asked_s)
+        if self._fetch.is_waiting and (fetched := self._fetch.last_answer()):
+            self._dispatcher.release(fetched, self._fetch.asked_s)
 
     def _read_wait(self) -> None:
         try:

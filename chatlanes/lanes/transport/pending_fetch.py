@@ -13,9 +13,9 @@ from kombu.log import get_logger
 from redis.exceptions import NoScriptError
 
 from chatlanes.lanes.leases.in_flight import InFlight
-from chatlanes.lanes.protocol.commands import turn_command
+from chatlanes.lanes.protocol.commands import fetch_command
 from chatlanes.lanes.protocol.keys import group_of
-from chatlanes.lanes.protocol.replies import Turned, turn_answer
+from chatlanes.lanes.protocol.replies import Fetched, fetch_answer
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.transport.connection import PolledConnection
@@ -48,7 +48,7 @@ class PendingFetch(PolledConnection):
         self._sent += 1
         self._has_capacity = capacity > 0
         queues, first = self._channel.active_lane_queues, self._channel.first_queues()
-        command = turn_command(
+        command = fetch_command(
             rotated(queues[:first], self._sent) + rotated(queues[first:], self._sent),
             holder=in_flight.holder,
             lease_ms=in_flight.lease_ms,
@@ -66,10 +66,10 @@ class PendingFetch(PolledConnection):
             self.lost()
             raise
 
-    def answer(self) -> Turned | None:
+    def answer(self) -> Fetched | None:
         """None: Redis did not know the script, and does now; ask again."""
         try:
-            turned = turn_answer(self.read())
+            fetched = fetch_answer(self.read())
         except NoScriptError:  # nothing ran
             self._in_flight.fail_fetch(may_have_run=False)
             self._channel.store.client.script_load(script("turn").source)
@@ -79,23 +79,23 @@ class PendingFetch(PolledConnection):
             self.drop(self._channel)
             raise
         if not self._has_capacity:  # the script did not look for suspects
-            turned = replace(turned, suspects=None)
-        if turned.lost:
-            logger.warning("lanes: settled too late, others may have run them again: %s", ", ".join(turned.lost))
-        return turned
+            fetched = replace(fetched, suspects=None)
+        if fetched.lost:
+            logger.warning("lanes: settled too late, others may have run them again: %s", ", ".join(fetched.lost))
+        return fetched
 
-    def last_answer(self) -> Turned | None:
+    def last_answer(self) -> Fetched | None:
         """The answer that is due, for a caller that will not fetch again. None: it was lost."""
-        turned = None
+        fetched = None
         try:
             if self.has_answer(within_s=2.0):
-                turned = self.answer()
+                fetched = self.answer()
         except Exception as error:
             logger.debug("lanes: the last turn was lost: %s", error)
-        if turned is None:
+        if fetched is None:
             self.lost()
             self.drop(self._channel)
-        return turned
+        return fetched
 
     def lost(self) -> None:
         """No answer will come; the script may have run all the same."""

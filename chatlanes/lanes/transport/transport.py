@@ -17,7 +17,7 @@ from chatlanes.lanes.transport.channel import LaneChannelMixin
 from chatlanes.lanes.transport.fetch import WAKE
 
 
-class Poller(stock.MultiChannelPoller):
+class LanesPoller(stock.MultiChannelPoller):
     """Polls, besides what stock kombu polls, each channel's turn and bell and the pipe that tasks report through."""
 
     def on_poll_start(self) -> None:
@@ -117,11 +117,11 @@ class Transport(stock.Transport):
     """`redis://` and `rediss://`, in place of kombu's class (install.py)."""
 
     Channel = Channel
-    cycle: Poller
+    cycle: LanesPoller
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.cycle = Poller()
+        self.cycle = LanesPoller()
         self.lane_queues: dict[str, bool] = {}  # whether it is looked at first
 
     def establish_connection(self) -> Any:

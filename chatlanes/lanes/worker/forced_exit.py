@@ -20,7 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import problem_json, turn_command
+from chatlanes.lanes.protocol.commands import fetch_command, problem_json
 from chatlanes.lanes.protocol.pipelined import PipelinedCommand, PipelinedConnection, UnawaitedCommand
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.runtime import clock, os_threads
@@ -45,13 +45,13 @@ class ForcedExit:
         self._away_since_s: float | None = None
         self._quiet_since_s: float | None = None
         self._is_watching = False
-        self._wire: PipelinedConnection | None = None
+        self._connection: PipelinedConnection | None = None
 
     def start(self) -> None:
         """Open the connection for the last acks, and watch the worker from the moment when it is told to stop."""
         signals.worker_shutting_down.connect(self._watch, weak=False)
         with suppress(RedisError, OSError):
-            self._wire = PipelinedConnection(
+            self._connection = PipelinedConnection(
                 self._connect(), [script(name) for name in ("bury", "release", "retry", "turn")]
             )
 
@@ -75,15 +75,15 @@ class ForcedExit:
             self._in_flight.release_all()
         else:
             self._in_flight.release_unclaimed()
-        if self._wire is not None:
+        if self._connection is not None:
             for asked in self._last_acks():
-                self._wire.tell(UnawaitedCommand(asked))
+                self._connection.send_unawaited(UnawaitedCommand(asked))
 
     def _last_acks(self) -> Iterator[PipelinedCommand]:
         in_flight = self._in_flight
         pending = in_flight.pending_acks.everything()
         turn, release, bury, retry = map(script, ("turn", "release", "bury", "retry"))
-        settling = turn_command(
+        settling = fetch_command(
             [],
             holder=in_flight.holder,
             lease_ms=in_flight.lease_ms,

@@ -82,7 +82,7 @@ class Journal:
         if begun.noted is Noted.LOST:
             self.lose()
         elif self.is_lost:  # released meanwhile, because Redis was away: the call is not made
-            self._pipelined.tell(self._end_of(position, what, Kind.UNDONE))
+            self._pipelined.send_unawaited(self._end_of(position, what, Kind.UNDONE))
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
         return begun, answers
@@ -95,7 +95,7 @@ class Journal:
             with suppress(RedisError):
                 self.confirm()
         else:
-            self._note(self._pipelined.tell(asked))
+            self._note(self._pipelined.send_unawaited(asked))
 
     def confirm(self) -> None:
         """Wait until Redis has every outcome: before the message is released. Raises RedisAway."""

@@ -48,7 +48,7 @@ class LaneRequest(Request):
         if told is None:
             return bool(super().revoked())
         self._forget_old_revoke(told)
-        if self.id in state.revoked and termination.is_asked_for(self.id) and not self._already_revoked:
+        if self.id in state.revoked and termination.is_requested(self.id) and not self._already_revoked:
             logger.warning("lanes: %s is terminated before it starts", self.id, extra=about(self.id))
             problem = termination.problem_of(self.id, self._hostname)
             self._app.lanes.in_flight.bury(self._message.delivery_tag, problem)

@@ -17,7 +17,7 @@ from chatlanes.lanes.leases.registry import stop_background
 CUT_SHORT_WITHIN_S = 5.0
 
 
-class LastWords(bootsteps.StartStopStep):
+class ShutdownStep(bootsteps.StartStopStep):
     """Of the consumer, which Celery shuts down last, after the pool, however it is stopped."""
 
     def shutdown(self, consumer: Any) -> None:

@@ -50,7 +50,7 @@ def forget(task_id: str) -> None:
     _asked_by.pop(task_id, None)
 
 
-def is_asked_for(task_id: str) -> bool:
+def is_requested(task_id: str) -> bool:
     return task_id in _asked_by
 
 

@@ -9,8 +9,7 @@ import sys
 import time
 
 from chatlanes.poller.bot_api import BATCH
-from chatlanes.poller.runtime.retry import Retry
-from chatlanes.poller.runtime.stop import Stop
+from chatlanes.poller.runtime import Retry, Stop
 from chatlanes.updates.intake import Intake
 
 log = logging.getLogger("poller")

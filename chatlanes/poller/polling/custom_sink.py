@@ -13,8 +13,7 @@ from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.poller.filter import Filter
 from chatlanes.poller.polling.lanes_sink import APPEND_GRACE_S
 from chatlanes.poller.progress import Progress
-from chatlanes.poller.runtime.serial_executor import LoopExecutor, SerialExecutor
-from chatlanes.poller.runtime.stop import Stop
+from chatlanes.poller.runtime import LoopExecutor, SerialExecutor, Stop
 
 
 class SinkLike(Protocol):

@@ -12,8 +12,7 @@ from typing import Any
 from chatlanes.poller.bot_api import BATCH
 from chatlanes.poller.polling.backpressure import Backpressure, NoBackpressure
 from chatlanes.poller.polling.telegram_source import CONFIRM_GRACE_S
-from chatlanes.poller.runtime.serial_executor import LoopExecutor, SerialExecutor
-from chatlanes.poller.runtime.stop import Stop
+from chatlanes.poller.runtime import LoopExecutor, SerialExecutor, Stop
 
 #: How long after it was asked to stop the poller still waits for a source to tidy up.
 CLOSE_GRACE_S = 1.8
@@ -43,7 +42,7 @@ class CustomSource:
         try:
             # Asking for the next batch tells the source that the last one is durable, so it is asked once more after
             # the poller was told to stop. What it yields then is ignored.
-            while (batch := self._stop.run(source.next, CONFIRM_GRACE_S)) is not _END and not self._stop.is_asked:
+            while (batch := self._stop.run(source.next, CONFIRM_GRACE_S)) is not _END and not self._stop.is_requested:
                 yield from self._parts(_checked(batch))
         finally:
             self._stop.run(source.close, CLOSE_GRACE_S)

@@ -12,7 +12,7 @@ from chatlanes.poller.filter import Filter
 from chatlanes.poller.polling.backpressure import Backpressure, NoBackpressure
 from chatlanes.poller.polling.leader_election import LeaderElection, SoleLeader
 from chatlanes.poller.progress import Progress
-from chatlanes.poller.runtime.retry import Retry
+from chatlanes.poller.runtime import Retry
 from chatlanes.updates.intake import Intake
 
 #: How long after it was asked to stop the poller still waits for Redis to take the batch in hand.

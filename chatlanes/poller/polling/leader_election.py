@@ -34,8 +34,7 @@ from chatlanes.lanes.protocol.data_loss import Witness
 from chatlanes.lanes.protocol.scripts import Argument, script
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
-from chatlanes.poller.runtime.retry import Retry
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import Retry, Stop, Stopping
 
 log = logging.getLogger("poller")
 
@@ -119,7 +118,7 @@ class LeaderElection:
 
     def _leads(self, fence: str) -> None:
         if fence != self._fence:
-            self._tell_if_lost()
+            self._log_if_lost()
             log.info("leading")
         self._fence, self._stood_by_for = fence, ""
         self.guard = Guard(self._key, fence)
@@ -127,12 +126,12 @@ class LeaderElection:
             self._renewing.start()
 
     def _stands_by(self, leader: str) -> None:
-        self._tell_if_lost()
+        self._log_if_lost()
         if leader != self._stood_by_for:
             log.info("standing by: %s leads", leader)
         self._fence, self._stood_by_for = "", leader
 
-    def _tell_if_lost(self) -> None:
+    def _log_if_lost(self) -> None:
         if self._fence:
             log.warning("lost the lead")
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from chatlanes.lanes.errors import LeaseLost
 from chatlanes.poller.polling.leader_election import LeaderElection, SoleLeader
 from chatlanes.poller.progress import Progress
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import Stop, Stopping
 
 
 class Source(Protocol):
@@ -56,7 +56,7 @@ class Poller:
                 self.lead.resign()
 
     def _pass_on(self) -> None:
-        while not self.stop.is_asked:
+        while not self.stop.is_requested:
             self.in_hand = 0
             self.lead.take()
             with suppress(LeaseLost), closing(iter(self.source)) as batches:

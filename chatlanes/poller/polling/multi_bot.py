@@ -11,8 +11,7 @@ from threading import Thread
 from chatlanes.lanes.errors import ServerUnfit
 from chatlanes.logs.ids import thread_of
 from chatlanes.poller.responses import TokenRefusedError
-from chatlanes.poller.runtime.retry import GaveUpError
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import GaveUpError, Stop, Stopping
 from chatlanes.settings import Settings
 from chatlanes.settings.imports import ImportPathError
 
@@ -49,7 +48,7 @@ class _BotThread:
 
     def _until_it_ends(self) -> None:
         try:
-            while not self._stop.is_asked:
+            while not self._stop.is_requested:
                 self._once()
         except Stopping:
             pass

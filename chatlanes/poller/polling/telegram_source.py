@@ -18,8 +18,7 @@ from chatlanes.poller.polling.backpressure import Backpressure, NoBackpressure
 from chatlanes.poller.polling.leader_election import LeaderElection, SoleLeader
 from chatlanes.poller.polling.pacing import Pace
 from chatlanes.poller.responses import PollConflictError, TelegramTroubleError, TokenRefusedError
-from chatlanes.poller.runtime.retry import Retry
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import Retry, Stop, Stopping
 
 log = logging.getLogger("poller")
 
@@ -57,13 +56,13 @@ class TelegramSource:
         """
         self._begin()
         try:
-            while not self.stop.is_asked:
+            while not self.stop.is_requested:
                 yield (updates := self._fetch(self._position.offset_at(time.time())))
                 # Asked for more: the batch is durable. Only now may Telegram forget it, and the next poll says so. By
                 # whomever and however late it is said, all that is below this offset is in the lanes.
                 self._position = self._position.after(updates, time.time())
         finally:
-            if self.stop.is_asked:
+            if self.stop.is_requested:
                 self._confirm(self._position.offset_at(time.time()))
 
     def _begin(self) -> None:

@@ -40,13 +40,13 @@ class Stop:
         self._calls: set[DetachableCall] = set()  # under way
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         return self._asked.is_set()
 
     def ask(self, within_s: float | None = USUALLY_WITHIN_S) -> None:
         """Everything ends `within_s` from now; None: what is in flight is completed, however long that takes."""
         with self._asking:
-            if not self.is_asked:
+            if not self.is_requested:
                 self._more_s = math.inf if within_s is None else within_s - USUALLY_WITHIN_S
                 self._asked_at_s = time.monotonic()
                 self._asked.set()
@@ -71,7 +71,7 @@ class Stop:
         over_s = time.monotonic() + max(seconds, 0.0)
         if seconds > 0:
             self._asked.wait(seconds)
-        if self.is_asked:
+        if self.is_requested:
             leave_s = self._in_flight_until_s(grace_s)
             time.sleep(max(min(leave_s, over_s) - time.monotonic(), 0.0))
             if leave_s <= over_s:
@@ -95,7 +95,7 @@ class Stop:
         try:
             self._executor.submit(made)
             while not made.is_over:
-                left_s = leave_at_s() - time.monotonic() if self.is_asked else math.inf
+                left_s = leave_at_s() - time.monotonic() if self.is_requested else math.inf
                 if left_s <= 0:
                     raise Stopping
                 made.wait(left_s)

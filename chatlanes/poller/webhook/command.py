@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from chatlanes.poller.bot_api import Telegram
 from chatlanes.poller.factory import check
 from chatlanes.poller.responses import TelegramTroubleError, TokenRefusedError
-from chatlanes.poller.runtime.stop import Stop
+from chatlanes.poller.runtime import Stop
 from chatlanes.poller.webhook.factory import path_of, receiver_of, secret_of, url_of
 from chatlanes.poller.webhook.intake import connected
 from chatlanes.poller.webhook.processes import ReceiverProcesses, inherited, receiver_command

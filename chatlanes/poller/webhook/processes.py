@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from threading import Thread
 
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import Stop, Stopping
 
 log = logging.getLogger("poller")
 

@@ -17,7 +17,7 @@ from h11 import IDLE, LocalProtocolError
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from chatlanes.poller.runtime.stop import Stop
+from chatlanes.poller.runtime import Stop
 from chatlanes.poller.webhook.peers import PEER, Peer, Strangers
 from chatlanes.poller.webhook.rate_limited_log import RateLimitedLog
 
@@ -118,7 +118,7 @@ class StoppableServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
-        return await super().on_tick(counter) or self._stop.is_asked
+        return await super().on_tick(counter) or self._stop.is_requested
 
 
 class PatientProtocol(H11Protocol):

@@ -63,7 +63,7 @@ async def press(page: Page, body: Body) -> Body:
 async def clear(page: Page, body: Body) -> Body:
     chat = _chat(page, body)
     page.bot.history.clear(chat.id)
-    page.bot.events.tell("clear", {"chat_id": chat.id})
+    page.bot.events.publish("clear", {"chat_id": chat.id})
     return {}
 
 

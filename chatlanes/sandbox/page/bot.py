@@ -10,13 +10,11 @@ from typing import Any
 
 from chatlanes.sandbox.page.chats.bot_calls import USER, PageChats
 from chatlanes.sandbox.page.chats.call_context import CallContext
-from chatlanes.sandbox.page.chats.flood import flood_of, message_of
 from chatlanes.sandbox.page.chats.history import Chat, ChatHistory, ChatMessage
-from chatlanes.sandbox.page.chats.user_actions import said_text
+from chatlanes.sandbox.page.chats.user_actions import flood_of, message_of, said_text
 from chatlanes.sandbox.page.chats.views import chat_shown, message_shown
 from chatlanes.sandbox.page.event_stream import EventStream
-from chatlanes.sandbox.page.files import PageFiles
-from chatlanes.sandbox.page.storage import PageStorage
+from chatlanes.sandbox.page.storage import PageFiles, PageStorage
 from chatlanes.sandbox.page.supervisor_channel import SupervisorChannel
 from chatlanes.sandbox.page.tracking.progress import UpdateProgress
 from chatlanes.sandbox.page.tracking.tracker import UpdateTracker, problem_of
@@ -26,7 +24,7 @@ from chatlanes.sandbox.simulator.calls.params import Params, RefusedError
 from chatlanes.sandbox.simulator.stream import Update
 from chatlanes.sandbox.simulator.updates.long_polls import Gone
 from chatlanes.sandbox.simulator.updates.pending import kind_of
-from chatlanes.updates.routing import KeysError, keys_of
+from chatlanes.updates import KeysError, keys_of
 
 #: Chats that are there at the first start.
 FIRST_PEOPLE = ("Ann", "Ben")
@@ -44,7 +42,7 @@ class PageBot(SimulatedBot):
     ) -> None:
         self.storage = storage
         self.events = EventStream()
-        self.supervisor = SupervisorChannel(self.events.tell)
+        self.supervisor = SupervisorChannel(self.events.publish)
         self._order_by = "" if ":" in order_by else order_by  # a function of the bot's own: not ours to import
         self.tracker = UpdateTracker(storage, int(token.partition(":")[0]), self._progressed, self._failed)
         self.history = ChatHistory(storage, self._show)
@@ -59,7 +57,7 @@ class PageBot(SimulatedBot):
         super()._begin()
         self.files = PageFiles(self.storage)
         me = {name: value for name, value in self.me().items() if name in USER}
-        self.context = CallContext(me, self.history, self.files, self.events.tell)
+        self.context = CallContext(me, self.history, self.files, self.events.publish)
         self.chats = PageChats(self.context)
 
     def _open_first_chats(self) -> None:
@@ -115,7 +113,7 @@ class PageBot(SimulatedBot):
     # ── what people do ──
 
     def deliver(self, updates: list[Update]) -> list[int | None]:
-        """Those of a stream, or posted; the page's own go through `tell_bot`."""
+        """Those of a stream, or posted; the page's own go through `deliver_to_bot`."""
         ids = super().deliver(updates)
         for update_id, update in zip(ids, updates, strict=True):
             if update_id is not None:
@@ -133,14 +131,14 @@ class PageBot(SimulatedBot):
     def say(self, chat: Chat, said: ChatMessage, *, is_flood: bool = False) -> ChatMessage:
         """A message that is new, or edited."""
         kind = "edited_message" if said.edited else "message"
-        update_id = self.tell_bot({kind: said.raw}, chat, is_flood=is_flood)
+        update_id = self.deliver_to_bot({kind: said.raw}, chat, is_flood=is_flood)
         if update_id is not None:
             said.update_ids.append(update_id)
         return self.history.put(said)
 
     def press(self, chat: Chat, said: ChatMessage, query: dict[str, Any]) -> int | None:
         self.context.queries[query["id"]] = chat.id, query["from"]["id"]
-        update_id = self.tell_bot({"callback_query": query}, chat)
+        update_id = self.deliver_to_bot({"callback_query": query}, chat)
         if update_id is not None:
             press = {"user_id": query["from"]["id"], "data": query["data"], "update_id": update_id}
             said.presses = [*said.presses[-9:], press]
@@ -157,12 +155,12 @@ class PageBot(SimulatedBot):
             if update_id is not None:
                 self._pass(update_id, update, is_flood=True)
 
-    def tell_bot(self, update: Update, chat: Chat, *, is_flood: bool = False) -> int | None:
+    def deliver_to_bot(self, update: Update, chat: Chat, *, is_flood: bool = False) -> int | None:
         """Its update_id; None when the bot did not ask for this kind."""
         [update_id] = super().deliver([update])
         if update_id is None:
             text = f"The bot is not told: ALLOWED_UPDATES leaves {kind_of(update)} out."
-            self.events.tell("notice", {"chat_id": chat.id, "user_id": None, "text": text, "alert": False})
+            self.events.publish("notice", {"chat_id": chat.id, "user_id": None, "text": text, "alert": False})
             return None
         self.update_log.add(update_id, update, is_stored=True)
         self._track(UpdateProgress(update_id, time.time(), chat.id), update, is_flood=is_flood)
@@ -174,9 +172,9 @@ class PageBot(SimulatedBot):
         if not len(self.events):
             return
         if isinstance(changed, Chat):
-            self.events.tell("chat", chat_shown(changed, self.history.users))
+            self.events.publish("chat", chat_shown(changed, self.history.users))
         else:
-            self.events.tell("message", message_shown(changed, self.tracker.progress_table))
+            self.events.publish("message", message_shown(changed, self.tracker.progress_table))
 
     def _progressed(self, progress: UpdateProgress) -> None:
         said = self.history.of_update(progress.update_id)

@@ -28,7 +28,7 @@ class EventStream:
     def __len__(self) -> int:
         return len(self._open)
 
-    def tell(self, kind: str, value: Any) -> None:
+    def publish(self, kind: str, value: Any) -> None:
         if not self._open:
             return
         event = _event(kind, value)

@@ -31,7 +31,7 @@ class Page:
     def start(self) -> None:
         """Called on the loop that serves."""
         self._listening = asyncio.get_running_loop().create_task(self.bot.supervisor.listen())
-        start_receiving(self.bot.tracker.hear)
+        start_receiving(self.bot.tracker.receive)
         LaneWatch(self._settings, self._asks, self._saw).start()
 
     def _asks(self) -> frozenset[str] | None:
@@ -44,7 +44,7 @@ class Page:
         lanes = self.lanes()
         if lanes != self._lanes:
             self._lanes = lanes
-            self.bot.events.tell("lanes", lanes)
+            self.bot.events.publish("lanes", lanes)
 
     def lanes(self) -> dict[str, Any]:
         titles = {chat.id: chat.title for chat in self.bot.history.chats.values()}

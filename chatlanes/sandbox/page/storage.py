@@ -6,12 +6,15 @@ Stored values survive a kill of this process; a power failure may take the last 
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
+
+from chatlanes.sandbox.simulator.calls.files import FOLDER, FileStore
 
 #: Of each are kept at most so many, the newest.
 MOST = {"messages": 20_000, "updates": 20_000, "calls": 40_000, "files": 500}
@@ -127,3 +130,32 @@ class PageStorage:
 
     def _values(self, query: str, *given: Any) -> Iterator[Any]:
         return (orjson.loads(value) for (value,) in self._db.execute(query, given))
+
+
+class PageFiles(FileStore):
+    """The files that users and the bot sent, by file_id and by the path that getFile returns.
+
+    A file_id that is not kept has the content that every file_id has without a page.
+    """
+
+    keeps = True
+
+    def __init__(self, storage: PageStorage) -> None:
+        self._storage = storage
+
+    def keep(self, name: str, content: bytes) -> str:
+        file_id = f"page-{secrets.token_urlsafe(18)}"
+        self._storage.put_file(file_id, name.replace("/", "_"), content)
+        return file_id
+
+    def content_of(self, file_id: str) -> bytes:
+        found = self._storage.file(file_id)
+        return found[1] if found else super().content_of(file_id)
+
+    def path_of(self, file_id: str) -> str:
+        found = self._storage.file(file_id)
+        return f"{FOLDER}{file_id}/{found[0]}" if found else super().path_of(file_id)
+
+    def at(self, path: str) -> bytes | None:
+        file_id, slash, _ = path.removeprefix(FOLDER).partition("/")
+        return self.content_of(file_id) if slash and path.startswith(FOLDER) else super().at(path)

@@ -18,14 +18,14 @@ import orjson
 #: Problems that are shown.
 MOST_PROBLEMS = 50
 
-Tell = Callable[[str, dict[str, Any]], None]
+Publish = Callable[[str, dict[str, Any]], None]
 
 
 class SupervisorChannel:
-    """`tell` shows a problem."""
+    """`publish` shows a problem."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, publish: Publish) -> None:
+        self._publish = publish
         self.workers: list[dict[str, Any]] = []
         #: Of every worker that there was, by its process.
         self.names: dict[int, str] = {}
@@ -40,10 +40,10 @@ class SupervisorChannel:
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
         while line := await lines.readline():
-            self._hear(orjson.loads(line))
+            self._receive(orjson.loads(line))
         os._exit(0)
 
-    def _hear(self, news: dict[str, Any]) -> None:
+    def _receive(self, news: dict[str, Any]) -> None:
         if "workers" in news:
             self.workers = news["workers"]
             self.names |= {worker["pid"]: worker["name"] for worker in self.workers if worker["pid"]}
@@ -59,7 +59,7 @@ class SupervisorChannel:
         self.problems[problem["id"]] = problem
         while len(self.problems) > MOST_PROBLEMS:
             self.problems.popitem(last=False)
-        self._tell("problem", problem)
+        self._publish("problem", problem)
 
     def kill(self, name: str | None, busy: dict[str, int]) -> dict[str, Any] | None:
         """{name, pid} of the one that is killed: the named one, or the busiest; None: it does not run."""

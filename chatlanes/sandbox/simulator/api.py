@@ -20,7 +20,7 @@ from chatlanes.sandbox.simulator.calls.methods import METHODS
 from chatlanes.sandbox.simulator.calls.params import Params, RefusedError
 from chatlanes.sandbox.simulator.faults import Fault, slowed
 from chatlanes.sandbox.simulator.responses import refusal, result, result_of_updates
-from chatlanes.sandbox.simulator.updates.long_polls import PollConflictError
+from chatlanes.sandbox.simulator.updates.long_polls import GetUpdatesConflictError
 
 _TOKEN = re.compile(r"\d+:[\w-]+")
 #: In which a client may say the update that it calls for, as `<bot>:<update_id>`.
@@ -67,7 +67,7 @@ async def _carry_out(request: Request, bot: SimulatedBot, call: dict[str, Any]) 
         if method == "getUpdates":
             return result_of_updates(await bot.get_updates(params, lambda: _hung_up(request)))
         done = result(bot.carry_out(call))
-    except PollConflictError as conflict:
+    except GetUpdatesConflictError as conflict:
         return refusal(409, str(conflict))
     except RefusedError as refused:
         return refusal(400, str(refused))

@@ -14,9 +14,9 @@ from chatlanes.sandbox.simulator.stream import StreamPlan, Update, run_stream
 from chatlanes.sandbox.simulator.updates.long_polls import (
     WEBHOOK_ACTIVE,
     WEBHOOK_SET,
+    GetUpdatesConflictError,
     Gone,
     LongPolls,
-    PollConflictError,
 )
 from chatlanes.sandbox.simulator.updates.pending import PendingUpdates
 from chatlanes.sandbox.simulator.updates.webhook import USUAL_CONNECTIONS, Disorder, Webhook, webhook_from
@@ -63,9 +63,9 @@ class SimulatedBot:
     # ── what the bot asks for ──
 
     async def get_updates(self, params: Params, gone: Gone) -> list[bytes]:
-        """Raises PollConflictError."""
+        """Raises GetUpdatesConflictError."""
         if self.webhook:
-            raise PollConflictError(f"Conflict: {WEBHOOK_ACTIVE}")
+            raise GetUpdatesConflictError(f"Conflict: {WEBHOOK_ACTIVE}")
         return await self.polls.get(params, gone)
 
     def received(self, method: str, params: Params, update: str | None = None) -> dict[str, Any]:

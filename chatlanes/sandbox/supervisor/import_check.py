@@ -51,7 +51,7 @@ class ImportCheck:
 
     def poll(self, workers: Mapping[str, ManagedPart], output: Output) -> WorkerActions:
         """One step: sends the workers' state to the page, reads its orders, imports the bot if needed. Never blocks."""
-        self.line.tell_workers([_shown(name, managed) for name, managed in workers.items()])
+        self.line.send_workers([_shown(name, managed) for name, managed in workers.items()])
         orders = self.line.orders() or []
         self._is_wanted = self._is_wanted or self._is_edited() or any(order.get("restart") for order in orders)
         kill = frozenset(str(order["kill"]) for order in orders if "kill" in order)
@@ -61,7 +61,7 @@ class ImportCheck:
         """A worker ended with an error of its own."""
         self._is_broken = True
         title = next((line for line in reversed(said) if line.strip()), "it said nothing")
-        self.line.tell_problem("worker", f"{name} cannot start: {title}", "\n".join(said))
+        self.line.send_problem("worker", f"{name} cannot start: {title}", "\n".join(said))
 
     def close(self) -> None:
         if self._check:
@@ -96,7 +96,7 @@ class ImportCheck:
         if self._is_broken:
             self._report(output, said or [f"BOT={self.bot} cannot be imported (code {code})."])
         else:
-            self.line.tell_solved()
+            self.line.send_solved()
         return not self._is_broken
 
     def _wait(self, output: Output, check: ChildProcess) -> None:
@@ -108,7 +108,7 @@ class ImportCheck:
     def _report(self, output: Output, said: list[str]) -> None:
         output.say(NAME, *said)
         output.log("the workers start when the bot has been mended (its files are watched)")
-        self.line.tell_problem("import", said[-1], "\n".join(said[:-1]))
+        self.line.send_problem("import", said[-1], "\n".join(said[:-1]))
 
 
 def _shown(name: str, managed: ManagedPart) -> dict[str, object]:

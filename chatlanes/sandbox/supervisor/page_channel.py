@@ -43,21 +43,21 @@ class PageChannel:
         *whole, self._begun = (self._begun + read).split(b"\n")
         return [orjson.loads(line) for line in whole] if read else None
 
-    def tell_workers(self, workers: list[dict[str, Any]]) -> None:
+    def send_workers(self, workers: list[dict[str, Any]]) -> None:
         """{name, pid, alive, killed} of each."""
         if workers != self._workers:
             self._workers = workers
             self._unsent += _line({"workers": workers})
         self.send()
 
-    def tell_problem(self, kind: str, title: str, traceback: str) -> None:
+    def send_problem(self, kind: str, title: str, traceback: str) -> None:
         """One that keeps the bot from running."""
         self._problems += 1
         problem = {"id": f"{kind}{self._problems}", "at_s": time.time(), "kind": kind, "title": title}
         self._unsent += _line({"problem": {**problem, "traceback": traceback, "update_id": None}})
         self.send()
 
-    def tell_solved(self) -> None:
+    def send_solved(self) -> None:
         """The bot runs again."""
         self._unsent += _line({"solved": True})
         self.send()

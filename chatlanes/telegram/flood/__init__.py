@@ -5,8 +5,25 @@ because both are kept in Redis, by its clock. Does not know Telegram's limits, w
 truth. See docs/flood.md.
 """
 
-from chatlanes.telegram.flood.gate import Ask, Gate, OpenGate, OpenPassage, Passage, RunGate
+from chatlanes.telegram.flood.decisions import GateAnswer
+from chatlanes.telegram.flood.gate import Gate, OpenGate, OpenPassage, Passage, RunGate
+from chatlanes.telegram.flood.inspection import flood_counts, flood_pauses
+from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
 from chatlanes.telegram.flood.rates import Rates
 from chatlanes.telegram.flood.waiting import Waiting
 
-__all__ = ["Ask", "Gate", "OpenGate", "OpenPassage", "Passage", "Rates", "RunGate", "Waiting"]
+__all__ = [
+    "FloodWait",
+    "Gate",
+    "GateAnswer",
+    "OpenGate",
+    "OpenPassage",
+    "ParkUpdate",
+    "Parking",
+    "Passage",
+    "Rates",
+    "RunGate",
+    "Waiting",
+    "flood_counts",
+    "flood_pauses",
+]

@@ -160,7 +160,7 @@ class Passage:
         if chosen is How.PARKED:
             waiting.park(reason, answer.wait_s, together=answer.what is What.BOT)
         if answer.is_pause:
-            waiting.tell(f"flood wait: {reason}")
+            waiting.log(f"flood wait: {reason}")
         traces.here().event("flood wait", reason=reason, wait_s=answer.wait_s)
         self._patience_s -= answer.wait_s
         waiting.here(reason, answer.wait_s)
@@ -176,7 +176,7 @@ class Passage:
             raise RedisAway(f"Redis refuses to note a 429: {is_bot}") from is_bot
         what = What.BOT if is_bot else What.PAUSE
         traces.here().event("refused with 429", retry_after_s=error.retry_after)
-        self._run.waiting.tell(f"{error}; every worker heeds it: {self._who(what)} waits {wait_s:g} s")
+        self._run.waiting.log(f"{error}; every worker heeds it: {self._who(what)} waits {wait_s:g} s")
         return GateAnswer(what, wait_s, 0, some_refused=True)
 
     def accepted(self) -> None:

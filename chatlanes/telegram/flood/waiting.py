@@ -25,7 +25,7 @@ LOOK_EVERY_S = 0.2
 SPREAD = 0.1
 
 
-class Lease(Protocol):
+class RunLease(Protocol):
     """The lease of a run (lanes.Delivery)."""
 
     @property
@@ -37,7 +37,7 @@ class Lease(Protocol):
 class Waiting:
     """Of one run of a handler. `deadline_s` is UPDATE_TIMEOUT's, as time.monotonic(). Without a parking: of a hook."""
 
-    def __init__(self, held: Lease, parking: Parking | None, deadline_s: float | None = None) -> None:
+    def __init__(self, held: RunLease, parking: Parking | None, deadline_s: float | None = None) -> None:
         self._held = held
         self._parking = parking
         self._deadline_s = deadline_s
@@ -81,5 +81,5 @@ class Waiting:
         spread = random.uniform(0.0, SPREAD) if together else 0.0  # noqa: S311  not a secret
         self._parking.park(f"flood wait: {reason}", wait_s * (1 + spread))
 
-    def tell(self, text: str) -> None:
+    def log(self, text: str) -> None:
         logger.info("%s: %s", self._held.id, text)

@@ -90,7 +90,7 @@ def by_us(app: Celery, consumer: Any) -> Any:
 def receive(app: Celery, make: Any, headers: dict[str, Any], body: str) -> Received:
     received = Received()
     dispatcher = SimpleNamespace(
-        enabled=True, tells_tasks=True, send=lambda *about, **told: received.events.append((about, told))
+        enabled=True, sends_task_events=True, send=lambda *about, **told: received.events.append((about, told))
     )
     consumer = Consumer(
         hostname="w@h", connection_errors=(OSError,), event_dispatcher=dispatcher, disable_rate_limits=True,

@@ -60,7 +60,7 @@ def connections(client: Redis) -> int:
 
 
 def test_an_unawaited_reply_is_read_with_the_next_command(wires: PipelinedPool, lease: tuple[str, str]) -> None:
-    told = [wires.tell(end(lease, 1)), wires.tell(end(lease, 2))]
+    told = [wires.send_unawaited(end(lease, 1)), wires.send_unawaited(end(lease, 2))]
     assert [each.fate for each in told] == [Fate.UNDER_WAY] * 2
     assert wires.ask(begin(lease, 1), begin(lease, 3)) == [[b"done", b""], [b"begun"]]
     assert [each.fate for each in told] == [Fate.DONE] * 2
@@ -71,7 +71,7 @@ def test_an_error_is_an_answer_and_others_are_read_all_the_same(
 ) -> None:
     wires.ask(begin(lease, 1))
     client.script_flush()
-    told = wires.tell(end(lease, 1))
+    told = wires.send_unawaited(end(lease, 1))
     wrong = PipelinedCommand(script("begin"), ["HGET"])
     answers = wires.ask(wrong, begin(lease, 1))  # which is loaded again
     assert isinstance(answers[0], ResponseError)
@@ -89,7 +89,7 @@ def test_threads_share_as_many_connections_as_they_need_at_once(
         for call in range(each):
             place = 1 + thread * each + call
             assert wires.ask(begin(lease, place, f"x{place}")) == [[b"begun"]]
-            told.append(wires.tell(end(lease, place, str(place))))
+            told.append(wires.send_unawaited(end(lease, place, str(place))))
         return told
 
     with ThreadPoolExecutor(threads) as pool:
@@ -106,7 +106,7 @@ def test_threads_share_as_many_connections_as_they_need_at_once(
 def test_a_forked_child_leaves_its_parents_connections_alone(
     wires: PipelinedPool, client: Redis, redis_url: str, lease: tuple[str, str]
 ) -> None:
-    told = wires.tell(end(lease, 1))
+    told = wires.send_unawaited(end(lease, 1))
     child = os.fork()
     if not child:
         try:
@@ -124,7 +124,7 @@ def test_a_forked_child_leaves_its_parents_connections_alone(
 def test_an_interrupt_leaves_no_half_read_reply(
     wires: PipelinedPool, lease: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = wires.tell(end(lease, 1))
+    told = wires.send_unawaited(end(lease, 1))
     [wire] = wires._free
 
     def interrupted(*_: object, **__: object) -> None:
@@ -140,7 +140,7 @@ def test_an_interrupt_leaves_no_half_read_reply(
 
 def test_answers_do_not_pile_up(wires: PipelinedPool, lease: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire_module, "MOST_UNREAD", 3)
-    told = [wires.tell(end(lease, place)) for place in range(1, 6)]
+    told = [wires.send_unawaited(end(lease, place)) for place in range(1, 6)]
     assert [each.fate for each in told].count(Fate.UNDER_WAY) <= 3
     [wire] = wires._free
     assert len(wire._unread) <= 3
@@ -161,7 +161,7 @@ def test_connections_that_only_a_rush_needed_are_closed(
 def test_a_missing_server_is_not_waited_for() -> None:
     with connect("redis://127.0.0.1:1/0") as away:
         wires = PipelinedPool(away, script("begin"))
-        told = wires.tell(end(("1", "5"), 1))
+        told = wires.send_unawaited(end(("1", "5"), 1))
         assert told.fate is Fate.UNKNOWN
         with pytest.raises(RedisError):
             wires.ask(begin(("1", "5"), 1))

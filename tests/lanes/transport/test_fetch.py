@@ -9,7 +9,7 @@ import pytest
 
 from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.leases.prefetch import Pool
-from chatlanes.lanes.protocol.replies import Turned
+from chatlanes.lanes.protocol.replies import Fetched
 from chatlanes.lanes.transport.fetch import FetchLoop
 
 
@@ -27,7 +27,7 @@ def test_a_wakeup_before_an_older_reply_is_kept(fetch_loop: FetchLoop, monkeypat
     # Given a fetch in flight, which found nothing left
     fetch_loop._is_notified = False
     fetch_loop._fetch.sent_s = 0.0
-    monkeypatch.setattr("chatlanes.lanes.transport.pending_fetch.turn_answer", lambda _: Turned([], False, False, []))
+    monkeypatch.setattr("chatlanes.lanes.transport.pending_fetch.fetch_answer", lambda _: Fetched([], False, False, []))
     monkeypatch.setattr(fetch_loop._fetch, "read", lambda: None)
     monkeypatch.setattr(fetch_loop._wait, "read", lambda: None)
     # When a wake-up for a message that came after it is read first

@@ -46,7 +46,7 @@ def run_through(
     lab.started("a")
     lab.publish_many({f"m{n}": ("lane",) for n in range(20)})
     cause()
-    worker.tells(f"lanes: Redis does not answer the lease keeper: {told}")
+    worker.tells(f"lanes: Redis does not answer the lease renewal: {told}")
     if reconnects and pool[0] != "solo":  # its only thread is busy with the handler
         worker.tells("Cannot connect to redis://")
     # What ran meanwhile has its lease still, and its end is told when that is possible
@@ -59,7 +59,7 @@ def run_through(
     assert "Unrecoverable" not in worker.log
     assert "Frequent restarts" not in worker.log
     assert "CPendingDeprecationWarning" not in worker.log
-    assert worker.log.count("lanes: Redis does not answer the lease keeper") == 1
+    assert worker.log.count("lanes: Redis does not answer the lease renewal") == 1
     worker.stop()
 
 
@@ -167,6 +167,6 @@ def test_a_server_that_is_full_is_emptied_by_its_workers(
     # Then everything runs all the same
     lab.drained()
     lab.check_once_each()
-    assert "does not answer the lease keeper" not in worker.log
+    assert "does not answer the lease renewal" not in worker.log
     admin.config_set("maxmemory", 0)
     worker.stop()

@@ -86,7 +86,7 @@ def test_sleeping_for_no_time_returns(stop: Stop, seconds: float) -> None:
 def test_asking_twice_is_harmless(stop: Stop) -> None:
     stop.ask()
     stop.ask()
-    assert stop.is_asked
+    assert stop.is_requested
 
 
 WAITS: dict[str, str] = {

@@ -37,7 +37,7 @@ class Events:
 
     def hear(self, kind: str, at_s: float, **more: Any) -> None:
         event = {"type": f"task-{kind}", "uuid": "1:5", "timestamp": at_s, "hostname": "worker1@here", **more}
-        self.tracker.hear(event)
+        self.tracker.receive(event)
 
     def see(self, state: str | None, at_s: float, **more: Any) -> None:
         """A look into Redis; None: it is not there."""

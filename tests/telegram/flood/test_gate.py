@@ -14,9 +14,10 @@ from chatlanes.lanes.errors import LeaseLost
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.telegram.client import Prepared, prepare
 from chatlanes.telegram.errors import TooManyRequests
-from chatlanes.telegram.flood import Ask, Gate, Passage, Rates, RunGate, Waiting, waiting
+from chatlanes.telegram.flood import Gate, Passage, Rates, RunGate, Waiting, waiting
 from chatlanes.telegram.flood import gate as gate_module
 from chatlanes.telegram.flood.decisions import GateAnswer, How, What, how
+from chatlanes.telegram.flood.gate import Ask
 from chatlanes.telegram.flood.parking import Parking, ParkUpdate
 from chatlanes.telegram.flood.rates import is_group
 

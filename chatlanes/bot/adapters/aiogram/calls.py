@@ -17,9 +17,8 @@ from aiogram.methods import Response, TelegramMethod
 from aiogram.types import InputFile
 
 from chatlanes.bot.adapters import bridge
-from chatlanes.bot.adapters.errors import tell_of_address, tell_of_proxy
-from chatlanes.telegram.client import BotApi
-from chatlanes.telegram.errors import NetworkError
+from chatlanes.bot.adapters.errors import warn_of_address, warn_of_proxy
+from chatlanes.telegram import BotApi, NetworkError
 
 
 class BridgedSession(BaseSession):
@@ -31,9 +30,9 @@ class BridgedSession(BaseSession):
         self.middleware = own.middleware
         self._bot_api = api
         self._own = own
-        tell_of_address(own.api.base.partition("/bot{token}")[0], api)
+        warn_of_address(own.api.base.partition("/bot{token}")[0], api)
         if getattr(own, "proxy", None):
-            tell_of_proxy()
+            warn_of_proxy()
 
     async def make_request(self, bot: Bot, method: TelegramMethod[Any], timeout: int | None = None) -> Any:
         """The timeout is ours."""

@@ -15,8 +15,7 @@ from telegram.request import BaseRequest, RequestData
 
 from chatlanes.bot.adapters import bridge
 from chatlanes.lanes.errors import LanesError
-from chatlanes.telegram.client import BotApi
-from chatlanes.telegram.errors import NetworkError
+from chatlanes.telegram import BotApi, NetworkError
 
 
 class BridgedRequest(BaseRequest):

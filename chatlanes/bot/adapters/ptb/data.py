@@ -83,13 +83,13 @@ class DataKeeper:
         if self._is_silent:
             return
         if names := _names_in(application.bot_data) - self._bot_data:
-            self._tell("bot_data[%r] was set by a handler: bot_data is each process's own, and not kept", min(names))
+            self._warn("bot_data[%r] was set by a handler: bot_data is each process's own, and not kept", min(names))
         for name, of_all in (("chat_data", application._chat_data), ("user_data", application._user_data)):
             for stranger in self._locks_of_chats.unused(of_all):
                 of_all.pop(stranger, None)
-                self._tell("application.%s[%d] is not kept: an update has only its own", name, stranger)
+                self._warn("application.%s[%d] is not kept: an update has only its own", name, stranger)
 
-    def _tell(self, sentence: str, *details: object) -> None:
+    def _warn(self, sentence: str, *details: object) -> None:
         self._is_silent = True
         log.warning(sentence + "; keep what many chats share in a database of your own", *details)
 

@@ -53,7 +53,7 @@ class Data:
         data = self._of_all[self._number]
         contents = data if isinstance(data, dict) else getattr(data, "__dict__", None)
         if contents is None:
-            _tell_of_slots(type(data).__name__)
+            _warn_of_slots(type(data).__name__)
         return contents if contents is not None else {}
 
 
@@ -100,5 +100,5 @@ def positions_of(conversations: list[Conversation], update: Update) -> Iterator[
 
 
 @cache
-def _tell_of_slots(kind: str) -> None:
+def _warn_of_slots(kind: str) -> None:
     log.warning("%s is not kept: it has no __dict__; let it be a dict, or a class without __slots__", kind)

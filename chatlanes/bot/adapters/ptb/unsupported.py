@@ -6,9 +6,9 @@ import logging
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from chatlanes.bot.adapters.errors import PermanentError, tell_of_address
+from chatlanes.bot.adapters.errors import PermanentError, warn_of_address
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication
-from chatlanes.telegram.client import BotApi
+from chatlanes.telegram import BotApi
 
 log = logging.getLogger(__name__)
 
@@ -45,4 +45,4 @@ def switch_off(application: AnyApplication, api: BotApi) -> None:
     if queue and queue.jobs():
         log.warning("%s; there are %d jobs that will not run", _OFF, len(queue.jobs()))
     application._job_queue = NoJobQueue()
-    tell_of_address(bot.base_url.partition("/bot")[0], api)
+    warn_of_address(bot.base_url.partition("/bot")[0], api)

@@ -24,9 +24,9 @@ def told(who: str) -> Iterator[None]:
     """Around an import or a start-up: of what has come to run meanwhile, and goes on."""
     threads, tasks = _threads(), _tasks()
     yield
-    _tell(who, "thread", [each.name for each in _threads() - threads], _OUR_THREADS)
+    _log(who, "thread", [each.name for each in _threads() - threads], _OUR_THREADS)
     coroutines = (each.get_coro() for each in _tasks() - tasks)
-    _tell(who, "task", [getattr(each, "__qualname__", str(each)) for each in coroutines], _OUR_TASKS)
+    _log(who, "task", [getattr(each, "__qualname__", str(each)) for each in coroutines], _OUR_TASKS)
 
 
 def _threads() -> set[threading.Thread]:
@@ -41,7 +41,7 @@ def _tasks() -> set[asyncio.Task[Any]]:
         return set()
 
 
-def _tell(who: str, what: str, names: list[str], ours: tuple[str, ...]) -> None:
+def _log(who: str, what: str, names: list[str], ours: tuple[str, ...]) -> None:
     found = sorted(name for name in names if not name.startswith(ours))
     if found:
         log.warning(

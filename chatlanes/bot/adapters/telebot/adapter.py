@@ -22,7 +22,7 @@ from chatlanes.bot.adapters.telebot.state import States
 from chatlanes.bot.adapters.telebot.steps import NextSteps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.telegram.client import BotApi
+from chatlanes.telegram import BotApi
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
     """A Bot around it. Raises BotImportError for one that has another token."""
     check_token(found.token, api, said)
     if not api.has_token(""):  # else it is only looked at
-        _tell_of_what_is_not_heeded(found, api, said)
+        _warn_of_ignored_options(found, api, said)
     if isinstance(found, TeleBot):
         return _of_sync(found, api)
     from chatlanes.bot.adapters.telebot import async_adapter  # aiohttp, which it imports, takes its time
@@ -64,7 +64,7 @@ def _of_sync(found: TeleBot, api: BotApi) -> Bot:
     return Bot(handle)
 
 
-def _tell_of_what_is_not_heeded(found: Any, api: BotApi, said: str) -> None:
+def _warn_of_ignored_options(found: Any, api: BotApi, said: str) -> None:
     backends = (getattr(found, name, None) for name in ("next_step_backend", "reply_backend"))
     unheeded = {
         f"apihelper.API_URL, for calls go to {api.url} (BOT_API_URL)": not calls.goes_to(api),

@@ -12,8 +12,7 @@ from telebot import asyncio_helper
 
 from chatlanes.bot.adapters import bridge
 from chatlanes.bot.adapters.telebot.calls import params_of
-from chatlanes.telegram.client import BotApi
-from chatlanes.telegram.errors import NetworkError
+from chatlanes.telegram import BotApi, NetworkError
 
 _served: dict[str, BotApi] = {}
 _own_request = asyncio_helper._process_request

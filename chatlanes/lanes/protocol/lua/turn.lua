@@ -1,5 +1,5 @@
 -- turn: settle what is done, then hand out what is ready, in one step: one round trip, one fsync.
--- With  handing rotation taking
+-- With  leasing rotation taking
 -- KEYS  the queues, each a list of ready ids, in the order to look at them: the `first` ones until they are empty, then
 --       the others. One id of each group of queues in turn, and inside of a group one of each queue; none of paused ones
 -- ARGV  holder lease_ms room budget max_deaths holding first times settles

@@ -46,7 +46,7 @@ class PageChats(Chats):
 
 
 def _act(context: CallContext, chat: Chat, params: Params) -> bool:
-    context.tell("action", {"chat_id": chat.id, "action": str(params.get("action", ""))})
+    context.publish("action", {"chat_id": chat.id, "action": str(params.get("action", ""))})
     return True
 
 
@@ -55,7 +55,7 @@ def _show_answer(context: CallContext, params: Params) -> None:
     query = context.queries.get(str(params["callback_query_id"]))
     if query:
         said = {"text": str(params.get("text") or ""), "alert": is_true(params.get("show_alert"))}
-        context.tell("notice", {"chat_id": query[0], "user_id": query[1], **said})
+        context.publish("notice", {"chat_id": query[0], "user_id": query[1], **said})
 
 
 def _about(context: CallContext, chat: Chat, params: Params) -> dict[str, Any]:

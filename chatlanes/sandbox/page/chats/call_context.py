@@ -13,12 +13,12 @@ from chatlanes.sandbox.simulator.calls.params import Params, listed, whole
 
 @dataclass
 class CallContext:
-    """`bot` is its User object; `tell` shows what is no message. `answers` is the update of the present call."""
+    """`bot` is its User object; `publish` shows what is no message. `answers` is the update of the present call."""
 
     bot: dict[str, Any]
     history: ChatHistory
     files: FileStore
-    tell: Callable[[str, dict[str, Any]], None]
+    publish: Callable[[str, dict[str, Any]], None]
     answers: int | None = None
     #: Of the buttons that were pressed: callback_query_id -> (chat, who).
     queries: dict[str, tuple[int, int]] = field(default_factory=dict)

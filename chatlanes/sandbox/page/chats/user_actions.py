@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator
+from itertools import cycle
 from typing import Any
 
 from chatlanes.sandbox.page.chats.call_context import without
-from chatlanes.sandbox.page.chats.history import Chat, ChatHistory, ChatMessage
+from chatlanes.sandbox.page.chats.history import Chat, ChatHistory, ChatMessage, User
 from chatlanes.sandbox.simulator.calls.content.images import photo_size
 from chatlanes.sandbox.simulator.calls.content.markup import marked
 
 LONGEST_TEXT = 4096
 LONGEST_CAPTION = 1024
+#: Chats that the page does not show, between its own and the streamed ones.
+OTHER_CHATS = range(900_001, 900_011)
+MOST_FLOODED = 5_000
 
 
 class ActionError(ValueError):
@@ -70,6 +75,29 @@ def pressed(history: ChatHistory, chat: Chat, user_id: int, said: ChatMessage | 
         "chat_instance": str(abs(chat.id) * 7919),
         "data": data,
     }
+
+
+def flood_of(count: int, history: ChatHistory) -> Iterator[tuple[Chat | None, User, str]]:
+    """Chat by chat in turn: where, who, what. Without a chat it is a private one of somebody else."""
+    if not 1 <= count <= MOST_FLOODED:
+        raise ActionError(f"a flood has from 1 to {MOST_FLOODED} messages")
+    strangers: list[tuple[Chat | None, User]] = [
+        (None, {"id": chat_id, "first_name": f"Other {chat_id - OTHER_CHATS.start + 1}"}) for chat_id in OTHER_CHATS
+    ]
+    own: list[tuple[Chat | None, User]] = [
+        (chat, history.users[chat.users[0]]) for chat in history.chats.values() if chat.users
+    ]
+    places = cycle([*own, *strangers])
+    for number in range(1, count + 1):
+        chat, user = next(places)
+        yield chat, user, f"{number} of {count}"
+
+
+def message_of(user: User, number: int, text: str) -> dict[str, Any]:
+    """In a chat of its own."""
+    sender = {**user, "is_bot": False}
+    chat = {**user, "type": "private"}
+    return {"message_id": number, "from": sender, "chat": chat, "date": int(time.time()), "text": text}
 
 
 def person(history: ChatHistory, user_id: int) -> dict[str, Any]:

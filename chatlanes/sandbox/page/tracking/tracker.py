@@ -66,7 +66,7 @@ class UpdateTracker:
             if progress is not None and progress.appended_s is None:
                 progress.appended_s = min(time.time(), progress.started_s or time.time())
 
-    def hear(self, event: Event) -> None:
+    def receive(self, event: Event) -> None:
         """Of a worker."""
         update_id = update_id_of(event, self._bot_id)
         progress = None if update_id is None else self.progress_table.get(update_id)

@@ -33,7 +33,7 @@ WEBHOOK_SET = "terminated by setWebhook request"
 Gone = Callable[[], Coroutine[Any, Any, None]]
 
 
-class PollConflictError(Exception):
+class GetUpdatesConflictError(Exception):
     """The token's updates go elsewhere; the text is Telegram's."""
 
 
@@ -53,7 +53,7 @@ class LongPolls:
     async def get(self, params: dict[str, Any], gone: Gone) -> list[bytes]:
         """Answer one getUpdates, after at most its timeout.
 
-        Raises PollConflictError.
+        Raises GetUpdatesConflictError.
         """
         offset = whole(params, "offset", 0)
         limit = min(max(whole(params, "limit", MAX_LIMIT), 1), MAX_LIMIT)
@@ -119,4 +119,4 @@ class LongPolls:
     def terminate(self, reason: str) -> None:
         """The waiting poll is told that it lost the token."""
         if self._waiting and not self._waiting.done():
-            self._waiting.set_exception(PollConflictError(f"Conflict: {reason}"))
+            self._waiting.set_exception(GetUpdatesConflictError(f"Conflict: {reason}"))

@@ -20,7 +20,7 @@ from redis import Redis
 
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import Delete, Move, NewMessage, Set, Write
-from chatlanes.lanes.protocol.replies import Kind, Leased, Noted, Outcome, Turned
+from chatlanes.lanes.protocol.replies import Fetched, Kind, Leased, Noted, Outcome
 from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage
 from tests.lanes.protocol.lua.model.reading import read
@@ -173,7 +173,7 @@ class LanesMachine(RuleBasedStateMachine):
         self.model.hand_out(item, holder)
         self.given_out.append((message.id, message.fence))
 
-    def as_much_as_it_could(self, queues: list[str], room: int, holding: int, turned: Turned) -> None:
+    def as_much_as_it_could(self, queues: list[str], room: int, holding: int, turned: Fetched) -> None:
         alone = [message for message in turned.leased if message.died >= SUSPECT_AFTER]
         left = self.model.ready(queues)
         suspects = [item for item in left if SUSPECT_AFTER <= item.died < MAX_DEATHS]

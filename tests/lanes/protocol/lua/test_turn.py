@@ -12,7 +12,7 @@ from redis import Redis
 from chatlanes.lanes.leases.timings import RUN, WAIT, Times
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import MAX_DEATHS, NewMessage
-from chatlanes.lanes.protocol.replies import Leased, Turned
+from chatlanes.lanes.protocol.replies import Fetched, Leased
 from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
@@ -31,14 +31,14 @@ from tests.lanes.protocol.lua.model.state import (
 )
 
 A, B, C, D = "1:10", "1:11", "1:12", "1:13"
-NOTHING = Turned(lost=[], more=False, suspects=False, leased=[])
+NOTHING = Fetched(lost=[], more=False, suspects=False, leased=[])
 
 
-def turn(store: Store, *queues: str, room: int = 10, holder: str = "me", **more: Any) -> Turned:
+def turn(store: Store, *queues: str, room: int = 10, holder: str = "me", **more: Any) -> Fetched:
     return store.turn(queues or ["q"], holder=holder, lease_ms=LEASE_MS, room=room, **more)
 
 
-def ids(turned: Turned) -> list[str]:
+def ids(turned: Fetched) -> list[str]:
     return [message.id for message in turned.leased]
 
 
@@ -49,7 +49,7 @@ def test_it_hands_out_ready_messages_with_their_fields(client: Redis, store: Sto
     turned = turn(store, holder="worker")
     # Then it holds that one with a newer fence, its lanes still stand behind it, and nobody is rung
     [message] = turned.leased
-    assert turned == Turned(lost=[], more=False, suspects=False, leased=[message])
+    assert turned == Fetched(lost=[], more=False, suspects=False, leased=[message])
     assert message == Leased(
         A,
         fence(5),
@@ -161,7 +161,7 @@ def test_a_stale_settle_is_lost_and_changes_nothing(client: Redis, store: Store,
     # When it settles both, and one that is gone
     turned = turn(store, settles=[(A, fence(4)), (B, fence(9)), (D, fence(1))])
     # Then only its own is settled
-    assert turned == Turned(lost=[A, D], more=False, suspects=False, leased=[])
+    assert turned == Fetched(lost=[A, D], more=False, suspects=False, leased=[])
     assert read(client) == standing(*given, counts={"settled": 1, "refused": 2})
 
 
@@ -174,7 +174,7 @@ def test_a_message_is_settled_once(client: Redis, store: Store) -> None:
 def test_without_room_it_settles_and_rings_for_others(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "a"), waiting(B, "a"), ready(C, "c", queue="other"), bells=[]))
     turned = turn(store, "q", "other", room=0, settles=[(A, fence(1))])
-    assert turned == Turned(lost=[], more=True, suspects=False, leased=[])
+    assert turned == Fetched(lost=[], more=True, suspects=False, leased=[])
     assert read(client) == standing(ready(B, "a"), ready(C, "c", queue="other"), counts={"settled": 1})
 
 
@@ -235,7 +235,7 @@ def test_it_looks_at_no_more_than_its_budget(client: Redis, store: Store) -> Non
     state.ready = {"q": [f"gone:{n}" for n in range(100)] + [A]}
     seed(client, state)
     # When turns are taken
-    assert turn(store, room=1) == Turned(lost=[], more=True, suspects=False, leased=[])
+    assert turn(store, room=1) == Fetched(lost=[], more=True, suspects=False, leased=[])
     # Then the next one gets there
     assert ids(turn(store, room=1)) == [A]
 
@@ -332,7 +332,7 @@ def test_a_suspect_is_handed_out_alone(
 def test_several_suspects_keep_their_order(client: Redis, store: Store) -> None:
     given = [ready(each, each, fence=1, died=2) for each in (A, B, C)]
     seed(client, standing(*given))
-    assert turn(store, holding=1) == Turned(lost=[], more=True, suspects=True, leased=[])
+    assert turn(store, holding=1) == Fetched(lost=[], more=True, suspects=True, leased=[])
     assert read(client) == standing(*given)
 
 

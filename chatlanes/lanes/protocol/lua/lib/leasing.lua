@@ -1,4 +1,4 @@
--- handing: how messages that are ready get a holder, and what it is told of each.
+-- leasing: how messages that are ready get a holder, and what it is told of each.
 -- With  ends
 -- Owns  told bodies leases
 -- Writes  unwritten (ready)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from chaos.ledger import FOREVER, Book, Ledger, book_in, book_of, commands_in
+from chaos.aof import FOREVER, AofCopy, Book, book_in, book_of, commands_in
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.sandbox.server import Server, start_server
@@ -25,7 +25,7 @@ def message(number: int) -> NewMessage:
 
 def test_every_hand_out_and_when_it_was_taken_back(server: Server, tmp_path: Path) -> None:
     # Given two updates of one lane; the first was handed out, given back, handed out again and settled
-    ledger = Ledger(tmp_path / "redis", tmp_path / "ledger")
+    ledger = AofCopy(tmp_path / "redis", tmp_path / "ledger")
     ledger.start()
     with Redis(port=server.port) as client:
         store = Store(client)

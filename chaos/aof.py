@@ -113,7 +113,7 @@ def commands_in(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def book_in(folder: Path) -> Book:
-    """What a Ledger kept there. Its files are numbered: appendonly.aof.7.incr.aof."""
+    """What a AofCopy kept there. Its files are numbered: appendonly.aof.7.incr.aof."""
 
     def commands() -> Iterator[list[bytes]]:
         for path in sorted(folder.iterdir(), key=lambda path: int(path.name.split(".")[-3])):
@@ -123,14 +123,14 @@ def book_in(folder: Path) -> Book:
     return book_of(commands())
 
 
-class Ledger(threading.Thread):
+class AofCopy(threading.Thread):
     """Keeps every append-only file of a server by a second link, for the server removes those it has rewritten.
 
     The server is up when this is made. A file lasts from one rewrite to the next: far longer than until the next look.
     """
 
     def __init__(self, server: Path, folder: Path) -> None:
-        super().__init__(name="ledger", daemon=True)
+        super().__init__(name="aof copy", daemon=True)
         self._server = server
         self._folder = folder
         self._ended = threading.Event()
