@@ -1,4 +1,4 @@
-"""kombu's Redis transport with lanes: publish is append, consume is turn, ack is settle.
+"""kombu's Redis transport with lanes: publish is append, consume is fetch, ack is settle.
 
 A queue declared with QUEUE_ARGUMENTS delivers each lane in order, one message at a time; every other queue behaves as
 in stock kombu. Uses private parts of kombu, which tests/lanes/test_contract.py checks.
@@ -18,7 +18,7 @@ from chatlanes.lanes.transport.fetch import WAKE
 
 
 class LanesPoller(stock.MultiChannelPoller):
-    """Polls, besides what stock kombu polls, each channel's turn and bell and the pipe that tasks report through."""
+    """Polls each channel's fetch and wake-up list and the report channel, besides what stock kombu polls."""
 
     def on_poll_start(self) -> None:
         super().on_poll_start()
@@ -69,7 +69,7 @@ class QoS(stock.QoS):
     """Acknowledgements of lane messages go to the in-flight table, which outlives the channel."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        if not is_lane_tag(delivery_tag):  # a lane message is leased by the turn that brought it: nothing to save
+        if not is_lane_tag(delivery_tag):  # a lane message is leased by the fetch that brought it: nothing to save
             super().append(message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
