@@ -35,9 +35,10 @@ class Poller(stock.MultiChannelPoller):
 
     def on_readable(self, fileno: int) -> Any:
         channel, kind = self._fd_to_chan.get(fileno, (None, None))
-        if channel is not None:
-            channel.in_flight.reports.poll()  # what arrives may ask what runs
-        if channel is not None and kind in channel.fetch_loop.handlers:
+        if channel is None:  # closed meanwhile: kombu 5.6 would raise KeyError
+            return None
+        channel.in_flight.reports.poll()  # what arrives may ask what runs
+        if kind in channel.fetch_loop.handlers:
             return channel.fetch_loop.handlers[kind]()
         return super().on_readable(fileno)
 
