@@ -100,7 +100,7 @@ class EventLoop:
         self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="bot"))
-        self._errands = LoopJobs(self._loop)
+        self._jobs = LoopJobs(self._loop)
         self._to_begin: deque[Awaited] = deque()
         self._is_woken = False
         self._is_ending = False
@@ -110,7 +110,7 @@ class EventLoop:
     def run(self, coroutine: Coroutine[Any, Any, Any], limit_s: float | None = None) -> Any:
         """What it returns or raises. Raises OverdueError when that takes longer than `limit_s`."""
         begun, here = Awaited(coroutine), getcurrent()
-        if isinstance(here, LoopJob) and here.jobs is self._errands:
+        if isinstance(here, LoopJob) and here.jobs is self._jobs:
             return self._run_here(begun, here, limit_s)
         try:
             self._to_begin.append(begun)
@@ -127,13 +127,9 @@ class EventLoop:
             raise _overdue(limit_s)
         return begun.outcome()
 
-    def begin_job(self, job: Callable[[], object], *, is_last: bool = True) -> None:
+    def begin_job(self, job: Callable[[], object]) -> None:
         """Run it on the loop's thread, where `run` takes no other. What blocks in it goes `apart` (loop_jobs.py)."""
-        self._errands.begin(job, is_last=is_last)
-
-    def begin_jobs(self) -> None:
-        """Those that were not the last ones."""
-        self._errands.begin_all()
+        self._jobs.begin(job)
 
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Let it run; nobody here waits for it."""
@@ -149,12 +145,12 @@ class EventLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(TIDY_UP_S)
 
-    def _run_here(self, begun: Awaited, errand: LoopJob, limit_s: float | None) -> Any:
+    def _run_here(self, begun: Awaited, job: LoopJob, limit_s: float | None) -> Any:
         task = begun.begin(self._loop)
-        if errand.wait(task, limit_s):
+        if job.wait(task, limit_s):
             return begun.outcome()
         begun.cancel()
-        errand.wait(task, TIDY_UP_S)
+        job.wait(task, TIDY_UP_S)
         raise _overdue(limit_s)
 
     def _begin_all(self) -> None:

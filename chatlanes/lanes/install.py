@@ -111,6 +111,8 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     """
     for alias, transport in _ALIASES.items():
         kombu_transport.TRANSPORT_ALIASES[alias] = transport
+        # What kombu found under this alias, if somebody has connected already.
+        kombu_transport._transport_cache.pop(alias, None)
     app.lanes = Lanes(app, fast)
     app.task_cls = LaneTask
     app.control_cls = "chatlanes.lanes.worker.termination:NamingControl"

@@ -227,6 +227,9 @@ def test_the_steps_stand_where_ours_are_hung_on() -> None:
 
 def test_the_aliases_lead_to_transports() -> None:
     assert {"redis", "rediss", "sentinel"} <= set(kombu_transport.TRANSPORT_ALIASES), "install.py re-points them"
+    assert "_transport_cache[transport]" in inspect.getsource(kombu_transport.get_transport_cls), (
+        "install.py drops what kombu keeps of an alias"
+    )
 
 
 def test_a_task_may_name_its_request_class() -> None:

@@ -22,8 +22,8 @@ from celery.exceptions import Ignore, Reject, Retry
 from celery.loaders.base import BaseLoader
 from celery.states import FAILURE, IGNORED, REJECTED, RETRY, SUCCESS
 from celery.utils.saferepr import saferepr
+from celery.utils.threads import _LocalStack, get_ident
 
-from chatlanes.lanes.fast.local_stack import pop, push
 from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.worker.delivery import KEPT, Delivery, delivery_of
 from chatlanes.lanes.worker.task import LaneTask, Trace
@@ -108,8 +108,8 @@ class Tracer:
         """The run between its signals, with the task and its request as Celery's current ones."""
         task, args, kwargs = self._task, context.args, context.kwargs
         state = retval = None
-        push(_task_stack, task)
-        push(task.request_stack, context)
+        _push(_task_stack, task)
+        _push(task.request_stack, context)
         try:
             if signals.task_prerun.receivers:
                 signals.task_prerun.send(sender=task, task_id=uuid, task=task, args=args, kwargs=kwargs)
@@ -133,8 +133,8 @@ class Tracer:
                         sender=task, task_id=uuid, task=task, args=args, kwargs=kwargs, retval=retval, state=state
                     )
             finally:
-                pop(_task_stack)
-                pop(task.request_stack)
+                _pop(_task_stack)
+                _pop(task.request_stack)
 
     def _run(self, context: Any, args: Any, kwargs: Any) -> Any:
         if self._run_leased is None:
@@ -189,6 +189,31 @@ class Tracer:
             said = f"Task %s[%s] {name} handler raised: %r"
             trace.logger.exception(said, get_task_name(context, self._task.name), uuid, error)
             traceback_clear(error)
+
+
+def _push(stack: Any, item: Any) -> None:
+    """As the stack does, which looks twice for what is not there, and raises and catches each time."""
+    if type(stack) is not _LocalStack:
+        stack.push(item)
+        return
+    locals_, ident = stack._local.__storage__, get_ident()
+    here = locals_.get(ident)
+    if here is None:
+        locals_[ident] = {"stack": [item]}
+    else:
+        here["stack"].append(item)
+
+
+def _pop(stack: Any) -> None:
+    """As the stack does."""
+    if type(stack) is not _LocalStack:
+        stack.pop()
+        return
+    locals_, ident = stack._local.__storage__, get_ident()
+    items = locals_[ident]["stack"]
+    items.pop()
+    if not items:
+        del locals_[ident]
 
 
 def _is_usual(task: LaneTask) -> bool:

@@ -25,13 +25,8 @@ T = TypeVar("T")
 class Loop(Protocol):
     """Runs jobs on the thread of an event loop."""
 
-    def begin_job(self, job: Callable[[], object], *, is_last: bool = True) -> None:
-        """Start it soon; callable from any thread. The job must raise nothing. Unless it is the last of several, it may
-        be started together with the next one.
-        """
-
-    def begin_jobs(self) -> None:
-        """Start those that were not the last ones."""
+    def begin_job(self, job: Callable[[], object]) -> None:
+        """Start it soon; callable from any thread. The job must raise nothing."""
 
 
 class LoopJobs:
@@ -46,12 +41,11 @@ class LoopJobs:
         #: Greenlets without a job, reused: allocating the stack of a new one takes a system call.
         self._idle: list[LoopJob] = []
 
-    def begin(self, job: Callable[[], object], *, is_last: bool = True) -> None:
+    def begin(self, job: Callable[[], object]) -> None:
         self._to_begin.append(job)
-        if is_last:
-            self.begin_all()
+        self._wake_loop()
 
-    def begin_all(self) -> None:
+    def _wake_loop(self) -> None:
         if self._is_woken:  # one wake-up serves all jobs that are queued before it runs
             return
         self._is_woken = True
@@ -82,7 +76,7 @@ class LoopJobs:
                 job.switch(self._to_begin.popleft())
         finally:
             if self._to_begin:  # after one that raised, the others still start
-                self.begin_all()
+                self._wake_loop()
 
     def ended(self, job: LoopJob) -> None:
         self._idle.append(job)

@@ -98,11 +98,9 @@ class Loop:
         self.begun = 0
         self._jobs: deque[Callable[[], object]] = deque()
 
-    def begin_job(self, job: Callable[[], object], *, is_last: bool = True) -> None:
+    def begin_job(self, job: Callable[[], object]) -> None:
         self.begun += 1
         self._jobs.append(job)
-
-    def begin_jobs(self) -> None: ...
 
     def run(self) -> None:
         self._jobs.popleft()()
