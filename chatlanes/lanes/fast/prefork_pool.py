@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import heapq
 import os
+import select
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,8 +22,7 @@ from celery.concurrency import asynpool
 from celery.worker import state
 from kombu.log import get_logger
 
-from chatlanes.lanes.fast.prefork_batch import LONGEST, MOST_AHEAD, ChildBatch
-from chatlanes.lanes.fast.prefork_child import ANNOUNCED, Child, Frames
+from chatlanes.lanes.fast.prefork_child import ANNOUNCED, Child, Frames, start_by_mark
 from chatlanes.lanes.fast.prefork_results import FastResultHandler
 from chatlanes.lanes.fast.shared_memory import SharedMemoryChannel
 from chatlanes.lanes.leases.in_flight import InFlight
@@ -29,6 +30,12 @@ from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.runtime import clock
 
 logger = get_logger(__name__)
+
+#: Bytes of a job that fits into one write, which goes into a pipe in one piece or not at all (pipe(7)): none has to be
+#: resumed, and a child that dies leaves no part of a job behind. Celery writes longer ones, piece by piece.
+LONGEST = select.PIPE_BUF - 64
+#: Jobs behind the one that runs. A pipe holds as many of the longest.
+MOST_AHEAD = 15
 
 
 def apply(worker: Any) -> None:
@@ -200,6 +207,40 @@ class FastPool(asynpool.AsynPool):
         state.task_ready(job._callback.__self__)
         if self._putlock is not None:
             self._putlock.release()
+
+
+class ChildBatch:
+    """What the child whose pipe is `fileno` is sent in one iteration of the loop, in as few writes as possible. It has
+    `load` jobs; batches compare by load.
+    """
+
+    def __init__(self, load: int, fileno: int, child: Any) -> None:
+        self.load = load
+        self.fileno = fileno
+        self.child = child
+        self._added: list[tuple[Any, bytes]] = []
+
+    def __lt__(self, other: ChildBatch) -> bool:
+        return self.load < other.load
+
+    def add(self, job: Any, start_by_s: float | None) -> None:
+        header, body, _ = job._payload
+        mark = b"" if start_by_s is None else start_by_mark(start_by_s)
+        self._added.append((job, b"".join((mark, header, body))))
+        self.load += 1
+
+    def writes(self) -> Iterator[tuple[list[Any], bytes]]:
+        """The jobs and the bytes of each write."""
+        jobs: list[Any] = []
+        data = b""
+        for job, piece in self._added:
+            if len(data) + len(piece) > select.PIPE_BUF:
+                yield jobs, data
+                jobs, data = [], b""
+            jobs.append(job)
+            data += piece
+        if jobs:
+            yield jobs, data
 
 
 def _tag_of(args: Any) -> str | None:
