@@ -48,9 +48,11 @@ PROMISES := tests/lanes/leases tests/lanes/transport tests/lanes/worker
 test-core: install
 	FAST=0 $(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS) $(PROMISES) tests/lanes/monitoring tests/pipeline
 
-# The promises on Celery 5.6, in an environment of its own. They do not all pass yet: pyproject.toml asks for 5.7.
+# The promises on Celery 5.6, in an environment of its own: order, recovery, shutdown, retries and terminate on all pools,
+# and the whole path in order and with crashes. Not yet seen to pass whole: pyproject.toml asks for 5.7.
 test-oldest: $(VENV)-oldest/installed
-	$(VENV)-oldest/bin/python -m pytest -n 3 --dist worksteal $(ARGS) $(PROMISES) tests/pipeline/test_order.py tests/pipeline/test_crashes.py
+	$(VENV)-oldest/bin/python -m pytest -n 3 --dist worksteal $(ARGS) $(PROMISES) \
+		tests/lanes/test_contract.py tests/lanes/fast/test_replaced.py tests/pipeline/test_order.py tests/pipeline/test_crashes.py
 
 $(VENV)-oldest/installed: pyproject.toml requirements.lock requirements-oldest.lock
 	@$(PYTHON) -m venv $(VENV)-oldest
