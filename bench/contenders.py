@@ -83,6 +83,7 @@ class CeleryContender:
     side: BacklogSide
     crews: Sequence[Crew]
     how: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -96,7 +97,7 @@ class CeleryContender:
         return self.side.left(client)
 
     def settings(self, url: str) -> list[Setting]:
-        return [Setting(label, list(self._commands(url, workers))) for label, workers in self.crews]
+        return [Setting(label, list(self._commands(url, workers)), self.environment) for label, workers in self.crews]
 
     def _commands(self, url: str, workers: Sequence[Sequence[str]]) -> Iterator[list[str]]:
         for number, options in enumerate(workers):

@@ -77,8 +77,11 @@ class Recipe(Stock):
 class Lanes:
     """Appended as tasks.intake does it, but for the no-op task."""
 
-    name = "lanes"
     app = "bench.lanes_app"
+    name = "lanes"
+
+    def __init__(self, name: str = name) -> None:
+        self.name = name
 
     def load(self, client: Redis, url: str, updates: Iterable[Update]) -> None:
         store, rest = Store(client), iter(updates)

@@ -17,7 +17,7 @@ from typing import Any
 from playwright.sync_api import BrowserContext, Page, expect
 
 from chatlanes.sandbox.simulator import Simulator
-from tests.sandbox.page.seeing import Chat, opened, sandbox
+from tests.sandbox.page.seeing import ChatRegion, opened, sandbox
 from tests.support.browser import browser
 
 HERE = Path(__file__).parent
@@ -44,7 +44,7 @@ def main() -> None:
 
 def talk(page: Page) -> None:
     """A little of everything, in three chats."""
-    ann, ben, group = (Chat(page, title) for title in ("Ann", "Ben", "Ann and Ben"))
+    ann, ben, group = (ChatRegion(page, title) for title in ("Ann", "Ben", "Ann and Ben"))
     ben.write("/start")
     ben.press("Keyboard")
     expect(ben.here.get_by_role("button", name="/hide")).to_be_visible()
@@ -66,12 +66,12 @@ def talk(page: Page) -> None:
 def fill_the_lanes(page: Page, simulator: Simulator) -> None:
     """Other chats write much, Ann waits for something slow, and a worker is killed."""
     page.get_by_role("tab", name="Lanes").click()
-    ann = Chat(page, "Ann")
+    ann = ChatRegion(page, "Ann")
     ann.press("Slow")
     for text in ("And what is this?", "Still there?"):
         ann.write(text)
-    Chat(page, "Ben").write("I do not wait for Ann.")
-    expect(Chat(page, "Ben").message("I do not wait for Ann.")).to_have_count(1)
+    ChatRegion(page, "Ben").write("I do not wait for Ann.")
+    expect(ChatRegion(page, "Ben").message("I do not wait for Ann.")).to_have_count(1)
     simulator.push(*(update(2001 + number % 10, number) for number in range(BACKLOG)))
     expect(page.locator("[data-name=waiting] b")).to_have_text(re.compile("^[23]..$"))
     page.get_by_role("button", name="Kill a worker").click()

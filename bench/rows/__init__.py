@@ -16,6 +16,7 @@ from bench.rows import (
     latency,
     memory,
     peers,
+    pieces,
     rates,
     recipe,
     recovery,
@@ -30,6 +31,7 @@ from bench.stage import Stage
 
 ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "throughput": throughput.run,
+    "pieces": pieces.run,
     "peers": peers.run,
     "recipe": recipe.run,
     "slow-chat": slow_chat.run,

@@ -65,7 +65,7 @@ def test_rounds_are_held_against_each_other_one_by_one(
     assert ratios(ours, beside) == expected
 
 
-def test_a_machine_that_is_slow_for_one_round_does_not_change_the_ratio() -> None:
+def test_one_slow_round_does_not_change_the_ratio() -> None:
     result = Result("row", "case", "tasks/s", Side("lanes", [400, 40, 400]), Side("stock", [100, 10, 100]))
     assert result.ratio == Spread(4, 4, 4)
 
@@ -116,7 +116,7 @@ def test_a_steady_rate_is_taken_from_10_to_95_percent(samples: list[tuple[float,
         (lambda: Result("r", "c", "u", Side("s", [1.0]), goal=Goal("ratio", "at least", 1)).verdict, "beside"),
     ],
 )
-def test_what_has_no_answer_is_an_error(wrong: Any, told: str) -> None:
+def test_a_missing_answer_is_an_error(wrong: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         wrong()
 
@@ -144,7 +144,7 @@ def test_numbers_are_shown_with_three_digits_or_more(value: float, shown: str) -
     assert number(value) == shown
 
 
-def test_the_table_has_a_line_for_each_result_and_names_what_stands_beside_it() -> None:
+def test_the_table_has_a_line_for_each_result() -> None:
     alone = Result("hot lane", "one", "updates/s", Side("lanes", [500.0]), goal=Goal("value", "at least", 400))
     beside = Result("bots", "two", "updates/s", Side("lanes", [500.0]), Side("polling", [250.0]))
     head, rule, *lines = table([alone, beside]).splitlines()
@@ -163,7 +163,7 @@ def test_the_document_holds_every_round() -> None:
     assert entry["goal"] is None
 
 
-def test_updates_are_as_long_as_the_rows_say_and_of_all_chats_in_turn() -> None:
+def test_updates_have_the_length_and_chats_of_the_row() -> None:
     updates = list(make_updates(1_000, chats=500))
     assert {len(orjson.dumps(update)) for update in updates} == {UPDATE_BYTES}
     assert len({update["message"]["chat"]["id"] for update in updates[100:600]}) == 500
@@ -205,7 +205,7 @@ def test_a_quick_run_is_complete(rows: dict[str, int], tmp_path: Path) -> None:
     assert {"processor", "python", "packages", "server", "fsync_ms", "load"} <= told["machine"].keys()
 
 
-def test_a_report_fills_a_page_with_the_newest_figures_and_where_they_are_from(tmp_path: Path) -> None:
+def test_a_report_has_the_newest_figures_and_their_origin(tmp_path: Path) -> None:
     # Given a page with a place for one row, and two runs that measured its case, one of them another besides
     page = tmp_path / "README.md"
     page.write_text("before\n<!-- bench: costs: commands -->\nold\n<!-- /bench -->\nafter\n")

@@ -26,7 +26,7 @@ from tests.support.waiting import until
 UPDATE = {"update_id": 5, "message": {"message_id": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"}}
 
 
-class Api:
+class CountingApi:
     """Remembers what it was asked, and how many threads asked at a time."""
 
     def __init__(self) -> None:
@@ -63,24 +63,26 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 @pytest.fixture
 def run(load: Load) -> Run:
     """Runs a handler with this source on an update."""
-    return lambda source, api=None, deadline_s=None: load(source)(Context(UPDATE, api or Api(), deadline_s=deadline_s))
+    return lambda source, api=None, deadline_s=None: load(source)(
+        Context(UPDATE, api or CountingApi(), deadline_s=deadline_s)
+    )
 
 
 def test_calls_are_awaited(run: Run) -> None:
-    api = Api()
+    api = CountingApi()
     source = "async def handle(ctx):\n    sent = await ctx.reply('a')\n    return [sent, ctx.chat_id, ctx.text]"
     assert run(source, api) == [{"text": "a"}, 7, "hi"]
     assert api.calls == [("sendMessage", "a")]
 
 
-def test_calls_that_nobody_awaits_end_before_the_handler_does(run: Run) -> None:
-    api = Api()
+def test_unawaited_calls_end_before_the_handler(run: Run) -> None:
+    api = CountingApi()
     run("async def handle(ctx):\n    ctx.reply('a')\n    ctx.call('sendDice', chat_id=7)", api)
     assert sorted(api.calls) == [("sendDice", None), ("sendMessage", "a")]
 
 
-def test_the_error_of_a_call_that_nobody_awaits_is_the_handlers(run: Run) -> None:
-    api = Api()
+def test_the_error_of_an_unawaited_call_is_raised(run: Run) -> None:
+    api = CountingApi()
     api.refused = "b"
     with pytest.raises(BadRequest):
         run("async def handle(ctx):\n    ctx.reply('a')\n    ctx.reply('b')", api)
@@ -88,7 +90,7 @@ def test_the_error_of_a_call_that_nobody_awaits_is_the_handlers(run: Run) -> Non
 
 
 def test_an_error_that_was_caught_is_over(run: Run) -> None:
-    api = Api()
+    api = CountingApi()
     api.refused = "b"
     source = """
         async def handle(ctx):
@@ -110,7 +112,7 @@ def test_all_handlers_of_a_process_share_one_loop(load: Load) -> None:
         met = []
         """)
     with ThreadPoolExecutor(8) as threads:
-        assert set(threads.map(lambda _: bot(Context(UPDATE, Api())), range(8))) == {1}
+        assert set(threads.map(lambda _: bot(Context(UPDATE, CountingApi())), range(8))) == {1}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_a_handler_is_cancelled_when_its_time_is_over(run: Run) -> None:
             finally:
                 ctx.reply('tidied up')
         """
-    api = Api()
+    api = CountingApi()
     with pytest.raises(UpdateTimeoutError, match="cancelled"):
         run(source, api, deadline_s=time.monotonic() + 0.05)
     assert api.calls == [("sendMessage", "tidied up")]
@@ -184,7 +186,7 @@ def test_a_bot_cannot_end_the_loop_of_all(run: Run, ends: str, error: type[BaseE
     assert run("async def handle(ctx):\n    await asyncio.sleep(0)\n    return 'goes on'") == "goes on"
 
 
-def test_what_goes_on_after_a_handler_is_of_no_update_but_of_one_that_failed(run: Run) -> None:
+def test_background_tasks_are_detached_unless_the_handler_failed(run: Run) -> None:
     source = """
         import threading
         from chatlanes.bot import current
@@ -201,7 +203,7 @@ def test_what_goes_on_after_a_handler_is_of_no_update_but_of_one_that_failed(run
                 raise RuntimeError
         """
     for fails, found in ((False, [None]), (True, [5])):
-        api = Api()
+        api = CountingApi()
         api.found, api.ended, api.fails = [], threading.Event(), fails  # type: ignore[attr-defined]
         with suppress(RuntimeError):
             run(source, api)
@@ -220,16 +222,16 @@ def test_a_session_is_read_before_a_handler_that_uses_it(load: Load) -> None:
         read_by = []
         """)
 
-    class Stored:
+    class FakeStored:
         def load(self, key: str) -> bytes:
             return json.dumps({"read by": threading.get_ident()}).encode()
 
     for _ in range(2):
-        loops_thread = bot(Context(UPDATE, Api(), stored=Stored()))  # type: ignore[arg-type]
+        loops_thread = bot(Context(UPDATE, CountingApi(), stored=FakeStored()))  # type: ignore[arg-type]
     assert sys.modules[bot.handle.__module__].read_by == [loops_thread, threading.get_ident()]
 
 
-def test_who_is_interrupted_twice_waits_for_the_end_all_the_same() -> None:
+def test_a_second_interrupt_still_waits_for_the_end() -> None:
     # Given a coroutine that takes a moment to tidy up, and one that waits for it in the main thread
     ended = []
 
@@ -253,7 +255,7 @@ def test_who_is_interrupted_twice_waits_for_the_end_all_the_same() -> None:
     assert ended == [True]
 
 
-def test_who_is_interrupted_while_waking_the_loop_keeps_nobody_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_waking_the_loop_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a time limit that strikes when a coroutine has been put there, and the loop has not been woken for it
     begun = []
 
@@ -281,7 +283,7 @@ def interrupt(*_: object) -> None:
     raise InterruptedError
 
 
-def test_one_that_somebody_else_cancels_before_it_begins_has_not_succeeded() -> None:
+def test_a_handler_cancelled_before_it_begins_fails() -> None:
     async def cancelled() -> Awaited:
         begun = Awaited(asyncio.sleep(0))
         task = begun.begin(asyncio.get_running_loop())

@@ -30,7 +30,7 @@ from chatlanes.sandbox.server import start_server
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import BadRequest, BotApiError, ChatMigrated, NetworkError, ServerError, TooManyRequests
 from chatlanes.telegram.flood import OpenGate, OpenPassage
-from tests.support.http_server import Answer, Asked, Server
+from tests.support.http_server import Answer, HttpServer, ReceivedRequest
 
 LEASE_MS = 60_000
 ID = "1:1"
@@ -52,21 +52,21 @@ def lanes(redis_url: str) -> Iterator[Lanes]:
 
 
 @pytest.fixture
-def run(lanes: Lanes, api: BotApi) -> Callable[..., Run]:
+def run(lanes: Lanes, api: BotApi) -> Callable[..., CallsOfRun]:
     """Begins the next run of the update."""
 
     return lambda uncertain="repeat": begin_run(lanes, api, uncertain)
 
 
-def begin_run(lanes: Lanes, api: BotApi, uncertain: str = "repeat") -> Run:
+def begin_run(lanes: Lanes, api: BotApi, uncertain: str = "repeat") -> CallsOfRun:
     [leased] = lanes.store.turn(["q"], holder="test", lease_ms=LEASE_MS, room=1).leased
     [held] = lanes.in_flight.finish_fetch([leased], clock.now_s(), suspects_wait=False)
     lanes.in_flight.claim(held.tag, starts=True)
     delivery = Delivery(lanes, held.tag, held.deadline_s, failed=leased.failed, died=leased.died)
-    return Run(lanes, delivery, calls_of(api, delivery, uncertain))  # type: ignore[arg-type]
+    return CallsOfRun(lanes, delivery, calls_of(api, delivery, uncertain))  # type: ignore[arg-type]
 
 
-class Run:
+class CallsOfRun:
     """One run, and the ways it may end."""
 
     def __init__(self, lanes: Lanes, delivery: Delivery, calls: Calls) -> None:
@@ -88,11 +88,11 @@ class Run:
         assert self.lanes.store.release([(ID, self.delivery.fence)], died=True) == []
 
 
-def texts(web: Server) -> list[str]:
+def texts(web: HttpServer) -> list[str]:
     return [asked.json["text"] for asked in web.asked]
 
 
-def echo(asked: Asked) -> Answer:
+def echo(asked: ReceivedRequest) -> Answer:
     return Answer({"ok": True, "result": {"message_id": 1, "text": asked.json["text"]}})
 
 
@@ -100,7 +100,7 @@ def refusing(code: int, **parameters: Any) -> Answer:
     return Answer({"ok": False, "error_code": code, "description": "no", "parameters": parameters}, status=code)
 
 
-def test_a_call_whose_result_is_known_is_made_once(web: Server, run: Any) -> None:
+def test_a_call_with_a_recorded_result_is_made_once(web: HttpServer, run: Any) -> None:
     # Given a run that made two calls and failed
     web.answer = Answer(b'{"ok": true, "result": {"text": "half an emoji: \\ud83d", "id": 9007199254740993}}')
     first = run()
@@ -114,7 +114,7 @@ def test_a_call_whose_result_is_known_is_made_once(web: Server, run: Any) -> Non
     assert texts(web) == ["a", "b", "c"]
 
 
-def test_what_is_done_is_noted_before_an_update_is_given_back(web: Server, run: Any, redis: Redis) -> None:
+def test_done_calls_are_recorded_before_an_update_is_released(web: HttpServer, run: Any, redis: Redis) -> None:
     first = run()
     for text in "abc":
         first.call(text)
@@ -125,7 +125,7 @@ def test_what_is_done_is_noted_before_an_update_is_given_back(web: Server, run: 
     )
 
 
-def test_one_answer_is_waited_for_in_each_call(web: Server, run: Any, redis: Redis) -> None:
+def test_one_answer_is_waited_for_in_each_call(web: HttpServer, run: Any, redis: Redis) -> None:
     """The end of a call is read with the beginning of the next."""
     first = run()
     first.call("a")
@@ -146,7 +146,7 @@ def test_a_handler_that_makes_no_call_asks_redis_nothing(run: Any, redis: Redis)
     assert redis.exists(keys.journal(ID)) == 0
 
 
-UNCERTAIN: dict[str, Callable[[Server], object]] = {
+UNCERTAIN: dict[str, Callable[[HttpServer], object]] = {
     "no answer": lambda web: setattr(web, "answering", lambda asked: None),
     "a server error": lambda web: setattr(web, "answer", refusing(502)),
     "no Bot API": lambda web: setattr(web, "answer", Answer(b"<html>", status=200)),
@@ -156,7 +156,7 @@ UNCERTAIN: dict[str, Callable[[Server], object]] = {
 @pytest.mark.parametrize("how", UNCERTAIN)
 @pytest.mark.parametrize(("policy", "own", "sent"), [("repeat", None, 2), ("skip", None, 1), ("repeat", "skip", 1)])
 def test_a_call_without_an_outcome_is_repeated_or_skipped(
-    web: Server, run: Any, caplog: pytest.LogCaptureFixture, how: str, policy: str, own: str | None, sent: int
+    web: HttpServer, run: Any, caplog: pytest.LogCaptureFixture, how: str, policy: str, own: str | None, sent: int
 ) -> None:
     # Given a call that may have been made
     UNCERTAIN[how](web)
@@ -176,7 +176,7 @@ def test_a_call_without_an_outcome_is_repeated_or_skipped(
     assert "was begun by a run that left no outcome" in caplog.text
 
 
-def test_a_call_in_flight_when_its_process_died_is_uncertain_for_every_later_run(web: Server, run: Any) -> None:
+def test_a_call_in_flight_at_a_death_stays_uncertain(web: HttpServer, run: Any) -> None:
     first = run()
     first.calls.journal.begin("sendMessage", fingerprint(prepare("sendMessage", {"chat_id": 7, "text": "a"})))
     first.dies()
@@ -189,7 +189,7 @@ def test_a_call_in_flight_when_its_process_died_is_uncertain_for_every_later_run
     assert texts(web) == ["a"]
 
 
-def test_a_refusal_is_replayed_when_the_run_went_on(web: Server, run: Any) -> None:
+def test_a_refusal_is_replayed_when_the_run_went_on(web: HttpServer, run: Any) -> None:
     # Given a run that was refused, went on, and failed later
     web.answer = refusing(400, migrate_to_chat_id=-1007)
     first = run()
@@ -208,7 +208,7 @@ def test_a_refusal_is_replayed_when_the_run_went_on(web: Server, run: Any) -> No
     assert texts(web) == ["a", "b"]
 
 
-def test_a_refusal_that_ended_the_run_is_tried_anew(web: Server, run: Any) -> None:
+def test_a_refusal_that_ended_the_run_is_tried_anew(web: HttpServer, run: Any) -> None:
     first = run()
     web.answer = refusing(400)
     with pytest.raises(BadRequest):
@@ -219,7 +219,7 @@ def test_a_refusal_that_ended_the_run_is_tried_anew(web: Server, run: Any) -> No
     assert texts(web) == ["a", "a"]
 
 
-def test_429_and_a_call_that_never_left_are_as_if_they_had_not_begun(web: Server, run: Any) -> None:
+def test_429_and_unsent_calls_are_not_recorded(web: HttpServer, run: Any) -> None:
     first = run("skip")
     web.answer = refusing(429, retry_after=1)
     with pytest.raises(TooManyRequests):
@@ -234,8 +234,8 @@ def test_429_and_a_call_that_never_left_are_as_if_they_had_not_begun(web: Server
     assert run("skip").call("a") is True
 
 
-def test_a_handler_that_calls_otherwise_is_told_of_once_and_makes_all_calls_from_there(
-    web: Server, run: Any, caplog: pytest.LogCaptureFixture
+def test_calls_that_diverge_are_logged_once_and_made_anew(
+    web: HttpServer, run: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = run()
     for text in "abcd":
@@ -254,7 +254,7 @@ def test_a_handler_that_calls_otherwise_is_told_of_once_and_makes_all_calls_from
     assert "call 2 is sendMessage:" in told[0]
 
 
-def test_what_only_reads_is_made_anew_and_takes_no_place(web: Server, run: Any, redis: Redis) -> None:
+def test_reading_calls_are_repeated_and_not_recorded(web: HttpServer, run: Any, redis: Redis) -> None:
     first = run()
     first.calls.call("getMe")
     first.call("a")
@@ -266,13 +266,13 @@ def test_what_only_reads_is_made_anew_and_takes_no_place(web: Server, run: Any, 
     assert [asked.path.rpartition("/")[2] for asked in web.asked] == ["getMe", "sendMessage", "getMe", "getChat"]
 
 
-def test_a_coroutines_calls_have_their_places_in_the_order_they_are_written(web: Server, run: Any) -> None:
+def test_calls_of_a_coroutine_are_numbered_as_written(web: HttpServer, run: Any) -> None:
     async def handle(ctx: Any, *texts: str, reads: bool) -> None:
         if reads:
             await ctx.call("getMe")
         await asyncio.gather(*(ctx.reply(text) for text in texts))
 
-    def attempt(one: Run, reads: bool) -> None:
+    def attempt(one: CallsOfRun, reads: bool) -> None:
         ctx = Context({"update_id": 1, "message": {"chat": {"id": 7}}}, one.calls)
         asyncio.run(awaited(partial(handle, reads=reads), ctx, *"abc"))
 
@@ -287,7 +287,7 @@ def test_a_coroutines_calls_have_their_places_in_the_order_they_are_written(web:
     assert sorted(sent) == ["a", "b", "c"]
 
 
-def test_a_hooks_calls_are_not_taken_for_the_handlers(web: Server, run: Any) -> None:
+def test_a_hooks_calls_are_not_taken_for_the_handlers(web: HttpServer, run: Any) -> None:
     # Given a run with a call, and one more by its hook
     first = run()
     first.call("a")
@@ -308,7 +308,7 @@ def test_a_hooks_calls_are_not_taken_for_the_handlers(web: Server, run: Any) -> 
 # -- without a lease
 
 
-def test_a_zombie_sends_nothing(web: Server, run: Any, lanes: Lanes) -> None:
+def test_a_zombie_sends_nothing(web: HttpServer, run: Any, lanes: Lanes) -> None:
     # Given a run whose message somebody else has by now
     zombie = run()
     zombie.call("a")
@@ -328,7 +328,7 @@ def test_a_zombie_sends_nothing(web: Server, run: Any, lanes: Lanes) -> None:
 
 @pytest.mark.parametrize("method", ["sendMessage", "getMe"])
 def test_a_process_frozen_between_begin_and_send_asks_again(
-    web: Server, run: Any, lanes: Lanes, monkeypatch: pytest.MonkeyPatch, method: str
+    web: HttpServer, run: Any, lanes: Lanes, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     # Given a run that waits at the gate for longer than its lease, and another one meanwhile
     zombie = run()
@@ -349,7 +349,7 @@ def test_a_process_frozen_between_begin_and_send_asks_again(
 
 
 def test_a_live_process_that_was_slow_asks_again_and_sends(
-    web: Server, run: Any, monkeypatch: pytest.MonkeyPatch
+    web: HttpServer, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = run()
     now_s = clock.now_s()
@@ -365,7 +365,7 @@ def prints(*params: dict[str, Any]) -> set[str]:
     return {fingerprint(prepare("sendPhoto", each)) for each in params}
 
 
-def test_a_fingerprint_is_of_what_is_sent(tmp_path: Path) -> None:
+def test_a_fingerprint_covers_the_sent_parameters(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         (tmp_path / name).write_bytes(b"cat")
     (tmp_path / "c.png").write_bytes(b"dog")
@@ -389,7 +389,7 @@ def test_a_fingerprint_is_of_what_is_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("params", [{"text": object()}, {"photo": Path("/nowhere/at/all")}, {"text": float("nan")}])
-def test_what_cannot_be_sent_is_not_begun(run: Any, redis: Redis, params: dict[str, Any]) -> None:
+def test_an_invalid_call_is_not_begun(run: Any, redis: Redis, params: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError, OSError)):
         run().calls.call("sendMessage", **params)
     assert redis.exists(keys.journal(ID)) == 0
@@ -401,7 +401,7 @@ def test_a_wrong_policy_is_refused(run: Any) -> None:
 
 
 def test_a_result_too_long_is_noted_without_it(
-    web: Server, run: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    web: HttpServer, run: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("chatlanes.bot.calls.journal.LONGEST_OUTCOME", 100)
     web.answer = Answer({"ok": True, "result": "x" * 100})
@@ -416,8 +416,8 @@ def test_a_result_too_long_is_noted_without_it(
 # -- Redis in trouble
 
 
-def test_a_connection_that_broke_is_made_anew_and_nothing_is_forgotten(
-    web: Server, run: Any, redis: Redis, lanes: Lanes
+def test_a_broken_connection_is_replaced_and_loses_nothing(
+    web: HttpServer, run: Any, redis: Redis, lanes: Lanes
 ) -> None:
     # Given a call that is done, of which the answer of Redis was not read
     first = run()
@@ -434,7 +434,7 @@ def test_a_connection_that_broke_is_made_anew_and_nothing_is_forgotten(
     assert texts(web) == ["a", "b"]
 
 
-def test_an_end_that_redis_refused_is_told_again(web: Server, run: Any, redis: Redis, lanes: Lanes) -> None:
+def test_an_end_that_redis_refused_is_sent_again(web: HttpServer, run: Any, redis: Redis, lanes: Lanes) -> None:
     first = run()
     first.calls.journal.begin("sendMessage", "x")
     redis.script_flush()  # the end finds no script
@@ -444,7 +444,7 @@ def test_an_end_that_redis_refused_is_told_again(web: Server, run: Any, redis: R
 
 
 def test_a_call_waits_for_a_redis_that_restarts(
-    web: Server, api: BotApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    web: HttpServer, api: BotApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a run with a call, on a Redis of its own
     server = start_server(tmp_path)
@@ -467,9 +467,9 @@ def test_a_call_waits_for_a_redis_that_restarts(
     assert texts(web) == ["a", "b", "c"]
 
 
-def test_threads_of_a_handler_share_the_journal(web: Server, run: Any) -> None:
+def test_threads_of_a_handler_share_the_journal(web: HttpServer, run: Any) -> None:
     # Given a run whose threads make many calls at once
-    def call_all(one: Run) -> None:
+    def call_all(one: CallsOfRun) -> None:
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda _: one.call("a"), range(64)))
 
@@ -482,7 +482,7 @@ def test_threads_of_a_handler_share_the_journal(web: Server, run: Any) -> None:
     assert texts(web) == ["a"] * 64
 
 
-def test_threads_of_a_handler_share_the_gate_whoever_makes_it(run: Any, api: BotApi) -> None:
+def test_threads_of_a_handler_share_one_gate(run: Any, api: BotApi) -> None:
     made: list[OpenGate] = []
 
     def gate() -> OpenGate:
@@ -496,7 +496,7 @@ def test_threads_of_a_handler_share_the_gate_whoever_makes_it(run: Any, api: Bot
     assert calls.gate is calls.gate is made[1]
 
 
-def test_without_a_lane_every_call_is_made(web: Server, api: BotApi) -> None:
+def test_without_a_lane_every_call_is_made(web: HttpServer, api: BotApi) -> None:
     calls = calls_of(api, None, "repeat")
     assert [calls.call("sendMessage", text="a", uncertain="skip"), calls.call("getMe")] == [True, True]
     assert json.loads(web.asked[0].body) == {"text": "a"}

@@ -8,7 +8,7 @@ from chatlanes.bot import Context
 from examples.cart import handle
 
 
-class Api:
+class CartApi:
     """Takes down what is said."""
 
     def __init__(self) -> None:
@@ -18,8 +18,8 @@ class Api:
         self.said.append(params["text"])
 
 
-def test_what_is_sent_is_in_the_cart_until_it_is_emptied() -> None:
-    api, session = Api(), {}
+def test_items_stay_in_the_cart_until_it_is_emptied() -> None:
+    api, session = CartApi(), {}
     for text in ("apples", "pears", "/cart", "/empty", "/cart"):
         ctx = Context({"update_id": 1, "message": {"chat": {"id": 7}, "text": text}}, api)
         ctx.session = session

@@ -16,7 +16,7 @@ def context(kind: str, body: Any, api: Any = None, attempt: int = 1) -> Context:
     return Context({"update_id": 12, kind: body}, api, attempt)
 
 
-def test_it_tells_what_the_update_is():
+def test_it_has_the_fields_of_the_update():
     ctx = context("message", PRIVATE, attempt=3)
     assert (ctx.update_id, ctx.kind, ctx.chat_id, ctx.attempt) == (12, "message", 7, 3)
     assert ctx.update == {"update_id": 12, "message": PRIVATE}
@@ -69,7 +69,7 @@ def test_a_reply_goes_where_the_update_came_from(web, api, kind, body, where):
     assert asked.json == {**where, "text": "hi", "protect_content": True}
 
 
-def test_what_the_handler_says_of_the_place_wins(web, api):
+def test_explicit_reply_arguments_win(web, api):
     context("message", PRIVATE, api).reply("hi", chat_id=8)
     assert web.asked[0].json == {"chat_id": 8, "text": "hi"}
 

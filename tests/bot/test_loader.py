@@ -80,21 +80,21 @@ def test_a_bot_may_be_written_in_c():
         ("bot_many", "def handle(a, b): pass", "handle", "cannot be called with one argument"),
     ],
 )
-def test_what_cannot_handle_updates_is_refused(write, name, source, attribute, complaint):
+def test_an_object_that_cannot_handle_updates_is_refused(write, name, source, attribute, complaint):
     write(name, source)
     with pytest.raises(BotImportError, match=complaint):
         load_bot(f"{name}:{attribute}")
 
 
 @pytest.mark.parametrize("module", ["no_such_bot", "no.such.bot", "tasks.no_such_bot"])
-def test_a_module_that_is_not_there_is_named_with_where_it_was_sought(write, module):
+def test_a_missing_module_is_named_with_its_search_path(write, module):
     with pytest.raises(BotImportError) as caught:
         load_bot(f"{module}:handle")
     assert str(caught.value).startswith(f"BOT={module}:handle: there is no module {module} in {os.getcwd()}")
 
 
 @pytest.mark.parametrize("path", ["examples.echo", "examples.echo:", ":handle", ""])
-def test_what_is_no_import_path_is_refused(path):
+def test_an_invalid_import_path_is_refused(path):
     with pytest.raises(BotImportError, match="is not an import path: write module:attribute"):
         load_bot(path)
 
@@ -131,7 +131,7 @@ except BotImportError as error:
     assert "start the worker with -P prefork or -P threads" in done.stdout
 
 
-def test_an_import_that_does_not_end_is_told_of(write, monkeypatch):
+def test_an_endless_import_is_reported(write, monkeypatch):
     told = []
     monkeypatch.setattr(imports, "LONG_IMPORT_S", 0.0)
     monkeypatch.setattr(imports, "print", lambda text, **_: told.append(text), raising=False)

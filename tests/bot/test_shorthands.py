@@ -118,7 +118,7 @@ COMPLAINTS = [
 
 
 @pytest.mark.parametrize(("kind", "body", "write", "error", "complaint"), COMPLAINTS)
-def test_what_the_update_has_not_is_said(web, api, kind, body, write, error, complaint):
+def test_a_missing_part_of_the_update_is_named(web, api, kind, body, write, error, complaint):
     with pytest.raises(error, match=complaint):
         write(context(kind, body, api))
     assert web.asked == []
@@ -164,7 +164,7 @@ def files(web, content: bytes | None) -> None:
     web.answering = answering
 
 
-def test_a_file_is_downloaded_by_its_id_or_what_has_one(web, api, tmp_path):
+def test_a_file_is_downloaded_by_id_or_object(web, api, tmp_path):
     files(web, b"%PDF")
     ctx = context("message", HELLO, api)
     assert ctx.download("f") == b"%PDF"
@@ -175,7 +175,7 @@ def test_a_file_is_downloaded_by_its_id_or_what_has_one(web, api, tmp_path):
     assert web.asked[1].path.endswith("/documents/a%20file.pdf")
 
 
-def test_a_file_that_is_gone_leaves_what_was_there(web, api, tmp_path):
+def test_a_failed_download_keeps_the_existing_file(web, api, tmp_path):
     files(web, None)
     (tmp_path / "a.pdf").write_bytes(b"old")
     with pytest.raises(BadRequest.__base__, match="download: Not Found"):

@@ -40,7 +40,7 @@ def test_a_later_update_that_starts_first_is_out_of_order() -> None:
     assert Story().run(2, 0.0, 1.0).run(1, 1.0, 2.0).offences(1, 2) == {"out of order": 1}
 
 
-def test_an_update_that_starts_before_the_one_before_it_has_finished_is_out_of_order() -> None:
+def test_a_start_before_the_previous_end_is_out_of_order() -> None:
     # The first run of 1 died; 2 must wait until 1 has run again.
     story = Story().run(1, 0.0, taken_back_s=0.6).kills(1, 0.5).run(2, 1.0, 2.0, pid=2).run(1, 4.0, 5.0, pid=2)
 
@@ -61,11 +61,11 @@ def test_a_run_overlaps_on_any_of_its_keys() -> None:
     assert str(overlap).startswith("user:1: 2 started")
 
 
-def test_a_run_that_nobody_ended_or_killed_overlaps_with_what_follows() -> None:
+def test_an_unfinished_run_overlaps_with_the_next() -> None:
     assert Story().run(1, 0.0).run(1, 9.0, 9.5, pid=2).offences(1) == {"two at a time": 1}
 
 
-def test_whoever_takes_over_from_a_frozen_worker_is_in_the_right() -> None:
+def test_a_takeover_from_a_frozen_worker_is_allowed() -> None:
     story = Story().run(1, 0.0, 8.0, taken_back_s=3.5).run(1, 4.0, 5.0, pid=2).run(2, 5.0, 6.0, pid=2)
 
     verdict = story.judged(1, 2)
@@ -78,7 +78,7 @@ def test_a_lease_that_was_not_taken_back_excuses_nothing() -> None:
     assert Story().run(1, 0.0, 8.0).run(1, 4.0, 5.0, pid=2).offences(1) == {"two at a time": 1}
 
 
-def test_a_first_line_of_a_run_that_had_lost_its_lease_is_counted_and_no_offence() -> None:
+def test_a_start_after_a_lost_lease_is_no_offence() -> None:
     # Frozen between its look at the lease and its first line; 2 was handed out meanwhile.
     story = Story().run(1, 4.0, 5.0, pid=2).run(2, 5.0, 6.0, pid=2).run(1, 7.0, 7.1)
     story.book.holds[1, "7000000"].until_s = 3.5  # type: ignore[union-attr]
@@ -89,7 +89,7 @@ def test_a_first_line_of_a_run_that_had_lost_its_lease_is_counted_and_no_offence
     assert verdict.late_starts == 1
 
 
-def test_without_fences_a_run_holds_for_as_long_as_the_visibility_timeout() -> None:
+def test_without_fences_a_run_holds_for_the_visibility_timeout() -> None:
     assert Story(fences=False).run(1, 0.0, 12.0).run(1, 10.5, 11.0, pid=2).offences(1) == {}
     assert Story(fences=False).run(1, 0.0, 12.0).run(1, 9.5, 11.0, pid=2).offences(1) == {"two at a time": 1}
 
@@ -146,7 +146,7 @@ def test_a_session_has_seen_each_update_of_its_chat_once() -> None:
         assert len(story.judged(1, 2, 3, RAISES).offences["sessions wrong"]) == wrong
 
 
-def test_a_terminated_update_is_neither_lost_nor_an_innocent_that_was_buried() -> None:
+def test_a_terminated_update_is_not_lost() -> None:
     story = Story().run(1, 0, 1, end="raise", taken_back_s=1).run(2, 2, 3).buries(1)
     assert story.offences(1, 2) == {"innocents buried": 1, "lost": 1, "out of order": 1}
     story.blows.append(Blow(0.5, "terminate", "updates", updates=(1,)))

@@ -55,7 +55,7 @@ def test_it_reads_to_the_last_whole_command() -> None:
         assert len(list(commands_in(io.BytesIO(whole + whole[:cut])))) == 1
 
 
-def test_other_keys_and_other_fields_are_nobody_s_hold() -> None:
+def test_other_keys_and_fields_are_ignored() -> None:
     commands = [
         [b"HSET", b"lanes:message:1:5", b"state", b"waiting"],
         [b"SET", b"lanes:body:1:5", b"x"],

@@ -11,9 +11,7 @@ needs_strace = pytest.mark.skipif(not can_trace(), reason="strace is not install
 
 @needs_strace
 @pytest.mark.parametrize("appendfsync", ["always", "everysec"])
-def test_a_power_failure_loses_nothing_confirmed_where_the_poller_says_durable(
-    tmp_path: Path, appendfsync: str
-) -> None:
+def test_a_power_failure_loses_nothing_durable(tmp_path: Path, appendfsync: str) -> None:
     outcome = power_failure(tmp_path, appendfsync)
     assert outcome.confirmed >= 300
     assert outcome.is_kept, outcome
@@ -21,7 +19,7 @@ def test_a_power_failure_loses_nothing_confirmed_where_the_poller_says_durable(
     assert ("Redis is durable" in outcome.said) == (appendfsync == "always"), outcome
 
 
-def test_an_fsync_covers_what_was_written_when_it_began() -> None:
+def test_an_fsync_covers_earlier_writes_only() -> None:
     trace = """\
 7 write(4</srv/redis/a.1.incr.aof>, ""..., 100) = 100
 7 write(9<socket:[5]>, ""..., 5) = 5

@@ -60,7 +60,7 @@ def test_a_cut_resets_open_connections_and_new_ones_work(network: Network, echo:
     connected(link).close()
 
 
-def test_what_went_into_a_hole_arrives_late(network: Network, echo: int) -> None:
+def test_swallowed_bytes_arrive_late(network: Network, echo: int) -> None:
     link = network.link(echo, arrives_late=True)
     with connected(link) as client:
         network.tell(link.hole)
@@ -73,7 +73,7 @@ def test_what_went_into_a_hole_arrives_late(network: Network, echo: int) -> None
         assert client.recv(100) == b"late"
 
 
-def test_what_went_into_a_hole_to_telegram_is_lost(network: Network, echo: int) -> None:
+def test_swallowed_bytes_to_telegram_are_lost(network: Network, echo: int) -> None:
     link = network.link(echo, arrives_late=False)
     with connected(link) as client:
         network.tell(link.hole)

@@ -12,13 +12,13 @@ def test_until_the_last_update_it_ran_has_started_elsewhere() -> None:
     assert story.judged(1, 2).recoveries_s == [3.5]
 
 
-def test_what_it_had_been_handed_and_not_started_counts() -> None:
+def test_a_leased_update_that_had_not_started_counts() -> None:
     story = Story().handed_out(1, 0.0, taken_back_s=3.0).kills(1, 0.5).run(1, 3.2, 4.0, pid=2)
 
     assert story.judged(1).recoveries_s == [pytest.approx(2.7)]
 
 
-def test_what_it_had_ended_or_given_back_before_does_not() -> None:
+def test_an_ended_or_released_update_does_not_count() -> None:
     story = Story().run(1, 0.0, 0.4).handed_out(2, 0.0, taken_back_s=0.2).kills(1, 0.5).run(2, 9.0, 9.5, pid=2)
 
     assert story.judged(1, 2).recoveries_s == []

@@ -26,7 +26,7 @@ def test_the_table_has_a_column_for_each_system() -> None:
     assert ["out of order", "1", "1"] in rows
 
 
-def test_the_excerpt_is_about_the_updates_of_the_offence_and_no_others() -> None:
+def test_the_excerpt_shows_only_the_updates_of_the_offence() -> None:
     evidence = bad().evidence(1, 2, 3, 4, 5)
 
     text = complaints(check(evidence), evidence)

@@ -10,14 +10,14 @@ def why(story: Story, *expected: int) -> str:
     return str(offence)
 
 
-def test_a_call_after_the_fence_was_taken_back_is_stale_though_nobody_has_started_yet() -> None:
+def test_a_call_after_its_fence_was_taken_is_stale() -> None:
     story = Story().run(1, 0.0, 8.0, taken_back_s=3.5, says=(4.0,)).run(1, 9.0, 9.5, pid=2)
 
     assert story.offences(1) == {STALE: 1}
     assert "taken back at 3.500" in why(story, 1)
 
 
-def test_a_call_that_was_on_its_way_when_the_fence_was_taken_back_is_none() -> None:
+def test_a_call_sent_before_its_fence_was_taken_is_not_stale() -> None:
     assert Story().run(1, 0.0, 8.0, taken_back_s=3.5, says=(3.7,)).run(1, 9.0, 9.5, pid=2).offences(1) == {}
 
 
@@ -41,7 +41,7 @@ def test_a_fence_that_redis_never_gave_is_stale() -> None:
     assert "never given" in why(story, 1)
 
 
-def test_a_call_must_say_whose_it_is() -> None:
+def test_a_call_must_name_its_run() -> None:
     story = Story().run(1, 0.0, 1.0, says=(0.5,))
     story.records.clear()
 

@@ -40,13 +40,13 @@ def test_a_blow_elsewhere_or_later_is_no_excuse(what: str, whom: str, at_s: floa
 
 
 @pytest.mark.parametrize("unanswered", [True, False])
-def test_nothing_excuses_one_whose_outcome_redis_had(unanswered: bool) -> None:
+def test_a_repeat_with_a_recorded_outcome_is_a_fault(unanswered: bool) -> None:
     story = told_twice(unanswered=unanswered, noted=True).strikes("cut_redis", "prefork", 0.3)
 
     assert counted(story) == (0, 1)
 
 
-def test_without_a_journal_every_answered_call_that_is_made_again_counts() -> None:
+def test_without_a_journal_every_repeated_call_counts() -> None:
     story = Story(fences=False).run(1, 0.0, says=(0.4,)).strikes("cut_redis", "prefork", 0.4).kills(1, 0.5)
 
     assert counted(story.run(1, 20.0, 21.0, pid=2, says=(20.5,))) == (0, 1)

@@ -8,7 +8,7 @@ from chatlanes.lanes.protocol.replies import Kind
 from tests.cli.conftest import Cli
 
 
-def test_all_there_is_of_a_chat_is_told(cli: Cli) -> None:
+def test_a_chat_is_shown_with_all_its_messages(cli: Cli) -> None:
     # Given a chat in which an update runs for the second time after a call, two wait, and one was buried
     cli.bury("1:9", "1/chat:7")
     cli.append("1:10", "1/chat:7")
@@ -40,7 +40,7 @@ def test_all_there_is_of_a_chat_is_told(cli: Cli) -> None:
     assert '"cart": [' in cli.text("chat", "7", "--content")
 
 
-def test_why_an_update_was_put_off_is_told(cli: Cli) -> None:
+def test_the_reason_of_a_delay_is_shown(cli: Cli) -> None:
     cli.append("1:10", "1/chat:7")
     [(_, fence)] = cli.take()
     cli.store.park("1:10", fence, delay_ms=60_000, kind="Unknown", reason="no worker\nknows bot 1")

@@ -82,7 +82,7 @@ def test_a_redis_that_answers_waitaof_before_the_disk_is_wrong(cli: Cli, tmp_pat
     assert cli.code == 1
 
 
-def test_a_redis_that_is_full_is_told_and_workers_cannot_be_asked(cli: Cli, tmp_path: Path) -> None:
+def test_a_full_redis_is_reported_and_workers_are_unknown(cli: Cli, tmp_path: Path) -> None:
     with start_server(tmp_path) as server:
         cli.app.conf.broker_url = server.url
         cli.client.config_set("maxmemory", 1)
@@ -93,7 +93,7 @@ def test_a_redis_that_is_full_is_told_and_workers_cannot_be_asked(cli: Cli, tmp_
     assert cli.code == 1
 
 
-def test_a_password_that_is_missing_or_wrong_is_told(cli: Cli, tmp_path: Path) -> None:
+def test_a_missing_or_wrong_password_is_reported(cli: Cli, tmp_path: Path) -> None:
     with start_server(tmp_path, extra=["--requirepass", "right"]) as server:
         for url, told in (
             (server.url, "it asks for a password"),
@@ -120,7 +120,7 @@ def test_a_password_that_is_missing_or_wrong_is_told(cli: Cli, tmp_path: Path) -
         ),
     ],
 )
-def test_workers_are_told_with_what_is_wrong(answers: dict[str, Any], lines: list[tuple[bool, str]]) -> None:
+def test_workers_are_listed_with_their_faults(answers: dict[str, Any], lines: list[tuple[bool, str]]) -> None:
     right = {"scripts": "new", "queues": ["a", "b", "c"], "holding": 3, "slots": 4}
     found = [
         *health_checks.workers_told({name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"])
@@ -152,7 +152,7 @@ def test_a_worker_that_knows_nothing_of_lanes_is_to_be_restarted() -> None:
     assert (told.is_right, told.sentence) == (False, "w1 does not know of lanes: Unknown command lanes")
 
 
-def test_who_brings_updates_in(cli: Cli, simulator: Simulator) -> None:
+def test_the_source_of_updates_is_reported(cli: Cli, simulator: Simulator) -> None:
     lanes, bot = AppLanes(cli.app), bot_at(simulator.url)
     simulator.push({"message": {}})
     # Nobody
@@ -181,14 +181,14 @@ def test_a_webhook_and_a_poller_are_one_too_many(cli: Cli, simulator: Simulator)
     )
 
 
-def test_a_token_that_telegram_refuses_is_told_without_it(cli: Cli, simulator: Simulator) -> None:
+def test_a_refused_token_is_reported_without_it(cli: Cli, simulator: Simulator) -> None:
     found = health_checks.of_intake(AppLanes(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
     assert not found.is_right
     assert "Unauthorized" in found.sentence
     assert "SECRET" not in found.sentence
 
 
-def test_a_bot_whose_token_is_elsewhere_is_not_looked_at(cli: Cli) -> None:
+def test_a_bot_without_a_token_here_is_not_checked(cli: Cli) -> None:
     found = health_checks.of_intake(AppLanes(cli.app), load({}, env_file=None))
     assert (found.is_right, found.sentence) == (None, "cannot be looked at without the bot's token")
 

@@ -60,7 +60,7 @@ def test_the_list_is_cut_down(three: Cli, options: list[str], ids: list[str]) ->
     assert [each["id"] for each in told] == ids
 
 
-def test_a_bot_that_is_not_there_is_told_with_those_that_are(three: Cli) -> None:
+def test_an_unknown_bot_is_reported_with_the_known_ones(three: Cli) -> None:
     assert three.said("dead", "list", "--bot", "shopp") == ["--bot shopp: there are shop, help"]
     assert three.code == 1
 
@@ -73,7 +73,7 @@ def test_an_empty_list_says_so(cli: Cli) -> None:
     assert cli.code == 0
 
 
-def test_one_is_shown_with_all_its_errors_and_what_telegram_sent(three: Cli) -> None:
+def test_a_dead_letter_is_shown_with_errors_and_update(three: Cli) -> None:
     text = three.text("dead", "show", "1:11")
     assert text.index("ValueError: not yet\nTraceback\n  at 4") < text.index("ValueError: a long story")
     assert "lanes 1/chat:7" in text
@@ -83,7 +83,7 @@ def test_one_is_shown_with_all_its_errors_and_what_telegram_sent(three: Cli) -> 
 
 
 @pytest.mark.parametrize("verb", ["show", "replay", "drop"])
-def test_what_is_not_buried_is_said(three: Cli, verb: str) -> None:
+def test_an_id_that_is_not_buried_is_reported(three: Cli, verb: str) -> None:
     three.append("1:14")
     assert three.said("dead", verb, "1:14") == ["1:14 is not buried: it is ready"]
     assert three.said("dead", verb, "1:99")[0].startswith("1:99 is not buried: there is no such message")
@@ -101,7 +101,7 @@ def test_all_are_replayed_in_the_order_in_which_they_came(three: Cli) -> None:
     assert inspection.dead(three.client) == {}
 
 
-def test_nothing_is_dropped_before_somebody_said_yes(three: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropping_asks_for_confirmation(three: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given nobody to ask
     assert three.said("dead", "drop", "--all") == ["Throw 3 updates away? There is nobody to ask: say --yes"]
     # When somebody is there

@@ -33,7 +33,7 @@ def scraped(cli: Cli) -> dict[str, float]:
     }
 
 
-def test_counters_and_gauges_say_what_there_is(cli: Cli) -> None:
+def test_counters_and_gauges_have_their_values(cli: Cli) -> None:
     # Given one of each
     cli.bury("1:9", "1/chat:9")
     for number in range(3):
@@ -54,7 +54,7 @@ def test_counters_and_gauges_say_what_there_is(cli: Cli) -> None:
     assert found["lanes_redis_up"] == 1
 
 
-def test_a_redis_that_is_away_is_told_as_a_gauge(cli: Cli) -> None:
+def test_a_redis_outage_is_a_gauge(cli: Cli) -> None:
     cli.app.conf.broker_url = "redis://127.0.0.1:1/0"
     assert scraped(cli) == {"lanes_redis_up": 0}
 
@@ -65,7 +65,7 @@ def test_every_count_of_the_scripts_is_served() -> None:
     assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)*\b", catalogue[1].partition("totals")[2])) == set(COUNTERS)
 
 
-def test_the_docs_list_what_is_served(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_docs_list_the_served_metrics(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a bot with a token, of which something was put off
     monkeypatch.setattr(AppLanes, "bot_ids", {1: "shop"})
     settings = Settings(bot_token="1:A", _env_file=None)
@@ -96,7 +96,7 @@ def served(redis_url: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_the_command_serves_until_it_is_told_to_stop(served: subprocess.Popen[str]) -> None:
+def test_the_command_serves_until_sigterm(served: subprocess.Popen[str]) -> None:
     assert served.stdout
     url = served.stdout.readline().removeprefix("metrics at ").strip()
     told = requests.get(url, timeout=30, proxies={"http": ""}).text

@@ -53,12 +53,12 @@ def test_a_queue_and_a_bot_are_paused_and_resumed(cli: Cli) -> None:
         ),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is(cli: Cli, arguments: list[str], sentence: str) -> None:
+def test_an_unknown_name_is_reported_with_the_known_ones(cli: Cli, arguments: list[str], sentence: str) -> None:
     assert cli.said(*arguments) == [sentence]
     assert cli.code == 1
 
 
-def test_status_tells_what_is_paused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_lists_pauses(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "RATE_OVER_S", 0.0)
     for number in range(2):
         cli.append(f"1:{number}", "1/chat:7")

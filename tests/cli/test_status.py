@@ -37,7 +37,7 @@ def some_of_everything(cli: Cli) -> None:
     cli.store.append([NewMessage("1:40", "shop.1", b"{}", ["1/chat:9"], once=("1", 40))], hold_ms=600_000)
 
 
-def test_every_state_is_told_for_each_group_and_queue(cli: Cli) -> None:
+def test_every_state_is_shown_for_each_group_and_queue(cli: Cli) -> None:
     some_of_everything(cli)
     told = json.loads(cli.text("status", "--json"))
     shop, help_ = told["bots"]["shop"], told["bots"]["help"]
@@ -56,7 +56,7 @@ def test_every_state_is_told_for_each_group_and_queue(cli: Cli) -> None:
     assert 0 <= shop["oldest_s"] < 600
 
 
-def test_the_chats_with_the_most_waiting_are_told_with_whom_they_wait_for(cli: Cli) -> None:
+def test_status_names_the_longest_lanes_and_their_holders(cli: Cli) -> None:
     some_of_everything(cli)
     first, second = json.loads(cli.text("status", "--json"))["lanes"]
     assert (first["lane"], first["waiting"], first["first"]["state"]) == ("1/chat:7", 3, "leased")
@@ -83,12 +83,12 @@ def test_nothing_at_all_is_a_table_of_zeros(cli: Cli) -> None:
     assert [line.split() for line in bots] == [[name, *"0000000", "–", "0.0", "–", "–"] for name in ("shop", "help")]
 
 
-def test_what_nobody_declares_is_told_too(cli: Cli) -> None:
+def test_undeclared_queues_are_shown(cli: Cli) -> None:
     cli.append("3:1", queue="gone.4")
     assert json.loads(cli.text("status", "--json"))["bots"]["gone"]["queues"]["gone.4"]["ready"] == 1
 
 
-def test_more_than_can_be_looked_at_is_told_as_a_number(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_list_shows_the_total(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "MOST_LOOKED_AT", 6)
     for number in range(8):
         cli.append(f"1:{number}")
@@ -99,7 +99,7 @@ def test_more_than_can_be_looked_at_is_told_as_a_number(cli: Cli, monkeypatch: p
     assert (told["help"]["backlog"], told["help"]["not_looked_at"]) == (1, 0)
 
 
-def test_a_rate_is_what_was_settled_between_two_looks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_counts_settles_between_two_samples(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(8):
         cli.append(f"1:{number}")
 
@@ -112,7 +112,7 @@ def test_a_rate_is_what_was_settled_between_two_looks(cli: Cli, monkeypatch: pyt
     assert told["rate"] == told["queues"]["shop.0"]["rate"]
 
 
-def test_medians_are_of_what_started_and_ended_between_two_looks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_medians_are_of_the_time_between_two_samples(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def turn(*runs_s: float) -> None:
         times = Times()
         for seconds in runs_s:
@@ -157,7 +157,7 @@ def test_bars(share: float, text: str) -> None:
     assert formatting.bar(share, 4) == text
 
 
-def test_what_telegram_makes_wait_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flood_pauses_are_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command.AppLanes, "bot_ids", {1: "shop", 2: "help"})
     refused, keys = script("refused", "chatlanes.telegram.flood"), keys_of("1", "7")
     refused.run(cli.client, refused.command(refused_of(keys), scope="7", wait_ms=3_600_000))

@@ -41,7 +41,7 @@ def telegram() -> Iterator[Simulator]:
         ),
     ],
 )
-def test_it_answers_what_can_be_answered(telegram: Simulator, kind: str, body: Any, calls: list[Any]):
+def test_calls_for_each_kind(telegram: Simulator, kind: str, body: Any, calls: list[Any]):
     telegram.reset()
     api = BotApi(telegram.url, telegram.token)
     handle = load_bot(load(env={}, env_file=None).bot)

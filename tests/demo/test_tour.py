@@ -12,7 +12,7 @@ from chatlanes.demo import tour
 CHAT = {"chat": {"id": 7, "type": "private"}, "from": {"id": 7, "is_bot": False, "first_name": "Ann"}, "message_id": 1}
 
 
-class Api:
+class TourApi:
     """Takes down what is called."""
 
     def __init__(self) -> None:
@@ -28,9 +28,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tour.time, "sleep", lambda seconds: None)
 
 
-def pressed(data: str, *, attempt: int = 1) -> Api:
+def pressed(data: str, *, attempt: int = 1) -> TourApi:
     query = {"id": "1", "from": CHAT["from"], "message": {**CHAT, "text": "Hello"}, "data": data}
-    api = Api()
+    api = TourApi()
     ctx = Context({"update_id": 1, "callback_query": query}, api, attempt=attempt)
     ctx.session = {}
     tour.bot(ctx)
@@ -38,7 +38,7 @@ def pressed(data: str, *, attempt: int = 1) -> Api:
 
 
 def test_start_shows_a_button_for_each_stop() -> None:
-    api = Api()
+    api = TourApi()
     tour.bot(Context({"update_id": 1, "message": {**CHAT, "text": "/start"}}, api))
     [(_, params)] = api.calls
     shown = [button["text"] for row in params["reply_markup"]["inline_keyboard"] for button in row]

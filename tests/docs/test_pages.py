@@ -46,7 +46,7 @@ def test_every_page_is_found_from_the_readme() -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in blocks() if block.kind == "python"], ids=str)
-def test_python_that_is_shown_is_python_and_its_imports_are_there(block: Block) -> None:
+def test_python_examples_parse_and_their_imports_exist(block: Block) -> None:
     indent = len(block.text) - len(block.text.lstrip(" "))
     lines = [line[indent:] for line in block.text.splitlines()]
     for node in ast.walk(ast.parse("\n".join(lines), mode="exec", feature_version=(3, 11))):
@@ -58,7 +58,7 @@ def test_python_that_is_shown_is_python_and_its_imports_are_there(block: Block) 
 
 
 @pytest.mark.parametrize("block", [block for block in blocks() if block.kind in {"toml", "yaml"}], ids=str)
-def test_what_is_shown_can_be_read(block: Block) -> None:
+def test_data_examples_can_be_parsed(block: Block) -> None:
     if block.kind == "toml":
         assert tomllib.loads(block.text)
     else:

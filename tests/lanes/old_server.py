@@ -10,7 +10,7 @@ from threading import Thread
 INFO = b"redis_version:6.0.16\r\nredis_mode:standalone\r\ncluster_enabled:0\r\n"
 
 
-class _Client(socketserver.StreamRequestHandler):
+class _OldServerHandler(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         queued: list[bytes] | None = None
         while line := self.rfile.readline():
@@ -43,7 +43,7 @@ def _answer(command: bytes) -> bytes:
 @contextmanager
 def old_server() -> Iterator[str]:
     """Its URL."""
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Client) as server:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _OldServerHandler) as server:
         server.daemon_threads = True
         server.block_on_close = False
         thread = Thread(target=server.serve_forever)

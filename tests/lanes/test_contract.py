@@ -45,7 +45,7 @@ READ = {"celery": ("5.6", "5.7"), "kombu": ("5.6", "5.7"), "billiard": ("4.3",),
 
 
 @pytest.mark.parametrize("package", READ)
-def test_the_versions_are_those_whose_source_was_read(package: str) -> None:
+def test_the_versions_are_reviewed_ones(package: str) -> None:
     installed = version(package)
     assert installed.rpartition(".")[0] in READ[package], (
         f"{package} {installed} is installed, lanes were written for {READ[package]}: read what changed"
@@ -113,7 +113,7 @@ SIGNATURES = [
 
 
 @pytest.mark.parametrize(("function", "parameters"), SIGNATURES, ids=[each[0].__qualname__ for each in SIGNATURES])
-def test_a_function_takes_what_it_took(function: Any, parameters: str) -> None:
+def test_function_signatures_are_unchanged(function: Any, parameters: str) -> None:
     now = [name for name in inspect.signature(function).parameters if name not in ("kwargs", "options")]
     expected = [name for name in parameters.split() if name != "kwargs"]
     assert now[: len(expected)] == expected, f"{function.__qualname__} takes {now} now, and took {expected}"
@@ -131,7 +131,7 @@ def test_the_poller_keeps_its_books_in_the_same_shape() -> None:
     assert "self._chan_to_sock[(channel, client, type)] = sock" in source, "the key of _chan_to_sock has changed"
 
 
-def test_a_channel_holds_what_turns_look_at() -> None:
+def test_a_channel_has_the_attributes_that_fetches_use() -> None:
     source = inspect.getsource(virtual.Channel) + inspect.getsource(virtual.Transport)
     assert "self._active_queues" in source, "channel.py: active_lane_queues reads _active_queues"
     assert "self.connection._callbacks[queue] = " in source, "fetch.py calls connection._callbacks[queue]"
@@ -154,7 +154,7 @@ def test_a_batch_hands_itself_to_put() -> None:
     )
 
 
-def test_celery_asks_revoked_right_before_it_gives_a_request_to_the_pool() -> None:
+def test_celery_checks_revoked_before_the_pool() -> None:
     class Refused(LaneRequest):
         def revoked(self) -> bool:
             return True
@@ -206,7 +206,7 @@ def test_the_pools_are_of_the_kinds_they_were() -> None:
     assert GeventPool.is_green, "install.py: a green pool gets no reserve"
 
 
-def test_a_dispatcher_gathers_events_of_a_group_for_whoever_sends_them() -> None:
+def test_celery_dispatcher_groups_events() -> None:
     source = inspect.getsource(EventDispatcher)
     for name in ("buffer_group", "buffer_limit", "on_send_buffered", "_group_buffer"):
         assert f"self.{name}" in source, f"events.py sets {name}"

@@ -59,11 +59,13 @@ def test_a_circle_of_causes_ends() -> None:
 
 
 def test_an_error_that_cannot_be_shown_is_named() -> None:
-    class OddError(Exception):
+    class UnprintableError(Exception):
         def __str__(self) -> str:
             raise LookupError
 
-    assert "OddError: (no message: its __str__ raised LookupError)" in traceback_of(OddError(), Secrets())
+    assert "UnprintableError: (no message: its __str__ raised LookupError)" in traceback_of(
+        UnprintableError(), Secrets()
+    )
 
 
 @pytest.mark.parametrize("before", range(1_960, 2_010))

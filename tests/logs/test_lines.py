@@ -51,11 +51,11 @@ def test_a_token_is_cut_out(lines: logging.Formatter, text: str) -> None:
     assert "Traceback" in line
 
 
-def test_a_token_that_nobody_knows_is_cut_out_of_urls() -> None:
+def test_an_unknown_token_is_cut_out_of_urls() -> None:
     assert Secrets().cut("https://host/bot12:AAbb/getMe") == "https://host/bot<token>/getMe"
 
 
-def test_inside_of_a_run_every_line_has_its_ids_in_threads_and_coroutines_too() -> None:
+def test_log_lines_of_a_run_have_its_ids() -> None:
     async def on_the_loop() -> tuple[dict[str, Any], dict[str, Any]]:
         return fields(record()), await asyncio.to_thread(lambda: fields(record()))
 
@@ -68,7 +68,7 @@ def test_inside_of_a_run_every_line_has_its_ids_in_threads_and_coroutines_too() 
     assert "update" not in fields(record())
 
 
-def test_what_celery_tells_of_a_task_has_its_ids() -> None:
+def test_celerys_lines_about_a_task_have_its_ids() -> None:
     # Of an update, of one that runs here, and of a task that is none
     told = record("received", data={"id": "12:7", "args": "(message, chat -5, update 7)"})
     assert fields(told).items() >= {"update": "12:7", "bot": 12, "chat": -5}.items()

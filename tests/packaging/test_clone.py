@@ -55,7 +55,7 @@ def test_a_module_that_an_entry_point_hides_is_named(clone: Path, words: str) ->
 @pytest.mark.parametrize(
     "line", ["from settings import MINE", "import settings; settings.MINE", "import tasks.mail", "import poller.mine"]
 )
-def test_a_bot_that_gets_an_entry_point_is_told(tmp_path: Path, line: str) -> None:
+def test_a_module_hidden_by_an_entry_point_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "mybot.py").write_text(line)
     code = "from chatlanes.settings.imports import import_object; import_object('BOT', 'mybot:handle')"
     path = f"{ROOT}:{tmp_path}"

@@ -28,12 +28,12 @@ def test_every_pin_has_the_hashes_of_its_files_and_no_host(lock: Path) -> None:
     assert "://" not in lock.read_text()
 
 
-def test_what_runs_in_production_is_what_the_tests_run_with() -> None:
+def test_production_runs_the_tested_versions() -> None:
     everything = pins(ALL)
     assert all(everything[requirement] == hashes for requirement, hashes in pins(AT_RUN_TIME).items())
 
 
-def test_whoever_installs_from_a_lock_checks_the_hashes() -> None:
+def test_installs_from_a_lock_check_hashes() -> None:
     for file in ("Makefile", "Dockerfile"):
         commands = (ROOT / file).read_text()
         assert re.search(r"pip install .*--require-hashes -r requirements(-run)?\.lock", commands), file

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
 import chatlanes
+from tests.support import ROOT
 
 
 def loaded(statement: str) -> set[str]:
@@ -22,6 +24,12 @@ def test_every_name_is_there() -> None:
         assert getattr(chatlanes, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = chatlanes.nothing
+
+
+def test_every_name_is_documented() -> None:
+    section = (ROOT / "docs/bots.md").read_text().partition("\n## Public names\n")[2]
+    table = "".join(line.split("|")[1] for line in section.splitlines() if line.startswith("| `"))
+    assert sorted(re.findall(r"`(\w+)", table)) == sorted(chatlanes.__all__)
 
 
 def test_a_name_loads_only_what_it_needs() -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 from chatlanes.sandbox.simulator import Simulator, start
-from tests.pipeline.collector import Collector, collecting
+from tests.pipeline.monitoring.collector import Collector, collecting
 from tests.support.pipeline import TOKEN, Pipeline
 
 #: Every pool, with as many slots as its kind is used with.

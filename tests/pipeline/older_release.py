@@ -37,7 +37,7 @@ def leave_behind(pipeline: Pipeline) -> None:
     until(lambda: pipeline.state_of(ids[0]) is None)
     until(lambda: [pipeline.state_of(update) for update in ids[1:]] == ["leased", "delayed", "buried"])
     until(lambda: b"done" in (pipeline.redis.hget(keys.journal(f"{BOT_ID}:{ids[1]}"), "1") or b""))
-    worker.kill()
+    worker.kill_all()
     pipeline.push(message(1, LATER), *(message(2, chat) for chat in FIRST if chat not in (SETTLED, BURIED)))
     until(lambda: pipeline.count("appended") == len(FIRST) + 3)
     poller.stop()

@@ -20,12 +20,10 @@ BOT = "tests.support.bots:bot"
 
 def story(events: list[Event], update: int) -> list[tuple[str, int]]:
     """What happened to an update, with its attempts."""
-    return [(event.what, event.attempt) for event in events if event.update == update]
+    return [(event.what, event.attempt) for event in events if event.id == update]
 
 
-def test_each_failed_attempt_is_told_once_and_some_errors_are_never_retried(
-    make_pipeline: MakePipeline, pool: tuple[str, int]
-) -> None:
+def test_on_error_runs_once_per_attempt(make_pipeline: MakePipeline, pool: tuple[str, int]) -> None:
     # Given an update that fails twice, and one with an error that is never retried; both hooks fail themselves
     pipeline = make_pipeline(BOT=BOT, RETRY_BACKOFF=0.01)
     failing, refused, following = pipeline.push(
@@ -42,16 +40,16 @@ def test_each_failed_attempt_is_told_once_and_some_errors_are_never_retried(
         ("end", 3),
     ]
     # And the other one was buried at once, and its chat went on
-    assert story(pipeline.history, refused) == [("start", 1), ("raise", 1), ("error:RefusedError", 1)]
+    assert story(pipeline.history, refused) == [("start", 1), ("raise", 1), ("error:BotRefusedError", 1)]
     assert pipeline.dead() == [f"{BOT_ID}:{refused}"]
-    assert [problem["type"] for problem in pipeline.problems(f"{BOT_ID}:{refused}")] == ["RefusedError"]
+    assert [problem["type"] for problem in pipeline.problems(f"{BOT_ID}:{refused}")] == ["BotRefusedError"]
     assert story(pipeline.history, following) == [("start", 1), ("end", 1)]
     # And what the hook raised is in the log
     worker.tells("the bot's own on_error failed")
 
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
-def test_the_soft_limit_interrupts_what_can_be_interrupted(make_pipeline: MakePipeline, pool: str) -> None:
+def test_the_soft_limit_interrupts_where_the_pool_can(make_pipeline: MakePipeline, pool: str) -> None:
     # Given an update that never ends, and one whose second attempt does
     pipeline = make_pipeline(BOT=BOT, RETRY_BACKOFF=0.01, UPDATE_TIMEOUT=1, MAX_ATTEMPTS=2)
     endless, once = pipeline.push(message(1, 7, do="sleeps:9"), message(1, 8, do="sleeps:1"))
@@ -110,9 +108,7 @@ def celery_events(redis_url: str) -> Iterator[list[dict[str, Any]]]:
             thread.join()
 
 
-def test_at_the_hard_limit_every_pool_goes_on_and_a_late_end_changes_nothing(
-    make_pipeline: MakePipeline, redis_url: str
-) -> None:
+def test_a_handler_past_the_hard_limit_changes_nothing(make_pipeline: MakePipeline, redis_url: str) -> None:
     with celery_events(redis_url) as heard:
         beyond_the_hard_limit(make_pipeline, heard)
 
@@ -132,7 +128,7 @@ def beyond_the_hard_limit(make_pipeline: MakePipeline, heard: list[dict[str, Any
     pipeline.drained()
     # Then each ran again, to its end, and the next one of its chat after it
     first = [event for event in pipeline.history if event.what == "start" and event.attempt == 1]
-    ran_by = {event.worker: event.update for event in first if event.update in deaf}
+    ran_by = {event.worker: event.id for event in first if event.id in deaf}
     assert {worker.name for worker in workers.values()} == set(ran_by)
     for pool, worker in workers.items():
         happened = story(pipeline.history, ran_by[worker.name])
@@ -165,5 +161,5 @@ def beyond_the_hard_limit(make_pipeline: MakePipeline, heard: list[dict[str, Any
     until(lambda: ("task-succeeded", after) in kinds(heard))
     assert [kinds(heard).count(("task-succeeded", update)) for update in deaf] == [1] * len(deaf)
     # And each eviction was told once
-    errors = [event.update for event in pipeline.history if event.what == "error:UpdateTimeoutError"]
+    errors = [event.id for event in pipeline.history if event.what == "error:UpdateTimeoutError"]
     assert sorted(errors) == sorted(late)

@@ -11,13 +11,13 @@ from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.histogram import Histogram
 from chatlanes.sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.support.history import updates
+from tests.support.history import ids
 from tests.support.pipeline import Pipeline, conversations, message
 from tests.support.process import Process
 from tests.support.waiting import until
 
 
-def test_a_poller_killed_at_any_moment_loses_nothing_and_repeats_nothing(pipeline: Pipeline) -> None:
+def test_a_killed_poller_loses_and_repeats_nothing(pipeline: Pipeline) -> None:
     # Given a worker, and 1,500 updates that wait at Telegram
     pipeline.worker("threads", 8)
     pipeline.push(*conversations(chats=60, each=25))
@@ -25,7 +25,7 @@ def test_a_poller_killed_at_any_moment_loses_nothing_and_repeats_nothing(pipelin
     for confirmed in (200, 800):
         poller = pipeline.poller()
         until(lambda: pipeline.simulator.stats()["confirmed"] >= confirmed)  # noqa: B023 - waited for here
-        poller.kill()
+        poller.kill_all()
     # Then the last one brings the rest, and each update has run once
     pipeline.poller()
     pipeline.drained()
@@ -34,7 +34,7 @@ def test_a_poller_killed_at_any_moment_loses_nothing_and_repeats_nothing(pipelin
 
 
 @pytest.mark.parametrize(("name", "slots"), [("prefork", 2), ("threads", 8)])
-def test_what_a_killed_worker_held_runs_elsewhere_in_order(make_pipeline: MakePipeline, name: str, slots: int) -> None:
+def test_messages_of_a_killed_worker_run_elsewhere_in_order(make_pipeline: MakePipeline, name: str, slots: int) -> None:
     # Given two workers in the middle of 600 updates, 40 chats of which come to wait at a gate
     pipeline = make_pipeline(LEASE_SECONDS=2)
     survivor = pipeline.worker(name, slots)
@@ -48,14 +48,14 @@ def test_what_a_killed_worker_held_runs_elsewhere_in_order(make_pipeline: MakePi
     until(lambda: all(len(running(pipeline, worker) & gated) == slots for worker in (survivor, victim)))
     held = running(pipeline, victim)
     # When one is killed with all its children, as its machine might be
-    victim.kill()
+    victim.kill_all()
     pipeline.open("a")
     # Then everything runs, in order
     pipeline.drained()
     pipeline.check_order(victim)
     assert pipeline.leftovers() == []
     # And the survivor ran what the dead one had in hand
-    assert held <= {event.update for event in pipeline.history if (event.what, event.worker) == ("end", survivor.name)}
+    assert held <= {event.id for event in pipeline.history if (event.what, event.worker) == ("end", survivor.name)}
     # And it is told how long that took: a lease at least
     expired = pipeline.count("expired")
     until(lambda: sum(recovery(pipeline).buckets) == expired)
@@ -70,7 +70,7 @@ def recovery(pipeline: Pipeline) -> Histogram:
 def running(pipeline: Pipeline, worker: Process) -> set[int]:
     """What this worker has started and not ended."""
     events = [event for event in pipeline.history if event.worker == worker.name]
-    return set(updates(events, "start")) - set(updates(events, "end"))
+    return set(ids(events, "start")) - set(ids(events, "end"))
 
 
 @pytest.mark.parametrize(("name", "slots"), [("prefork", 2), ("threads", 8), ("gevent", 50)])

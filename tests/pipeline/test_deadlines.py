@@ -6,7 +6,7 @@ from typing import Any
 
 from chatlanes.lanes.protocol import keys
 from tests.pipeline.conftest import MakePipeline
-from tests.support.history import updates
+from tests.support.history import ids
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.waiting import until
 
@@ -34,10 +34,10 @@ def test_a_payment_passes_a_backlog_but_not_its_own_chat(make_pipeline: MakePipe
     pipeline.open("a")
     pipeline.drained()
     # Then the one comes next, and the other after its message
-    assert updates(pipeline.history, "start") == [first, alone, *backlog, behind]
+    assert ids(pipeline.history, "start") == [first, alone, *backlog, behind]
 
 
-def test_what_is_stale_is_settled_and_not_run(make_pipeline: MakePipeline) -> None:
+def test_a_stale_update_is_settled_and_not_run(make_pipeline: MakePipeline) -> None:
     # Given updates that wait for a worker; all but one of the inline queries for an hour
     pipeline = make_pipeline(STALE="skip")
     [text] = pipeline.push(message(1, chat=7))

@@ -9,7 +9,7 @@ import pytest
 
 from chatlanes.settings.webhook_secret import secret_from
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.test_flower import Flower
+from tests.pipeline.monitoring.test_flower import Flower
 from tests.support.pipeline import BOT_ID, TOKEN, message
 from tests.support.waiting import until
 
@@ -57,7 +57,7 @@ def test_an_error_with_secrets_is_stored_and_sent_without_them(
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize("how", HUGE)
-def test_a_huge_error_holds_nobody_up(make_pipeline: MakePipeline, pool: str, how: str) -> None:
+def test_a_huge_error_delays_no_other(make_pipeline: MakePipeline, pool: str, how: str) -> None:
     # Given a worker whose events are sent
     pipeline = make_pipeline(MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
     worker = pipeline.worker(pool, 2, "-E")

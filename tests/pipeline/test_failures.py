@@ -16,7 +16,7 @@ def test_a_failed_update_is_tried_again_in_its_place(make_pipeline: MakePipeline
     pipeline.worker(*pool)
     pipeline.drained()
     # Then the first one ran until it ended, knowing its attempts, and only then the second one
-    assert [(event.what, event.update, event.attempt) for event in pipeline.history] == [
+    assert [(event.what, event.id, event.attempt) for event in pipeline.history] == [
         ("start", failing, 1),
         ("raise", failing, 1),
         ("start", failing, 2),
@@ -54,7 +54,7 @@ def test_updates_that_always_fail_are_buried_and_their_chats_go_on(
     # Then the failing ones were tried so often and then buried, and only then their chats went on
     assert sorted(pipeline.dead()) == sorted(f"{BOT_ID}:{update}" for update in failing)
     for bad, good, (kind, text) in zip(failing, following, FAILURES.values(), strict=True):
-        happened = [(event.what, event.update) for event in pipeline.history if event.update in (bad, good)]
+        happened = [(event.what, event.id) for event in pipeline.history if event.id in (bad, good)]
         assert happened == [*[("start", bad), ("raise", bad)] * 2, ("start", good), ("end", good)]
         # And every failure is written down
         problems = pipeline.problems(f"{BOT_ID}:{bad}")
@@ -65,7 +65,7 @@ def test_updates_that_always_fail_are_buried_and_their_chats_go_on(
             assert "in handle" in problem["traceback"]
 
 
-def test_while_an_update_waits_for_its_next_attempt_only_its_chat_waits(make_pipeline: MakePipeline) -> None:
+def test_only_its_chat_waits_for_a_retry(make_pipeline: MakePipeline) -> None:
     # Given an update whose next attempt is a minute away
     pipeline = make_pipeline(RETRY_BACKOFF=60)
     failing, following = pipeline.push(message(1, 7, do="fails:9"), message(2, 7))
@@ -81,7 +81,7 @@ def test_while_an_update_waits_for_its_next_attempt_only_its_chat_waits(make_pip
     assert following not in pipeline.happened("start")
 
 
-def test_what_is_no_update_is_buried_and_its_batch_goes_on(make_pipeline: MakePipeline) -> None:
+def test_a_malformed_update_is_buried_and_its_batch_goes_on(make_pipeline: MakePipeline) -> None:
     # Given a batch with updates, and among them what is none
     pipeline = make_pipeline()
     good = [{"update_id": place, **message(place, 7)} for place in (1, 4, 7)]
@@ -100,9 +100,9 @@ def test_what_is_no_update_is_buried_and_its_batch_goes_on(make_pipeline: MakePi
     assert {pipeline.problems(buried)[0]["type"] for buried in pipeline.dead()} == {"MalformedUpdate"}
 
 
-def test_an_update_that_the_users_order_cannot_read_is_buried_and_the_others_go_on(make_pipeline: MakePipeline) -> None:
+def test_an_update_that_order_by_fails_on_is_buried(make_pipeline: MakePipeline) -> None:
     # Given an ORDER_BY that raises for one update
-    pipeline = make_pipeline(ORDER_BY="tests.pipeline.orders:by_thread")
+    pipeline = make_pipeline(ORDER_BY="tests.support.orders:by_thread")
     first, unreadable, last = pipeline.push(message(1, 7), message(2, 666), message(3, 7))
     # When they are polled
     pipeline.poller()

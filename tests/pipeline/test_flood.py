@@ -19,7 +19,7 @@ def sent(pipeline: Pipeline, chat: int) -> list[str]:
     return [call["params"]["text"] for call in calls if call["params"]["chat_id"] == chat and call["ok"]]
 
 
-def test_while_a_chat_is_paused_no_worker_sends_to_it_and_then_all_do(make_pipeline: MakePipeline) -> None:
+def test_a_paused_chat_is_paused_for_all_workers(make_pipeline: MakePipeline) -> None:
     # Given two workers, each with handlers that are about to send to chat 7
     pipeline = make_pipeline()
     workers = [pipeline.worker("threads", 6) for _ in range(2)]
@@ -54,7 +54,7 @@ def test_a_worker_that_dies_while_a_call_waits_has_not_made_it(make_pipeline: Ma
     pipeline.poller()
     worker = pipeline.worker("threads", 2)
     until(lambda: "flood wait: chat 7 waits" in worker.log)
-    worker.kill()
+    worker.kill_all()
     # When the wait is over and another worker comes
     pipeline.redis.delete(f"flood:{BOT_ID}:7")
     pipeline.worker("threads", 2)
@@ -64,7 +64,7 @@ def test_a_worker_that_dies_while_a_call_waits_has_not_made_it(make_pipeline: Ma
     assert sent(pipeline, 7) == ["hi", "#1"]
 
 
-def test_a_long_wait_takes_no_slot_counts_no_attempt_and_repeats_no_call(make_pipeline: MakePipeline) -> None:
+def test_a_long_flood_wait_parks_the_update(make_pipeline: MakePipeline) -> None:
     # Given two chats where the second call of a handler is refused for an hour; one of the handlers swallows all
     pipeline = make_pipeline(BOT="tests.support.bots:bot")
     for chat in (7, 8):

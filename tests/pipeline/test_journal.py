@@ -38,17 +38,17 @@ def fall_children(pipeline: Pipeline, worker: Process) -> None:
 
 def fall_whole(pipeline: Pipeline, worker: Process) -> None:
     """The worker is killed with all its processes, and another one goes on."""
-    worker.kill()
+    worker.kill_all()
     pipeline.worker("threads", len(CASES))
 
 
 def freeze(pipeline: Pipeline, worker: Process) -> None:
     """The worker stands still for longer than its leases, another one does its work, and then it wakes and goes on."""
-    worker.signal(signal.SIGSTOP)
+    worker.freeze()
     pipeline.worker("threads", len(CASES))
     until(lambda: pipeline.count("settled") == len(CASES))
     pipeline.open("go")
-    worker.signal(signal.SIGCONT)
+    worker.thaw()
     worker.stop()
 
 
@@ -62,9 +62,7 @@ def freeze(pipeline: Pipeline, worker: Process) -> None:
         ("threads", freeze),
     ],
 )
-def test_each_message_arrives_once_but_where_its_call_was_in_flight(
-    make_pipeline: MakePipeline, pool: str, blow: object
-) -> None:
+def test_only_a_call_in_flight_is_repeated(make_pipeline: MakePipeline, pool: str, blow: object) -> None:
     # Given updates of three messages each, every one of them held at a step of its second one
     pipeline = make_pipeline(BOT="tests.pipeline.steps:handle", LEASE_SECONDS=2)
     open_shop(pipeline.directory)
@@ -96,7 +94,7 @@ def messages(pipeline: Pipeline) -> Counter[str]:
     return Counter(call["params"]["text"] for call in pipeline.simulator.calls("sendMessage") if call["ok"])
 
 
-def test_a_handler_that_failed_halfway_says_nothing_twice_also_after_its_burial(make_pipeline: MakePipeline) -> None:
+def test_a_failed_handler_repeats_no_call(make_pipeline: MakePipeline) -> None:
     # Given two updates that fail after their second message: one twice, the other until it is mended; and one of the
     # first messages arrives, but its answer is lost
     pipeline = make_pipeline(

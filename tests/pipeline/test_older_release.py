@@ -14,7 +14,7 @@ from tests.support.pipeline import BOT_ID, message
 
 
 @pytest.mark.parametrize("release", sorted(FOLDER.glob("*.json")), ids=lambda file: file.stem)
-def test_what_a_release_left_behind_is_run_to_its_end(make_pipeline: MakePipeline, release: Path) -> None:
+def test_messages_of_an_older_release_run_to_their_end(make_pipeline: MakePipeline, release: Path) -> None:
     # Given what it left in Redis, when its worker was killed
     pipeline = make_pipeline(BOT=BOT, LEASE_SECONDS=1)
     kept = json.loads(release.read_text())

@@ -10,9 +10,7 @@ from tests.support.process import Process
 from tests.support.waiting import until
 
 
-def test_hundreds_of_updates_run_once_each_in_the_order_of_their_chats(
-    pipeline: Pipeline, pool: tuple[str, int]
-) -> None:
+def test_hundreds_of_updates_run_once_and_in_order(pipeline: Pipeline, pool: tuple[str, int]) -> None:
     # Given 800 updates of 50 chats
     pipeline.push(*conversations(chats=50, each=16))
     # When a poller and one worker run
@@ -46,7 +44,7 @@ def test_coroutines_of_80_chats_keep_their_order_on_one_thread(make_pipeline: Ma
     # And when it is killed with the fourth ones in its hands, others go on
     pipeline.open("a")
     pipeline.started(*rounds[3])
-    killed.kill()
+    killed.kill_all()
     pipeline.open("b")
     workers = [pipeline.worker("threads", 80), pipeline.worker("prefork", 2)]
     pipeline.drained()
@@ -122,4 +120,4 @@ def test_a_worker_joins_and_leaves_under_load(pipeline: Pipeline) -> None:
 
 
 def of_worker(pipeline: Pipeline, worker: Process, what: str) -> list[int]:
-    return [event.update for event in pipeline.history if (event.what, event.worker) == (what, worker.name)]
+    return [event.id for event in pipeline.history if (event.what, event.worker) == (what, worker.name)]

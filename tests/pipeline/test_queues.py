@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chatlanes.updates.routing import keys_of, queue_of
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.test_command import said
+from tests.pipeline.monitoring.test_command import said
 from tests.support.pipeline import Pipeline, conversations, message
 from tests.support.waiting import until
 
@@ -28,14 +28,14 @@ def test_a_worker_takes_only_the_queues_it_is_given(make_pipeline: MakePipeline)
     pipeline.drained()
     pipeline.check_once_each()
     # And each took its own
-    assert {queues[event.update] for event in pipeline.history if event.worker == first.name} == {
+    assert {queues[event.id] for event in pipeline.history if event.worker == first.name} == {
         "updates.0",
         "updates.1",
     }
     assert {event.worker for event in pipeline.history} == {first.name, second.name}
 
 
-def test_the_number_of_queues_is_changed_between_two_updates_of_a_chat(pipeline: Pipeline) -> None:
+def test_order_survives_a_change_of_queues(pipeline: Pipeline) -> None:
     # Given updates that were appended into two queues
     pipeline.push(*conversations(chats=40, each=3))
     poller = pipeline.poller(QUEUES=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from chatlanes.sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.support.history import updates
+from tests.support.history import ids
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.waiting import until
 
@@ -24,7 +23,7 @@ def running() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_two_messages_of_a_chat_do_not_overwrite_each_others_change(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_two_messages_of_a_chat_keep_both_changes(pipeline: Pipeline, tmp_path: Path) -> None:
     """Read, read, write, write: the lost update of grammY's guide to scaling."""
     # Given two workers, and three messages of a chat that come at the same time
     for _ in range(2):
@@ -62,7 +61,7 @@ def test_sessions_are_exact_whatever_is_killed(make_pipeline: MakePipeline, tmp_
             redis.kill()
             running.enter_context(start_server(tmp_path / "redis", port=redis.port))
         victim = workers.pop(0)
-        victim.kill()
+        victim.kill_all()
         killed.append(victim)
         workers.append(pipeline.worker(*random.choice([("prefork", 2), ("threads", 8)])))
     pipeline.drained()
@@ -82,31 +81,31 @@ def test_a_frozen_worker_that_wakes_too_late_changes_no_session(
     first, second = pipeline.push(message(0, chat=7, do="counts_at:a"), message(0, chat=7, do="counts:1"))
     pipeline.poller()
     until((tmp_path / "a.read").exists)
-    frozen.signal(signal.SIGSTOP)
+    frozen.freeze()
     # When another has run both updates of the chat
     pipeline.open("a")
     pipeline.worker("threads", 2)
     pipeline.drained()
     assert pipeline.session(7) == {"n": 2}
     # Then the frozen one's change, once it is awake and at its end, is refused
-    frozen.signal(signal.SIGCONT)
-    until(lambda: updates(pipeline.history, "end").count(first) == 2)
+    frozen.thaw()
+    until(lambda: ids(pipeline.history, "end").count(first) == 2)
     frozen.tells(f"Task tasks.update[{BOT_ID}:{first}] ignored")
     assert pipeline.session(7) == {"n": 2}
-    assert updates(pipeline.history, "start") == [first, first, second]
+    assert ids(pipeline.history, "start") == [first, first, second]
 
 
-def test_a_process_that_dies_between_the_commit_and_the_acknowledgement_is_not_run_again(
+def test_a_committed_update_is_not_run_again(
     make_pipeline: MakePipeline,
 ) -> None:
     # Given an update that counts, whose process dies when Redis has it and nobody else knows
     pipeline = make_pipeline(LEASE_SECONDS=2)
     pipeline.worker("prefork", 1)
-    ids = pipeline.push(message(1, chat=7, do="counts:1 vanishes:1"), message(2, chat=7, do="counts:1"))
+    pushed = pipeline.push(message(1, chat=7, do="counts:1 vanishes:1"), message(2, chat=7, do="counts:1"))
     pipeline.poller()
     # When the next one has run
     pipeline.drained()
     # Then it was run once, and counted once
-    assert updates(pipeline.history, "start") == ids
+    assert ids(pipeline.history, "start") == pushed
     assert pipeline.session(7) == {"n": 2}
     assert pipeline.count("settled") == 2

@@ -8,7 +8,7 @@ import pytest
 
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator, start
-from tests.poller.running import RunningPoller
+from tests.poller.process import RunningPoller
 from tests.support.bot_api import TOKEN
 
 

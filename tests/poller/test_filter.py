@@ -8,7 +8,7 @@ import pytest
 
 from chatlanes.poller.filter import Filter, FilterError
 from chatlanes.settings import load
-from tests.poller.test_batch import MALFORMED, update
+from tests.poller.test_offset import MALFORMED, update
 
 OWN = """
 def odd(update):
@@ -58,11 +58,11 @@ def test_both_the_kinds_asked_for_and_the_filter_decide(env: dict[str, str], let
     assert ids(filter_of(**env).admitted(BATCH)) == let_in
 
 
-def test_malformed_updates_come_in_to_be_buried_and_no_filter_sees_them() -> None:
+def test_no_filter_sees_malformed_updates() -> None:
     assert filter_of(FILTER="own_filters:odd", ALLOWED_UPDATES="message").admitted(MALFORMED) == MALFORMED
 
 
-def test_what_a_filter_cannot_judge_comes_in_and_each_type_of_error_is_told_once(
+def test_an_update_a_filter_fails_on_is_accepted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     own = filter_of(FILTER="own_filters:failing")
@@ -84,6 +84,6 @@ def test_what_a_filter_cannot_judge_comes_in_and_each_type_of_error_is_told_once
         ("no_such_module:odd", "FILTER=no_such_module:odd: there is no module no_such_module"),
     ],
 )
-def test_a_filter_that_cannot_be_had_is_told_at_start(path: str, sentence: str) -> None:
+def test_a_filter_that_cannot_be_loaded_is_reported_at_start(path: str, sentence: str) -> None:
     with pytest.raises(FilterError, match=sentence):
         filter_of(FILTER=path)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.poller.lanes import buried, lane
-from tests.poller.running import OURS
+from tests.poller.process import OURS
 from tests.support.bot_api import TOKEN
 from tests.support.waiting import WITHIN_S, until
 
@@ -76,7 +76,7 @@ def test_a_file_is_appended_in_its_order_and_a_second_time_nothing(replay: Repla
     assert "what was appended in the last 48 h is remembered, and not appended again\n" in said
 
 
-def test_lines_that_are_no_updates_are_told_by_their_number_and_never_appended(replay: Replay, redis_url: str) -> None:
+def test_invalid_lines_are_reported_by_number(replay: Replay, redis_url: str) -> None:
     replay.write("\ufeff" + lines_of(1) + 'hello\n\n{"message":{}}\n[1]\n{"update_id":-1}\n' + lines_of(2).rstrip())
     code, said, logged = replay("updates.jsonl", "--quiet")
     assert lane(redis_url) == [1, 2]
@@ -93,7 +93,7 @@ def test_lines_that_are_no_updates_are_told_by_their_number_and_never_appended(r
     ]
 
 
-def test_another_kind_of_file_is_told_of_in_a_few_lines(replay: Replay) -> None:
+def test_a_wrong_kind_of_file_is_reported_in_a_few_lines(replay: Replay) -> None:
     replay.write("hello\n" * 1000)
     code, said, logged = replay("updates.jsonl", "-q")
     assert code == 1
@@ -101,16 +101,14 @@ def test_another_kind_of_file_is_told_of_in_a_few_lines(replay: Replay) -> None:
     assert len(logged.splitlines()) == 21
 
 
-def test_what_the_filter_does_not_want_is_dropped_and_counted(replay: Replay, redis_url: str) -> None:
+def test_filtered_updates_are_dropped_and_counted(replay: Replay, redis_url: str) -> None:
     replay.write(lines_of(1, 2) + '{"update_id": 3, "poll": {"id": "1"}}\n')
     code, said, _ = replay("updates.jsonl", FILTER="message")
     assert (code, lane(redis_url)) == (0, [1, 2])
     assert "3 updates: 2 appended, 0 seen before, 0 buried, 1 dropped at the door" in said
 
 
-def test_stopped_at_a_full_backlog_it_says_how_far_it_came_and_the_next_one_goes_on(
-    replay: Replay, redis_url: str
-) -> None:
+def test_an_interrupted_replay_continues(replay: Replay, redis_url: str) -> None:
     # Given a replay that waits for room
     replay.write(lines_of(*range(1, 251)))
     with replay.start("updates.jsonl", MAX_PENDING=150) as process:
@@ -146,7 +144,7 @@ def test_stopped_while_stdin_gives_nothing_it_ends(replay: Replay) -> None:
         (["updates.jsonl", "--bot", "three"], {"BOTS": "bots.toml"}, "--bot three: BOTS names one, two"),
     ],
 )
-def test_what_cannot_begin_is_told(
+def test_a_replay_that_cannot_start_says_why(
     replay: Replay, arguments: list[str], settings: dict[str, str], sentence: str
 ) -> None:
     replay.write(lines_of(1))

@@ -17,7 +17,7 @@ from chatlanes.sandbox.simulator import Simulator
 PATIENCE_S = 60.0
 
 
-class Caller:
+class BotClient:
     """A bot: calls methods over HTTP, at once or in the background."""
 
     def __init__(self, simulator: Simulator) -> None:

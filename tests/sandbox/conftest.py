@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from chatlanes.sandbox.simulator import Simulator, start
-from tests.sandbox.calling import Caller
-from tests.sandbox.sandboxes import Sandbox
+from tests.sandbox.calling import BotClient
+from tests.sandbox.sandboxes import SandboxProcess
 
 
 @pytest.fixture(scope="session")
@@ -23,26 +23,26 @@ def simulator(one_simulator: Simulator) -> Iterator[Simulator]:
 
 
 @pytest.fixture
-def bot(simulator: Simulator) -> Iterator[Caller]:
-    caller = Caller(simulator)
+def bot(simulator: Simulator) -> Iterator[BotClient]:
+    caller = BotClient(simulator)
     yield caller
     caller.close()
 
 
 @pytest.fixture
-def quirky_bot() -> Iterator[Caller]:
+def quirky_bot() -> Iterator[BotClient]:
     with start() as running:
-        caller = Caller(running)
+        caller = BotClient(running)
         yield caller
         caller.close()
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path) -> Iterator[Callable[..., Sandbox]]:
-    started: list[Sandbox] = []
+def sandbox(tmp_path: Path) -> Iterator[Callable[..., SandboxProcess]]:
+    started: list[SandboxProcess] = []
 
-    def run(*options: str, **variables: str) -> Sandbox:
-        started.append(Sandbox(tmp_path, *options, **variables))
+    def run(*options: str, **variables: str) -> SandboxProcess:
+        started.append(SandboxProcess(tmp_path, *options, **variables))
         return started[-1]
 
     yield run

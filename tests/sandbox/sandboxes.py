@@ -12,7 +12,7 @@ from chatlanes.sandbox.simulator import Simulator
 from tests.sandbox.calling import PATIENCE_S, ended_when_late
 
 
-class Sandbox:
+class SandboxProcess:
     """A sandbox in a directory of its own, with ports of its own."""
 
     def __init__(self, directory: Path, *options: str, **variables: str) -> None:

@@ -66,7 +66,7 @@ def test_a_stream_that_cannot_be_is_one_sentence(arguments: list[str]) -> None:
         plan_from(arguments)
 
 
-def test_the_parts_are_told_what_was_started_and_otherwise_what_the_settings_say() -> None:
+def test_the_parts_get_addresses_and_settings() -> None:
     told = environment_of({"BOT": "a:b"}, bot="c:d", redis_url="redis://here", simulator=("1:X", "http://there"))
     assert told["BOT"] == "c:d"
     assert told["REDIS_URL"] == "redis://here"

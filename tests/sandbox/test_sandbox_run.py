@@ -13,10 +13,12 @@ import requests
 from chatlanes.sandbox.server import start_server
 from chatlanes.sandbox.simulator import start
 from tests.sandbox.calling import text_update, wait_until
-from tests.sandbox.sandboxes import Sandbox
+from tests.sandbox.sandboxes import SandboxProcess
 
 
-def test_without_a_token_it_answers_simulated_chats_in_order(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
+def test_without_a_token_it_answers_simulated_chats_in_order(
+    sandbox: Callable[..., SandboxProcess], tmp_path: Path
+) -> None:
     running = sandbox("--rate", "100", "--chats", "8")
     # Given a sandbox that says where to look
     login = running.wait_for(rf"Flower +http://(admin):(\S+)@127.0.0.1:{running.ports['flower']}\n").groups()
@@ -50,7 +52,7 @@ def handle(ctx):
 """
 
 
-def test_at_the_end_the_worker_finishes_what_it_has_begun(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
+def test_at_the_end_running_updates_finish(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
     # Given a handler in the middle of its work
     (tmp_path / "slow_bot.py").write_text(SLOW_BOT)
     running = sandbox("--workers", "1", "--bot", "slow_bot:handle")
@@ -66,7 +68,9 @@ def test_at_the_end_the_worker_finishes_what_it_has_begun(sandbox: Callable[...,
     simulator.stop()
 
 
-def test_a_terminal_that_is_closed_leaves_nothing_running(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
+def test_a_terminal_that_is_closed_leaves_nothing_running(
+    sandbox: Callable[..., SandboxProcess], tmp_path: Path
+) -> None:
     running = sandbox("--no-stream", "--workers", "1")
     parts = [running.pid(part) for part in ("poller", "worker", "flower", "report")]
     running.close_terminal()
@@ -78,7 +82,7 @@ def test_a_terminal_that_is_closed_leaves_nothing_running(sandbox: Callable[...,
     start_server(tmp_path / ".data/redis").stop()
 
 
-def test_who_is_killed_is_started_again_but_not_without_redis(sandbox: Callable[..., Sandbox]) -> None:
+def test_a_killed_part_is_restarted_unless_redis_died(sandbox: Callable[..., SandboxProcess]) -> None:
     running = sandbox("--no-stream", "--workers", "1")
     # Given parts that were killed
     for part in ("poller", "worker", "flower"):
@@ -97,7 +101,7 @@ def test_who_is_killed_is_started_again_but_not_without_redis(sandbox: Callable[
 
 
 def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
-    sandbox: Callable[..., Sandbox], tmp_path: Path
+    sandbox: Callable[..., SandboxProcess], tmp_path: Path
 ) -> None:
     with start("9:REAL") as telegram, start_server(tmp_path / "elsewhere") as lanes:
         running = sandbox(BOT_TOKEN="9:REAL", BOT_API_URL=telegram.url, REDIS_URL=lanes.url)
@@ -118,8 +122,8 @@ def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
         ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "The Redis of REDIS_URL cannot be used: Error 111 connecting"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
-    sandbox: Callable[..., Sandbox], variables: dict[str, str], sentence: str
+def test_an_error_is_one_sentence(
+    sandbox: Callable[..., SandboxProcess], variables: dict[str, str], sentence: str
 ) -> None:
     running = sandbox("--no-stream", **variables)
     assert running.end() == 1
@@ -128,7 +132,7 @@ def test_what_is_wrong_is_one_sentence(
     assert "Traceback" not in running.said
 
 
-def test_a_second_one_in_the_same_directory_is_refused(sandbox: Callable[..., Sandbox]) -> None:
+def test_a_second_one_in_the_same_directory_is_refused(sandbox: Callable[..., SandboxProcess]) -> None:
     first = sandbox("--no-stream", "--workers", "1")
     first.wait_for("Ctrl-C stops everything")
     second = sandbox("--no-stream")

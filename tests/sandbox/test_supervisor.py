@@ -108,7 +108,7 @@ def test_a_signal_stops_all_parts_and_lets_them_finish(supervise: Any, how: sign
     assert "ended first: None" in said
 
 
-def test_when_one_part_ends_with_a_word_of_its_own_the_others_are_stopped(supervise: Any, tmp_path: Path) -> None:
+def test_when_one_part_ends_the_others_are_stopped(supervise: Any, tmp_path: Path) -> None:
     gate = tmp_path / "end"
     running = supervise(WORKING, ENDING.format(gate=str(gate)))
     running.wait_for("| working")
@@ -119,7 +119,7 @@ def test_when_one_part_ends_with_a_word_of_its_own_the_others_are_stopped(superv
     assert "ended first: part1" in said
 
 
-def test_who_was_killed_is_started_again_and_leaves_no_children(supervise: Any) -> None:
+def test_a_killed_part_is_restarted_without_its_old_children(supervise: Any) -> None:
     running = supervise(WORKING, IDLE)
     running.wait_for("| working")
     first = running.said(r"working (\d+) (\d+)")
@@ -144,11 +144,11 @@ def test_who_was_killed_is_started_again_and_leaves_no_children(supervise: Any) 
         (1, 0, False, StopAll()),
     ],
 )
-def test_what_an_end_means(code: int, short_lives: int, may_be_fixed: bool, decision: object) -> None:
+def test_decision_after_an_exit(code: int, short_lives: int, may_be_fixed: bool, decision: object) -> None:
     assert decide(code, short_lives=short_lives, may_be_fixed=may_be_fixed) == decision
 
 
-def test_when_what_the_parts_stand_on_is_gone_they_are_stopped(supervise: Any) -> None:
+def test_without_redis_the_other_parts_are_stopped(supervise: Any) -> None:
     said = supervise(IDLE, fallen="redis").rest()
     assert "part0 stopped" in said
     assert "ended first: redis" in said

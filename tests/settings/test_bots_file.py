@@ -72,7 +72,7 @@ def test_tokens_come_from_files_beside_it_and_from_env_files(tmp_path: Path) -> 
         ('[shop]\ntoken_file = "."\n', ". (token_file) cannot be read: Is a directory"),
     ],
 )
-def test_a_token_that_is_missing_is_told_to_whoever_needs_it(tmp_path: Path, toml: str, why: str) -> None:
+def test_a_missing_token_is_reported_where_it_is_needed(tmp_path: Path, toml: str, why: str) -> None:
     # Given settings that are good enough for Flower
     [shop] = given(tmp_path, toml).served
     assert shop.queue_names[0] == "updates.shop.0"
@@ -139,7 +139,7 @@ def test_a_token_that_is_missing_is_told_to_whoever_needs_it(tmp_path: Path, tom
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_file_table_and_key(tmp_path: Path, toml: str, lines: list[str]) -> None:
+def test_an_error_names_file_table_and_key(tmp_path: Path, toml: str, lines: list[str]) -> None:
     assert refused(tmp_path, toml, **TOKENS, BAD_TOKEN="SECRET without digits") == lines
 
 
@@ -148,17 +148,17 @@ def test_a_token_in_the_file_itself_is_refused(tmp_path: Path) -> None:
     assert line.startswith("bots.toml: [shop] holds a token: put it into the environment or a file of its own")
 
 
-def test_a_misspelt_key_is_told_with_those_there_are(tmp_path: Path) -> None:
+def test_a_misspelt_key_is_reported_with_the_valid_ones(tmp_path: Path) -> None:
     [line] = refused(tmp_path, '[shop]\ntoken_env = "SHOP_TOKEN"\norderby = "chat"\n', **TOKENS)
     assert line == f"bots.toml: [shop] has no use for orderby: allowed are token_env, token_file, {', '.join(PER_BOT)}"
 
 
-def test_what_is_no_toml_is_told_with_its_place(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported_with_its_place(tmp_path: Path) -> None:
     [line] = refused(tmp_path, "[shop\n")
     assert re.fullmatch(r"bots.toml is no TOML: .*line 1, column 6\)", line)
 
 
-def test_a_bot_token_whose_bot_has_no_table_is_not_forgotten_silently(tmp_path: Path) -> None:
+def test_a_bot_token_without_a_table_is_reported(tmp_path: Path) -> None:
     alone = "333:ALONE-SECRET-abcdefgh"
     [line] = refused(tmp_path, TWO, **TOKENS, BOT_TOKEN=alone)
     assert (

@@ -159,7 +159,7 @@ def test_right_values_are_taken(name, text, value):
         ("WEBHOOK_NETWORKS", ","),
     ],
 )
-def test_a_wrong_value_is_named_with_what_is_allowed(name, text):
+def test_a_wrong_value_is_named_with_the_allowed_ones(name, text):
     assert refused(**{name: text}) == f"{name}={text}: allowed is {rows()[name.lower()].allowed}"
 
 

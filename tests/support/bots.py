@@ -26,6 +26,7 @@ from chatlanes.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.lanes import Delivery
 from chatlanes.poller.webhook.validation import secret_from
+from tests.support import history
 
 #: Where the history is written, where the gates are, and what this worker is called in the history.
 HISTORY, GATES, WORKER = "PIPELINE_HISTORY", "PIPELINE_GATES", "PIPELINE_WORKER"
@@ -114,12 +115,12 @@ def fail_oddly(ctx: Context, attempt: str) -> None:
         raise OddError("odd", ctx.attempt)
 
 
-class RefusedError(Exception):
+class BotRefusedError(Exception):
     """Is never retried."""
 
 
 def refuse(ctx: Context, why: str) -> None:
-    raise RefusedError(why)
+    raise BotRefusedError(why)
 
 
 def sleep(ctx: Context, attempt: str) -> None:
@@ -294,13 +295,9 @@ def on_timeout(ctx: Context) -> None:
 
 
 coroutines = Bot(handle_async, on_error=on_error_async)
-bot = Bot(handle, never_retry=(RefusedError,), on_error=on_error, on_timeout=on_timeout)
+bot = Bot(handle, never_retry=(BotRefusedError,), on_error=on_error, on_timeout=on_timeout)
 
 
 def record(what: str, ctx: Context) -> None:
-    line = f"{what} {ctx.update_id} {ctx.attempt} {os.getpid()} {os.environ[WORKER]}\n"
-    file = os.open(os.environ[HISTORY], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(file, line.encode())
-    finally:
-        os.close(file)
+    event = history.Event(what, ctx.update_id, ctx.attempt, os.getpid(), os.environ[WORKER])
+    history.record(os.environ[HISTORY], event)

@@ -1,81 +1,93 @@
-"""What the bot of bots.py wrote down, and what must be true of it.
+"""What the tasks of lab_app.py and the bot of bots.py wrote down, and what must be true of it.
 
-Promises a failure that names the updates that were lost, run again without a reason, out of order or beside another of
-their lane.
+Promises a failure that names what was lost, run again without a reason, out of order or beside another of its lane.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-#: update id -> the keys of its lanes, in the order of the updates
-Lanes = Mapping[int, Sequence[str]]
+#: message or update -> the keys of its lanes, in the order of publishing
+Lanes = Mapping[Any, Sequence[str]]
 
 
 @dataclass(frozen=True)
 class Event:
-    """`what` is start, end, or raise."""
+    """`what` happened to a message or update: start, end, raise, or a word of the test's own."""
 
     what: str
-    update: int
+    id: Any
     attempt: int
     pid: int
     worker: str
 
 
-def read(file: Path) -> list[Event]:
-    lines = file.read_text().splitlines() if file.exists() else []
-    return [_event(*line.split()) for line in lines]
+def record(file: str, event: Event) -> None:
+    """One write at the end of one file: whole, and in the order of all processes."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, f"{event.what} {event.id} {event.attempt} {event.pid} {event.worker}\n".encode())
+    finally:
+        os.close(descriptor)
 
 
-def _event(what: str, update: str, attempt: str, pid: str, worker: str) -> Event:
-    return Event(what, int(update), int(attempt), int(pid), worker)
+def read(file: Path, id_of: Callable[[str], Any] = str) -> list[Event]:
+    text = file.read_text() if file.exists() else ""
+    lines = text[: text.rfind("\n") + 1].splitlines()  # the last line may be half written
+    return [
+        Event(what, id_of(name), int(attempt), int(pid), worker)
+        for what, name, attempt, pid, worker in map(str.split, lines)
+    ]
 
 
-def updates(events: Sequence[Event], what: str) -> list[int]:
-    """The updates that this happened to, in order."""
-    return [event.update for event in events if event.what == what]
+def ids(events: Sequence[Event], what: str) -> list[Any]:
+    """The messages or updates that this happened to, in order."""
+    return [event.id for event in events if event.what == what]
 
 
 def check_once_each(events: Sequence[Event], lanes: Lanes) -> None:
-    """Each update ran exactly once, in the order of its lanes and alone in them."""
-    twice = [update for update, times in Counter(updates(events, "start")).items() if times > 1]
+    """Each ran exactly once, in the order of its lanes and alone in them."""
+    started = ids(events, "start")
+    twice = [each for each, times in Counter(started).items() if times > 1]
     assert not twice, f"ran twice: {twice[:5]}"
+    assert set(started) <= set(lanes), f"not published: {list(set(started) - set(lanes))[:5]}"
     check_order(events, lanes)
 
 
 def check_order(events: Sequence[Event], lanes: Lanes, *, killed: Collection[str] = ()) -> None:
-    """Each update ran to its end, in the order of its lanes and alone in them; maybe more than once.
+    """Each ran to its end, in the order of its lanes and alone in them; maybe more than once.
 
     It may run again until the next one has started. What ran in a worker that was `killed` ended there and then.
     """
-    lost = sorted(set(lanes) - set(updates(events, "end")))
+    lost = sorted(set(lanes) - set(ids(events, "end")))
     assert not lost, f"never ran to its end: {lost[:5]} and {len(lost)} in all"
-    lines: dict[str, list[int]] = {}
-    for update, keys in lanes.items():
+    lines: dict[str, list[Any]] = {}
+    for each, keys in lanes.items():
         for key in dict.fromkeys(keys):
-            lines.setdefault(key, []).append(update)
+            lines.setdefault(key, []).append(each)
     for key, line in lines.items():
         members = set(line)
-        _check_lane(key, line, [event for event in events if event.update in members], killed)
+        _check_lane(key, line, [event for event in events if event.id in members], killed)
 
 
-def _check_lane(key: str, line: Sequence[int], events: Sequence[Event], killed: Collection[str]) -> None:
-    place = {update: n for n, update in enumerate(line)}
+def _check_lane(key: str, line: Sequence[Any], events: Sequence[Event], killed: Collection[str]) -> None:
+    place = {each: n for n, each in enumerate(line)}
     front, ended = -1, -1  # the places of the last one that started, and of the last one that ended
     running: Event | None = None
     for event in events:
         if event.what == "start":
-            here = place[event.update]
+            here = place[event.id]
             assert running is None or running.worker in killed, f"{event} in {key} beside {running}"
             assert here in (front, ended + 1), f"{event} in {key}: {line[front]} had started, {line[ended]} ended"
             assert here >= front, f"{event} in {key} after {line[front]} had started"
             front, running = here, event
-            continue
-        assert running is not None, f"{event} in {key}, where nothing ran"
-        assert (running.update, running.pid) == (event.update, event.pid), f"{event} in {key} of {running}"
-        running = None
-        ended = place[event.update] if event.what == "end" else ended
+        elif event.what in ("end", "raise"):
+            assert running is not None, f"{event} in {key}, where nothing ran"
+            assert (running.id, running.pid) == (event.id, event.pid), f"{event} in {key} of {running}"
+            running = None
+            ended = place[event.id] if event.what == "end" else ended

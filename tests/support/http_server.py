@@ -16,7 +16,7 @@ TOKEN = "123456:AAbbCCddEEffGGhhIIjjKKllMMnnOOpp"
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     path: str
     headers: dict[str, str]
     body: bytes
@@ -43,13 +43,13 @@ class _Http(ThreadingHTTPServer):
     request_queue_size = 128  # many call at once; more than wait here would try again seconds later
 
 
-class Server:
+class HttpServer:
     """Set `answer` (or `answering`, called for each request); read `asked`."""
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[ReceivedRequest] = []
         self.answer = Answer()
-        self.answering: Callable[[Asked], Answer | None] = lambda asked: self.answer
+        self.answering: Callable[[ReceivedRequest], Answer | None] = lambda asked: self.answer
         self.http = _Http(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self.http.server_port}"
         # It looks for its end every now and then only to make the tests quick.
@@ -64,12 +64,12 @@ class Server:
         self.http.server_close()
 
     def _handler(server) -> type[BaseHTTPRequestHandler]:  # noqa: N805  self is the handler's
-        class Handler(BaseHTTPRequestHandler):
+        class ApiHandler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                asked = Asked(self.path, dict(self.headers), body, self.client_address[1])
+                asked = ReceivedRequest(self.path, dict(self.headers), body, self.client_address[1])
                 server.asked.append(asked)
                 answer = server.answering(asked)
                 if answer is None:
@@ -87,7 +87,7 @@ class Server:
             def log_message(self, *args: Any) -> None:
                 pass
 
-        return Handler
+        return ApiHandler
 
 
 @pytest.fixture(autouse=True)
@@ -96,16 +96,16 @@ def quick_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def web() -> Iterator[Server]:
+def web() -> Iterator[HttpServer]:
     """A Bot API of the test's own."""
-    server = Server()
+    server = HttpServer()
     server.start()
     yield server
     server.stop()
 
 
 @pytest.fixture
-def api(web: Server) -> Iterator[BotApi]:
+def api(web: HttpServer) -> Iterator[BotApi]:
     api = BotApi(web.url, TOKEN)
     yield api
     api.close()

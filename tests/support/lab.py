@@ -19,7 +19,7 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.connect import connect_like
 from chatlanes.lanes.protocol.store import Store
 from tests.support import lab_app as described
-from tests.support.lab_history import Event, check_once_each, ids, read
+from tests.support.history import Event, check_once_each, ids, read
 from tests.support.waiting import until
 from tests.support.worker import Worker
 

@@ -28,6 +28,7 @@ from chatlanes import lanes
 from chatlanes.lanes.leases import recoverer
 from chatlanes.lanes.transport import connection, fetch
 from chatlanes.lanes.transport.transport import Poller
+from tests.support import history
 
 LANE_QUEUES = tuple(f"orders.{n}" for n in range(4))
 ORDINARY_QUEUE = "celery"
@@ -108,13 +109,8 @@ def ssl_options(ca: str) -> dict[str, Any]:
 
 
 def record(what: str, name: str) -> None:
-    """One line of history."""
-    connection = f"{what} {name} {os.getpid()} {os.environ.get('LANES_WORKER', '-')}\n"
-    descriptor = os.open(os.environ[HISTORY], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(descriptor, connection.encode())
-    finally:
-        os.close(descriptor)
+    worker = os.environ.get("LANES_WORKER", "-")
+    history.record(os.environ[HISTORY], history.Event(what, name, attempt=1, pid=os.getpid(), worker=worker))
 
 
 def wait_at(gate: str | None) -> None:

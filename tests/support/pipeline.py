@@ -137,11 +137,11 @@ class Pipeline:
 
     @property
     def history(self) -> list[history.Event]:
-        return history.read(self._history_file)
+        return history.read(self._history_file, int)
 
     def happened(self, what: str) -> list[int]:
         """The updates that this (start, end, raise) happened to, in order."""
-        return history.updates(self.history, what)
+        return history.ids(self.history, what)
 
     def started(self, *updates: int) -> None:
         """Waits until each of these has started."""

@@ -1,4 +1,4 @@
-"""A part of the pipeline as a process of its own: to be watched, stopped and killed.
+"""A part of the system as a process of its own, in a group of its own: to be watched, stopped, frozen and killed.
 
 Promises that nothing of it is left after `end`, and that nothing secret stands in what it said.
 """
@@ -15,8 +15,8 @@ from chatlanes.settings import Settings
 from tests.support import ROOT
 from tests.support.waiting import WITHIN_S, until
 
-#: Settings of the developer's own must not reach a test.
-OURS = {name.upper() for name in Settings.model_fields}
+#: Settings of the developer's own must not reach a test. `FAST=0 pytest` must.
+OURS = {name.upper() for name in Settings.model_fields} - {"FAST"}
 
 #: So many characters of its output are shown when a test fails.
 SHOWN = 20_000
@@ -61,19 +61,33 @@ class Process:
 
     def ask_to_stop(self) -> None:
         """Its main process, as a deploy would."""
-        self._process.send_signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
 
     def stop(self) -> None:
         self.ask_to_stop()
         assert self.exit_code() == 0, self.name
 
-    def kill(self) -> None:
-        """All its processes at once, as the end of its machine."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+    def kill_main(self) -> None:
+        """The main process only, as the out-of-memory killer would."""
+        self._process.kill()
         self._process.wait(WITHIN_S)
 
+    def kill_all(self) -> None:
+        """All its processes at once, as the end of its machine."""
+        self._signal_all(signal.SIGKILL)
+        self._process.wait(WITHIN_S)
+
+    def freeze(self) -> None:
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
     def signal(self, number: signal.Signals) -> None:
-        """To all its processes."""
+        """To its main process."""
+        self._process.send_signal(number)
+
+    def _signal_all(self, number: signal.Signals) -> None:
         os.killpg(self._process.pid, number)
 
     def exit_code(self) -> int:
@@ -83,7 +97,7 @@ class Process:
     def end(self) -> None:
         """After a test, whatever became of it."""
         if self.is_running():
-            self.kill()
+            self.kill_all()
         print(f"----- {self.name}\n{self.log[-SHOWN:]}")
         for secret in self._secrets:
             assert secret not in self.log, f"{self.name} told a secret"

@@ -22,13 +22,13 @@ class _Proxy(socketserver.ThreadingTCPServer):
     block_on_close = False
 
     def __init__(self, port: int) -> None:
-        super().__init__((HOST, 0), _Client)
+        super().__init__((HOST, 0), _ProxyHandler)
         self.port = port
         self.last_fsync_s = float("-inf")
         self.fsyncing = Lock()
 
 
-class _Client(socketserver.BaseRequestHandler):
+class _ProxyHandler(socketserver.BaseRequestHandler):
     server: _Proxy
 
     def handle(self) -> None:

@@ -105,7 +105,7 @@ def test_tls_checks_certificates(tmp_path: Path) -> None:
     assert says(tmp_path, program, REDIS_URL="redis://127.0.0.1:1/0") in ("None", "False")
 
 
-def test_who_reads_some_queue_of_a_bot_reads_its_express_queue_too(tmp_path: Path) -> None:
+def test_a_worker_of_any_queue_also_reads_the_express_queue(tmp_path: Path) -> None:
     program = (
         "from types import SimpleNamespace as New\n"
         "from chatlanes.tasks.app import app, read_express, remember_what_is_excluded\n"
@@ -138,7 +138,7 @@ def test_an_error_inside_of_our_modules_shows_its_own_traceback(tmp_path: Path) 
     assert "connection.py" in ended.stderr
 
 
-def test_only_json_is_accepted_and_other_options_keep_their_reasons(tmp_path: Path) -> None:
+def test_only_json_is_accepted(tmp_path: Path) -> None:
     names = (
         "accept_content",
         "task_serializer",
@@ -160,7 +160,7 @@ def test_an_update_may_take_as_long_as_update_timeout_says(tmp_path: Path, given
     assert says(tmp_path, program, **given) == limits
 
 
-def test_there_are_as_many_lane_queues_as_queues_says_and_an_ordinary_one(tmp_path: Path) -> None:
+def test_queues_sets_the_number_of_lane_queues(tmp_path: Path) -> None:
     program = "from chatlanes import app; print(*((q.name, q.queue_arguments) for q in app.conf.task_queues))"
     told = says(tmp_path, program, QUEUES="2")
     assert told == (

@@ -91,7 +91,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
         return caught
 
 
-def test_a_problem_tells_type_message_attempt_and_traceback_with_its_cause() -> None:
+def test_a_problem_has_type_message_attempt_and_traceback() -> None:
     problem = problem_of(raised(ValueError("not so"), raised(KeyError("price"))), attempt=3, secrets=Secrets())
     assert (problem["type"], problem["message"], problem["attempt"]) == ("ValueError", "not so", 3)
     assert "KeyError: 'price'" in problem["traceback"]
@@ -117,7 +117,7 @@ def test_an_error_that_cannot_be_told_is_a_problem_all_the_same() -> None:
     )
 
 
-def test_a_problem_keeps_the_beginning_of_a_long_message_and_the_end_of_a_long_traceback() -> None:
+def test_long_problems_are_cut() -> None:
     problem = problem_of(raised(ValueError("begin" + "x" * 1_000_000)), attempt=1, secrets=Secrets())
     assert problem["message"].startswith("begin")
     assert problem["message"].endswith("xx [left out: 998,005 characters]")
@@ -137,31 +137,31 @@ def raising(error: BaseException) -> Bot:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), SystemExit(), BaseException("odd"), GeneratorExit()])
-def test_what_is_no_exception_is_a_failure_of_the_handler(error: BaseException) -> None:
+def test_a_base_exception_is_a_failure_of_the_handler(error: BaseException) -> None:
     with pytest.raises(HandlerEndedError, match=type(error).__name__):
         update.run_bot(raising(error), Context({}, api=None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [ValueError(), ParkUpdate("flood"), *ENDS])
-def test_an_exception_and_the_end_of_the_worker_stay_what_they_are(error: BaseException) -> None:
+def test_exceptions_and_worker_exits_are_unchanged(error: BaseException) -> None:
     with pytest.raises(type(error)):
         update.run_bot(raising(error), Context({}, api=None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", ENDS)
-def test_on_a_thread_where_no_signal_is_heard_it_is_the_handlers_own(error: BaseException) -> None:
+def test_a_thread_without_signals_uses_the_handlers_own_deadline(error: BaseException) -> None:
     with ThreadPoolExecutor(1) as thread, pytest.raises(HandlerEndedError, match=type(error).__name__):
         thread.submit(update.run_bot, raising(error), Context({}, api=None)).result(60)  # type: ignore[arg-type]
 
 
-def test_an_interruption_is_a_timeout_whose_cause_tells_where() -> None:
+def test_an_interruption_is_a_timeout_with_its_cause() -> None:
     with pytest.raises(UpdateTimeoutError) as told:
         update.run_bot(raising(SoftTimeLimitExceeded()), Context({}, api=None))  # type: ignore[arg-type]
     assert "in handle" in problem_of(told.value, attempt=1, secrets=Secrets())["traceback"]
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), SoftTimeLimitExceeded(), UntellableError()])
-def test_what_a_hook_raises_is_logged_and_nothing_else(
+def test_an_error_of_a_hook_is_only_logged(
     error: BaseException, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hook(*_: object) -> None:
@@ -237,7 +237,7 @@ def bots(monkeypatch: pytest.MonkeyPatch) -> None:
 ERROR = ValueError("not so")
 
 
-def test_a_failure_is_delayed_in_its_place_and_told_to_celery_as_a_retry(lanes: Lanes, redis: Redis) -> None:
+def test_a_failure_is_a_delayed_retry(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes)
     with pytest.raises(Retry) as told:
         settlement.fail(served(), delivery, ERROR, Secrets())
@@ -247,7 +247,7 @@ def test_a_failure_is_delayed_in_its_place_and_told_to_celery_as_a_retry(lanes: 
     assert not is_held(delivery)
 
 
-def test_the_last_failure_is_buried_and_told_to_celery_as_it_was_raised(lanes: Lanes, redis: Redis) -> None:
+def test_the_last_failure_is_buried(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes, failed=2)
     with pytest.raises(ValueError, match="not so"):
         settlement.fail(served(), delivery, ERROR, Secrets())
@@ -282,9 +282,7 @@ def test_a_failure_that_redis_cannot_be_told_is_given_back(
             settlement.fail(served(), delivery, ERROR, Secrets())
 
 
-def test_whatever_goes_wrong_with_telling_a_failure_the_update_does_not_count_as_done(
-    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_report_does_not_settle_the_update(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
     """To Celery a task that raised is done: its update would be settled."""
     monkeypatch.setattr(settlement, "problem_of", lambda error, attempt, secrets: {"cannot be told": object()})
     with pytest.raises(Reject) as told:
@@ -292,7 +290,7 @@ def test_whatever_goes_wrong_with_telling_a_failure_the_update_does_not_count_as
     assert told.value.requeue
 
 
-def test_an_error_that_is_never_retried_is_buried_at_once_and_its_lane_goes_on(lanes: Lanes, redis: Redis) -> None:
+def test_never_retried_errors_are_buried_at_once(lanes: Lanes, redis: Redis) -> None:
     with pytest.raises(KeyError):
         settlement.fail(served(), delivered(lanes), KeyError("a LookupError too"), Secrets())
     assert (state_of(redis, 1), state_of(redis, 2)) == ("buried", "ready")
@@ -302,7 +300,7 @@ def test_an_error_that_is_never_retried_is_buried_at_once_and_its_lane_goes_on(l
 # -- updates that are put off
 
 
-def test_what_is_put_off_waits_in_its_place_and_nothing_counts_as_a_failure(lanes: Lanes, redis: Redis) -> None:
+def test_a_parked_update_counts_no_failure(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes)
     with pytest.raises(Retry) as told:
         settlement.park(delivery, 60, FloodWait("chat 7 is paused"))
@@ -313,9 +311,7 @@ def test_what_is_put_off_waits_in_its_place_and_nothing_counts_as_a_failure(lane
     assert not is_held(delivery)
 
 
-def test_what_cannot_be_put_off_is_given_back_or_left_to_its_new_holder(
-    lanes: Lanes, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_parking_releases_the_update(lanes: Lanes, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = delivered(lanes)
     lanes.store.release([(delivery.id, delivery.fence)])
     with pytest.raises(Ignore, match="the lease of 1:1 was over"):
@@ -329,7 +325,7 @@ def test_what_cannot_be_put_off_is_given_back_or_left_to_its_new_holder(
             settlement.park(delivery, 60, FloodWait())
 
 
-def test_a_handler_that_swallows_its_parking_can_do_nothing_any_more() -> None:
+def test_a_handler_that_swallows_its_parking_is_refused() -> None:
     parking = Parking()
     parking.check()
     with pytest.raises(ParkUpdate):
@@ -387,9 +383,7 @@ def test_an_evicted_update_is_retried_or_buried(
 
 
 @pytest.mark.parametrize("end", ["settle", "retry", "bury", "call"])
-def test_nothing_that_an_evicted_handler_does_later_changes_anything(
-    lanes: Lanes, redis: Redis, redis_url: str, told: Told, end: str
-) -> None:
+def test_an_evicted_handler_changes_nothing(lanes: Lanes, redis: Redis, redis_url: str, told: Told, end: str) -> None:
     # Given an update that was evicted, and runs again elsewhere
     delivery = delivered(lanes)
     ctx = evict(delivery, redis_url, told)
@@ -414,7 +408,7 @@ def test_nothing_that_an_evicted_handler_does_later_changes_anything(
     assert len(problems(redis)) == 1
 
 
-def test_what_has_ended_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: str, told: Told) -> None:
+def test_an_ended_run_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: str, told: Told) -> None:
     delivery = delivered(lanes)
     lanes.in_flight.done(delivery.tag)
     evict(delivery, redis_url, told)
@@ -424,7 +418,7 @@ def test_what_has_ended_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: st
 @pytest.mark.parametrize(
     ("failed", "states"), [(0, ("delayed", "waiting")), (2, ("buried", "ready"))], ids=["retried", "buried"]
 )
-def test_a_child_that_was_killed_at_the_hard_limit_failed_an_attempt_and_did_not_die(
+def test_a_kill_at_the_hard_limit_is_a_failed_attempt(
     lanes: Lanes, redis: Redis, redis_url: str, failed: int, states: tuple[str, str]
 ) -> None:
     # Given an update whose child was killed
@@ -466,7 +460,7 @@ def test_a_bot_is_found_by_the_id_in_front_of_the_message_id(
     assert (found and found.settings.bot_id) == bot_id
 
 
-def test_an_update_of_a_bot_that_is_not_ours_stays_first_in_its_lane(
+def test_an_update_of_an_unknown_bot_stays_in_its_lane(
     lanes: Lanes, redis: Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(update, "logger", logging.getLogger("refusals"))

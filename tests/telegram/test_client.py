@@ -93,7 +93,7 @@ def test_files_inside_a_parameter_are_attached(web, api, tmp_path):
     assert (sent["file0"], sent["file1"]) == (("cat.png", b"path"), ("file1", b"bytes"))
 
 
-def test_what_json_cannot_say_and_what_is_no_method_are_refused_before_anything_is_sent(web, api):
+def test_invalid_calls_are_refused_before_sending(web, api):
     with pytest.raises(TypeError, match="not JSON serializable"):
         api.call("sendMessage", text=object())
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -186,7 +186,7 @@ def test_the_answer_of_no_bot_api_is_a_server_error(web, api, body, status, kind
     assert re.search(f"^sendMessage: {status} .*, not the answer of a Bot API", str(error))
 
 
-def test_the_flood_control_of_a_proxy_counts_and_its_403_is_nobodys_block(web, api):
+def test_a_proxys_429_counts_and_its_403_does_not(web, api):
     web.answer = Answer(b"slow down", 429)
     assert isinstance(refused(api), errors.TooManyRequests)
     web.answer = Answer(b"no", 403)
@@ -229,7 +229,7 @@ def test_a_connection_that_closes_without_an_answer_is_uncertain(web, api):
     assert (type(error), error.uncertain) == (errors.NetworkError, True)
 
 
-def test_a_failure_being_handled_by_the_bot_says_nothing_about_the_call(web, api):
+def test_an_error_being_handled_is_not_the_calls_cause(web, api):
     # The bot calls from inside an except block: what happened there must not pass for what happened here.
     web.answering = lambda asked: None
     try:
@@ -264,7 +264,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("trouble", [*TROUBLES, "unreachable", "unknown", "malformed"])
-def test_the_token_is_told_to_no_one(web, caplog, trouble):
+def test_the_token_does_not_leak(web, caplog, trouble):
     caplog.set_level(logging.DEBUG)
     web.answering = lambda asked: TROUBLES[trouble]
     urls = {
@@ -316,7 +316,7 @@ def test_a_proxy_is_used_for_the_outside(web, monkeypatch):
     assert web.asked[0].path == f"http://bot-api.invalid/bot{TOKEN}/getMe"
 
 
-def test_calls_share_a_connection_and_a_closed_client_opens_another(web, api):
+def test_calls_share_a_connection(web, api):
     api.call("getMe")
     api.call("getMe")
     api.close()
@@ -382,7 +382,7 @@ def failing_first(web, times: int, failure: Answer | None) -> None:
 
 
 @pytest.mark.parametrize("failure", [None, Answer(b"<html>", 502), Answer({"ok": False, "error_code": 500}, 500)])
-def test_what_only_reads_is_repeated(web, api, failure):
+def test_reading_calls_are_repeated(web, api, failure):
     failing_first(web, 3, failure)
     assert api.call("getMe") is True
     assert len(web.asked) == 4
@@ -396,7 +396,7 @@ def test_repeats_come_to_an_end(web, api):
 
 
 @pytest.mark.parametrize("method", ["sendMessage", "getUpdates"])
-def test_what_may_have_taken_effect_is_not_repeated(web, api, method):
+def test_a_call_that_may_have_taken_effect_is_not_repeated(web, api, method):
     failing_first(web, 1, Answer(b"<html>", 502))
     with pytest.raises(errors.ServerError):
         api.call(method)
@@ -410,7 +410,7 @@ def test_a_refusal_is_not_repeated(web, api):
     assert len(web.asked) == 1
 
 
-def test_what_was_never_sent_is_repeated_with_its_file(web, tmp_path):
+def test_an_unsent_call_is_repeated_with_its_file(web, tmp_path):
     api = BotApi("http://127.0.0.1:1", TOKEN)
     # The server comes up before the first repeat.
     with (tmp_path / "a").open("wb+") as stream:
@@ -423,7 +423,7 @@ def test_what_was_never_sent_is_repeated_with_its_file(web, tmp_path):
     api.close()
 
 
-def test_what_took_long_to_fail_is_not_repeated(web, api, monkeypatch):
+def test_a_slow_failure_is_not_repeated(web, api, monkeypatch):
     monkeypatch.setattr(retries, "WITHIN_S", -1)
     failing_first(web, 1, None)
     with pytest.raises(errors.NetworkError):

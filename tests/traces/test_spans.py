@@ -1,4 +1,4 @@
-"""Spans of appends, runs and calls, as they are made; what is sent of them, tests/pipeline/test_traces.py looks at."""
+"""Spans of appends, runs and calls, as they are made. tests/pipeline/monitoring/test_traces.py tests what is sent."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def calling(traced: Traced, method: str, chat: int | None, url: str) -> NoSpan:
     return traced.calling(method, chat, url, calls.ending_of)
 
 
-def test_each_update_of_a_batch_begins_a_trace_and_its_run_belongs_to_it() -> None:
+def test_each_update_begins_a_trace() -> None:
     traced = Traced()
     first, second = traced.append("12:7", "12:8", answer=Appended(2, 0, 0, 2))
     assert trace_of(first) != trace_of(second)
@@ -96,7 +96,7 @@ def test_each_update_of_a_batch_begins_a_trace_and_its_run_belongs_to_it() -> No
     )
 
 
-def test_what_the_sampler_leaves_out_costs_a_byte_and_is_left_out_by_the_worker_too() -> None:
+def test_unsampled_updates_stay_unsampled() -> None:
     [header] = Traced(DEFAULT_OFF).append("12:7", answer=Appended(1, 0, 0, 1))
     assert header == "0"
     # Even one that chooses all by itself
@@ -110,7 +110,7 @@ def test_what_the_sampler_leaves_out_costs_a_byte_and_is_left_out_by_the_worker_
     assert worker.spans == ()
 
 
-def test_what_was_appended_without_traces_begins_one_where_it_runs() -> None:
+def test_a_run_without_a_trace_begins_one() -> None:
     traced = Traced()
     for header in (None, "nonsense"):
         with running(traced, header):
@@ -118,7 +118,7 @@ def test_what_was_appended_without_traces_begins_one_where_it_runs() -> None:
     assert [span.parent for span in traced.spans] == [None, None]
 
 
-def test_a_batch_that_was_seen_before_leaves_no_span_and_one_that_failed_says_why() -> None:
+def test_only_new_or_failed_batches_have_spans() -> None:
     traced = Traced()
     traced.append("12:7", answer=Appended(added=0, seen=1, buried=0, pending=0))
     assert traced.spans == ()
@@ -147,7 +147,7 @@ def failed(error: Exception) -> Retry:
         (SystemExit(), "interrupted", "SystemExit: "),
     ],
 )
-def test_what_becomes_of_an_update(raised: BaseException | None, outcome: str, error: str | None) -> None:
+def test_span_status_of_an_update(raised: BaseException | None, outcome: str, error: str | None) -> None:
     traced = Traced()
     try:
         with running(traced):
@@ -173,7 +173,7 @@ def test_what_becomes_of_an_update(raised: BaseException | None, outcome: str, e
         (ParkUpdate("later"), {"chatlanes.parked": True}, False),
     ],
 )
-def test_what_becomes_of_a_call(raised: BaseException, told: dict[str, Any], is_error: bool) -> None:
+def test_span_status_of_a_call(raised: BaseException, told: dict[str, Any], is_error: bool) -> None:
     traced = Traced()
     with pytest.raises(type(raised)), calling(traced, "x", 7, "http://127.0.0.1:8081"):
         raise raised
@@ -182,7 +182,7 @@ def test_what_becomes_of_a_call(raised: BaseException, told: dict[str, Any], is_
     assert call.status.is_ok is not is_error
 
 
-def test_what_goes_wrong_in_a_trace_is_no_trouble_of_the_update(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trace_failure_does_not_affect_the_update(caplog: pytest.LogCaptureFixture) -> None:
     # Given a sampler of somebody's own that fails
     class Broken(StaticSampler):
         def should_sample(self, *_: Any, **__: Any) -> Any:

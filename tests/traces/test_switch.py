@@ -28,7 +28,7 @@ def test_they_are_wanted_where_they_have_somewhere_to_go(env: dict[str, str], wa
     assert are_wanted(env) is wanted
 
 
-def test_what_they_are_sent_with() -> None:
+def test_protocol_and_exporters() -> None:
     assert exporters({"OTEL_TRACES_EXPORTER": "otlp, console,none"}) == ["otlp", "console"]
     assert protocol({}) == "http/protobuf"
     assert protocol({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}) == "grpc"
@@ -60,11 +60,11 @@ print(f"imported {traced}" if traced else "not imported")
         ),
     ],
 )
-def test_off_imports_nothing_and_what_is_wrong_is_a_sentence(tmp_path, env: dict[str, str], said: str) -> None:
+def test_off_imports_nothing_and_errors_are_one_sentence(tmp_path, env: dict[str, str], said: str) -> None:
     assert says(tmp_path, START, BOT_TOKEN="1:TEST", **env).startswith(said)
 
 
-def test_dotenv_switches_them_on_and_a_missing_package_is_a_sentence(tmp_path) -> None:
+def test_dotenv_switches_traces_on(tmp_path) -> None:
     (tmp_path / ".env").write_text("OTEL_TRACES_EXPORTER=console\n")
     without = 'import sys; sys.modules["opentelemetry.sdk"] = None\n'
     said = says(tmp_path, without + START, BOT_TOKEN="1:TEST")

@@ -22,13 +22,13 @@ LONG = b"9" * (MOST_DIGITS + 1)
         b'{"a":"' + LONG + b'","b":' + LONG + b'.0,"c":1e-3}',
     ],
 )
-def test_what_json_reads_is_read_whole(body: bytes) -> None:
+def test_valid_json_is_read_whole(body: bytes) -> None:
     assert read(body) == json.loads(body)
     assert type(read(body)) is dict
 
 
 @pytest.mark.parametrize("part", [DEEP, b'{"x":' * 5_000 + b"1" + b"}" * 5_000, LONG, b"-" + LONG])
-def test_what_cannot_be_read_is_cut_and_the_rest_is_kept(part: bytes) -> None:
+def test_unreadable_parts_are_cut_and_the_rest_is_kept(part: bytes) -> None:
     update = read(rb'{"update_id":7,"text":"[\"{","a":{"b":[1,' + part + rb',2]},"c":[3]}')
     assert isinstance(update, CutUpdate)
     assert (update["update_id"], update["text"], update["c"]) == (7, '["{', [3])
@@ -44,7 +44,7 @@ def test_only_the_update_that_is_cut_is_marked_in_a_batch(part: bytes) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{", DEEP[:-1], DEEP[1:], DEEP + b"x", b'"' + DEEP, b'{"a":' + LONG, b"\xff\xfe{}"]
 )
-def test_what_is_not_json_is_refused(body: bytes) -> None:
+def test_invalid_json_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of json, or ours
         read(body)
 

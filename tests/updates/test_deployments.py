@@ -32,7 +32,7 @@ MANY = "updates.one updates.two updates"
         (announced(2, fills="other"), False),
     ],
 )
-def test_who_may_run_beside_a_bot_that_is_alone(other: Announcement, is_foreign: bool) -> None:
+def test_deployments_that_may_share_a_database(other: Announcement, is_foreign: bool) -> None:
     assert ALONE.is_foreign_to(other) is other.is_foreign_to(ALONE) is is_foreign
 
 
@@ -49,7 +49,7 @@ def bots(redis_url: str) -> tuple[Settings, Settings]:
     return load(first, env_file=None), load(second, env_file=None)
 
 
-def test_a_conflict_that_nobody_could_refuse_is_found(bots: tuple[Settings, Settings], redis_url: str) -> None:
+def test_a_conflict_after_both_started_is_found(bots: tuple[Settings, Settings], redis_url: str) -> None:
     # Given two deployments that started while Redis was away
     first, second = (Presence("worker", settings) for settings in bots)
     assert first._announce() == {}
@@ -66,7 +66,7 @@ def test_a_conflict_that_nobody_could_refuse_is_found(bots: tuple[Settings, Sett
         assert not list(deployments.foreign(deployments.processes(client)))
 
 
-def test_one_that_is_alive_is_refused_and_one_that_is_not_is_waited_out(
+def test_a_live_deployment_is_refused_a_dead_one_waited_out(
     bots: tuple[Settings, Settings], monkeypatch: pytest.MonkeyPatch, redis_url: str
 ) -> None:
     first, second = (Presence("worker", settings) for settings in bots)

@@ -92,7 +92,7 @@ def lane(client: Redis, key: str) -> list[str]:
 # -- what an update becomes
 
 
-def test_an_update_becomes_a_message_of_its_bot_in_the_lane_of_its_chat(intake: Intake, client: Redis) -> None:
+def test_an_update_joins_the_lane_of_its_chat(intake: Intake, client: Redis) -> None:
     first, second = message(10), message(11)
     assert intake.append([first, second]) == Appended(added=2, seen=0, buried=0, pending=2)
     found = record(client, f"{BOT_ID}:10")
@@ -103,7 +103,7 @@ def test_an_update_becomes_a_message_of_its_bot_in_the_lane_of_its_chat(intake: 
     assert content(client, f"{BOT_ID}:10") == first
 
 
-def test_a_payment_takes_the_express_queue_and_the_lane_of_its_chat(intake: Intake, client: Redis) -> None:
+def test_a_payment_takes_the_express_queue(intake: Intake, client: Redis) -> None:
     intake.append([{"update_id": 10, "pre_checkout_query": {"id": "p", "from": {"id": 7}}}, message(11)])
     found = record(client, f"{BOT_ID}:10")
     assert (found["queue"], found["lanes"]) == ("updates.express", f"{BOT_ID}/chat:7")
@@ -132,9 +132,7 @@ def test_an_update_joins_every_lane_of_its_order(client: Redis, any_server: Serv
     assert record(client, f"{BOT_ID}:2")["state"] == "waiting"
 
 
-def test_an_update_without_keys_runs_at_once_and_these_are_spread_over_the_queues(
-    intake: Intake, client: Redis
-) -> None:
+def test_updates_without_keys_are_spread_over_queues(intake: Intake, client: Redis) -> None:
     intake.append([{"update_id": number} for number in range(50)])
     found = [record(client, f"{BOT_ID}:{number}") for number in range(50)]
     assert {each["state"] for each in found} == {"ready"}
@@ -162,13 +160,13 @@ def test_two_bots_in_one_redis_share_neither_ids_nor_chats(client: Redis, any_se
 # -- each update once
 
 
-def test_what_was_seen_is_dropped_in_and_between_batches(intake: Intake, client: Redis) -> None:
+def test_seen_ids_are_dropped_in_and_between_batches(intake: Intake, client: Redis) -> None:
     assert intake.append([message(10), message(10)]) == Appended(added=1, seen=1, buried=0, pending=1)
     assert intake.append([message(9), message(10), message(11)]) == Appended(added=2, seen=1, buried=0, pending=3)
     assert lane(client, f"{BOT_ID}/chat:7") == [f"{BOT_ID}:10", f"{BOT_ID}:9", f"{BOT_ID}:11"]
 
 
-def test_what_was_seen_stays_dropped_when_it_is_settled(intake: Intake, client: Redis) -> None:
+def test_seen_ids_are_dropped_after_settling(intake: Intake, client: Redis) -> None:
     intake.append([message(10)])
     client.delete(keys.message(f"{BOT_ID}:10"), keys.body(f"{BOT_ID}:10"), keys.lane(f"{BOT_ID}/chat:7"))
     assert intake.append([message(10)]).seen == 1
@@ -178,7 +176,7 @@ def test_nothing_is_a_batch_too(intake: Intake) -> None:
     assert intake.append([]) == Appended(added=0, seen=0, buried=0, pending=0)
 
 
-def test_the_backlog_is_what_is_not_buried(intake: Intake) -> None:
+def test_the_backlog_excludes_buried_updates(intake: Intake) -> None:
     assert intake.pending() == 0
     assert intake.append([message(1), "no update", message(2)]).pending == 2
     assert intake.pending() == 2
@@ -204,7 +202,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("odd", MALFORMED.values(), ids=MALFORMED.keys())
-def test_what_is_no_update_is_buried_as_it_came_and_its_batch_goes_on(intake: Intake, client: Redis, odd: Any) -> None:
+def test_an_invalid_update_is_buried_as_it_came(intake: Intake, client: Redis, odd: Any) -> None:
     assert intake.append([message(1), odd, message(2)]) == Appended(added=3, seen=0, buried=1, pending=2)
     [buried] = dead(client)
     assert buried.startswith(f"{BOT_ID}:malformed:")
@@ -213,7 +211,7 @@ def test_what_is_no_update_is_buried_as_it_came_and_its_batch_goes_on(intake: In
     assert lane(client, f"{BOT_ID}/chat:7") == [f"{BOT_ID}:1", f"{BOT_ID}:2"]
 
 
-def test_what_is_no_update_is_buried_once(intake: Intake, client: Redis) -> None:
+def test_a_malformed_update_is_buried_once(intake: Intake, client: Redis) -> None:
     intake.append(["odd"])
     assert intake.append(["odd", "other"]) == Appended(added=1, seen=1, buried=1, pending=0)
     assert len(dead(client)) == 2
@@ -240,7 +238,7 @@ def test_an_odd_update_goes_through_as_it_came(intake: Intake, client: Redis, od
     assert content(client, f"{BOT_ID}:{odd['update_id']}") == odd
 
 
-def test_what_is_no_number_is_nothing(intake: Intake, client: Redis) -> None:
+def test_a_number_that_json_lacks_is_null(intake: Intake, client: Redis) -> None:
     """JSON has no NaN; a lenient decoder gives it all the same."""
     intake.append([message(1, weight=float("nan"), height=float("inf"))])
     assert content(client, f"{BOT_ID}:1")["message"]["weight"] is None
@@ -276,7 +274,7 @@ def odd_keys(_: dict[str, Any]) -> list[str]:
     return ["one\ntwo"]
 
 
-def test_an_update_that_the_users_order_fails_on_is_buried_with_its_error(client: Redis, any_server: Server) -> None:
+def test_an_update_order_by_fails_on_is_buried(client: Redis, any_server: Server) -> None:
     with connected(any_server.url, ORDER_BY="tests.updates.test_intake:raising") as intake:
         assert intake.append([message(1), message(2), message(3)]) == Appended(added=3, seen=0, buried=1, pending=2)
         # And it counts as seen: it is not appended again
@@ -326,7 +324,7 @@ def everysec(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def test_with_fsync_every_second_each_batch_waits_until_it_is_on_disk(everysec: Server) -> None:
+def test_with_everysec_a_batch_waits_for_the_disk(everysec: Server) -> None:
     with connected(everysec.url) as intake, connect(everysec.url) as client:
         assert intake.durability.how is Durable.WAITAOF
         # Given a server that forgot its scripts, and one that has them
@@ -346,9 +344,7 @@ def test_with_fsync_every_second_each_batch_waits_until_it_is_on_disk(everysec: 
         assert lane(client, f"{BOT_ID}/chat:7") == [f"{BOT_ID}:1", f"{BOT_ID}:2"]
 
 
-def test_a_batch_that_does_not_reach_the_disk_counts_as_not_appended(
-    everysec: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_not_on_disk_is_not_appended(everysec: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a server that does not sync within our patience: it never does, and says everysec
     monkeypatch.setattr(durable, "WAITAOF_MS", 50)
     with connected(everysec.url) as intake, connect(everysec.url) as client:
@@ -372,7 +368,7 @@ def test_fsync_always_needs_no_waiting(redis_url: str) -> None:
         assert str(intake.durability) == "Redis is durable: every write is on disk before it answers (fsync always)"
 
 
-def test_fsync_every_second_is_told(everysec: Server) -> None:
+def test_everysec_is_reported(everysec: Server) -> None:
     with connected(everysec.url) as intake:
         assert intake.durability.safe
         assert str(intake.durability) == (
@@ -380,14 +376,14 @@ def test_fsync_every_second_is_told(everysec: Server) -> None:
         )
 
 
-def test_fsync_never_is_told_as_a_risk_and_not_waited_for(tmp_path: Path) -> None:
+def test_fsync_never_is_reported_as_a_risk(tmp_path: Path) -> None:
     with start_server(tmp_path, appendfsync="no") as server, connected(server.url) as intake:
         assert not intake.durability.safe
         assert "(appendfsync no): if the machine dies, the last updates are LOST" in str(intake.durability)
         assert intake.append([message(1)]).added == 1
 
 
-def test_a_server_without_a_log_is_told_as_a_risk(tmp_path: Path) -> None:
+def test_a_server_without_aof_is_reported_as_a_risk(tmp_path: Path) -> None:
     with start_server(tmp_path, extra=["--appendonly", "no"]) as server, connected(server.url) as intake:
         assert not intake.durability.safe
         assert str(intake.durability).startswith("Redis keeps no append-only file: if it dies, the updates it held are")
@@ -395,7 +391,7 @@ def test_a_server_without_a_log_is_told_as_a_risk(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not DEBIAN_REDIS.exists(), reason="apt-get install redis-server")
-def test_an_old_server_with_fsync_every_second_is_told_as_a_risk(tmp_path: Path) -> None:
+def test_everysec_on_an_old_server_is_reported_as_a_risk(tmp_path: Path) -> None:
     with (
         start_server(tmp_path, appendfsync="everysec", binary=DEBIAN_REDIS) as server,
         connected(server.url) as intake,

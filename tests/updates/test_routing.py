@@ -209,7 +209,7 @@ def test_a_number_too_large_is_no_id(number):
 
 
 @pytest.mark.parametrize("update", [None, 7, "message", [], {}, {"update_id": 7}, {"Some Thing": {}}, {"x" * 65: {}}])
-def test_what_is_no_update_has_no_key_and_no_kind(update):
+def test_a_malformed_update_has_no_key_and_no_kind(update):
     assert (keys_of(update), kind_of(update), chat_of(update)) == ([], "unknown", None)
 
 
@@ -253,7 +253,7 @@ UPDATES = JSON | st.dictionaries(st.sampled_from(["update_id", "new_kind", *sort
 
 
 @given(update=UPDATES, order_by=st.sampled_from(list(ORDERS)))
-def test_any_json_has_distinct_keys_that_can_be_stored_and_logged(update, order_by):
+def test_any_json_has_distinct_printable_keys(update, order_by):
     keys = keys_of(update, order_by)
     assert len(set(keys)) == len(keys)
     for key in keys:
@@ -298,7 +298,7 @@ def own(tmp_path, monkeypatch):
     return write
 
 
-def test_an_own_function_is_imported_once_and_its_keys_are_made_distinct(own):
+def test_an_own_function_is_imported_once(own):
     own("own_order", "print('imported')\ndef keys(update): return ['shop:é', 'shop:é', str(update['n'])]")
     code = """
 import json
@@ -331,7 +331,7 @@ def test_an_own_function_may_give_no_key(own):
         (8, "{}['x']", "failed with KeyError: 'x'"),
     ],
 )
-def test_what_is_no_list_of_keys_is_refused(own, number, result, complaint):
+def test_a_malformed_list_of_keys_is_refused(own, number, result, complaint):
     own(f"own_bad{number}", f"def keys(update): return {result}")
     with pytest.raises(KeysError, match=complaint):
         keys_of({}, f"own_bad{number}:keys")
@@ -346,13 +346,13 @@ def test_what_is_no_list_of_keys_is_refused(own, number, result, complaint):
         ("chats", "is not an import path"),
     ],
 )
-def test_an_own_function_that_cannot_be_had_is_found_before_the_first_update(path, complaint):
+def test_a_missing_own_function_is_found_at_start(path, complaint):
     with pytest.raises(OrderByError, match=complaint):
         check_order_by(path)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_what_telegram_waits_for_is_express(kind: str) -> None:
+def test_urgent_kinds_are_express(kind: str) -> None:
     assert is_express(parse({"update_id": 1, kind: {"from": {"id": 9}}})) == (
         kind in ("pre_checkout_query", "shipping_query")
     )

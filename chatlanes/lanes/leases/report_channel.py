@@ -86,7 +86,7 @@ class ReportChannel:
         os.close(self._writer)
 
     def _write(self, line: bytes) -> None:
-        if len(line) <= _ATOMIC:
+        if len(line) <= _ATOMIC and self._ends[1].is_intact():
             with contextlib.suppress(OSError):  # full, or closed by a worker that has just stopped
                 os.write(self._writer, line)
 

@@ -34,7 +34,7 @@ POISONED, ASKED, INTERRUPTED, DEPLOYED = 101, 102, 103, 104
 
 
 @pytest.mark.parametrize(("name", "pool", "slots"), CELLS, ids=[f"{name}-{pool}" for name, pool, _ in CELLS])
-def test_what_is_promised_holds(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
+def test_the_guarantees_hold(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
     pipeline = make_pipeline(BOT=BOTS[name], MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01, LEASE_SECONDS=3)
     pipeline.poller()
     first = pipeline.worker(pool, slots)
@@ -51,7 +51,7 @@ def test_what_is_promised_holds(make_pipeline: MakePipeline, name: str, pool: st
     pipeline.simulator.fault(method="sendMessage", chat_id=INTERRUPTED, hang_s=60)
     pipeline.push(message(0, INTERRUPTED, do="three"))
     until(lambda: len(texts(pipeline, INTERRUPTED)) == 3)
-    first.kill()
+    first.kill_all()
     second = pipeline.worker(pool, slots)
     pipeline.drained()
     assert texts(pipeline, INTERRUPTED) == ["part 1", "part 2", "part 3", "part 3"]
@@ -72,7 +72,7 @@ def test_what_is_promised_holds(make_pipeline: MakePipeline, name: str, pool: st
     ended = set(pipeline.happened("end"))
     assert len(ended) == len(TALKING) * EACH + len([POISONED, INTERRUPTED, DEPLOYED])
     check_order(
-        [event for event in pipeline.history if event.update in ended],
+        [event for event in pipeline.history if event.id in ended],
         {update: lanes for update, lanes in pipeline.lanes.items() if update in ended},
         killed=[first.name],
     )

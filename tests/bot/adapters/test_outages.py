@@ -10,7 +10,7 @@ import pytest
 from chatlanes.sandbox.server import Server, start_server
 from tests.bot.adapters.test_matrix import BOTS
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.test_outages import OUTAGE_S, check_nothing_is_counted, frozen, last
+from tests.pipeline.outages.test_outages import OUTAGE_S, check_nothing_is_counted, frozen, last
 from tests.support.pipeline import message
 
 SWALLOWING = "tests.bot.adapters.bots.failing:swallowing_"

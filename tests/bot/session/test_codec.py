@@ -13,7 +13,7 @@ import pytest
 from chatlanes.bot.session.codec import MOST_BYTES, SessionError, check_keys, decode, encode
 
 
-class Colour(enum.IntEnum):
+class Level(enum.IntEnum):
     RED = 1
 
 
@@ -27,13 +27,13 @@ class Colour(enum.IntEnum):
         {"\ud83d": 1},
     ],
 )
-def test_what_json_holds_comes_back_equal(data: dict[str, Any]) -> None:
+def test_json_values_round_trip(data: dict[str, Any]) -> None:
     check_keys(data)
     assert decode(encode(data), "session:1/chat:7") == data
 
 
 def test_tuples_and_numbers_with_names_come_back_plain() -> None:
-    assert decode(encode({"pair": (1, 2), "colour": Colour.RED}), "") == {"pair": [1, 2], "colour": 1}
+    assert decode(encode({"pair": (1, 2), "colour": Level.RED}), "") == {"pair": [1, 2], "colour": 1}
 
 
 def holding_itself() -> dict[str, Any]:
@@ -64,7 +64,7 @@ def deep() -> dict[str, Any]:
         ({"a": "x" * MOST_BYTES}, r"the session would be 1,048,584 bytes of JSON, and 1,048,576 are the most"),
     ],
 )
-def test_what_json_cannot_hold_is_named_with_its_place_and_its_type(data: dict[str, Any], said: str) -> None:
+def test_an_unencodable_value_is_named_with_its_path_and_type(data: dict[str, Any], said: str) -> None:
     with pytest.raises(SessionError, match=said):
         encode(data)
 
@@ -76,6 +76,6 @@ def test_a_key_that_would_come_back_as_another_is_refused(key: object) -> None:
 
 
 @pytest.mark.parametrize("stored", [b"", b"[]", b"1", b"{", b"\xff", b"[" * 100_000])
-def test_what_is_no_session_is_said_with_its_key(stored: bytes) -> None:
+def test_an_invalid_value_is_named_with_its_key(stored: bytes) -> None:
     with pytest.raises(SessionError, match="session:1/chat:7 is no JSON object"):
         decode(stored, "session:1/chat:7")

@@ -102,7 +102,7 @@ def remember(ctx: Context) -> None:
 # -- what is written
 
 
-def test_it_is_saved_with_the_end_of_the_update_and_the_next_one_reads_it(take: Take, redis: Redis) -> None:
+def test_it_is_saved_with_its_update_and_read_by_the_next(take: Take, redis: Redis) -> None:
     # Given two updates of a chat
     first = take()
     take_second = [NewMessage("1:2", "updates.0", "{}", ["1/chat:7"])]
@@ -146,7 +146,7 @@ def test_an_unchanged_session_is_not_written(take: Take, redis: Redis, handle: C
         (lambda ctx: setattr(ctx, "session", {}), None),
     ],
 )
-def test_what_changed_is_written_and_an_empty_session_is_deleted(
+def test_changes_are_written_and_an_empty_session_deleted(
     take: Take, redis: Redis, handle: Callable[[Context], Any], after: Any
 ) -> None:
     redis.set("session:1/chat:7", '{"n":1,"list":[1]}')
@@ -187,7 +187,7 @@ def test_a_failed_attempt_leaves_nothing_to_the_next_one(take: Take, redis: Redi
 
 
 @pytest.mark.parametrize("value", [{1, 2}, {5: "five"}])
-def test_what_json_cannot_hold_fails_the_handler_and_writes_nothing(take: Take, redis: Redis, value: object) -> None:
+def test_an_unencodable_session_fails_the_handler(take: Take, redis: Redis, value: object) -> None:
     def handle(ctx: Context) -> None:
         ctx.session["bad"] = value
 
@@ -244,7 +244,7 @@ def test_a_commit_that_did_not_arrive_is_sent_again(take: Take, lanes: Lanes, re
     assert (sessions(redis), state_of(redis)) == ({"session:1/chat:7": {"n": 1}}, "")
 
 
-def test_a_commit_whose_answer_was_lost_has_happened_once(take: Take, lanes: Lanes, redis: Redis) -> None:
+def test_a_commit_with_a_lost_reply_happens_once(take: Take, lanes: Lanes, redis: Redis) -> None:
     ctx = take()
     remember(ctx)
     Flaky(lanes, 1, after=True)
@@ -255,7 +255,7 @@ def test_a_commit_whose_answer_was_lost_has_happened_once(take: Take, lanes: Lan
     assert not lanes.in_flight.holds(delivery_of(ctx).tag)
 
 
-def test_an_update_whose_end_cannot_be_told_is_given_back(
+def test_an_update_that_cannot_be_settled_is_released(
     take: Take, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx = take()
@@ -331,7 +331,7 @@ def test_called_by_hand_there_is_none_but_the_one_it_is_given() -> None:
         ctx.stage()
 
 
-def test_nothing_but_a_dict_is_a_session_and_nothing_else_can_be_assigned() -> None:
+def test_only_a_dict_can_be_assigned() -> None:
     ctx = Context(MESSAGE, api=None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a session is a dict, not a list"):
         ctx.session = []  # type: ignore[assignment]
@@ -343,7 +343,7 @@ def test_nothing_but_a_dict_is_a_session_and_nothing_else_can_be_assigned() -> N
 shopper = Bot(remember, session="user")
 
 
-def test_a_bot_whose_sessions_its_order_can_never_give_is_not_served() -> None:
+def test_sessions_that_the_order_does_not_protect_are_refused() -> None:
     path = f"{__name__}:shopper"
     Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path, "ORDER_BY": "chat+user"}, env_file=None))
     with pytest.raises(BotImportError, match=rf"BOT={path}: session='user' does not go with ORDER_BY=chat, .*\.$"):
@@ -383,7 +383,7 @@ def test_the_second_message_finds_it_moved(take: Take, redis: Redis) -> None:
     assert sessions(redis) == {NEW: {"n": 7}}
 
 
-def test_the_groups_session_takes_the_place_of_what_the_supergroup_had_by_then(take: Take, redis: Redis) -> None:
+def test_a_migrated_session_replaces_the_supergroups(take: Take, redis: Redis) -> None:
     redis.mset({OLD: '{"n":5}', NEW: '{"n":1}'})
     run(take(HERE, *BOTH), remember)
     assert sessions(redis) == {NEW: {"n": 6}}

@@ -145,12 +145,12 @@ def test_a_request_answers_as_celerys(app: Celery, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CELERYS)
-def test_what_is_not_plain_is_celerys(app: Celery, kind: str) -> None:
+def test_messages_with_options_are_left_to_celery(app: Celery, kind: str) -> None:
     [request] = receive(app, by_us, CELERYS[kind], "[[], {}, {}]").requests
     assert not isinstance(request, FastRequest)
 
 
-def test_what_only_kombu_can_decode_is_celerys(app: Celery) -> None:
+def test_other_encodings_are_left_to_celery(app: Celery) -> None:
     body = kombu_json.dumps([[b"\xff", 2**70], {}, {}])
     [request] = receive(app, by_us, {}, body).requests
     assert not isinstance(request, FastRequest)

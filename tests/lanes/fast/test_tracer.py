@@ -48,7 +48,7 @@ RUNS: dict[str, Callable[..., Any]] = {
 HOOKS = ("before_start", "on_success", "on_failure", "on_retry", "after_return")
 
 
-class Story:
+class RunRecording:
     """Everything that is heard of a run, in order."""
 
     def __init__(self) -> None:
@@ -73,8 +73,8 @@ def _shown(value: Any) -> Any:
 
 
 @pytest.fixture
-def story(monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
-    story = Story()
+def story(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunRecording]:
+    story = RunRecording()
     heard = {name: getattr(signals, f"task_{name}") for name in ("prerun", "postrun", "success", "failure", "retry")}
     heard["internal_error"] = signals.task_internal_error
     receivers = [(signal, lambda name=name, **told: story.hear(name, **told)) for name, signal in heard.items()]
@@ -96,7 +96,7 @@ class Bench:
     """An app with one task, and messages for it that are leased to this process. Nothing is sent to Redis."""
 
     def __init__(
-        self, run: Callable[..., Any], story: Story, failing: str | None = None, *, is_fast: bool = True
+        self, run: Callable[..., Any], story: RunRecording, failing: str | None = None, *, is_fast: bool = True
     ) -> None:
         self.app = Celery("traced", broker="redis://127.0.0.1:1/0", set_as_current=False)
         lanes.install(self.app)
@@ -133,7 +133,7 @@ class Bench:
 @pytest.mark.parametrize("hook", [None, *HOOKS])
 @pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")
 @pytest.mark.parametrize("run", RUNS)
-def test_a_run_is_told_as_celery_tells_it(run: str, hook: str | None, story: Story) -> None:
+def test_a_run_is_reported_as_by_celery(run: str, hook: str | None, story: RunRecording) -> None:
     bench = Bench(RUNS[run], story, failing=hook)
     tracer: Any = bench.task.__trace__.tracer
     assert tracer._is_usual
@@ -156,14 +156,14 @@ SETTLED = {"returns a value", "returns nothing", "fails", "fails as expected", "
 
 @pytest.mark.parametrize("is_fast", [False, pytest.param(True, marks=FAST)], ids=["stock", "fast"])
 @pytest.mark.parametrize("run", RUNS)
-def test_what_celery_would_acknowledge_is_settled_when_it_has_ended(run: str, is_fast: bool, story: Story) -> None:
+def test_a_run_is_settled_where_celery_would_acknowledge(run: str, is_fast: bool, story: RunRecording) -> None:
     bench = Bench(RUNS[run], story, is_fast=is_fast)
     bench.task.__trace__("7:1", [3], {}, bench.request())
     assert len(bench.in_flight.start_fetch()) == (run in SETTLED)
 
 
 @FAST
-def test_what_comes_through_no_lane_is_celerys(story: Story) -> None:
+def test_a_message_without_a_lane_is_left_to_celery(story: RunRecording) -> None:
     bench = Bench(RUNS["returns nothing"], story)
     request = {name: value for name, value in bench.request().items() if name != "lane"}
     assert bench.task.__trace__("7:1", [3], {}, request).info is None
@@ -171,7 +171,7 @@ def test_what_comes_through_no_lane_is_celerys(story: Story) -> None:
 
 
 @FAST
-def test_a_run_is_alone_while_nobody_listens_or_follows(story: Story) -> None:
+def test_a_run_without_listeners_and_links_is_alone(story: RunRecording) -> None:
     tracer: Any = Bench(RUNS["returns nothing"], story).task.__trace__.tracer
     heard = {signal: signal.receivers for signal in tracer_module._SIGNALS}
     with pytest.MonkeyPatch.context() as patch:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +12,11 @@ import pytest
 import requests
 
 from chatlanes.sandbox.ports import HOST, free_port
-from tests.support import ROOT
 from tests.support.lab import Lab
 from tests.support.lab_app import GATES, HISTORY
-from tests.support.waiting import WITHIN_S, until
-from tests.support.worker import environment
+from tests.support.process import Process
+from tests.support.waiting import until
+from tests.support.worker import CELERY, environment
 
 
 @pytest.fixture
@@ -26,16 +24,9 @@ def flower(lab: Lab, tmp_path: Path) -> Iterator[str]:
     """Its address."""
     port = free_port()
     env = environment(lab.settings, {HISTORY: os.devnull, GATES: str(tmp_path), "FLOWER_UNAUTHENTICATED_API": "true"})
-    celery = [sys.executable, "-m", "celery", "-A", "tests.support.lab_app"]
-    command = [*celery, "flower", f"--address={HOST}", f"--port={port}"]
-    with (tmp_path / "flower.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        yield f"http://{HOST}:{port}"
-    finally:
-        process.terminate()
-        process.wait(WITHIN_S)
-        print((tmp_path / "flower.log").read_text())
+    flower = Process("flower", [*CELERY, "flower", f"--address={HOST}", f"--port={port}"], tmp_path, env, [])
+    yield f"http://{HOST}:{port}"
+    flower.end()
 
 
 def ask(address: str, path: str) -> Any:

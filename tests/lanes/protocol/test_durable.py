@@ -42,7 +42,7 @@ def replica(master: Server, tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("is_noticed", [False, True])
-def test_a_server_that_comes_back_weaker_is_looked_at_before_it_counts(
+def test_a_less_durable_server_is_checked_before_it_counts(
     master: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_noticed: bool
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -69,7 +69,7 @@ def test_a_server_that_comes_back_weaker_is_looked_at_before_it_counts(
                 )
 
 
-def test_a_server_that_changes_under_way_is_noticed_by_the_next_append(
+def test_a_changed_server_is_noticed_by_the_next_append(
     master: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(durable, "LOOK_EVERY_S", 0.0)

@@ -118,7 +118,7 @@ def test_a_body_that_is_no_text_stays_base64(published: Published) -> None:
     assert (out["body"], out["properties"]["body_encoding"]) == (pickled, "base64")
 
 
-def test_a_message_prepared_without_celery_is_the_one_that_celery_makes(published: Published) -> None:
+def test_a_packed_message_equals_celerys(published: Published) -> None:
     message = published.one(published.app.tasks["run"].s("ü"), task_id="an id")
     body = base64.b64decode(message["body"])
     made = unpacked(envelope.pack_task("run", message["headers"]["argsrepr"], body))
@@ -192,6 +192,6 @@ def test_any_message_comes_out_as_it_went_in(
 @pytest.mark.parametrize(
     "stored", [b"", b"{}", b"[]", b"3", b"{no json", b'{"properties": 1}', b"{}\nbody", b"[]\nbody"]
 )
-def test_what_is_no_message_is_told(stored: bytes) -> None:
+def test_a_malformed_message_is_reported(stored: bytes) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
         unpacked(stored)

@@ -28,7 +28,7 @@ def test_a_server_as_it_should_be_gets_no_advice(redis_url: str) -> None:
         ("volatile-ttl", "100mb", "forgets which updates it has seen when it is full"),
     ],
 )
-def test_a_server_that_evicts_is_told_what_to_set(tmp_path: Path, policy: str, maxmemory: str, told: str) -> None:
+def test_an_evicting_server_gets_advice(tmp_path: Path, policy: str, maxmemory: str, told: str) -> None:
     extra = ["--maxmemory-policy", policy, "--maxmemory", maxmemory]
     with start_server(tmp_path, extra=extra) as server, connect(server.url) as client:
         [sentence] = advice(client)
@@ -36,20 +36,20 @@ def test_a_server_that_evicts_is_told_what_to_set(tmp_path: Path, policy: str, m
     assert f"because maxmemory-policy is {policy}. Set `maxmemory-policy noeviction`" in sentence
 
 
-def test_a_replica_is_told_apart(tmp_path: Path) -> None:
+def test_a_replica_is_recognized(tmp_path: Path) -> None:
     with start_server(tmp_path, extra=["--replicaof", "127.0.0.1 1"]) as server, connect(server.url) as client:
         assert advice(client) == [
             "this Redis is a replica, which takes no writes: connect to its master, or through Sentinel"
         ]
 
 
-def test_replicas_that_are_asked_for_and_missing_are_told(redis_url: str) -> None:
+def test_missing_replicas_are_reported(redis_url: str) -> None:
     with connect(redis_url) as client:
         [sentence] = advice(client, replicas=2)
     assert sentence.startswith("Redis has 0 replicas, and DURABLE_REPLICAS asks for 2")
 
 
-def test_where_config_is_forbidden_it_says_what_it_could_not_see(tmp_path: Path) -> None:
+def test_without_config_the_unchecked_settings_are_named(tmp_path: Path) -> None:
     with start_server(tmp_path, appendfsync="everysec") as server, connect(server.url) as admin:
         admin.execute_command("ACL", "SETUSER", "tenant", "on", ">pw", "~*", "&*", "+@all", "-config")
         with connect(server.url.replace("://", "://tenant:pw@")) as client:
@@ -59,7 +59,7 @@ def test_where_config_is_forbidden_it_says_what_it_could_not_see(tmp_path: Path)
     assert "appendfsync unknown, because CONFIG is forbidden" in str(kept)
 
 
-def test_a_server_that_does_not_fsync_while_it_rewrites_is_not_called_durable(tmp_path: Path) -> None:
+def test_no_fsync_during_rewrite_is_not_durable(tmp_path: Path) -> None:
     with start_server(tmp_path, extra=["--no-appendfsync-on-rewrite", "yes"]) as server, connect(server.url) as client:
         kept = durability(client)
     assert not kept.safe

@@ -55,7 +55,7 @@ def test_a_server_that_waits_is_believed_and_not_tried_again(everysec: Server) -
         assert tries(client) == tried
 
 
-def test_what_another_server_was_found_to_do_is_not_believed(everysec: Server, tmp_path: Path) -> None:
+def test_a_trial_on_another_server_does_not_count(everysec: Server, tmp_path: Path) -> None:
     believe(everysec)
     with connect(everysec.url) as client:
         assert doubt(client) == ""
@@ -99,5 +99,5 @@ def test_where_it_cannot_be_tried_it_is_doubted(everysec: Server) -> None:
         (Trial(0.001, 1.3, True, True), False),  # it waited for an earlier fsync
     ],
 )
-def test_a_proof_is_a_long_wait_after_which_nothing_is_left_to_sync(trial: Trial, is_proof: bool) -> None:
+def test_a_long_wait_with_nothing_left_to_sync_is_proof(trial: Trial, is_proof: bool) -> None:
     assert trial.is_proof is is_proof

@@ -58,7 +58,7 @@ def test_connections_cut_again_and_again_under_load(make_lab: LabMaker, pool: tu
     worker.stop()
 
 
-def test_what_was_handed_out_and_never_arrived_is_handed_out_again(make_lab: LabMaker) -> None:
+def test_messages_lost_on_the_way_are_handed_out_again(make_lab: LabMaker) -> None:
     # Given a worker whose leases Redis remembers, two of which it has never heard of
     lab = make_lab(options=ENDLESS)
     worker = lab.worker("threads", 4)

@@ -42,9 +42,7 @@ def drain(connection: Connection, received: list[Any], count: int) -> None:
     until(arrived)
 
 
-def test_get_takes_the_next_message_and_holds_its_lane_until_it_is_acknowledged(
-    lab: Lab, connection: Connection
-) -> None:
+def test_get_holds_the_lane_until_acknowledged(lab: Lab, connection: Connection) -> None:
     lab.publish("first", ["lane"])
     lab.publish("second", ["lane"])
     queue = lab.app.amqp.queues[QUEUE].bind(connection.default_channel)

@@ -60,7 +60,7 @@ def test_lanes_keep_their_order_over_tls(
     assert worker.log.count("Connected to rediss://") >= 1
 
 
-def test_a_server_that_somebody_else_vouches_for_is_refused(
+def test_a_server_of_an_unknown_authority_is_refused(
     make_lab: LabMaker, tls_server: Server, authority: tuple[trustme.CA, Path], tmp_path: Path
 ) -> None:
     lab = make_lab(tls_server.url, ca=str(authority[1]))
@@ -74,7 +74,7 @@ def test_a_server_that_somebody_else_vouches_for_is_refused(
     assert lab.state_of("m") == "ready"
 
 
-def test_redis_ca_is_what_our_own_connections_trust(
+def test_our_own_connections_trust_redis_ca(
     tls_server: Server, authority: tuple[trustme.CA, Path], tmp_path: Path
 ) -> None:
     with connect_to(load(env={"REDIS_URL": tls_server.url, "REDIS_CA": str(authority[1])}, env_file=None)) as client:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
-from tests.support.lab_history import ids
 from tests.support.waiting import until
 
 
@@ -22,7 +22,7 @@ def calls(lab: Lab, command: str) -> int:
     return int(stats.get(f"cmdstat_{command}", {}).get("calls", 0))
 
 
-def test_an_idle_worker_is_woken_by_whatever_makes_a_message_ready(make_lab: LabMaker, pool: tuple[str, int]) -> None:
+def test_each_way_to_become_ready_wakes_an_idle_worker(make_lab: LabMaker, pool: tuple[str, int]) -> None:
     # Given three messages that somebody else holds, one of them with another behind it
     lab = make_lab(is_deaf=True, options={"lease_seconds": 600})
     for name in ("released", "settled", "retried"):
@@ -70,7 +70,7 @@ def test_a_settle_wakes_a_worker_of_another_queue(make_lab: LabMaker, pool: tupl
     assert [event.worker for event in lab.history] == ["w1", "w1", "w2", "w2"]
 
 
-def test_what_one_worker_has_no_room_for_wakes_the_next(make_lab: LabMaker) -> None:
+def test_a_full_worker_wakes_the_next(make_lab: LabMaker) -> None:
     # Given two idle workers with room for one message each
     lab = make_lab(is_deaf=True)
     lab.worker("solo", 1)

@@ -52,7 +52,7 @@ def test_garbage_in_an_ordinary_queue_ends_no_worker(lab: Lab, pool: str, slots:
 
 
 @pytest.mark.parametrize("moment", range(3))
-def test_a_child_that_is_killed_while_its_worker_starts_is_replaced(lab: Lab, moment: int) -> None:
+def test_a_child_killed_during_startup_is_replaced(lab: Lab, moment: int) -> None:
     # Given a worker that starts
     worker = lab.worker("prefork", 4, is_awaited=False)
     # When its first children are killed as soon as they are there

@@ -7,7 +7,7 @@ import random
 from tests.support.lab import Lab, numbered
 
 
-def test_a_thousand_messages_run_once_each_in_the_order_of_their_lanes(lab: Lab, pool: tuple[str, int]) -> None:
+def test_a_thousand_messages_run_once_and_in_order(lab: Lab, pool: tuple[str, int]) -> None:
     # Given 1,000 messages over 100 lanes, every tenth in two of them
     chance = random.Random(7)
     lab.publish_many(

@@ -10,7 +10,7 @@ import pytest
 
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator, start
-from tests.poller.webhook.receiving import Receiver
+from tests.poller.webhook.process import ReceiverProcess
 from tests.support.bot_api import TOKEN
 
 
@@ -36,14 +36,14 @@ def own_redis(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def one_receiver(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    receiver = Receiver(tmp_path_factory.mktemp("receiver"), "--workers=2", REDIS_URL=server.url)
+def one_receiver(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReceiverProcess]:
+    receiver = ReceiverProcess(tmp_path_factory.mktemp("receiver"), "--workers=2", REDIS_URL=server.url)
     yield receiver
     receiver.end()
 
 
 @pytest.fixture
-def receiver(one_receiver: Receiver, redis_url: str) -> Receiver:
+def receiver(one_receiver: ReceiverProcess, redis_url: str) -> ReceiverProcess:
     """Of two processes, on an empty Redis."""
     return one_receiver
 
@@ -51,16 +51,16 @@ def receiver(one_receiver: Receiver, redis_url: str) -> Receiver:
 class StartReceiver(Protocol):
     """Starts `chatlanes webhook`, which listens then; ended after the test."""
 
-    def __call__(self, *arguments: str, **settings: object) -> Receiver: ...
+    def __call__(self, *arguments: str, **settings: object) -> ReceiverProcess: ...
 
 
 @pytest.fixture
 def start_receiver(redis_url: str, tmp_path: Path) -> Iterator[StartReceiver]:
     """By default for the embedded Redis."""
-    running: list[Receiver] = []
+    running: list[ReceiverProcess] = []
 
-    def begin(*arguments: str, **settings: object) -> Receiver:
-        running.append(Receiver(tmp_path, *arguments, **{"REDIS_URL": redis_url, **settings}))
+    def begin(*arguments: str, **settings: object) -> ReceiverProcess:
+        running.append(ReceiverProcess(tmp_path, *arguments, **{"REDIS_URL": redis_url, **settings}))
         return running[-1]
 
     yield begin

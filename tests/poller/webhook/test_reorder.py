@@ -13,7 +13,7 @@ from chatlanes.lanes.protocol.store import Store
 from chatlanes.sandbox.simulator import Simulator
 from tests.poller.lanes import lane
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.receiving import SECRET, Receiver, pressed, update
+from tests.poller.webhook.process import SECRET, ReceiverProcess, pressed, update
 from tests.support.bot_api import BOT_ID, message
 from tests.support.waiting import until
 
@@ -22,7 +22,7 @@ CHATS = range(1, 9)
 LONG_MS = 10_000
 
 
-def send_to(simulator: Simulator, receiver: Receiver) -> None:
+def send_to(simulator: Simulator, receiver: ReceiverProcess) -> None:
     answer = requests.post(
         f"{simulator.url}/bot{simulator.token}/setWebhook",
         json={"url": receiver.url, "secret_token": SECRET, "max_connections": 20},
@@ -31,9 +31,7 @@ def send_to(simulator: Simulator, receiver: Receiver) -> None:
     assert answer.ok
 
 
-def test_swapped_repeated_and_interrupted_updates_stand_in_their_order_once(
-    simulator: Simulator, start_receiver: StartReceiver
-) -> None:
+def test_disordered_updates_are_in_order_once(simulator: Simulator, start_receiver: StartReceiver) -> None:
     # Given two receivers' processes, and a way to them that swaps kinds and repeats updates
     receiver = start_receiver("--workers=2", WEBHOOK_REORDER=LONG_MS)
     receiver.send(update(0))  # nothing comes before it: what follows need not wait to see
@@ -63,7 +61,7 @@ def test_swapped_repeated_and_interrupted_updates_stand_in_their_order_once(
         assert int(client.hget(keys.COUNTS, "late") or 0) == 0
 
 
-def test_what_the_last_receiver_held_when_it_died_is_let_go_by_the_workers_sweep(
+def test_a_sweep_releases_updates_of_a_dead_receiver(
     start_receiver: StartReceiver,
 ) -> None:
     # Given an update that is answered and held, and no receiver any more
@@ -85,7 +83,7 @@ def test_after_a_jump_of_ids_it_finds_its_feet(start_receiver: StartReceiver) ->
     assert lane(receiver.redis_url) == [900_000, 900_001, 5, 6]
 
 
-def test_what_was_waited_for_in_vain_runs_late_and_is_counted(start_receiver: StartReceiver) -> None:
+def test_an_update_after_its_wait_runs_late_and_is_counted(start_receiver: StartReceiver) -> None:
     receiver = start_receiver()
     receiver.send(update(0))
     receiver.send(update(2))
@@ -96,7 +94,7 @@ def test_what_was_waited_for_in_vain_runs_late_and_is_counted(start_receiver: St
     assert receiver.told("1 came late")
 
 
-def left_ms(receiver: Receiver, number: int) -> float:
+def left_ms(receiver: ReceiverProcess, number: int) -> float:
     """For how long an update is held."""
     with connect(receiver.redis_url) as client:
         seconds, micros = client.time()
@@ -118,7 +116,7 @@ def test_an_update_that_joins_a_gap_late_has_its_full_time(start_receiver: Start
     assert lane(receiver.redis_url) == [0, 1, 2, 4]
 
 
-def test_an_update_that_arrives_after_the_gap_was_given_up_does_not_wait_for_it(start_receiver: StartReceiver) -> None:
+def test_a_late_update_does_not_wait_for_a_closed_gap(start_receiver: StartReceiver) -> None:
     receiver = start_receiver()
     for number, chat in ((0, 7), (1, 7), (3, 8)):
         assert receiver.send(update(number, chat)).status_code == 200
@@ -139,7 +137,7 @@ def test_without_the_setting_they_stand_as_they_came(start_receiver: StartReceiv
     assert lane(receiver.redis_url) == [7, 5, 6]
 
 
-def test_what_is_not_wanted_is_dropped_and_nobody_waits_for_it(start_receiver: StartReceiver) -> None:
+def test_an_unwanted_update_is_dropped_and_not_waited_for(start_receiver: StartReceiver) -> None:
     receiver = start_receiver(ALLOWED_UPDATES="message", WEBHOOK_REORDER=LONG_MS)
     receiver.send(update(0))
     assert receiver.send({"update_id": 1, **pressed()}).status_code == 200

@@ -8,9 +8,9 @@ import requests
 
 from chatlanes.sandbox.simulator import Simulator
 from tests.poller.lanes import lane
-from tests.poller.running import RunningPoller
+from tests.poller.process import RunningPoller
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.receiving import Receiver, pressed
+from tests.poller.webhook.process import ReceiverProcess, pressed
 from tests.support.bot_api import TOKEN, message
 from tests.support.waiting import until
 
@@ -74,7 +74,7 @@ def receiver_info(simulator: Simulator) -> dict[str, object]:
 
 
 def test_pending_updates_are_dropped_only_when_it_is_asked_for(
-    simulator: Simulator, receiver: Receiver, tmp_path: Path
+    simulator: Simulator, receiver: ReceiverProcess, tmp_path: Path
 ) -> None:
     settings = {"BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "WEBHOOK_URL": receiver.url}
     simulator.push(message(), message())

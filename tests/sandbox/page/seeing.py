@@ -23,7 +23,7 @@ from tests.support.waiting import until
 THEIRS = ("BOT_TOKEN", "REDIS_URL", "BOT", "BOTS")
 
 
-class Sandbox:
+class BrowserSandbox:
     """`chatlanes sandbox` in a folder of its own."""
 
     def __init__(self, folder: Path, bot: str) -> None:
@@ -53,8 +53,8 @@ class Sandbox:
 
 
 @contextmanager
-def sandbox(folder: Path, bot: str) -> Iterator[Sandbox]:
-    running = Sandbox(folder, bot)
+def sandbox(folder: Path, bot: str) -> Iterator[BrowserSandbox]:
+    running = BrowserSandbox(folder, bot)
     try:
         yield running
     finally:
@@ -71,7 +71,7 @@ def opened(window: BrowserContext, url: str, complaints: list[str]) -> Page:
     return page
 
 
-class Chat:
+class ChatRegion:
     """One chat, as somebody uses it."""
 
     def __init__(self, page: Page, title: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.sandbox.page.seeing import Chat, opened, sandbox
+from tests.sandbox.page.seeing import ChatRegion, opened, sandbox
 from tests.support import ROOT
 from tests.support.browser import browser
 
@@ -17,7 +17,7 @@ PHOTO = ROOT / "chatlanes/demo/photo.png"
 SCRIPT = "<script>document.title = 'broken'</script> <b>x</b>"
 
 
-def test_one_writes_to_the_bot_and_sees_what_becomes_of_it(tmp_path: Path) -> None:
+def test_a_message_shows_its_update_and_answer(tmp_path: Path) -> None:
     shutil.copy(HERE / "story_bot.py", tmp_path)
     complaints: list[str] = []
     # Given a sandbox with somebody's bot, and its page on a laptop
@@ -27,19 +27,19 @@ def test_one_writes_to_the_bot_and_sees_what_becomes_of_it(tmp_path: Path) -> No
     ):
         page = opened(window, running.url, complaints)
         # When Ann writes, then the bot's answer comes, and texts are texts
-        ann = Chat(page, "Ann")
+        ann = ChatRegion(page, "Ann")
         ann.write(SCRIPT)
         expect(ann.message(f"You wrote: {SCRIPT}")).to_be_visible()
         presses_buttons(page, ann)
         sends_a_photo(ann)
         edits_what_was_said(ann)
-        fails_and_replays(page, Chat(page, "Ben"))
-        two_write_in_a_group(page, Chat(page, "Ann and Ben"))
+        fails_and_replays(page, ChatRegion(page, "Ben"))
+        two_write_in_a_group(page, ChatRegion(page, "Ann and Ben"))
         # And a flood while a worker is killed loses nothing
         kills_a_worker_under_a_flood(page)
         # And a reload has all chats, a phone and the dark have the same
         page.reload()
-        ben = Chat(page, "Ben")
+        ben = ChatRegion(page, "Ben")
         ben.press("Earlier messages")
         expect(ben.message("Just before.")).to_be_attached()
         makes_a_chat(page)
@@ -56,7 +56,7 @@ BROKEN = "import nothing_of_this_name"
 MENDED = "def handle(ctx):\n    ctx.reply('Mended.')"
 
 
-def test_a_bot_that_does_not_import_is_told_until_it_is_mended(tmp_path: Path) -> None:
+def test_an_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
     complaints: list[str] = []
     # Given a bot that cannot be imported
     (tmp_path / "my_bot.py").write_text(BROKEN)
@@ -68,7 +68,7 @@ def test_a_bot_that_does_not_import_is_told_until_it_is_mended(tmp_path: Path) -
         trouble.get_by_role("button", name="Traceback").click()
         expect(page.get_by_role("tabpanel", name="Problems")).to_contain_text(BROKEN)
         # And what is written waits until the bot is mended
-        ann = Chat(page, "Ann")
+        ann = ChatRegion(page, "Ann")
         ann.write("Are you there?")
         (tmp_path / "my_bot.py").write_text(MENDED)
         expect(ann.message("Mended.")).to_be_visible()
@@ -76,7 +76,7 @@ def test_a_bot_that_does_not_import_is_told_until_it_is_mended(tmp_path: Path) -
         assert complaints == []
 
 
-def presses_buttons(page: Page, ann: Chat) -> None:
+def presses_buttons(page: Page, ann: ChatRegion) -> None:
     ann.write("/menu")
     asked = ann.message("What would you like? /no")
     expect(asked.locator("strong")).to_have_text("What")
@@ -99,7 +99,7 @@ def presses_buttons(page: Page, ann: Chat) -> None:
     expect(ann.here.get_by_role("img", name="Reaction 👍")).to_be_visible()
 
 
-def sends_a_photo(ann: Chat) -> None:
+def sends_a_photo(ann: ChatRegion) -> None:
     ann.here.get_by_label("Photo", exact=True).set_input_files(PHOTO)
     expect(ann.here.get_by_text("photo.png, with what you write below it")).to_be_visible()
     ann.field.press("Enter")
@@ -108,7 +108,7 @@ def sends_a_photo(ann: Chat) -> None:
     assert photo.evaluate("async (image) => { await image.decode(); return image.naturalWidth }") > 0
 
 
-def edits_what_was_said(ann: Chat) -> None:
+def edits_what_was_said(ann: ChatRegion) -> None:
     ann.write("two sugars")
     expect(ann.message("You wrote: two sugars")).to_be_visible()
     ann.field.press("ArrowUp")
@@ -118,7 +118,7 @@ def edits_what_was_said(ann: Chat) -> None:
     expect(ann.message("no sugar")).to_contain_text("edited")
 
 
-def fails_and_replays(page: Page, ben: Chat) -> None:
+def fails_and_replays(page: Page, ben: ChatRegion) -> None:
     ben.write("/fail")
     expect(ben.message("/fail")).to_contain_text("HopelessError: nothing helps <script>")
     about = ben.look_at("/fail")
@@ -137,7 +137,7 @@ def fails_and_replays(page: Page, ben: Chat) -> None:
     expect(ben.here.get_by_text("Just before.")).to_have_count(1)
 
 
-def two_write_in_a_group(page: Page, group: Chat) -> None:
+def two_write_in_a_group(page: Page, group: ChatRegion) -> None:
     for name in ("Ann", "Ben"):
         group.here.get_by_role("radio", name=name).check()
         group.write(f"It is {name}")
@@ -174,7 +174,7 @@ def makes_a_chat(page: Page) -> None:
     page.get_by_label("Title").fill("Weekend trip")
     page.get_by_label("Members").fill("Cleo, Ben")
     page.keyboard.press("Enter")
-    trip = Chat(page, "Weekend trip")
+    trip = ChatRegion(page, "Weekend trip")
     trip.write("/menu")
     expect(trip.message("What would you like? /no")).to_be_visible()
 
@@ -188,4 +188,4 @@ def fits_a_phone(page: Page) -> None:
         page.get_by_role("navigation", name="Views").get_by_role("button", name=view).click()
         assert page.evaluate("document.documentElement.scrollWidth") == 390
     expect(page.locator(".column")).to_have_count(1)
-    expect(Chat(page, "Weekend trip").field).to_be_visible()
+    expect(ChatRegion(page, "Weekend trip").field).to_be_visible()

@@ -13,7 +13,7 @@ from pathlib import Path
 import requests
 from playwright.sync_api import BrowserContext, Page
 
-from tests.sandbox.page.seeing import Sandbox, sandbox
+from tests.sandbox.page.seeing import BrowserSandbox, sandbox
 from tests.support.browser import browser
 from tests.support.waiting import until
 
@@ -36,7 +36,7 @@ def forged(text: str) -> str:
 class Servers:
     """Flower and the simulator of a sandbox, as its output names them."""
 
-    def __init__(self, running: Sandbox) -> None:
+    def __init__(self, running: BrowserSandbox) -> None:
         self.simulator = running.url
         found = re.search(r"Flower +(http://(?:(\S+):(\S+)@)?(127\.0\.0\.1:(\d+)))\n", running.said)
         assert found

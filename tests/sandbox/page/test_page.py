@@ -14,7 +14,7 @@ import requests
 
 from chatlanes.sandbox.page.tracking.order_audit import OrderAudit
 from chatlanes.sandbox.simulator import Simulator, start
-from tests.sandbox.calling import PATIENCE_S, Caller, wait_until
+from tests.sandbox.calling import PATIENCE_S, BotClient, wait_until
 from tests.sandbox.page.paging import PageClient
 from tests.support import ROOT
 
@@ -41,29 +41,29 @@ def page(running: Simulator) -> PageClient:
 
 
 @pytest.fixture
-def bot(running: Simulator) -> Iterator[Caller]:
-    caller = Caller(running)
+def bot(running: Simulator) -> Iterator[BotClient]:
+    caller = BotClient(running)
     confirm_all(caller)
     yield caller
     caller.close()
 
 
-def confirm_all(bot: Caller) -> None:
+def confirm_all(bot: BotClient) -> None:
     while updates := bot.updates(timeout=0):
         bot.updates(offset=updates[-1]["update_id"] + 1, timeout=0)
 
 
-def newest(bot: Caller) -> Any:
+def newest(bot: BotClient) -> Any:
     return bot.updates(timeout=0)[-1]
 
 
-def refusal(bot: Caller, method: str, **params: Any) -> str:
+def refusal(bot: BotClient, method: str, **params: Any) -> str:
     answer = bot(method, **params)
     assert answer.status_code == 400
     return str(answer.json()["description"])
 
 
-def test_a_message_with_a_button_from_both_sides(page: PageClient, bot: Caller, running: Simulator) -> None:
+def test_a_message_with_a_button_from_both_sides(page: PageClient, bot: BotClient, running: Simulator) -> None:
     # When Ben writes a command in the group
     said = page.say("🙂 /start now", GROUP, 102)
     # Then the bot gets it as Telegram would send it
@@ -104,7 +104,7 @@ def test_a_message_with_a_button_from_both_sides(page: PageClient, bot: Caller, 
     )
 
 
-def test_an_edit_reaches_the_bot_and_one_that_it_did_not_ask_for_is_told(page: PageClient, bot: Caller) -> None:
+def test_an_edit_reaches_the_bot_if_it_asked_for_edits(page: PageClient, bot: BotClient) -> None:
     said = page.say("helo")
     edited = page.do("edit", chat_id=101, user_id=101, message_id=said["message_id"], text="hello")
     assert newest(bot)["edited_message"]["text"] == "hello"
@@ -117,7 +117,7 @@ def test_an_edit_reaches_the_bot_and_one_that_it_did_not_ask_for_is_told(page: P
     bot.updates(allowed_updates=[], timeout=0)
 
 
-def test_a_photo_both_ways(page: PageClient, bot: Caller, running: Simulator) -> None:
+def test_a_photo_both_ways(page: PageClient, bot: BotClient, running: Simulator) -> None:
     # When somebody sends one
     picture = PICTURE.read_bytes()
     shown = page.photo(picture, "Look /here").json()
@@ -154,7 +154,7 @@ def test_a_photo_both_ways(page: PageClient, bot: Caller, running: Simulator) ->
     ],
 )
 def test_whatever_is_sent_is_a_bubble(
-    page: PageClient, bot: Caller, method: str, params: dict[str, Any], kind: str, text: str
+    page: PageClient, bot: BotClient, method: str, params: dict[str, Any], kind: str, text: str
 ) -> None:
     chat_id = page.do("chats", type="private", title="", users=[method])["id"]
     if method == "forwardMessage":
@@ -166,7 +166,7 @@ def test_whatever_is_sent_is_a_bubble(
     assert shown["text"].startswith(text)
 
 
-def test_what_is_no_message_of_its_own(page: PageClient, bot: Caller) -> None:
+def test_calls_that_add_no_message(page: PageClient, bot: BotClient) -> None:
     said = page.say("hi")
     where = {"chat_id": 101, "message_id": said["message_id"]}
     bot.result("setMessageReaction", reaction=[{"type": "emoji", "emoji": "👍"}], **where)
@@ -186,7 +186,7 @@ def test_what_is_no_message_of_its_own(page: PageClient, bot: Caller) -> None:
     )
 
 
-def test_what_cannot_be_done_is_one_sentence(page: PageClient) -> None:
+def test_an_impossible_action_is_refused_in_one_sentence(page: PageClient) -> None:
     assert page.refused("send", chat_id=5, user_id=101, text="x") == "there is no such chat"
     assert page.refused("send", chat_id=101, user_id=102, text="x") == "this person is not in this chat"
     assert page.refused("send", chat_id=101, user_id=101, text=" ") == "an empty message cannot be sent"
@@ -216,11 +216,11 @@ def test_other_peoples_pages_are_kept_out(page: PageClient, path: str, headers: 
     assert page.get(path, **headers).status_code == status
 
 
-def test_what_was_said_outlives_a_kill(tmp_path: Path) -> None:
+def test_chats_survive_a_kill(tmp_path: Path) -> None:
     file = tmp_path / "page.sqlite3"
     # Given a page on which something was said: one message that the bot has taken, one that it has not
     with start_page(file) as first:
-        page, bot = PageClient(first.url), Caller(first)
+        page, bot = PageClient(first.url), BotClient(first)
         taken, waiting = page.say("taken"), page.say("waiting")
         bot.updates(offset=taken["update_id"] + 1, timeout=0)
         bot.result("sendMessage", chat_id=101, text="an answer")
@@ -236,7 +236,7 @@ def test_what_was_said_outlives_a_kill(tmp_path: Path) -> None:
         bot.close()
     # When it was killed and is started again
     with start_page(file) as again:
-        page, bot = PageClient(again.url), Caller(again)
+        page, bot = PageClient(again.url), BotClient(again)
         # Then all of it is there, and the bot gets what it had not taken, once
         assert [message["text"] for message in page.snapshot["messages"]] == ["taken", "waiting", "an answer"]
         assert group in page.snapshot["chats"]
@@ -250,7 +250,7 @@ def test_what_was_said_outlives_a_kill(tmp_path: Path) -> None:
         bot.close()
 
 
-def test_the_ledger_tells_what_was_overtaken_repeated_and_lost() -> None:
+def test_the_audit_reports_overtaken_repeated_and_lost_updates() -> None:
     ledger = OrderAudit()
     for update_id in (1, 2, 3, 4):
         ledger.give(update_id, ["chat:7"], is_flood=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.sandbox.calling import wait_until
 from tests.sandbox.page.paging import PageClient
-from tests.sandbox.sandboxes import Sandbox
+from tests.sandbox.sandboxes import SandboxProcess
 from tests.support import ROOT
 
 PICTURE = (ROOT / "chatlanes/demo/photo.png").read_bytes()
@@ -77,7 +77,7 @@ def converse(page: PageClient, name: str) -> None:
         assert (done["attempt"], done["waited_s"] >= 0, done["took_s"] >= 0) == (1, True, True)
 
 
-def test_a_bot_is_written_tried_and_mended_on_the_page(sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
+def test_a_bot_is_written_tried_and_mended_on_the_page(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
     file = tmp_path / "mybot.py"
     # Given a bot that cannot be imported
     file.write_text(BROKEN)

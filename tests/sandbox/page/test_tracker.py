@@ -83,7 +83,7 @@ def test_an_update_that_was_put_off_has_not_failed(events: Events) -> None:
     assert events.progress.attempt == 1
 
 
-def test_what_a_killed_worker_could_not_tell_is_seen_in_redis(events: Events) -> None:
+def test_state_of_a_killed_workers_update_is_read_from_redis(events: Events) -> None:
     events.see("leased", 101.0)
     assert (events.progress.state, events.progress.attempt, events.progress.appended_s) == ("running", 1, 100.5)
     events.see("ready", 110.0, died=1)
@@ -95,7 +95,7 @@ def test_what_a_killed_worker_could_not_tell_is_seen_in_redis(events: Events) ->
     assert (events.progress.state, events.progress.ended_s) == ("done", None)
 
 
-def test_why_an_update_was_buried_is_known_without_a_word_of_its_worker(events: Events) -> None:
+def test_the_reason_of_a_burial_needs_no_event(events: Events) -> None:
     events.see("buried", 120.0, died=3)
     assert (events.progress.state, events.progress.error, events.failures) == (
         "buried",
@@ -106,7 +106,7 @@ def test_why_an_update_was_buried_is_known_without_a_word_of_its_worker(events: 
     assert (events.progress.state, events.progress.attempt) == ("waiting", 0)
 
 
-def test_of_a_flood_only_what_nobody_ran_is_lost(events: Events) -> None:
+def test_in_a_flood_only_updates_that_never_ran_are_lost(events: Events) -> None:
     for update_id in (7, 8):
         events.tracker.begin(UpdateProgress(update_id, telegram_s=100.0))
         events.tracker.audit.give(update_id, ["chat:7"], is_flood=True)

@@ -4,35 +4,35 @@ import pytest
 import requests
 
 from chatlanes.sandbox.simulator import Simulator, SimulatorFailedError, start
-from tests.sandbox.calling import Caller, text_update, wait_until
+from tests.sandbox.calling import BotClient, text_update, wait_until
 
 
-def test_a_fault_hits_its_method_as_often_as_it_says(simulator: Simulator, bot: Caller) -> None:
+def test_a_fault_hits_its_method_as_often_as_it_says(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(method="getMe", times=2, status=502)
     assert bot("getUpdates").status_code == 200
     assert [bot("getMe").status_code for _ in range(3)] == [502, 502, 200]
 
 
-def test_a_fault_may_be_of_one_chat(simulator: Simulator, bot: Caller) -> None:
+def test_a_fault_may_be_of_one_chat(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(chat_id=7, status=429, retry_after=1)
     calls = [("getMe", {}), *(("sendMessage", {"chat_id": chat, "text": "a"}) for chat in (8, 7, "7"))]
     assert [bot(method, **params).status_code for method, params in calls] == [200, 200, 429, 200]
 
 
-def test_faults_come_in_the_order_they_were_given(simulator: Simulator, bot: Caller) -> None:
+def test_faults_come_in_the_order_they_were_given(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(status=500)
     simulator.fault(status=503, description="Bad Gateway")
     assert [bot("getMe").json().get("description") for _ in range(3)] == ["Internal Server Error", "Bad Gateway", None]
 
 
-def test_without_end_until_the_reset(simulator: Simulator, bot: Caller) -> None:
+def test_without_end_until_the_reset(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(times=0, status=500)
     assert {bot("getMe").status_code for _ in range(5)} == {500}
     simulator.reset()
     assert bot("getMe").status_code == 200
 
 
-def test_too_many_requests_say_how_long_to_wait(simulator: Simulator, bot: Caller) -> None:
+def test_too_many_requests_say_how_long_to_wait(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(status=429, retry_after=3)
     response = bot("getMe")
     assert response.headers["Retry-After"] == "3"
@@ -44,7 +44,7 @@ def test_too_many_requests_say_how_long_to_wait(simulator: Simulator, bot: Calle
     }
 
 
-def test_a_reset_connection(simulator: Simulator, bot: Caller) -> None:
+def test_a_reset_connection(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(reset=True)
     with pytest.raises(requests.ConnectionError, match="reset by peer"):
         bot("getMe")
@@ -53,7 +53,7 @@ def test_a_reset_connection(simulator: Simulator, bot: Caller) -> None:
 
 @pytest.mark.parametrize("takes_effect", [False, True])
 def test_an_answer_is_lost_after_or_before_the_call_took_effect(
-    simulator: Simulator, bot: Caller, takes_effect: bool
+    simulator: Simulator, bot: BotClient, takes_effect: bool
 ) -> None:
     simulator.push(text_update(), text_update())
     simulator.fault(method="sendMessage", reset=True, takes_effect=takes_effect)
@@ -66,20 +66,20 @@ def test_an_answer_is_lost_after_or_before_the_call_took_effect(
     assert simulator.stats()["confirmed"] == takes_effect
 
 
-def test_a_garbage_body(simulator: Simulator, bot: Caller) -> None:
+def test_a_garbage_body(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(body="<html>Bad Gateway</html>")
     response = bot("getMe")
     assert (response.status_code, response.text) == (200, "<html>Bad Gateway</html>")
 
 
-def test_a_call_that_hangs_is_answered_later(simulator: Simulator, bot: Caller) -> None:
+def test_a_call_that_hangs_is_answered_later(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(method="getMe", hang_s=0.5)
     with pytest.raises(requests.ReadTimeout):
         requests.get(f"{simulator.url}/bot{simulator.token}/getMe", timeout=0.1)
     wait_until(lambda: simulator.calls("getMe")[0]["ok"])
 
 
-def test_a_slow_body_arrives_whole(simulator: Simulator, bot: Caller) -> None:
+def test_a_slow_body_arrives_whole(simulator: Simulator, bot: BotClient) -> None:
     simulator.push(*[text_update()] * 20)
     simulator.fault(method="getUpdates", slow_s=0.1)
     assert len(bot.updates()) == 20
@@ -97,9 +97,7 @@ def test_a_slow_body_arrives_whole(simulator: Simulator, bot: Caller) -> None:
         ("stream", {"speed": 5}),
     ],
 )
-def test_what_the_control_interface_does_not_understand_it_refuses(
-    simulator: Simulator, path: str, body: object
-) -> None:
+def test_an_unknown_control_request_is_refused(simulator: Simulator, path: str, body: object) -> None:
     assert requests.post(f"{simulator.url}/control/{path}", json=body, timeout=10).status_code == 400
 
 
@@ -115,7 +113,7 @@ def test_a_port_in_use_is_one_sentence(simulator: Simulator, capfd: pytest.Captu
     assert capfd.readouterr().err == f"the simulator cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
-def test_it_ends_at_once_even_with_a_long_poll_open(quirky_bot: Caller) -> None:
+def test_it_ends_at_once_even_with_a_long_poll_open(quirky_bot: BotClient) -> None:
     answer = quirky_bot.long_poll()
     quirky_bot.simulator.stop()
     assert isinstance(answer.exception(), requests.ConnectionError)
@@ -123,5 +121,5 @@ def test_it_ends_at_once_even_with_a_long_poll_open(quirky_bot: Caller) -> None:
     assert quirky_bot.simulator.process.returncode == 0
 
 
-def test_its_front_page_tells_what_it_is(simulator: Simulator) -> None:
+def test_its_front_page_describes_it(simulator: Simulator) -> None:
     assert "/control/stats" in requests.get(simulator.url, timeout=10).text

@@ -5,10 +5,10 @@ import socket
 import pytest
 
 from chatlanes.sandbox.simulator import Simulator
-from tests.sandbox.calling import Caller, text_update, wait_until
+from tests.sandbox.calling import BotClient, text_update, wait_until
 
 
-def test_updates_come_in_order_and_stay_until_they_are_confirmed(simulator: Simulator, bot: Caller) -> None:
+def test_updates_come_in_order_and_stay_until_they_are_confirmed(simulator: Simulator, bot: BotClient) -> None:
     ids = simulator.push(*[text_update(f"#{n}") for n in range(5)])
     assert ids == [1, 2, 3, 4, 5]
     first = bot.updates()
@@ -16,7 +16,7 @@ def test_updates_come_in_order_and_stay_until_they_are_confirmed(simulator: Simu
     assert bot.updates() == first
 
 
-def test_an_offset_forgets_what_lies_before_it_when_it_is_received(simulator: Simulator, bot: Caller) -> None:
+def test_an_offset_confirms_lower_ids_on_receipt(simulator: Simulator, bot: BotClient) -> None:
     # Given two updates that were fetched
     simulator.push(text_update(), text_update())
     assert bot.ids() == [1, 2]
@@ -31,19 +31,19 @@ def test_an_offset_forgets_what_lies_before_it_when_it_is_received(simulator: Si
     ("offset", "left"),
     [(0, [1, 2, 3, 4]), (1, [1, 2, 3, 4]), (3, [3, 4]), (5, []), (-1, [4]), (-3, [2, 3, 4]), (-9, [1, 2, 3, 4])],
 )
-def test_offsets(simulator: Simulator, bot: Caller, offset: int, left: list[int]) -> None:
+def test_offsets(simulator: Simulator, bot: BotClient, offset: int, left: list[int]) -> None:
     simulator.push(*[text_update()] * 4)
     assert bot.ids(offset=offset) == left
     assert bot.ids() == left
 
 
-def test_an_offset_far_in_the_future_confirms_nothing(simulator: Simulator, bot: Caller) -> None:
+def test_an_offset_far_in_the_future_confirms_nothing(simulator: Simulator, bot: BotClient) -> None:
     simulator.push(text_update())
     assert bot.ids(offset=1_000_000) == [1]
     assert simulator.stats()["confirmed"] == 0
 
 
-def test_after_a_week_without_updates_the_ids_may_start_lower(simulator: Simulator, bot: Caller) -> None:
+def test_after_a_week_without_updates_the_ids_may_start_lower(simulator: Simulator, bot: BotClient) -> None:
     simulator.push(text_update(update_id=500_000))
     assert bot.ids(offset=500_001) == []
     simulator.push(text_update(update_id=1_000))
@@ -51,28 +51,28 @@ def test_after_a_week_without_updates_the_ids_may_start_lower(simulator: Simulat
 
 
 @pytest.mark.parametrize(("limit", "given"), [(1, 1), (7, 7), (100, 100), (0, 1), (1000, 100), ("x", 100)])
-def test_limits(simulator: Simulator, bot: Caller, limit: object, given: int) -> None:
+def test_limits(simulator: Simulator, bot: BotClient, limit: object, given: int) -> None:
     simulator.push(*[text_update()] * 120)
     assert len(bot.updates(limit=limit)) == given
 
 
-def test_a_reply_holds_at_most_four_mebibytes(simulator: Simulator, bot: Caller) -> None:
+def test_a_reply_holds_at_most_four_mebibytes(simulator: Simulator, bot: BotClient) -> None:
     simulator.push(*[text_update("x" * 1_000_000)] * 6)
     assert len(bot.updates()) == 4
 
 
-def test_a_long_poll_is_answered_as_soon_as_there_is_an_update(simulator: Simulator, bot: Caller) -> None:
+def test_a_long_poll_is_answered_as_soon_as_there_is_an_update(simulator: Simulator, bot: BotClient) -> None:
     answer = bot.long_poll()
     assert not answer.done()
     simulator.push(text_update("now"))
     assert answer.result().json()["result"][0]["message"]["text"] == "now"
 
 
-def test_a_long_poll_without_updates_ends_empty_after_its_timeout(bot: Caller) -> None:
+def test_a_long_poll_without_updates_ends_empty_after_its_timeout(bot: BotClient) -> None:
     assert bot.updates(timeout=1) == []
 
 
-def test_the_newer_long_poll_terminates_the_older_one(simulator: Simulator, bot: Caller) -> None:
+def test_the_newer_long_poll_terminates_the_older_one(simulator: Simulator, bot: BotClient) -> None:
     older = bot.long_poll()
     newer = bot.long_poll()
     assert older.result().status_code == 409
@@ -87,12 +87,12 @@ def test_the_newer_long_poll_terminates_the_older_one(simulator: Simulator, bot:
     assert simulator.stats()["conflicts"] == 1
 
 
-def test_while_updates_are_pending_two_pollers_get_the_same_batch(simulator: Simulator, bot: Caller) -> None:
+def test_while_updates_are_pending_two_pollers_get_the_same_batch(simulator: Simulator, bot: BotClient) -> None:
     simulator.push(text_update(), text_update())
     assert bot.ids(timeout=50) == bot.ids(timeout=50) == [1, 2]
 
 
-def test_with_a_webhook_set_there_are_no_updates_to_get(simulator: Simulator, bot: Caller) -> None:
+def test_with_a_webhook_set_there_are_no_updates_to_get(simulator: Simulator, bot: BotClient) -> None:
     waiting = bot.long_poll()
     assert bot.result("setWebhook", url="https://example.org/hook")
     assert waiting.result().json()["description"] == "Conflict: terminated by setWebhook request"
@@ -106,7 +106,9 @@ def test_with_a_webhook_set_there_are_no_updates_to_get(simulator: Simulator, bo
 
 
 @pytest.mark.parametrize("as_text", [False, True])
-def test_kinds_that_are_not_allowed_are_dropped_as_they_come(simulator: Simulator, bot: Caller, as_text: bool) -> None:
+def test_kinds_that_are_not_allowed_are_dropped_as_they_come(
+    simulator: Simulator, bot: BotClient, as_text: bool
+) -> None:
     kinds = ["message", "chat_member", "callback_query"]
     # By default all but three kinds are allowed
     assert simulator.push(*[{kind: {}} for kind in kinds]) == [1, None, 2]
@@ -122,7 +124,7 @@ def test_kinds_that_are_not_allowed_are_dropped_as_they_come(simulator: Simulato
     assert simulator.push({"message": {}}, {"message_reaction": {}}, {"message_reaction_count": {}}) == [5, None, None]
 
 
-def test_malformed_updates_are_given_out_as_they_are(simulator: Simulator, bot: Caller) -> None:
+def test_malformed_updates_are_given_out_as_they_are(simulator: Simulator, bot: BotClient) -> None:
     bodies: list[object] = ["not an object", None, 5, [], {"message": {}}, {"update_id": "7", "message": {}}]
     simulator.push(text_update())
     simulator.push_raw(*bodies)
@@ -132,14 +134,14 @@ def test_malformed_updates_are_given_out_as_they_are(simulator: Simulator, bot: 
     assert bot.updates(offset=9) == []
 
 
-def test_a_full_store_drops_new_updates(simulator: Simulator, bot: Caller) -> None:
+def test_a_full_store_drops_new_updates(simulator: Simulator, bot: BotClient) -> None:
     assert simulator.push(*[{"poll": {}}] * 100_001)[-2:] == [100_000, None]
     stats = simulator.stats()
     assert (stats["pending"], stats["dropped"]) == (100_000, 1)
     assert bot.ids(offset=100_000) == [100_000]
 
 
-def test_a_poller_that_hung_up_is_not_told_of_a_conflict(simulator: Simulator, bot: Caller) -> None:
+def test_a_poller_that_hung_up_is_not_told_of_a_conflict(simulator: Simulator, bot: BotClient) -> None:
     # Given a poller whose connection broke in the middle of its long poll
     host, port = simulator.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
@@ -154,14 +156,14 @@ def test_a_poller_that_hung_up_is_not_told_of_a_conflict(simulator: Simulator, b
     assert simulator.stats()["conflicts"] == 0
 
 
-def test_the_same_offset_again_at_once_gives_a_single_update(quirky_bot: Caller) -> None:
+def test_the_same_offset_again_at_once_gives_a_single_update(quirky_bot: BotClient) -> None:
     quirky_bot.simulator.push(*[text_update()] * 5)
     assert quirky_bot.ids(offset=1) == [1, 2, 3, 4, 5]
     assert quirky_bot.ids(offset=1) == [1]
     assert quirky_bot.ids(offset=2) == [2, 3, 4, 5]
 
 
-def test_the_same_offset_again_with_a_short_timeout_is_held(quirky_bot: Caller) -> None:
+def test_the_same_offset_again_with_a_short_timeout_is_held(quirky_bot: BotClient) -> None:
     # Given a poll that came back empty at once
     assert quirky_bot.ids(offset=1) == []
     # When the same is asked again, without a timeout

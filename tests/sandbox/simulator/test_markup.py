@@ -54,7 +54,7 @@ def test_markup_becomes_entities(mode: str, raw: str, text: str, found: list[tup
         ("Word", "x", "unsupported parse_mode"),
     ],
 )
-def test_what_telegram_refuses_is_refused_in_its_words(mode: str, raw: str, why: str) -> None:
+def test_invalid_markup_is_refused_with_telegrams_message(mode: str, raw: str, why: str) -> None:
     with pytest.raises(RefusedError) as refused:
         read(raw, mode)
     assert str(refused.value).startswith("Bad Request: can't parse entities: ")

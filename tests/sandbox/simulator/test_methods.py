@@ -4,13 +4,13 @@ import pytest
 import requests
 
 from chatlanes.sandbox.simulator import Simulator
-from tests.sandbox.calling import PATIENCE_S, Caller, text_update, wait_until
+from tests.sandbox.calling import PATIENCE_S, BotClient, text_update, wait_until
 
 LONG = "x" * 4097
 ALBUM = [{"type": "photo", "media": "a"}, {"type": "video", "media": "b"}]
 
 
-def test_get_me_is_the_bot_of_the_token(bot: Caller) -> None:
+def test_get_me_is_the_bot_of_the_token(bot: BotClient) -> None:
     me = bot.result("getMe")
     assert (me["id"], me["is_bot"]) == (1, True)
 
@@ -33,7 +33,7 @@ def test_wrong_addresses(simulator: Simulator, path: str, status: int, descripti
     assert response.json() == {"ok": False, "error_code": status, "description": description}
 
 
-def test_a_message_gets_an_id_that_grows_per_chat(bot: Caller) -> None:
+def test_a_message_gets_an_id_that_grows_per_chat(bot: BotClient) -> None:
     sent = [bot.result("sendMessage", chat_id=chat, text="hi") for chat in (5, 5, -100)]
     assert [message["message_id"] for message in sent] == [1, 2, 1]
     assert [message["chat"]["type"] for message in sent] == ["private", "private", "supergroup"]
@@ -63,7 +63,7 @@ def test_a_message_gets_an_id_that_grows_per_chat(bot: Caller) -> None:
         ("answerCallbackQuery", {}, 'parameter "callback_query_id" is required'),
     ],
 )
-def test_what_telegram_refuses(bot: Caller, method: str, params: dict[str, object], description: str) -> None:
+def test_invalid_calls_are_refused(bot: BotClient, method: str, params: dict[str, object], description: str) -> None:
     response = bot(method, **params)
     assert response.status_code == 400
     assert response.json() == {"ok": False, "error_code": 400, "description": f"Bad Request: {description}"}
@@ -89,24 +89,24 @@ def test_what_telegram_refuses(bot: Caller, method: str, params: dict[str, objec
     ],
 )
 def test_other_methods_have_a_plausible_result(
-    bot: Caller, method: str, params: dict[str, object], expected: object
+    bot: BotClient, method: str, params: dict[str, object], expected: object
 ) -> None:
     assert bot.result(method, **params) == expected
 
 
-def test_edits_albums_and_chats_answer_with_their_objects(bot: Caller) -> None:
+def test_edits_albums_and_chats_answer_with_their_objects(bot: BotClient) -> None:
     edited = bot.result("editMessageText", chat_id=5, message_id=3, text="new")
     assert (edited["message_id"], edited["text"], edited["chat"]["id"]) == (3, "new", 5)
     assert [m["message_id"] for m in bot.result("sendMediaGroup", chat_id=5, media=ALBUM)] == [1, 2]
     assert bot.result("getChat", chat_id="@news")["username"] == "news"
 
 
-def test_upper_and_lower_case_are_the_same(bot: Caller, simulator: Simulator) -> None:
+def test_upper_and_lower_case_are_the_same(bot: BotClient, simulator: Simulator) -> None:
     assert bot.result("SENDmessage", chat_id=5, text="hi")["text"] == "hi"
     assert [call["method"] for call in simulator.calls()] == ["sendMessage"]
 
 
-def test_parameters_come_as_query_form_json_or_multipart(simulator: Simulator, bot: Caller) -> None:
+def test_parameters_come_as_query_form_json_or_multipart(simulator: Simulator, bot: BotClient) -> None:
     url, params = f"{simulator.url}/bot1:TEST/sendPhoto", {"chat_id": "5"}
     requests.get(url, params={**params, "photo": "id"}, timeout=10).raise_for_status()
     requests.post(url, data={**params, "photo": "id"}, timeout=10).raise_for_status()
@@ -126,7 +126,7 @@ def test_a_body_that_is_no_json_is_refused(simulator: Simulator) -> None:
     assert response.status_code == 400
 
 
-def test_calls_are_noted_in_order_with_whether_they_took_effect(simulator: Simulator, bot: Caller) -> None:
+def test_calls_are_noted_in_order_with_whether_they_took_effect(simulator: Simulator, bot: BotClient) -> None:
     bot("sendMessage", chat_id=5, text="hi")
     bot("sendMessage", chat_id=5, text="")
     bot("getUpdates")
@@ -136,7 +136,7 @@ def test_calls_are_noted_in_order_with_whether_they_took_effect(simulator: Simul
     assert simulator.stats()["calls"] == {"sendMessage": 2, "getUpdates": 1}
 
 
-def test_a_webhook_is_remembered(simulator: Simulator, bot: Caller) -> None:
+def test_a_webhook_is_remembered(simulator: Simulator, bot: BotClient) -> None:
     none = {"url": "", "has_custom_certificate": False, "pending_update_count": 1}
     simulator.push(text_update())
     assert bot.result("getWebhookInfo") == none
@@ -155,7 +155,7 @@ def test_a_webhook_is_remembered(simulator: Simulator, bot: Caller) -> None:
     assert bot.result("getWebhookInfo") == {**none, "pending_update_count": 0}
 
 
-def test_calls_are_numbered_so_that_only_the_newest_may_be_asked_for(simulator: Simulator, bot: Caller) -> None:
+def test_calls_are_numbered(simulator: Simulator, bot: BotClient) -> None:
     for text in ("one", "two", "three"):
         bot("sendMessage", chat_id=5, text=text)
     bot("getMe")
@@ -168,7 +168,7 @@ def test_calls_are_numbered_so_that_only_the_newest_may_be_asked_for(simulator: 
     assert simulator.calls(after=4) == []
 
 
-def test_every_file_id_has_a_file(simulator: Simulator, bot: Caller) -> None:
+def test_every_file_id_has_a_file(simulator: Simulator, bot: BotClient) -> None:
     found = bot.result("getFile", file_id="a cat")
     response = requests.get(f"{simulator.url}/file/bot{simulator.token}/{found['file_path']}", timeout=PATIENCE_S)
     assert (response.status_code, response.content) == (200, b"the content of a cat\n")
@@ -201,5 +201,5 @@ def test_odd_bytes_in_an_address_are_not_found(simulator: Simulator, path: str) 
     "params",
     [{"chat_id": 1e300}, {"chat_id": 5, "reply_markup": {"inline_keyboard": [[{"url": "[" * 500 + "]" * 500}]]}}],
 )
-def test_odd_values_get_an_answer_of_the_bot_api(bot: Caller, params: dict[str, object]) -> None:
+def test_odd_values_get_an_answer_of_the_bot_api(bot: BotClient, params: dict[str, object]) -> None:
     assert "ok" in bot("sendMessage", text="hi", **params).json()

@@ -14,7 +14,7 @@ from aiogram.types import ChatFullInfo, ChatMemberMember, Message, Poll
 
 from chatlanes.sandbox.simulator import Simulator
 from chatlanes.sandbox.simulator.calls.methods import METHODS
-from tests.sandbox.calling import PATIENCE_S, Caller
+from tests.sandbox.calling import PATIENCE_S, BotClient
 
 BUTTONS = {"inline_keyboard": [[{"text": "More", "callback_data": "more"}, {"text": "Site", "url": "https://a.b"}]]}
 FILE = {"file_id": "f", "file_unique_id": "f"}
@@ -94,7 +94,7 @@ def test_all_methods_that_client_libraries_know_are_here() -> None:
 
 
 @pytest.mark.parametrize("method", SENDS)
-def test_a_send_answers_with_what_was_sent(bot: Caller, method: str) -> None:
+def test_a_send_returns_the_sent_message(bot: BotClient, method: str) -> None:
     params, expected = SENDS[method]
     sent = bot.result(method, chat_id=5, **params)
     assert holds(sent, expected), sent
@@ -106,12 +106,12 @@ def test_a_send_answers_with_what_was_sent(bot: Caller, method: str) -> None:
     assert holds(answer["result"], expected), answer
 
 
-def test_a_die_has_a_value(bot: Caller) -> None:
+def test_a_die_has_a_value(bot: BotClient) -> None:
     values = {read(bot.result("sendDice", chat_id=5, emoji="⚽")).dice.value for _ in range(100)}  # type: ignore[union-attr]
     assert values == {1, 2, 3, 4, 5}
 
 
-def test_buttons_replies_and_topics_are_in_the_answer(bot: Caller) -> None:
+def test_buttons_replies_and_topics_are_in_the_answer(bot: BotClient) -> None:
     asked = bot.result("sendMessage", chat_id=-100, text="Well?", reply_markup=BUTTONS, message_thread_id=3)
     assert asked["reply_markup"] == BUTTONS
     assert (asked["message_thread_id"], asked["is_topic_message"]) == (3, True)
@@ -129,7 +129,7 @@ def test_buttons_replies_and_topics_are_in_the_answer(bot: Caller) -> None:
     assert "reply_markup" not in bot.result("sendMessage", chat_id=-100, text="hi", reply_markup=keyboard)
 
 
-def test_uploads_and_albums(bot: Caller, simulator: Simulator) -> None:
+def test_uploads_and_albums(bot: BotClient, simulator: Simulator) -> None:
     url = f"{simulator.url}/bot{simulator.token}"
     data = {"chat_id": "5", "media": json.dumps([{"type": "document", "media": "attach://x", "caption": "c"}])}
     [item] = requests.post(f"{url}/sendMediaGroup", data=data, files={"x": ("a.txt", b"123")}, timeout=10).json()[
@@ -141,7 +141,7 @@ def test_uploads_and_albums(bot: Caller, simulator: Simulator) -> None:
     assert bot.result("getFile", file_id=item["document"]["file_id"])["file_path"]
 
 
-def test_edits_copies_and_forwards_have_what_was_sent(bot: Caller) -> None:
+def test_edits_copies_and_forwards_keep_the_content(bot: BotClient) -> None:
     sent = bot.result("sendPhoto", chat_id=5, photo="f", caption="c", reply_markup=BUTTONS)
     where = {"chat_id": 5, "message_id": sent["message_id"]}
     edited = bot.result("editMessageCaption", **where, caption="d")
@@ -156,7 +156,7 @@ def test_edits_copies_and_forwards_have_what_was_sent(bot: Caller) -> None:
     assert (stopped.question, stopped.is_closed) == ("Q?", True)
 
 
-def test_chats_and_members(bot: Caller) -> None:
+def test_chats_and_members(bot: BotClient) -> None:
     for chat in (5, -100, "@news"):
         ChatFullInfo.model_validate(bot.result("getChat", chat_id=chat))
     ChatMemberMember.model_validate(bot.result("getChatMember", chat_id=5, user_id=5))

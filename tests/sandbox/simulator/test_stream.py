@@ -7,7 +7,7 @@ from typing import Any
 
 from chatlanes.sandbox.simulator import Simulator
 from chatlanes.sandbox.simulator.stream import StreamPlan, conversations
-from tests.sandbox.calling import Caller, wait_until
+from tests.sandbox.calling import BotClient, wait_until
 
 
 def content(update: dict[str, Any]) -> tuple[int, str]:
@@ -27,7 +27,7 @@ def test_every_update_carries_its_number_within_its_chat() -> None:
         assert counted == list(range(1, len(counted) + 1))
 
 
-def test_it_has_messages_commands_buttons_edits_and_groups_of_several_users() -> None:
+def test_the_stream_has_every_kind() -> None:
     updates = list(islice(conversations(StreamPlan(chats=8)), 1_000))
     kinds = Counter(next(iter(update)) for update in updates)
     assert set(kinds) == {"message", "callback_query", "edited_message"}
@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_updates() -> None:
     assert first == same != other
 
 
-def test_a_stream_ends_at_its_total(simulator: Simulator, bot: Caller) -> None:
+def test_a_stream_ends_at_its_total(simulator: Simulator, bot: BotClient) -> None:
     simulator.stream(chats=3, rate=5_000, total=250)
     wait_until(lambda: not simulator.stats()["streaming"])
     assert simulator.stats()["pending"] == 250
@@ -60,18 +60,18 @@ def test_a_stream_goes_on_until_it_is_stopped(simulator: Simulator) -> None:
     assert simulator.stats()["added"] == stats["added"]
 
 
-def test_it_wakes_a_long_poll(simulator: Simulator, bot: Caller) -> None:
+def test_it_wakes_a_long_poll(simulator: Simulator, bot: BotClient) -> None:
     answer = bot.long_poll()
     simulator.stream(chats=1, rate=0, total=3)
     assert len(answer.result().json()["result"]) == 3
 
 
-def answered(bot: Caller, *numbers: int, chat: int = 5) -> None:
+def answered(bot: BotClient, *numbers: int, chat: int = 5) -> None:
     for number in numbers:
         bot("sendMessage", chat_id=chat, text=f"You said: hello #{number}")
 
 
-def test_answers_in_order_in_every_chat(simulator: Simulator, bot: Caller) -> None:
+def test_answers_in_order_in_every_chat(simulator: Simulator, bot: BotClient) -> None:
     answered(bot, 1, 2, 4)
     answered(bot, 1, chat=6)
     bot("sendMessage", chat_id=6, text="a reminder, and no answer")
@@ -80,13 +80,13 @@ def test_answers_in_order_in_every_chat(simulator: Simulator, bot: Caller) -> No
     assert simulator.answers() == {5: [1, 2, 4], 6: [1]}
 
 
-def test_an_answer_after_a_later_one_is_out_of_order(simulator: Simulator, bot: Caller) -> None:
+def test_an_answer_after_a_later_one_is_out_of_order(simulator: Simulator, bot: BotClient) -> None:
     answered(bot, 1, 3, 2)
     summary = {"total": 3, "chats": 1, "in_order": False, "out_of_order": 1, "duplicates": 0}
     assert simulator.stats()["answers"] == summary
 
 
-def test_an_answer_twice_is_a_duplicate_and_no_disorder(simulator: Simulator, bot: Caller) -> None:
+def test_an_answer_twice_is_a_duplicate_and_no_disorder(simulator: Simulator, bot: BotClient) -> None:
     answered(bot, 1, 2, 2, 1, 3)
     summary = {"total": 5, "chats": 1, "in_order": True, "out_of_order": 0, "duplicates": 2}
     assert simulator.stats()["answers"] == summary

@@ -13,7 +13,7 @@ import pytest
 
 from chatlanes.sandbox.simulator import Simulator
 from chatlanes.sandbox.simulator.updates.webhook_queues import queue_of
-from tests.sandbox.calling import PATIENCE_S, Caller, text_update, wait_until
+from tests.sandbox.calling import PATIENCE_S, BotClient, text_update, wait_until
 
 NOWHERE = "http://127.0.0.1:9/"
 
@@ -30,7 +30,7 @@ class Listening:
         self._lock = threading.Lock()
         listening = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class WebhookHandler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -44,7 +44,7 @@ class Listening:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), WebhookHandler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/hook"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -77,9 +77,7 @@ def pressed(chat: int = 7) -> dict[str, Any]:
     return {"callback_query": {"id": "1", "from": {"id": chat}, "message": {"chat": {"id": chat}}}}
 
 
-def test_what_waits_and_what_comes_is_sent_with_the_secret_and_forgotten(
-    simulator: Simulator, bot: Caller, listening: Listening
-) -> None:
+def test_waiting_and_new_updates_are_sent(simulator: Simulator, bot: BotClient, listening: Listening) -> None:
     waiting = simulator.push(text_update(), text_update())
     bot.result("setWebhook", url=listening.url, secret_token="s3cret", allowed_updates=["message"])
     later = simulator.push(text_update(), {"poll": {"id": "1"}})
@@ -91,9 +89,7 @@ def test_what_waits_and_what_comes_is_sent_with_the_secret_and_forgotten(
     assert simulator.stats()["dropped"] == 1
 
 
-def test_a_refusal_is_sent_again_at_once_then_after_two_seconds_or_when_it_was_wished(
-    simulator: Simulator, bot: Caller, listening: Listening
-) -> None:
+def test_a_refused_update_is_sent_again(simulator: Simulator, bot: BotClient, listening: Listening) -> None:
     listening.answers = [(500, {}), (500, {}), (503, {"Retry-After": "1"})]
     bot.result("setWebhook", url=listening.url)
     simulator.push(text_update())
@@ -109,7 +105,7 @@ def test_a_refusal_is_sent_again_at_once_then_after_two_seconds_or_when_it_was_w
 
 
 def test_order_is_kept_inside_of_a_queue_and_one_is_sent_at_a_time(
-    simulator: Simulator, bot: Caller, listening: Listening
+    simulator: Simulator, bot: BotClient, listening: Listening
 ) -> None:
     # Given a webhook that answers nothing for now
     listening.gate.clear()
@@ -124,9 +120,7 @@ def test_order_is_kept_inside_of_a_queue_and_one_is_sent_at_a_time(
     assert [each for each in listening.ids if each in ids[:2]] == ids[:2]
 
 
-def test_disorder_changes_the_order_between_queues_only_and_repeats(
-    simulator: Simulator, bot: Caller, listening: Listening
-) -> None:
+def test_disorder_is_between_queues_only(simulator: Simulator, bot: BotClient, listening: Listening) -> None:
     simulator.disturb(jitter_s=0.05, repeat=0.3, seed=1)
     bot.result("setWebhook", url=listening.url)
     messages = simulator.push(*(text_update() for _ in range(20)))
@@ -139,7 +133,7 @@ def test_disorder_changes_the_order_between_queues_only_and_repeats(
         assert [each for each in first if each in queue] == queue
 
 
-def test_deleted_it_ends_and_polls_work_again(simulator: Simulator, bot: Caller) -> None:
+def test_deleted_it_ends_and_polls_work_again(simulator: Simulator, bot: BotClient) -> None:
     bot.result("setWebhook", url=NOWHERE)
     pushed = simulator.push(text_update())
     wait_until(lambda: "Connect" in bot.result("getWebhookInfo").get("last_error_message", ""))

@@ -21,7 +21,7 @@ from chatlanes.telegram.flood.parking import Parking, ParkUpdate
 from chatlanes.telegram.flood.rates import is_group
 
 
-class Lease:
+class FakeLease:
     """The lease of a run."""
 
     id = "1:5"
@@ -39,7 +39,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 def run_gate(*, deadline_s: float | None = None, **given: Any) -> tuple[RunGate, Parking]:
     parking = Parking()
-    return RunGate(Gate("1", **given), Waiting(Lease(), parking, deadline_s)), parking
+    return RunGate(Gate("1", **given), Waiting(FakeLease(), parking, deadline_s)), parking
 
 
 def call(chat: Any = 7, method: str = "sendMessage") -> Prepared:
@@ -85,7 +85,7 @@ def test_how_one_waits(what: What, wait_s: float, given: dict[str, Any], chosen:
 # -- pauses
 
 
-def test_what_one_worker_was_told_another_heeds(redis: Redis) -> None:
+def test_a_429_of_one_worker_pauses_the_others(redis: Redis) -> None:
     # Given a worker that was refused in chat 7
     ours, _ = run_gate()
     passage = ours.passage(call(), asking(redis))
@@ -116,7 +116,7 @@ def test_a_call_without_a_chat_pauses_its_method(redis: Redis) -> None:
     assert ask(redis, ours.passage(call(), asking(redis))) is None
 
 
-def test_two_chats_refused_in_a_row_are_the_whole_bot_unless_a_call_was_accepted_between(redis: Redis) -> None:
+def test_two_refused_chats_pause_the_bot(redis: Redis) -> None:
     ours, _ = run_gate()
     assert ours.passage(call(7), asking(redis)).refused(flood(30)).what is What.PAUSE
     accepted = ours.passage(call(9), asking(redis))
@@ -142,7 +142,7 @@ def test_an_answer_to_a_payment_goes_while_the_bot_is_paused(redis: Redis) -> No
     assert held.what is What.PAUSE
 
 
-def test_an_acceptance_costs_nothing_where_nobody_was_refused(redis: Redis) -> None:
+def test_an_acceptance_without_a_pause_costs_no_command(redis: Redis) -> None:
     ours, _ = run_gate()
     passage = ours.passage(call(), asking(redis))
     assert ask(redis, passage) is None
@@ -160,7 +160,7 @@ def test_a_short_wait_happens_in_place_and_ends(redis: Redis, monkeypatch: pytes
     assert not parking.is_wanted
 
 
-def test_all_waits_of_a_call_together_are_no_longer_than_flood_wait(redis: Redis) -> None:
+def test_flood_wait_limits_all_waits_of_a_call(redis: Redis) -> None:
     ours, _ = run_gate(patience_s=0.1)
     passage = ours.passage(call(), asking(redis))
     passage.wait(GateAnswer(What.PAUSE, 0.06, 0, True))
@@ -168,7 +168,7 @@ def test_all_waits_of_a_call_together_are_no_longer_than_flood_wait(redis: Redis
         passage.wait(GateAnswer(What.PAUSE, 0.06, 0, True))
 
 
-def test_a_wait_that_reaches_beyond_update_timeout_is_none_in_place(redis: Redis) -> None:
+def test_a_wait_beyond_update_timeout_is_parked(redis: Redis) -> None:
     ours, _ = run_gate(deadline_s=time.monotonic() + 2)
     with pytest.raises(ParkUpdate):
         ours.passage(call(), asking(redis)).wait(GateAnswer(What.PAUSE, 3, 0, True))
@@ -194,7 +194,7 @@ def test_a_hook_is_refused_instead_of_parked(redis: Redis) -> None:
 
 
 def test_a_wait_ends_when_the_lease_is_lost_or_the_worker_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    held, parking = Lease(), Parking()
+    held, parking = FakeLease(), Parking()
     held.lost = True
     with pytest.raises(LeaseLost):
         Waiting(held, parking).here("a flood wait", 60)
@@ -224,7 +224,7 @@ def test_a_slot_is_taken_once_and_used_after_its_wait(redis: Redis) -> None:
     assert redis.hgetall("flood-rate:1") == before
 
 
-def test_what_came_between_a_slot_and_its_use_counts(redis: Redis) -> None:
+def test_a_pause_after_a_slot_was_given_counts(redis: Redis) -> None:
     ours, _ = run_gate(rates=Rates(per_bot=20))
     assert ask(redis, ours.passage(call(1), asking(redis))) is None
     waits = ours.passage(call(2), asking(redis))
@@ -237,7 +237,7 @@ def test_what_came_between_a_slot_and_its_use_counts(redis: Redis) -> None:
     assert held.what is What.PAUSE
 
 
-def test_what_the_journal_answers_takes_no_slot(redis: Redis) -> None:
+def test_a_recorded_call_takes_no_slot(redis: Redis) -> None:
     """But the first one, for nobody knows before."""
     # Given a bot with one message in 100 s, and a run whose calls are all answered by the journal
     ours, _ = run_gate(rates=Rates(per_bot=0.01), patience_s=1000)
@@ -266,12 +266,12 @@ def test_what_the_journal_answers_takes_no_slot(redis: Redis) -> None:
         ("answerCallbackQuery", {"callback_query_id": "q"}, 0),
     ],
 )
-def test_what_a_call_counts_for(method: str, params: dict[str, Any], messages: int) -> None:
+def test_cost_of_a_call(method: str, params: dict[str, Any], messages: int) -> None:
     assert prepare(method, params).messages == messages
 
 
 @pytest.mark.parametrize(
     ("chat", "is_one"), [(7, False), ("7", False), (-7, True), ("-7", True), ("@news", True), (None, False)]
 )
-def test_what_is_a_group(chat: Any, is_one: bool) -> None:
+def test_group_chats(chat: Any, is_one: bool) -> None:
     assert is_group(chat) is is_one

@@ -94,7 +94,7 @@ def refused(client: Redis, minutes: float, chat: str = "7") -> int:
 # -- pauses
 
 
-def test_where_nothing_is_paused_nor_limited_a_call_goes_and_leaves_nothing(client: Redis) -> None:
+def test_an_unlimited_call_leaves_nothing(client: Redis) -> None:
     assert ask(client) == ("go", 0, 0)
     assert read(client) == {}
 
@@ -110,9 +110,7 @@ PAUSES = [
 
 @pytest.mark.parametrize(("state", "answer"), PAUSES)
 @pytest.mark.parametrize("cost", [0, 1])
-def test_a_pause_of_its_scope_or_its_bot_holds_a_call_and_takes_no_slot(
-    client: Redis, state: State, answer: tuple[str, float, int], cost: int
-) -> None:
+def test_a_paused_call_takes_no_slot(client: Redis, state: State, answer: tuple[str, float, int], cost: int) -> None:
     seed(client, state)
     limits = {} if answer[0] == "go" else {"bot": 1, "chat": 1, "group": 1}
     assert ask(client, cost=cost, **limits) == answer
@@ -132,21 +130,21 @@ def test_a_pause_only_grows(client: Redis) -> None:
     assert read(client) == {KEYS.scope: 20, KEYS.refused: {"7"}, KEYS.waits: {"7": 20}}
 
 
-def test_two_scopes_refused_without_an_acceptance_pause_the_bot_as_long_as_the_shorter_one(client: Redis) -> None:
+def test_two_refused_scopes_pause_the_bot_for_the_shorter(client: Redis) -> None:
     seed(client, {"flood:1:8": 5, KEYS.refused: {"8"}})
     assert refused(client, 10) == 1
     waits = {KEYS.waits: {"7": 10, "*": 5}}
     assert read(client) == {"flood:1:8": 5, KEYS.scope: 10, KEYS.bot: 5, KEYS.refused: {"7", "8"}, **waits}
 
 
-def test_an_acceptance_forgets_who_was_refused_and_lifts_no_pause(client: Redis) -> None:
+def test_an_acceptance_clears_the_refused_and_lifts_no_pause(client: Redis) -> None:
     seed(client, {KEYS.scope: 10, "flood:1:8": 5, KEYS.refused: {"7", "8"}})
     lua = script("accepted", "chatlanes.telegram.flood")
     assert [lua.run(client, lua.command([KEYS.refused])) for _ in range(2)] == [1, 0]
     assert read(client) == {KEYS.scope: 10, "flood:1:8": 5}
 
 
-def test_a_scope_whose_pause_is_over_is_no_second_one(client: Redis) -> None:
+def test_an_expired_pause_does_not_count_as_a_second_one(client: Redis) -> None:
     seed(client, {KEYS.refused: {"8"}})
     assert refused(client, 10) == 0
     assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}, KEYS.waits: {"7": 10}}
@@ -158,7 +156,7 @@ def test_after_an_acceptance_one_refusal_pauses_one_scope(client: Redis) -> None
     assert read(client) == {"flood:1:8": 5, KEYS.scope: 10, KEYS.refused: {"7"}, KEYS.waits: {"7": 10}}
 
 
-def test_what_is_paused_can_be_looked_at(client: Redis) -> None:
+def test_pauses_can_be_inspected(client: Redis) -> None:
     refused(client, 10)
     refused(client, 5, "setmyname")
     client.zadd(KEYS.waits, {"8": 1})  # over, and still there
@@ -186,7 +184,7 @@ def test_slots_that_went_by_unused_are_gone_but_for_the_slack(client: Redis) -> 
     assert read(client) == {KEYS.bot_rate: {"next": 30}}
 
 
-def test_who_would_wait_too_long_is_sent_away_and_takes_no_slot(client: Redis) -> None:
+def test_a_wait_that_is_too_long_takes_no_slot(client: Redis) -> None:
     seed(client, {KEYS.bot_rate: {"next": 25}})
     assert ask(client, bot=10, patience=20) == ("busy", 20, 0)
     assert ask(client, bot=10, patience=20) == ("busy", 30, 0)  # they come back one after the other
@@ -199,7 +197,7 @@ def test_a_chat_has_a_burst_and_then_its_rate(client: Redis) -> None:
     assert read(client) == {KEYS.chat_rate: {"chat": 30}}
 
 
-def test_a_chat_that_waits_for_its_own_rate_takes_none_of_the_bots_slots(client: Redis) -> None:
+def test_a_chat_at_its_rate_takes_no_slot_of_the_bot(client: Redis) -> None:
     state = {KEYS.chat_rate: {"chat": 40}, KEYS.bot_rate: {"next": 10}}
     seed(client, state)
     assert ask(client, bot=10, chat=10, patience=60) == ("rate", 40, 0)
@@ -208,7 +206,7 @@ def test_a_chat_that_waits_for_its_own_rate_takes_none_of_the_bots_slots(client:
     assert ask(client, bot=10, chat=10, patience=60, keys=keys_of("1", "8")) == ("slot", 10, 0)
 
 
-def test_a_chat_whose_own_wait_ends_before_the_bots_stands_in_line(client: Redis) -> None:
+def test_a_slot_waits_for_the_chat_and_the_bot(client: Redis) -> None:
     seed(client, {KEYS.chat_rate: {"chat": 10}, KEYS.bot_rate: {"next": 20}})
     assert ask(client, bot=10, chat=10, patience=60) == ("slot", 20, 0)
     assert read(client) == {KEYS.chat_rate: {"chat": 30}, KEYS.bot_rate: {"next": 30}}
@@ -263,7 +261,7 @@ def test_refusals_and_waits_are_counted(client: Redis) -> None:
 
 
 @pytest.mark.parametrize("verb", ["ask", "refused", "accepted"])
-def test_a_header_says_what_the_script_takes(verb: str) -> None:
+def test_a_header_lists_the_arguments(verb: str) -> None:
     source = (LUA / f"{verb}.lua").read_text()
     fixed = script(verb, "chatlanes.telegram.flood").fixed
     if fixed:

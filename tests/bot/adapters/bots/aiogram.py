@@ -12,7 +12,7 @@ from tests.bot.adapters.bots.script import GREETING, MOMENT_S, QUESTION, greeted
 dp = Dispatcher()
 
 
-class Asking(StatesGroup):
+class GreetingStates(StatesGroup):
     name = State()
 
 
@@ -27,7 +27,7 @@ async def stopped():
     note("shutdown")
 
 
-@dp.message(Asking.name)
+@dp.message(GreetingStates.name)
 async def greet(message, state):
     greeting = (await state.get_data())["greeting"]
     await state.clear()
@@ -36,7 +36,7 @@ async def greet(message, state):
 
 @dp.message(F.text == "ask")
 async def ask(message, state):
-    await state.set_state(Asking.name)
+    await state.set_state(GreetingStates.name)
     await state.update_data(greeting=GREETING)
     await message.answer(QUESTION)
 

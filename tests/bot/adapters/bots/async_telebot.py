@@ -14,11 +14,11 @@ bot = AsyncTeleBot(TOKEN)
 bot.add_custom_filter(StateFilter(bot))
 
 
-class Asking(StatesGroup):
+class AsyncGreetingStates(StatesGroup):
     name = State()
 
 
-@bot.message_handler(state=Asking.name)
+@bot.message_handler(state=AsyncGreetingStates.name)
 async def greet(message):
     async with bot.retrieve_data(message.from_user.id, message.chat.id) as data:
         greeting = data["greeting"]
@@ -28,7 +28,7 @@ async def greet(message):
 
 @bot.message_handler(func=lambda message: message.text == "ask")
 async def ask(message):
-    await bot.set_state(message.from_user.id, Asking.name, message.chat.id)
+    await bot.set_state(message.from_user.id, AsyncGreetingStates.name, message.chat.id)
     await bot.add_data(message.from_user.id, message.chat.id, greeting=GREETING)
     await bot.reply_to(message, QUESTION)
 

@@ -48,11 +48,11 @@ def _async_telebot():
     from telebot.async_telebot import AsyncTeleBot, ExceptionHandler
     from telebot.types import InputFile, InputMediaDocument
 
-    class Asked(ExceptionHandler):
+    class HarmlessErrors(ExceptionHandler):
         async def handle(self, exception):
             return "harmless" in str(exception)
 
-    bot = AsyncTeleBot(TOKEN, exception_handler=Asked())
+    bot = AsyncTeleBot(TOKEN, exception_handler=HarmlessErrors())
 
     @bot.message_handler(func=lambda message: message.text == "albums")
     async def album(message):
@@ -106,11 +106,11 @@ async def waited():
 def _swallowing_telebot():
     from telebot import ExceptionHandler, TeleBot
 
-    class Handled(ExceptionHandler):
+    class AllErrors(ExceptionHandler):
         def handle(self, exception):
             return True
 
-    bot = TeleBot(TOKEN, exception_handler=Handled())
+    bot = TeleBot(TOKEN, exception_handler=AllErrors())
 
     @bot.message_handler()
     def answer(message):
@@ -123,11 +123,11 @@ def _swallowing_telebot():
 def _swallowing_async_telebot():
     from telebot.async_telebot import AsyncTeleBot, ExceptionHandler
 
-    class Handled(ExceptionHandler):
+    class AllErrorsAsync(ExceptionHandler):
         async def handle(self, exception):
             return True
 
-    bot = AsyncTeleBot(TOKEN, exception_handler=Handled())
+    bot = AsyncTeleBot(TOKEN, exception_handler=AllErrorsAsync())
 
     @bot.message_handler()
     async def answer(message):

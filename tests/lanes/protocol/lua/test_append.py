@@ -13,8 +13,8 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import Guard, NewMessage
 from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import CLOCK, State, buried, leased, ready, seed, standing, waiting
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import CLOCK, State, buried, leased, ready, seed, standing, waiting
 
 A, B, C, D = "1:10", "1:11", "1:12", "1:13"
 BLOCK = keys.SEEN_BLOCK
@@ -82,7 +82,7 @@ def test_each_message_is_ready_in_its_own_queue(client: Redis, store: Store) -> 
     )
 
 
-def test_a_problem_buries_at_once_and_holds_up_nobody(client: Redis, store: Store) -> None:
+def test_a_problem_buries_at_once_and_delays_no_other(client: Redis, store: Store) -> None:
     # Given nothing
     # When a malformed message comes before a good one of the same lane
     appended = store.append([new(A, "a", problem={"type": "Malformed"}), new(B, "a")])
@@ -93,7 +93,7 @@ def test_a_problem_buries_at_once_and_holds_up_nobody(client: Redis, store: Stor
     )
 
 
-def test_what_was_seen_is_dropped_in_the_batch_and_across_batches(client: Redis, store: Store) -> None:
+def test_seen_ids_are_dropped_in_and_across_batches(client: Redis, store: Store) -> None:
     # Given an update that was settled long ago: nothing but its number is left
     seed(client, State(seen={"1:0": {10}}))
     # When it comes again, with another one twice
@@ -115,14 +115,14 @@ def test_a_buried_one_is_remembered_too(client: Redis, store: Store) -> None:
     assert store.append([update(10, problem=problem)]) == Appended(added=0, seen=1, buried=0, pending=0)
 
 
-def test_an_id_that_is_stored_is_seen_though_it_was_never_numbered(client: Redis, store: Store) -> None:
+def test_a_stored_id_without_a_number_is_seen(client: Redis, store: Store) -> None:
     given = [leased(A, "a"), buried(B, "a")]
     seed(client, standing(*given))
     assert store.append([new(A, "a"), new(B, "b"), new(C), new(C)]).seen == 3
     assert read(client) == standing(*given, ready(C), counts={"appended": 1, "seen": 3})
 
 
-def test_a_stored_id_whose_number_was_forgotten_is_seen_and_remembered_again(client: Redis, store: Store) -> None:
+def test_a_stored_id_is_a_duplicate_after_its_number_expired(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "a")))
     store.append([update(10, "a")])
     assert read(client) == standing(leased(A, "a"), seen={"1:0": {10}}, counts={"seen": 1})
@@ -219,7 +219,7 @@ def test_a_full_server_takes_all_of_a_batch_or_nothing(client: Redis, store: Sto
     assert store.append([update(n, f"chat:{n}") for n in range(100)]).added == 100
 
 
-def test_an_appender_whose_guard_has_another_fence_changes_nothing(client: Redis, store: Store) -> None:
+def test_an_append_with_an_old_fence_changes_nothing(client: Redis, store: Store) -> None:
     # Given a guard that somebody else has taken, and one that is gone
     client.hset("guard", mapping={"fence": "5"})
     # When the one before appends a batch late
@@ -231,7 +231,7 @@ def test_an_appender_whose_guard_has_another_fence_changes_nothing(client: Redis
     assert read(client) == State()
 
 
-def test_an_appender_whose_fence_is_the_guards_appends(client: Redis, store: Store) -> None:
+def test_an_append_with_the_current_fence_is_made(client: Redis, store: Store) -> None:
     client.hset("guard", mapping={"fence": "5"})
     store.append([new(A, "a")], Guard("guard", "5"))
     client.delete("guard")

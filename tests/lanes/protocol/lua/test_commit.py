@@ -10,8 +10,8 @@ from redis import Redis
 from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
 from chatlanes.lanes.protocol.replies import Outcome, Read
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import (
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import (
     KEPT,
     LEASE_MS,
     MINUTE_MS,
@@ -96,13 +96,13 @@ def test_a_commit_happens_once(client: Redis, store: Store) -> None:
     assert read(client) == standing(counts={"settled": 1, "refused": 2})
 
 
-def test_what_is_skipped_counts_as_settled_and_as_skipped(client: Redis, store: Store) -> None:
+def test_a_skipped_message_counts_as_settled_and_skipped(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "a"), waiting(B, "a"), bells=[]))
     assert store.commit(A, fence(1), skipped=True) is Outcome.DONE
     assert read(client) == standing(ready(B, "a"), counts={"settled": 1, "skipped": 1})
 
 
-def test_its_holder_reads_its_lanes_and_what_it_asks_for(client: Redis, store: Store) -> None:
+def test_the_holder_reads_its_lanes_and_requested_keys(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "1/chat:7", "1/user:9"), leased(B), buried(C, "c")))
     client.set("x", b"\xff1")
     assert store.read(A, fence(1), ["x", "y"]) == Read(["1/chat:7", "1/user:9"], [b"\xff1", None])

@@ -11,8 +11,8 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol import store as stores
 from chatlanes.lanes.protocol.replies import Outcome
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import buried, delayed, fence, leased, ready, seed, standing, waiting
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import buried, delayed, fence, leased, ready, seed, standing, waiting
 
 A, B, C, D = "1:10", "1:11", "1:12", "1:13"
 
@@ -36,7 +36,7 @@ def test_bury_keeps_it_with_its_error_and_its_lanes_go_on(client: Redis, store: 
     assert problem == {"type": "ValueError", "message": "no", "at_ms": problem["at_ms"]}
 
 
-def test_replay_goes_to_the_end_of_its_lanes_with_its_counts_at_zero(client: Redis, store: Store) -> None:
+def test_replay_joins_the_end_of_its_lanes_with_zero_counts(client: Redis, store: Store) -> None:
     # Given a buried message, and two lanes that went on
     buried_before = buried(A, "a", "b", fence=4, died=5, failed=3, errors=("E", "E"))
     seed(client, standing(buried_before, leased(B, "a"), ready(C, "b")))
@@ -60,7 +60,7 @@ def test_replay_into_free_lanes_is_ready(client: Redis, store: Store) -> None:
 @pytest.mark.parametrize(
     "given", [waiting(A, "a"), ready(A, "a"), leased(A, "a"), delayed(A, "a")], ids=lambda message: message.state
 )
-def test_only_what_is_buried_is_replayed(client: Redis, store: Store, given: stores.NewMessage) -> None:
+def test_only_buried_messages_are_replayed(client: Redis, store: Store, given: stores.NewMessage) -> None:
     state = standing(given)  # type: ignore[arg-type]
     seed(client, state)
     assert store.replay(A) is False
@@ -78,7 +78,7 @@ def test_drop_leaves_nothing_but_that_it_was_seen(client: Redis, store: Store) -
 @pytest.mark.parametrize(
     "given", [waiting(A, "a"), ready(A, "a"), leased(A, "a"), delayed(A, "a")], ids=lambda message: message.state
 )
-def test_only_what_is_buried_is_dropped(client: Redis, store: Store, given: stores.NewMessage) -> None:
+def test_only_buried_messages_are_dropped(client: Redis, store: Store, given: stores.NewMessage) -> None:
     state = standing(given)  # type: ignore[arg-type]
     seed(client, state)
     assert store.drop(A) is False
@@ -91,7 +91,7 @@ def test_a_second_replay_does_nothing(client: Redis, store: Store) -> None:
     assert read(client) == standing(ready(A, "a", fence=1, replayed=0), counts={"replayed": 1})
 
 
-def test_a_replayed_one_stands_behind_a_newcomer_and_before_the_next(client: Redis, store: Store) -> None:
+def test_a_replay_joins_behind_earlier_appends(client: Redis, store: Store) -> None:
     seed(client, standing(buried(A, "a")))
     store.append([stores.NewMessage(B, "q", "b", ["a"])])
     store.replay(A)
@@ -113,7 +113,7 @@ def test_a_replayed_one_goes_to_the_end_though_the_clock_went_back(client: Redis
     assert read(client).lanes == {"a": [B, A, "1:09"]}
 
 
-def test_purge_buries_what_is_ready_and_what_becomes_ready_by_that(client: Redis, store: Store) -> None:
+def test_purge_buries_messages_that_become_ready_meanwhile(client: Redis, store: Store) -> None:
     # Given a queue with a ready message and its successors, one of which belongs to another queue
     others = [leased(D, "d"), waiting("1:14", "d")]
     given = [ready(A, "a", fence=1), waiting(B, "a", fence=1), waiting(C, "a", queue="other"), waiting("1:15", "a")]

@@ -41,7 +41,7 @@ def message(number: int) -> NewMessage:
     return NewMessage(f"m{number}", "q", "{}", [f"lane:{number}"])
 
 
-def test_a_full_redis_takes_nothing_in_and_lets_what_it_holds_come_to_its_end(full: Store) -> None:
+def test_a_full_redis_refuses_appends_and_finishes_the_rest(full: Store) -> None:
     with pytest.raises(ResponseError, match="used memory"):
         full.append([message(9)])
     turned = full.turn(["q"], holder="w", lease_ms=MINUTE_MS, room=7)

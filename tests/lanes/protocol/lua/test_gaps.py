@@ -11,8 +11,8 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage, only_seen
 from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import (
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import (
     CLOCK,
     LEASE_MS,
     MINUTE_MS,
@@ -46,7 +46,7 @@ def time_is_over(client: Redis, *numbers: int) -> None:
     client.zadd(keys.HELD, {f"1:{number}": 1 for number in numbers})
 
 
-def test_what_follows_what_was_seen_lines_up_at_once(client: Redis, store: Store) -> None:
+def test_the_next_number_is_appended_at_once(client: Redis, store: Store) -> None:
     # Given the number before them is remembered, of an update that was settled long ago
     seed(client, State(seen={"1:0": {9}}))
     # When the next ones come in their order
@@ -78,7 +78,7 @@ def test_behind_a_gap_it_is_held_and_so_is_all_that_follows(client: Redis, store
     )
 
 
-def test_what_fills_the_gap_lets_all_go_that_follow_it_without_another(client: Redis, store: Store) -> None:
+def test_filling_a_gap_releases_its_followers(client: Redis, store: Store) -> None:
     # Given two gaps, at 10 and at 13
     given = [held(f"1:{number}", "a") for number in (11, 12, 14)]
     seed(client, standing(*given, seen={"1:0": {9, 11, 12, 14}}, missing={11: OPEN, 14: OPEN}))
@@ -98,7 +98,7 @@ def test_what_fills_the_gap_lets_all_go_that_follow_it_without_another(client: R
     )
 
 
-def test_when_its_time_is_over_it_goes_and_those_behind_it_keep_their_own(client: Redis, store: Store) -> None:
+def test_each_held_message_has_its_own_deadline(client: Redis, store: Store) -> None:
     # Given what is held behind gaps at 10 and 13; 11 was held first, and its time is over
     given = [held(f"1:{number}", "a") for number in (11, 12, 14)]
     seed(client, standing(*given, seen={"1:0": {11, 12, 14}}, missing={11: OPEN, 14: OPEN}))
@@ -117,7 +117,7 @@ def test_when_its_time_is_over_it_goes_and_those_behind_it_keep_their_own(client
     )
 
 
-def test_when_its_time_is_over_it_stays_behind_a_lower_one_that_is_held(client: Redis, store: Store) -> None:
+def test_after_its_deadline_a_message_waits_for_lower_held_ones(client: Redis, store: Store) -> None:
     # Given 14 was held first, and 11 after it
     given = [held(f"1:{number}", "a") for number in (11, 14)]
     seed(client, standing(*given, seen={"1:0": {9, 11, 14}}, missing={11: OPEN, 14: OPEN}))
@@ -132,7 +132,7 @@ def test_when_its_time_is_over_it_stays_behind_a_lower_one_that_is_held(client: 
     assert read(client).lanes == {"a": ["1:10", "1:11", "1:14"]}
 
 
-def test_what_was_given_up_lines_up_late_and_is_counted(client: Redis, store: Store) -> None:
+def test_a_message_after_its_wait_is_late_and_counted(client: Redis, store: Store) -> None:
     # Given 10 and 11 were given up, and 12 stands
     seed(client, standing(ready("1:12", "a"), seen={"1:0": {9, 12}}, last={"1": 12}))
     # When they come after all, in the wrong order
@@ -167,14 +167,14 @@ def test_numbers_that_begin_anew_are_not_late(client: Redis, store: Store) -> No
     )
 
 
-def test_a_repetition_of_what_is_held_is_dropped(client: Redis, store: Store) -> None:
+def test_a_repeat_of_a_held_message_is_dropped(client: Redis, store: Store) -> None:
     given = standing(held("1:11", "a"), seen={"1:0": {11}})
     seed(client, given)
     assert append(store, update(11, "a")).seen == 1
     assert read(client) == standing(held("1:11", "a"), seen={"1:0": {11}}, counts={"seen": 1})
 
 
-def test_what_has_no_lane_or_is_buried_waits_for_nobody_but_others_wait_behind_it(client: Redis, store: Store) -> None:
+def test_a_message_without_a_lane_waits_for_nothing_but_counts_as_a_gap(client: Redis, store: Store) -> None:
     # Given a gap at 10
     seed(client, State(seen={"1:0": {9}}))
     # When behind it come one without a lane, a malformed one, one that is not wanted, and an ordinary one
@@ -201,7 +201,7 @@ def test_what_has_no_lane_or_is_buried_waits_for_nobody_but_others_wait_behind_i
     )
 
 
-def test_what_is_not_wanted_leaves_no_gap(client: Redis, store: Store) -> None:
+def test_an_unwanted_number_leaves_no_gap(client: Redis, store: Store) -> None:
     seed(client, State(seen={"1:0": {9}}))
     appended = append(store, only_seen("1", 10), update(11, "a"), only_seen("1", 12))
     assert appended == Appended(added=1, seen=0, buried=0, pending=1)
@@ -210,7 +210,7 @@ def test_what_is_not_wanted_leaves_no_gap(client: Redis, store: Store) -> None:
     )
 
 
-def test_who_does_not_wait_for_gaps_goes_behind_what_others_hold(client: Redis, store: Store) -> None:
+def test_a_message_without_hold_goes_behind_held_ones(client: Redis, store: Store) -> None:
     # Given a receiver that died with 11 and 13 in hand, and a poller after it
     given = [held("1:11", "a"), held("1:13", "a"), held("1:20", "a")]
     seed(client, standing(*given, seen={"1:0": {11, 13, 20}}, missing={11: OPEN, 13: OPEN, 20: OPEN}))
@@ -222,7 +222,7 @@ def test_who_does_not_wait_for_gaps_goes_behind_what_others_hold(client: Redis, 
     assert read(client).gaps == {"1": ["1:20"]}
 
 
-def test_the_sweep_lets_go_what_nobody_came_back_for(client: Redis, store: Store) -> None:
+def test_the_sweep_releases_abandoned_held_messages(client: Redis, store: Store) -> None:
     # Given every receiver died with two in hand
     seed(client, standing(held("1:11", "a"), held("1:12", "a"), seen={"1:0": {11, 12}}, missing={11: OPEN}))
     store.sweep(LEASE_MS)
@@ -259,7 +259,7 @@ def test_numbers_at_the_edges(client: Redis, store: Store, numbers: list[int]) -
 
 
 @pytest.mark.parametrize("lost", [keys.HELD, keys.GAP + "1", keys.MISSING + "1"])
-def test_what_is_held_survives_the_loss_of_a_key(client: Redis, store: Store, lost: str) -> None:
+def test_held_messages_survive_the_loss_of_a_key(client: Redis, store: Store, lost: str) -> None:
     # Given two that are held
     seed(client, standing(held("1:11", "a"), held("1:12", "a"), seen={"1:0": {11, 12}}, missing={11: OPEN}))
     # When the key is lost that says so, and a repair comes round
@@ -290,7 +290,7 @@ def test_an_update_that_joins_a_gap_late_has_its_full_time(client: Redis, store:
     assert read(client).counts["late"] == 1  # behind 3, which is of another lane
 
 
-def test_what_a_gap_still_keeps_waits_also_behind_one_that_was_filled(client: Redis, store: Store) -> None:
+def test_a_held_message_waits_for_every_open_gap(client: Redis, store: Store) -> None:
     # Given 14 is held behind gaps at 10 and at 12 and 13
     given = [held("1:11", "a"), held("1:14", "a")]
     seed(client, standing(*given, seen={"1:0": {9, 11, 14}}, missing={11: OPEN, 14: OPEN}))
@@ -306,7 +306,7 @@ def test_what_a_gap_still_keeps_waits_also_behind_one_that_was_filled(client: Re
     assert read(client).missing == {}
 
 
-def test_what_arrives_after_a_gap_was_given_up_does_not_wait_for_it(client: Redis, store: Store) -> None:
+def test_nothing_waits_for_a_gap_that_was_given_up(client: Redis, store: Store) -> None:
     # Given 3 missed 2 longer ago than anything is held
     given = [waiting("1:3", "b")]
     seed(client, standing(ready("1:1", "b"), *given, seen={"1:0": {1, 3}}, missing={3: 9}, last={"1": 3}))

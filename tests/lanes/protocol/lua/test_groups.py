@@ -12,7 +12,7 @@ from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.transport.pending_fetch import rotated
-from tests.lanes.protocol.lua.state import LEASE_MS, leased, ready, seed, standing, waiting
+from tests.lanes.protocol.lua.model.state import LEASE_MS, leased, ready, seed, standing, waiting
 
 FLOOD = [ready(f"1:{n}", f"a{n}", queue=f"bots.one.{n % 8}") for n in range(80)]
 FEW = [ready(f"2:{n}", f"b{n}", queue="bots.two.3") for n in range(10)]
@@ -29,7 +29,7 @@ def handed_out(store: Store, queues: list[str], room: int) -> list[str]:
     ("queue", "group"),
     [("updates.0", "updates"), ("updates.shop.0", "updates.shop"), ("celery", "celery"), (".x", ".x"), ("a.", "a")],
 )
-def test_a_group_is_what_stands_before_the_last_dot(store: Store, queue: str, group: str) -> None:
+def test_a_group_is_the_name_before_the_last_dot(store: Store, queue: str, group: str) -> None:
     assert keys.group_of(queue) == group
     # And the scripts see it in the same way
     store.append([NewMessage("1:1", queue, "body", [])])
@@ -60,7 +60,7 @@ def test_a_worker_with_few_slots_serves_all_groups_alike(client: Redis, store: S
     assert Counter(brought) == {"bots.one": 6, "bots.two": 6}
 
 
-def test_turns_begin_at_each_group_and_at_each_of_its_queues_equally_often() -> None:
+def test_turns_rotate_over_groups_and_queues() -> None:
     queues = ["a.0", "a.1", "b.0", "c.0", "c.1", "c.2", "alone"]
     orders = [rotated(queues, turn) for turn in range(24)]
     assert all(sorted(order) == sorted(queues) for order in orders)

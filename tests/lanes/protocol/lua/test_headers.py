@@ -40,14 +40,14 @@ def code(verb: str) -> str:
 
 
 @verbs
-def test_a_header_says_in_order_what_it_does_takes_and_returns(verb: str) -> None:
+def test_a_header_has_its_parts_in_order(verb: str) -> None:
     opening = [line for line in header(verb) if re.match(rf"-- ({verb}:|KEYS |ARGV |Returns )", line)]
     assert [line.split()[1] for line in opening] == [f"{verb}:", "KEYS", "ARGV", "Returns"]
     assert header(verb)[0] == opening[0]
 
 
 @verbs
-def test_the_arguments_are_bound_on_top_by_their_names_in_their_order(verb: str) -> None:
+def test_arguments_are_bound_by_name_in_order(verb: str) -> None:
     fixed = script(verb).fixed
     bound = re.findall(r"^local ([\w, ]+) = unpack\(ARGV, 1, (\d+)\)$", SOURCES[verb], re.MULTILINE)
     if fixed:
@@ -208,7 +208,9 @@ def test_every_verb_has_a_call_here() -> None:
 
 
 @pytest.mark.parametrize(("verb", "call", "answer", "sent_keys", "groups"), CALLS, ids=[call[0] for call in CALLS])
-def test_the_store_sends_what_the_header_says(verb: str, call: Any, answer: Any, sent_keys: int, groups: int) -> None:
+def test_the_store_sends_the_arguments_of_the_header(
+    verb: str, call: Any, answer: Any, sent_keys: int, groups: int
+) -> None:
     recorder = Recorder(answer)
     call(Store(recorder))  # type: ignore[arg-type]
     evalsha, sha, numkeys, *rest = recorder.sent

@@ -10,8 +10,8 @@ from redis import Redis
 
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, Outcome
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import LEASE_MS, State, buried, fence, leased, ready, seed, standing, waiting
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import LEASE_MS, State, buried, fence, leased, ready, seed, standing, waiting
 
 A, B = "1:10", "1:11"
 HELLO, PHOTO = "sendMessage:1f", "sendPhoto:2e"
@@ -128,9 +128,7 @@ BEGINS: dict[str, tuple[Mapping[str, str], str, Begun, Mapping[str, str]]] = {
 
 
 @pytest.mark.parametrize("which", BEGINS)
-def test_begin_notes_the_call_or_tells_what_became_of_it_and_extends_the_lease(
-    client: Redis, store: Store, which: str
-) -> None:
+def test_begin_records_or_replays_a_call_and_extends_the_lease(client: Redis, store: Store, which: str) -> None:
     given, position, answer, then = BEGINS[which]
     assert journal_of(client, store, given, position) == answer
     counted = {
@@ -204,12 +202,12 @@ def test_a_journal_without_a_message_is_no_use(client: Redis, store: Store) -> N
 
 
 @pytest.mark.parametrize("position", ["", "0", "a", "01", "1 2", "x 1", "1\n", "-1.5 "])
-def test_what_is_no_position_is_refused_before_it_is_sent(store: Store, position: str) -> None:
+def test_an_invalid_position_is_refused_before_it_is_sent(store: Store, position: str) -> None:
     with pytest.raises(ValueError, match="no position"):
         store.begin(A, fence(1), lease_ms=1, position=position, what=HELLO)
 
 
 @pytest.mark.parametrize("what", ["", "a b", "a\nb"])
-def test_what_has_blanks_is_refused_before_it_is_sent(store: Store, what: str) -> None:
+def test_a_name_with_blanks_is_refused_before_it_is_sent(store: Store, what: str) -> None:
     with pytest.raises(ValueError, match="no blanks"):
         store.begin(A, fence(1), lease_ms=1, position="1", what=what)

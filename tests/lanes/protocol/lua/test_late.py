@@ -11,11 +11,11 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import Delete, Move, Set
 from chatlanes.lanes.protocol.replies import Kind, Noted, Outcome
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import (
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import (
     FENCES_FROM,
     LEASE_MS,
-    Message,
+    MessageState,
     buried,
     delayed,
     fence,
@@ -49,7 +49,7 @@ LATE: dict[str, Callable[[Store, str], bool]] = {
 }
 
 #: What became of the message: fence 4 was the old holder's.
-MEANWHILE: dict[str, list[Message]] = {
+MEANWHILE: dict[str, list[MessageState]] = {
     "leased to another": [leased(A, "a", fence=5, holder="new"), waiting(B, "a")],
     "leased to it again": [leased(A, "a", fence=6, holder="old"), waiting(B, "a")],
     "released": [ready(A, "a", fence=5, died=1), waiting(B, "a")],
@@ -62,7 +62,7 @@ MEANWHILE: dict[str, list[Message]] = {
 
 @pytest.mark.parametrize("verb", LATE)
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
-def test_it_is_told_and_nothing_changes(client: Redis, store: Store, verb: str, meanwhile: str) -> None:
+def test_a_late_verb_is_refused_and_changes_nothing(client: Redis, store: Store, verb: str, meanwhile: str) -> None:
     given = MEANWHILE[meanwhile]
     journals = {} if meanwhile == "settled" else {A: {"1": "begun 4 x ", "last": "1"}}
     seed(client, standing(*given, journals=journals))
@@ -74,7 +74,9 @@ def test_it_is_told_and_nothing_changes(client: Redis, store: Store, verb: str, 
 
 @pytest.mark.parametrize("given", [ready(A, fence=4), delayed(A, fence=4), buried(A, fence=4), waiting(A, fence=4)])
 @pytest.mark.parametrize("verb", LATE)
-def test_the_right_fence_is_not_enough_without_a_lease(client: Redis, store: Store, verb: str, given: Message) -> None:
+def test_the_right_fence_is_not_enough_without_a_lease(
+    client: Redis, store: Store, verb: str, given: MessageState
+) -> None:
     seed(client, standing(given))
     before = read(client)
     assert LATE[verb](store, fence(4))
@@ -95,7 +97,7 @@ def test_the_right_fence_is_not_enough_without_a_lease(client: Redis, store: Sto
     ],
     ids=["release", "retry", "park", "bury", "reconcile", "sweep"],
 )
-def test_every_take_back_gives_a_newer_fence_though_the_clock_went_back(
+def test_fences_grow_when_the_clock_goes_back(
     client: Redis, store: Store, take_back: Callable[[Store], object]
 ) -> None:
     seed(client, standing(leased(A, fence=4, minutes=-1)))

@@ -10,8 +10,8 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol import store as stores
 from chatlanes.lanes.protocol.replies import Outcome, Swept
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import (
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import (
     LEASE_MINUTES,
     LEASE_MS,
     MINUTE_MS,
@@ -31,7 +31,7 @@ GRACE_MINUTES = LEASE_MINUTES // 3
 ERROR = {"type": "ValueError", "message": "no"}
 
 
-def test_renew_extends_what_holds_and_names_what_is_lost(client: Redis, store: Store) -> None:
+def test_renew_extends_held_leases_and_names_lost_ones(client: Redis, store: Store) -> None:
     # Given leases near their end, even past it, and one that somebody else has by now
     others = leased(C, "c", fence=9, holder="another", minutes=2)
     seed(client, standing(leased(A, "a", minutes=1), leased(B, "b", minutes=-5), others))
@@ -59,7 +59,7 @@ def test_release_counts_a_death(client: Redis, store: Store) -> None:
     assert read(client) == standing(ready(A, "a", fence=2, died=2, alive=0), counts={"released": 1})
 
 
-def test_release_of_several_takes_only_what_holds(client: Redis, store: Store) -> None:
+def test_release_of_several_takes_only_held_leases(client: Redis, store: Store) -> None:
     given = [leased(B, "b", fence=7, holder="another"), delayed(C, "c", fence=2)]
     seed(client, standing(leased(A, "a"), *given))
     assert store.release([(A, fence(1)), (B, fence(6)), (C, fence(1)), (A, fence(1)), (D, fence(1))]) == [B, C, A, D]
@@ -76,7 +76,7 @@ def test_retry_stays_first_and_its_lanes_wait(client: Redis, store: Store) -> No
     )
 
 
-def test_a_sweep_tells_who_is_alive_for_a_lease(client: Redis, store: Store) -> None:
+def test_a_sweep_marks_its_worker_as_alive(client: Redis, store: Store) -> None:
     client.zadd(keys.WORKERS, {"gone:1:a 4": 1})
     for holder, slots in (("east:2:b", 4), ("west:3:c", 8), ("east:2:b", 4)):
         store.sweep(LEASE_MS, holder, slots)
@@ -103,7 +103,7 @@ def test_a_failure_after_a_park_is_no_park_any_more(client: Redis, store: Store)
     )
 
 
-def test_sweep_takes_back_expired_leases_and_makes_due_retries_ready(client: Redis, store: Store) -> None:
+def test_sweep_takes_expired_leases_and_due_retries(client: Redis, store: Store) -> None:
     # Given a lease that ran out and one that holds, a retry that is due and one that is not
     left = [leased(C, "c", minutes=30), delayed(D, "d", minutes=20)]
     seed(client, standing(leased(A, "a", minutes=-1), delayed(B, "b", minutes=-1), *left, waiting("1:14", "a")))
@@ -147,7 +147,7 @@ def test_sweep_does_a_bounded_batch_oldest_first(client: Redis, store: Store, mo
     assert (list(state.leases), list(state.delayed)) == ([A], [C])
 
 
-def test_sweep_drops_what_has_no_message_or_is_elsewhere(client: Redis, store: Store) -> None:
+def test_sweep_drops_entries_without_a_message(client: Redis, store: Store) -> None:
     given = [leased(A, "a"), delayed(B, "b")]
     seed(client, standing(*given))
     client.zadd(keys.DELAYED, {"gone": 1, A: 1})
@@ -199,7 +199,7 @@ def time_passes(client: Redis, minutes: int) -> None:
     client.decrby(keys.SWEPT, minutes * MINUTE_MS)
 
 
-def test_reconcile_releases_what_its_holder_does_not_hold(client: Redis, store: Store) -> None:
+def test_reconcile_releases_leases_unknown_to_the_holder(client: Redis, store: Store) -> None:
     # Given a holder whose last reply never arrived: it has B in hand and knows nothing of A
     others = [leased(B, "b"), leased(C, "c", holder="another"), buried(D, "d")]
     behind = [waiting("1:14", "a"), ready("1:15")]

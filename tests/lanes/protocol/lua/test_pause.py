@@ -8,8 +8,8 @@ from redis import Redis
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.store import Pausable, Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import (
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import (
     CLOCK,
     LEASE_MS,
     buried,
@@ -55,7 +55,7 @@ def test_a_paused_lane_is_not_handed_out_and_goes_on_in_its_order(client: Redis,
 
 
 @pytest.mark.parametrize("give_back", ["release", "retry", "death", "replay", "repair"])
-def test_what_comes_back_into_a_paused_lane_waits(client: Redis, store: Store, give_back: str) -> None:
+def test_a_message_returned_to_a_paused_lane_waits(client: Redis, store: Store, give_back: str) -> None:
     # Given a message that runs, or was buried, when its lane is paused
     first = {"replay": buried(A, "a"), "retry": delayed(A, "a", minutes=-1)}.get(give_back, leased(A, "a"))
     if give_back == "repair":
@@ -103,7 +103,7 @@ def test_a_paused_queue_or_group_takes_in_and_gives_nothing_out(
     assert turn(store, "bots.one.0", "bots.two.0") == [A, C]
 
 
-def test_twice_is_told(client: Redis, store: Store) -> None:
+def test_a_second_pause_is_reported(client: Redis, store: Store) -> None:
     assert [store.pause("lane", "a"), store.pause("lane", "a"), store.pause("queue", "a")] == [True, False, True]
     assert [store.resume("lane", "a"), store.resume("lane", "a"), store.resume("group", "a")] == [True, False, False]
     assert read(client) == standing(paused=["queue:a"])

@@ -10,8 +10,8 @@ from redis import Redis
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol import store as stores
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import (
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import (
     CLOCK,
     LEASE_MS,
     State,
@@ -58,7 +58,7 @@ def one_round(store: Store) -> int:
     return total
 
 
-def test_what_agrees_is_left_alone(client: Redis, store: Store) -> None:
+def test_consistent_keys_are_unchanged(client: Redis, store: Store) -> None:
     seed(client, standing(*WHOLE))
     assert one_round(store) == 0
     assert read(client) == standing(*WHOLE)
@@ -98,7 +98,7 @@ def test_a_lost_delay_is_due_at_once(client: Redis, store: Store) -> None:
 
 
 @pytest.mark.parametrize("luck", range(8))  # in which order it looks at them is the server's secret
-def test_a_lost_lane_lets_nobody_pass_the_one_that_runs(
+def test_nothing_passes_a_running_message_of_a_lost_lane(
     client: Redis, store: Store, monkeypatch: pytest.MonkeyPatch, luck: int
 ) -> None:
     # Given a lane of which one message runs and many wait, each with another one behind it
@@ -118,7 +118,7 @@ def test_a_lost_lane_lets_nobody_pass_the_one_that_runs(
     assert read(client) == standing(*given, counts={"repaired": 11})
 
 
-def test_a_first_message_that_waits_for_nobody_is_made_ready(client: Redis, store: Store) -> None:
+def test_an_unblocked_first_message_is_made_ready(client: Redis, store: Store) -> None:
     seed(client, standing(waiting(A, "a", "b"), waiting(B, "b"), bells=[]))
     assert repaired(store) == 1
     assert read(client) == standing(ready(A, "a", "b"), waiting(B, "b"), counts={"repaired": 1})
@@ -154,7 +154,7 @@ def test_a_lost_record_stops_no_lane(client: Redis, store: Store, lost: str) -> 
     assert store.pending() == 0
 
 
-def test_a_lane_goes_on_past_lost_records_without_waiting_for_repair(client: Redis, store: Store) -> None:
+def test_a_lane_passes_lost_records_without_repair(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "a", "b"), waiting(B, "a"), waiting(C, "a"), waiting(D, "a"), ready(E)))
     client.delete(keys.message(B), keys.message(C))
     turned = store.turn(["other"], holder="me", lease_ms=LEASE_MS, room=9, settles=[(A, fence(1))])

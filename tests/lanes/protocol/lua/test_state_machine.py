@@ -22,9 +22,9 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import Delete, Move, NewMessage, Set, Write
 from chatlanes.lanes.protocol.replies import Kind, Leased, Noted, Outcome, Turned
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.model import HOLD_MINUTES, SUSPECT_AFTER, Item, Model
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import CLOCK, FENCES_FROM, KEPT, LEASE_MS, MINUTE_MS
+from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import CLOCK, FENCES_FROM, KEPT, LEASE_MS, MINUTE_MS
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "100"))
 STEPS = 50
@@ -73,7 +73,7 @@ a_call = st.sampled_from(["x", "x", "x", "y"])
 LATE = ["settle", "commit", "release", "death", "retry", "park", "bury", "renew", "begin", "end"]
 
 
-class Lanes(RuleBasedStateMachine):
+class LanesMachine(RuleBasedStateMachine):
     """The verbs as rules, each on the server and on the model."""
 
     client: Redis
@@ -125,7 +125,7 @@ class Lanes(RuleBasedStateMachine):
         self.take_turn(queues, holder, room, done, stale)
 
     def take_turn(
-        self, queues: list[str], holder: str, room: int, done: list[Item], stale: list[tuple[str, str]]
+        self, queues: list[str], holder: str, room: int, done: list[ModelMessage], stale: list[tuple[str, str]]
     ) -> None:
         self.client.delete(*map(keys.bell, queues))  # it was woken by them
         self.bells -= set(queues)
@@ -372,7 +372,7 @@ class Lanes(RuleBasedStateMachine):
             self.model.missing[int(number)] = 5
         self.compare()
 
-    def overdue(self, zset: str, item: Item) -> None:
+    def overdue(self, zset: str, item: ModelMessage) -> None:
         minutes = (item.minutes or 0) + 1
         self.client.zincrby(zset, -minutes * MINUTE_MS, item.id)
         item.minutes = -1
@@ -456,7 +456,7 @@ class Lanes(RuleBasedStateMachine):
         return [pair for pair in dict.fromkeys([*self.given_out[-20:], *taken_back]) if pair not in current]
 
     @staticmethod
-    def draw(data: st.DataObject, items: list[Item]) -> Item:
+    def draw(data: st.DataObject, items: list[ModelMessage]) -> ModelMessage:
         return data.draw(st.sampled_from(items))
 
     def teardown(self) -> None:
@@ -491,7 +491,7 @@ def test_any_sequence_of_verbs(client: Redis, request: pytest.FixtureRequest) ->
     number = int(os.environ.get("STATE_MACHINE_SEED", random.randrange(2**32)))
     print(f"STATE_MACHINE_SEED={number}")  # pytest shows it when the test fails
     embedded = request.node.callspec.params["any_server"] == "valkey"
-    machine = seed(number)(type("Lanes", (Lanes,), {"client": client}))
+    machine = seed(number)(type("LanesMachine", (LanesMachine,), {"client": client}))
     run_state_machine_as_test(
         machine,
         settings=settings(

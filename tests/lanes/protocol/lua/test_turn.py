@@ -14,12 +14,12 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import MAX_DEATHS, NewMessage
 from chatlanes.lanes.protocol.replies import Leased, Turned
 from chatlanes.lanes.protocol.store import Store
-from tests.lanes.protocol.lua.reading import read
-from tests.lanes.protocol.lua.state import (
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import (
     CLOCK,
     LEASE_MINUTES,
     LEASE_MS,
-    Message,
+    MessageState,
     buried,
     delayed,
     fence,
@@ -42,7 +42,7 @@ def ids(turned: Turned) -> list[str]:
     return [message.id for message in turned.leased]
 
 
-def test_it_hands_out_what_is_ready_with_all_that_is_known_of_it(client: Redis, store: Store) -> None:
+def test_it_hands_out_ready_messages_with_their_fields(client: Redis, store: Store) -> None:
     # Given a message that failed once, died once, and was taken back with fence 4
     seed(client, standing(ready(A, "a", "b", fence=4, died=1, failed=2, errors=("E", "E")), waiting(B, "b")))
     # When a worker takes a turn
@@ -66,7 +66,7 @@ def test_it_hands_out_what_is_ready_with_all_that_is_known_of_it(client: Redis, 
     assert read(client) == standing(held, waiting(B, "b"), counts={"handed_out": 1})
 
 
-def test_a_hand_out_after_a_death_tells_how_long_nothing_was_heard(client: Redis, store: Store) -> None:
+def test_a_hand_out_after_a_death_has_the_recovery_time(client: Redis, store: Store) -> None:
     seed(client, standing(ready(A, "a", fence=5, died=1, alive=7), ready(B, "b", fence=5, parked="why")))
     after_a_death, after_a_park = turn(store).leased
     assert round((after_a_death.alive_s or 0) / 60) == 7
@@ -110,9 +110,7 @@ def test_the_first_fence_is_the_clock(client: Redis, store: Store) -> None:
     assert read(client) == standing(leased(A, "a", fence=CLOCK), counts={"handed_out": 1})
 
 
-def test_a_settle_leaves_the_lanes_and_the_next_ones_are_handed_out_in_the_same_turn(
-    client: Redis, store: Store
-) -> None:
+def test_a_turn_settles_and_leases_the_next(client: Redis, store: Store) -> None:
     # Given a message that stands in two lanes, with others behind it
     given = [leased(A, "a", "b", fence=4, errors=("E",)), waiting(B, "b", fence=1), waiting(C, "a", fence=1)]
     seed(client, standing(*given, waiting(D, "a")))
@@ -139,7 +137,7 @@ def test_a_successor_waits_for_its_other_lane(client: Redis, store: Store) -> No
     assert read(client) == standing(*given, counts={"settled": 1})
 
 
-def test_a_successor_in_another_queue_is_made_ready_and_that_queue_is_rung(client: Redis, store: Store) -> None:
+def test_a_successor_in_another_queue_wakes_that_queue(client: Redis, store: Store) -> None:
     seed(client, standing(leased(A, "a"), waiting(B, "a", queue="elsewhere")))
     assert turn(store, settles=[(A, fence(1))]) == NOTHING
     assert read(client) == standing(ready(B, "a", queue="elsewhere"), bells=["elsewhere"], counts={"settled": 1})
@@ -156,7 +154,7 @@ def test_a_successor_in_another_queue_is_made_ready_and_that_queue_is_rung(clien
     ],
     ids=lambda message: message.state,
 )
-def test_a_stale_settle_is_lost_and_changes_nothing(client: Redis, store: Store, now: Message) -> None:
+def test_a_stale_settle_is_lost_and_changes_nothing(client: Redis, store: Store, now: MessageState) -> None:
     # Given a message that was taken from its holder, and one that it still holds
     given = [now, waiting(C, "a")] if now.state != "buried" else [now, ready(C, "a", queue="other")]
     seed(client, standing(*given, leased(B, "b", fence=9)))
@@ -216,14 +214,12 @@ def test_the_first_queues_are_emptied_before_the_others_take_turns(client: Redis
 
 
 @pytest.mark.parametrize(("room", "taken"), [(1, [A]), (2, [A, B]), (3, [A, B, C])])
-def test_the_first_queue_is_looked_at_first_however_little_room_there_is(
-    client: Redis, store: Store, room: int, taken: list[str]
-) -> None:
+def test_the_first_queue_is_emptied_first(client: Redis, store: Store, room: int, taken: list[str]) -> None:
     seed(client, standing(ready(A, queue="r"), ready(B, queue="r"), ready(C), bells=[]))
     assert ids(turn(store, "empty", "r", "q", room=room, first=2)) == taken
 
 
-def test_what_is_in_no_state_of_readiness_is_skipped(client: Redis, store: Store) -> None:
+def test_a_message_that_is_not_ready_is_skipped(client: Redis, store: Store) -> None:
     # Given a list of ready ids in which one is gone, one is leased, one delayed, and one stands twice
     state = standing(leased(A, fence=4), delayed(B), ready(C, fence=1))
     state.ready = {"q": ["gone", A, B, C, C]}
@@ -253,7 +249,7 @@ def envelope(task_id: object) -> str:
     [envelope("abc"), envelope(None), envelope("{x"), '{"headers": 1}', '{"half'],
     ids=lambda entry: entry[-22:],
 )
-def test_a_whole_message_that_somebody_pushed_is_adopted(client: Redis, store: Store, entry: str) -> None:
+def test_a_whole_message_pushed_to_the_queue_is_adopted(client: Redis, store: Store, entry: str) -> None:
     # Given what stock Celery does with a queue's list
     seed(client, standing(ready(B)))
     client.lpush("q", entry)
@@ -298,7 +294,7 @@ def test_a_message_without_its_body_is_buried_and_its_lane_goes_on(client: Redis
     assert b"body was lost" in client.lindex(keys.errors(A), 0)
 
 
-def test_what_died_too_often_is_buried_and_its_lane_goes_on(client: Redis, store: Store) -> None:
+def test_a_message_with_too_many_deaths_is_buried(client: Redis, store: Store) -> None:
     seed(client, standing(ready(A, "a", fence=1, died=MAX_DEATHS), waiting(B, "a", fence=1)))
     assert ids(turn(store)) == [B]
     assert read(client) == standing(
@@ -347,7 +343,7 @@ def test_a_replayed_one_says_how_long_ago(client: Redis, store: Store) -> None:
     assert round(message.replayed_s / 60) == 3
 
 
-def test_it_says_how_long_a_message_waited_since_its_append_or_its_replay(client: Redis, store: Store) -> None:
+def test_it_reports_the_wait_since_append_or_replay(client: Redis, store: Store) -> None:
     # Given two messages that were appended ten minutes ago, one of which was buried meanwhile and is replayed now
     store.append([NewMessage(each, "q", "{}", []) for each in (A, B)])
     for each in (A, B):

@@ -1,0 +1,75 @@
+"""A heartbeat while runs end: a lease that its run has released is not lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from chatlanes.lanes.leases.heartbeat import Heartbeat
+from chatlanes.lanes.leases.in_flight import InFlight
+from chatlanes.lanes.leases.prefetch import Pool
+from chatlanes.lanes.leases.report_channel import DELAYED, GONE
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.lanes.protocol.data_loss import Witness
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.lanes.runtime import clock
+
+
+class Beside(Store):
+    """Between the question for a renewal and the answer, the run ends as it likes."""
+
+    def __init__(self, client: Redis, ends: Any) -> None:
+        super().__init__(client)
+        self._ends = ends
+
+    def renew(self, leases: Iterable[tuple[str, str]], lease_ms: int) -> list[str]:
+        self._ends()
+        return super().renew(leases, lease_ms)
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[Redis]:
+    with connect(redis_url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def in_flight() -> Iterator[InFlight]:
+    made = InFlight(lease_s=15)
+    made.capacity.use_pool(Pool(slots=lambda: 4, forks=True, spare=0))
+    yield made
+    made.channel.close()
+
+
+@pytest.mark.parametrize("how", ["retried", "buried", "lost"])
+def test_a_lease_that_its_run_released_is_not_lost(
+    client: Redis, in_flight: InFlight, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    # Given a message that runs in a child
+    store, problem = Store(client), {"type": "failed", "message": ""}
+    store.append([NewMessage("m", "orders.0", "{}", ["lane"])])
+    leased = store.turn(["orders.0"], holder=in_flight.holder, lease_ms=15_000, room=1).leased
+    [held] = in_flight.finish_fetch(leased, clock.now_s(), suspects_wait=False)
+    in_flight.claim(held.tag, starts=True)
+
+    def end() -> None:
+        if how == "retried":
+            store.retry(held.id, held.fence, delay_ms=0, problem=problem)
+            in_flight.channel.report(DELAYED, held.tag)
+        elif how == "buried":
+            store.bury(held.id, held.fence, problem)
+            in_flight.channel.report(GONE, held.tag)
+        else:
+            store.release([(held.id, held.fence)])
+
+    heartbeat = Heartbeat(in_flight, Beside(client, end), Witness())
+    # When it ends while its lease is renewed
+    with caplog.at_level(logging.WARNING):
+        heartbeat.renew()
+    # Then it is lost only if somebody else took it
+    assert ("lost the lease of m" in caplog.text) == (how == "lost")

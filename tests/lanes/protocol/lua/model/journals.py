@@ -1,0 +1,78 @@
+"""What a message's journal promises, in plain Python: for the model of the state machine (lanes.py).
+
+Does not know fences as numbers: two are the same or they are not.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from chatlanes.lanes.protocol.replies import Begun, Kind, Noted
+from tests.lanes.protocol.lua.model.state import CLOCK, FENCES_FROM
+
+
+class Note(NamedTuple):
+    state: str
+    by: int
+    what: str
+    outcome: str = ""
+
+
+@dataclass
+class ModelJournal:
+    notes: dict[str, Note] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    times_uncertain: int = 0
+
+    def begin(self, fence: int, position: str, what: str) -> Begun:
+        series, number = parts(position)
+        found = self.notes.get(position)
+        if found is None:
+            answer = Begun(Noted.BEGUN)
+        elif found.what != what:
+            answer = Begun(Noted.DIFFERENT, found.what.encode())
+            for other in [*self.notes]:
+                its_series, its_number = parts(other)
+                if its_series == series and its_number >= number and self.notes[other].by != fence:
+                    del self.notes[other]
+            self.last[series] = 0
+        elif found.state == "done":
+            return Begun(Noted.DONE, found.outcome.encode())
+        elif found.state == "refused" and self.last.get(series, 0) > number:
+            return Begun(Noted.REFUSED, found.outcome.encode())
+        elif found.state == "doubtful" or (found.state == "begun" and found.by != fence):
+            answer = Begun(Noted.UNCERTAIN)
+            self.times_uncertain += found.by != fence
+        else:
+            answer = Begun(Noted.BEGUN)
+        self.notes[position] = Note("doubtful" if answer.noted is Noted.UNCERTAIN else "begun", fence, what)
+        self.last[series] = max(self.last.get(series, 0), number)
+        return answer
+
+    def end(self, fence: int, position: str, what: str, kind: Kind, outcome: str) -> None:
+        if kind is not Kind.UNDONE:
+            self.notes[position] = Note(kind.value, fence, what, outcome)
+        elif position in self.notes and self.notes[position][:2] == ("begun", fence):
+            del self.notes[position]
+
+    def fields(self) -> dict[str, str]:
+        """As Redis should hold them."""
+        noted = {
+            position: f"{note.state} {_short(note.by)} {note.what} {note.outcome}"
+            for position, note in self.notes.items()
+        }
+        return noted | {f"{series}last": str(number) for series, number in self.last.items()}
+
+
+def parts(position: str) -> tuple[str, int]:
+    """Series and number."""
+    found = re.fullmatch(r"(.*?)(\d+)", position)
+    assert found
+    return found[1], int(found[2])
+
+
+def _short(fence: int) -> int:
+    """As a state tells it."""
+    return fence - FENCES_FROM if fence >= FENCES_FROM else CLOCK

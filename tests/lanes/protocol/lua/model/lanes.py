@@ -1,0 +1,303 @@
+"""What the lanes promise, in plain Python: the model that test_state_machine.py holds the scripts against.
+
+A message stands in its lanes, or is leased, delayed or buried; which of those that stand are ready is not recorded
+but follows from their order. Does not know in which order queues are served, nor which fences the clock gives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
+from chatlanes.lanes.protocol.replies import Begun, Noted
+from tests.lanes.protocol.lua.model.journals import ModelJournal
+from tests.lanes.protocol.lua.model.state import KEPT, LEASE_MINUTES, MessageState, State, number_of, standing
+
+GRACE_MINUTES = LEASE_MINUTES // 3
+HOLD_MINUTES = 10
+SUSPECT_AFTER = 2
+
+
+@dataclass
+class ModelMessage:
+    """A message. `place` grows with every append and replay; `minutes` are those of its lease or delay."""
+
+    id: str
+    queue: str
+    lanes: tuple[str, ...]
+    place: int
+    state: str = "standing"
+    fence: int | None = None
+    holder: str | None = None
+    minutes: int | None = None
+    graced: bool = False
+    died: int = 0
+    failed: int = 0
+    replayed: int | None = None
+    parked: str | None = None
+    alive: int | None = None
+    errors: tuple[str, ...] = ()
+    journal: ModelJournal = field(default_factory=ModelJournal)
+
+
+@dataclass
+class Model:
+    items: dict[str, ModelMessage] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    #: number that is held -> for how many minutes; None: for no longer than a lower one that is held
+    gaps: dict[int, int | None] = field(default_factory=dict)
+    #: number right above a gap -> for how many minutes anything may wait for it
+    missing: dict[int, int] = field(default_factory=dict)
+    #: the highest number that has lined up in order
+    last: int | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    swept: int | None = None
+    kept: dict[str, str] = field(default_factory=dict)
+    places: int = 0
+    paused: set[str] = field(default_factory=set)
+    #: whose fence has to be a newer one after the verb; all others keep theirs
+    refenced: set[str] = field(default_factory=set)
+
+    def in_order(self) -> list[ModelMessage]:
+        return sorted(self.items.values(), key=lambda item: item.place)
+
+    def ready(self, queues: Iterable[str] | None = None) -> list[ModelMessage]:
+        """Those that stand, with none in any of their lanes before them, and none of their lanes paused."""
+        taken: set[str] = set()
+        found = []
+        for item in self.in_order():
+            if item.state in ("buried", "held"):
+                continue
+            if item.state == "standing" and not (taken | self.paused) & set(item.lanes):
+                found.append(item)
+            taken |= set(item.lanes)
+        return [item for item in found if queues is None or item.queue in queues]
+
+    def in_state(self, state: str, holder: str | None = None) -> list[ModelMessage]:
+        return [item for item in self.in_order() if item.state == state and holder in (None, item.holder)]
+
+    def pending(self, queues: set[str]) -> int:
+        return sum(item.state != "buried" for item in self.items.values() if item.queue in queues)
+
+    # The verbs.
+
+    def append(
+        self, number: int, queue: str, lanes: Iterable[str], problem: str | None, *, holds: bool = False
+    ) -> bool:
+        """Whether it was added. Who `holds` waits for what is missing before it; else it goes behind what waits."""
+        if number in self.seen:
+            self.counts["seen"] += 1
+            return False
+        self.counts["appended"] += 1
+        if holds:
+            self._note_arrival(number)
+        elif self.gaps:
+            self._let_go([each for each in self.gaps if each < number])
+            self.missing = {above: minutes for above, minutes in self.missing.items() if above > number + 1}
+        self.seen.add(number)
+        item = ModelMessage(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), self._next_place())
+        self.items[item.id] = item
+        if problem:
+            self.bury(item, problem)
+        elif holds and item.lanes and self._must_wait(number):
+            self.gaps[number] = HOLD_MINUTES
+            item.state = "held"
+            self.counts["held"] += 1
+        elif holds and item.lanes:
+            self._note(number)
+        self._advance()
+        return True
+
+    def _note_arrival(self, number: int) -> None:
+        """It ends the gap right below the next number, and leaves its rest, or a new one, below itself."""
+        above = min((each for each in self.missing if each > number), default=None)
+        minutes = 2 * HOLD_MINUTES if above is None else self.missing[above]
+        if above == number + 1:
+            del self.missing[above]
+        if number > 0 and number - 1 not in self.seen:
+            self.missing[number] = minutes
+
+    def _has_gap(self, number: int, until: int) -> bool:
+        below = max((each for each in self.missing if each <= number), default=None)
+        return below is not None and self.missing[below] >= until
+
+    def _must_wait(self, number: int) -> bool:
+        return self._has_gap(number, HOLD_MINUTES) or any(each < number for each in self.gaps)
+
+    def give_up_gaps(self) -> None:
+        if self.gaps and any(minutes is not None and minutes <= 0 for minutes in self.gaps.values()):
+            self.gaps = {
+                number: None if minutes is not None and minutes <= 0 else minutes
+                for number, minutes in self.gaps.items()
+            }
+            self._advance()
+
+    def _advance(self) -> None:
+        """From the lowest on, those go that wait for nothing more."""
+        for number in sorted(self.gaps):
+            until = self.gaps[number]
+            if until is not None and until > 0 and self._has_gap(number, until):
+                return
+            self._let_go([number])
+
+    def _let_go(self, numbers: list[int]) -> None:
+        for number in sorted(numbers):
+            del self.gaps[number]
+            item = self.items[f"1:{number}"]
+            item.state, item.place = "standing", self._next_place()
+            self._note(number)
+
+    def _note(self, number: int) -> None:
+        if self.last is not None and number < self.last:
+            self.counts["late"] += 1
+        else:
+            self.last = number
+
+    def settle(self, item: ModelMessage) -> None:
+        del self.items[item.id]
+        self.counts["settled"] += 1
+
+    def commit(self, item: ModelMessage, writes: Iterable[Write]) -> None:
+        for write in writes:
+            name = write.key.removeprefix(KEPT)
+            if isinstance(write, Set):
+                self.kept[name] = write.value.decode()
+            elif isinstance(write, Move) and name in self.kept:
+                self.kept[write.to.removeprefix(KEPT)] = self.kept.pop(name)
+            elif isinstance(write, Delete):
+                self.kept.pop(name, None)
+        self.settle(item)
+
+    def hand_out(self, item: ModelMessage, holder: str) -> None:
+        item.state, item.holder, item.minutes, item.graced = "leased", holder, LEASE_MINUTES, False
+        self.refenced.add(item.id)
+        self.counts["handed_out"] += 1
+
+    def renew(self, item: ModelMessage) -> None:
+        item.minutes, item.graced = LEASE_MINUTES, False
+
+    def begin(self, item: ModelMessage, position: str, what: str) -> Begun:
+        assert item.fence
+        before = item.journal.times_uncertain
+        begun = item.journal.begin(item.fence, position, what)
+        self.counts["uncertain"] += item.journal.times_uncertain - before
+        self.counts["answered"] += begun.noted in (Noted.DONE, Noted.REFUSED)
+        self.renew(item)
+        return begun
+
+    def release(self, item: ModelMessage, *, died: bool = False) -> None:
+        self._take_back(item, "standing")
+        item.died += died
+        item.alive = 0 if died else item.alive
+        self.counts["released"] += 1
+
+    def retry(self, item: ModelMessage, minutes: int, problem: str) -> None:
+        self._take_back(item, "delayed")
+        item.minutes = minutes
+        item.failed += 1
+        item.parked = item.alive = None
+        item.errors += (problem,)
+        self.counts["retried"] += 1
+
+    def park(self, item: ModelMessage, minutes: int) -> None:
+        self._take_back(item, "delayed")
+        item.minutes, item.parked, item.alive = minutes, "why", None
+        self.counts["parked"] += 1
+
+    def bury(self, item: ModelMessage, problem: str) -> None:
+        self._take_back(item, "buried")
+        item.errors += (problem,)
+        self.counts["buried"] += 1
+
+    def replay(self, item: ModelMessage) -> None:
+        item.state, item.place, item.replayed = "standing", self._next_place(), 0
+        item.died, item.failed, item.errors, item.parked = 0, 0, (), None
+        item.alive = None
+        self.counts["replayed"] += 1
+
+    def drop(self, item: ModelMessage) -> None:
+        del self.items[item.id]
+        self.counts["dropped"] += 1
+
+    def purge(self, queue: str) -> int:
+        """How many were buried: what is ready, and what becomes ready by that."""
+        purged = 0
+        while found := self.ready([queue]):
+            self.bury(found[0], "Purged")
+            purged += 1
+        return purged
+
+    def sweep(self) -> tuple[int, int]:
+        """How many leases expired and how many retries were due."""
+        if self.swept is not None and self.swept > GRACE_MINUTES:
+            for item in self.in_state("leased"):
+                if item.minutes is not None and item.minutes <= GRACE_MINUTES and not item.graced:
+                    item.minutes, item.graced = GRACE_MINUTES, True
+        self.swept = 0
+        expired = self._take_back_overdue("leased")
+        for item in expired:
+            item.died += 1
+        self.counts["expired"] += len(expired)
+        due = self._take_back_overdue("delayed")
+        self.give_up_gaps()
+        return len(expired), len(due)
+
+    def _take_back_overdue(self, state: str) -> list[ModelMessage]:
+        overdue = [item for item in self.in_state(state) if item.minutes is not None and item.minutes <= 0]
+        for item in overdue:
+            if item.state == "leased":
+                item.alive = LEASE_MINUTES - (item.minutes or 0)
+            self._take_back(item, "standing")
+        return overdue
+
+    def _take_back(self, item: ModelMessage, state: str) -> None:
+        item.state, item.holder, item.minutes, item.graced = state, None, None, False
+        self.refenced.add(item.id)
+
+    def _next_place(self) -> int:
+        self.places += 1
+        return self.places
+
+    # What Redis should hold.
+
+    def expected(self, bells: Iterable[str]) -> State:
+        """All keys; `ready` and `dead` in the order of the lanes."""
+        ready = {item.id for item in self.ready()}
+        messages = []
+        for item in self.in_order():
+            state = item.state if item.state != "standing" else "ready" if item.id in ready else "waiting"
+            messages.append(
+                MessageState(
+                    item.id,
+                    state,
+                    item.lanes,
+                    queue=item.queue,
+                    fence=item.fence,
+                    holder=item.holder,
+                    minutes=self.gaps[number_of(item.id)] if state == "held" else item.minutes,
+                    held=item.id if state == "held" else None,
+                    died=item.died,
+                    failed=item.failed,
+                    replayed=item.replayed,
+                    parked=item.parked,
+                    alive=item.alive,
+                    errors=item.errors,
+                )
+            )
+        seen = {"1:0": self.seen} if self.seen else {}
+        state = standing(
+            *messages,
+            bells=bells,
+            counts=self.counts,
+            seen=seen,
+            journals={item.id: fields for item in self.in_order() if (fields := item.journal.fields())},
+            swept=self.swept,
+            kept=self.kept,
+            paused={f"lane:{lane}" for lane in self.paused},
+            last={} if self.last is None else {"1": self.last},
+        )
+        state.held = {f"1:{number}": minutes for number, minutes in self.gaps.items() if minutes is not None}
+        state.missing = {"1": self.missing} if self.missing else {}
+        return state

@@ -1,0 +1,261 @@
+"""The whole state of the lanes as a value: written key by key, read back key by key.
+
+Promises that `read` takes in every key of the database and fails on one that it does not know, so that a test that
+compares two states sees whatever a script did besides. Does not use the scripts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis import Redis
+
+from chatlanes.lanes.protocol import keys
+
+MINUTE_MS = 60_000
+#: So long that no test is slow enough to see a minute of it pass; expiries are compared in minutes.
+LEASE_MINUTES = 60
+LEASE_MS = LEASE_MINUTES * MINUTE_MS
+
+#: Fences of a state are counted from here. The server's clock comes to it in the year 2223; until then a message that
+#: was seeded with fence 4 gets 5 and 6, as if its clock had been set back.
+FENCES_FROM = 8 * 10**15
+#: A fence that the server took from its clock.
+CLOCK = -1
+
+BITS = 8
+
+#: Keys of the holders' own, which they write with a commit.
+KEPT = "kept:"
+
+
+@dataclass(frozen=True)
+class MessageState:
+    """What one message's keys say. `minutes` is the time left of its lease, or of its delay."""
+
+    id: str
+    state: str
+    lanes: tuple[str, ...] = ()
+    queue: str = "q"
+    fence: int | None = None
+    holder: str | None = None
+    minutes: int | None = None
+    died: int = 0
+    failed: int = 0
+    replayed: int | None = None  # minutes ago
+    held: str | None = None  # its scope and number
+    parked: str | None = None  # why
+    alive: int | None = None  # minutes ago
+    errors: tuple[str, ...] = ()  # their types
+    body: str | None = None  # None: "body of <id>"
+
+
+@dataclass
+class State:
+    """All keys. `ready` names the next one first; `counts` leaves out what is zero, and `seq`."""
+
+    messages: dict[str, MessageState] = field(default_factory=dict)
+    lanes: dict[str, list[str]] = field(default_factory=dict)
+    ready: dict[str, list[str]] = field(default_factory=dict)
+    pending: dict[str, list[str]] = field(default_factory=dict)
+    leases: dict[str, int] = field(default_factory=dict)
+    delayed: dict[str, int] = field(default_factory=dict)
+    dead: list[str] = field(default_factory=list)
+    bodies: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: id -> position -> state, fence, what and outcome
+    journals: dict[str, dict[str, str]] = field(default_factory=dict)
+    bells: set[str] = field(default_factory=set)
+    seen: dict[str, set[int]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)  # <scope>:<number> -> minutes
+    gaps: dict[str, list[str]] = field(default_factory=dict)
+    missing: dict[str, dict[int, int]] = field(default_factory=dict)  # scope -> number above a gap -> minutes
+    last: dict[str, int] = field(default_factory=dict)
+    swept: int | None = None  # minutes ago
+    paused: set[str] = field(default_factory=set)
+    times: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+
+
+def fence(number: int) -> str:
+    """A fence as a holder sends it."""
+    return str(FENCES_FROM + number)
+
+
+def waiting(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    return MessageState(message_id, "waiting", lanes, **more)
+
+
+def ready(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    return MessageState(message_id, "ready", lanes, **more)
+
+
+def leased(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    return MessageState(message_id, "leased", lanes, **({"fence": 1, "holder": "me", "minutes": LEASE_MINUTES} | more))
+
+
+def delayed(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    return MessageState(
+        message_id, "delayed", lanes, **({"fence": 1, "minutes": 10, "failed": 1, "errors": ("E",)} | more)
+    )
+
+
+def held(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    """By its id, as the tests make them: <scope>:<number>."""
+    return MessageState(message_id, "held", lanes, held=message_id, **({"minutes": 10} | more))
+
+
+def buried(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    return MessageState(message_id, "buried", lanes, **({"fence": 1, "errors": ("E",)} | more))
+
+
+def standing(
+    *messages: MessageState,
+    ready: Mapping[str, Sequence[str]] | None = None,
+    bells: Iterable[str] | None = None,
+    counts: Mapping[str, int] | None = None,
+    seen: Mapping[str, Iterable[int]] | None = None,
+    journals: Mapping[str, Mapping[str, str]] | None = None,
+    swept: int | None = None,
+    kept: Mapping[str, str] | None = None,
+    last: Mapping[str, int] | None = None,
+    missing: Mapping[int, int] | None = None,
+    paused: Iterable[str] = (),
+) -> State:
+    """The state in which all keys agree with these messages, which stand in their lanes in this order.
+
+    `ready` and `dead` too are in this order, unless said otherwise; a queue's bell is rung when it has something ready.
+    """
+    state = State(messages={message.id: message for message in messages}, swept=swept, kept=dict(kept or {}))
+    for message in messages:
+        _place(state, message)
+    for queue, ids in (ready or {}).items():
+        assert sorted(ids) == sorted(state.ready[queue])
+        state.ready[queue] = list(ids)
+    state.bells = set(state.ready if bells is None else bells)
+    state.journals = {message_id: dict(calls) for message_id, calls in (journals or {}).items()}
+    state.seen = {block: set(offsets) for block, offsets in (seen or {}).items()}
+    state.last = dict(last or {})
+    state.missing = {"1": dict(missing)} if missing else {}
+    state.paused = set(paused)
+    state.counts = {name: n for name, n in (counts or {}).items() if n}
+    return state
+
+
+def _place(state: State, message: MessageState) -> None:
+    state.bodies[message.id] = message.body or f"body of {message.id}"
+    if message.errors:
+        state.errors[message.id] = message.errors
+    if message.state == "buried":
+        state.dead.append(message.id)
+    elif message.state == "held":
+        scope, _, _ = message.id.rpartition(":")
+        state.gaps[scope] = sorted([*state.gaps.get(scope, []), message.id], key=number_of)
+        state.held[message.id] = message.minutes or 0
+    if message.state != "buried":
+        state.pending.setdefault(keys.group_of(message.queue), []).append(message.id)
+    if message.state not in ("buried", "held"):
+        for lane in message.lanes:
+            state.lanes.setdefault(lane, []).append(message.id)
+    if message.state == "ready":
+        state.ready.setdefault(message.queue, []).append(message.id)
+    if message.minutes is not None and message.state != "held":
+        {"leased": state.leases, "delayed": state.delayed}[message.state][message.id] = message.minutes
+
+
+def number_of(message_id: str) -> int:
+    return int(message_id.rpartition(":")[2])
+
+
+def seed(client: Redis, state: State) -> None:
+    """Write a state into an empty database."""
+    now_ms = _now_ms(client)
+    places = {message_id: place for place, message_id in enumerate(state.messages, 1)}
+    with client.pipeline() as pipe:
+        for message in state.messages.values():
+            pipe.hset(keys.message(message.id), mapping=_record(message, places[message.id], now_ms))
+        in_order = {keys.lane(lane): ids for lane, ids in state.lanes.items()}
+        for zset, ids in {**in_order, **{keys.pending(name): ids for name, ids in state.pending.items()}}.items():
+            pipe.zadd(zset, {each: places.get(each, 0) for each in ids})
+        for queue, ids in state.ready.items():
+            pipe.rpush(queue, *reversed(ids))
+        _zset(pipe, keys.LEASES, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.leases.items()})
+        _zset(pipe, keys.DELAYED, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.delayed.items()})
+        _zset(pipe, keys.HELD, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.held.items()})
+        for scope, ids in state.gaps.items():
+            _zset(pipe, keys.GAP + scope, {each: number_of(each) for each in ids})
+        for scope, above in state.missing.items():
+            ends = {number: now_ms + minutes * MINUTE_MS for number, minutes in above.items()}
+            _zset(pipe, keys.MISSING + scope, {f"{number}:{end_ms}": number for number, end_ms in ends.items()})
+        _hash(pipe, keys.LAST, state.last)
+        _hash(pipe, keys.PAUSED, dict.fromkeys(state.paused, now_ms))
+        _zset(pipe, keys.DEAD, {each: now_ms - MINUTE_MS + place for place, each in enumerate(state.dead)})
+        _belongings(pipe, state, now_ms)
+        for queue in state.bells:
+            pipe.lpush(keys.bell(queue), 1)
+        for block, offsets in state.seen.items():
+            for offset in offsets:
+                pipe.setbit(keys.SEEN + block, offset, 1)
+        pipe.hset(keys.COUNTS, mapping={"seq": len(places), **state.counts})
+        if state.swept is not None:
+            pipe.set(keys.SWEPT, now_ms - state.swept * MINUTE_MS)
+        pipe.execute()
+
+
+def _strings(state: State) -> dict[str, str]:
+    bodies = {keys.body(message_id): body for message_id, body in state.bodies.items()}
+    return bodies | {KEPT + name: value for name, value in state.kept.items()}
+
+
+def _belongings(pipe: Any, state: State, now_ms: int) -> None:
+    """What goes with the messages, and what is kept besides."""
+    for name, value in _strings(state).items():
+        pipe.set(name, value)
+    for message_id, kinds in state.errors.items():
+        pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
+    for message_id, calls in state.journals.items():
+        pipe.hset(keys.journal(message_id), mapping={name: _call(noted) for name, noted in calls.items()})
+
+
+def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
+    fields = {
+        "state": message.state,
+        "queue": message.queue,
+        "lanes": "\n".join(message.lanes),
+        "seq": seq,
+        "fence": None if message.fence is None else fence(message.fence),
+        "holder": message.holder,
+        "died": message.died or None,
+        "failed": message.failed or None,
+        "held": message.held,
+        "parked": message.parked,
+        "alive": None if message.alive is None else now_ms - message.alive * MINUTE_MS,
+        "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _call(noted: str) -> str:
+    """With its fence as a holder sends it. `last` is a number alone."""
+    state, blank, rest = noted.partition(" ")
+    by, _, what = rest.partition(" ")
+    return f"{state} {fence(int(by))} {what}" if blank else noted
+
+
+def _hash(pipe: Any, key: str, fields: Mapping[str, int]) -> None:
+    if fields:
+        pipe.hset(key, mapping=fields)
+
+
+def _zset(pipe: Any, key: str, members: Mapping[str, int]) -> None:
+    if members:
+        pipe.zadd(key, members)
+
+
+def _now_ms(client: Redis) -> int:
+    seconds, micros = client.time()
+    return int(seconds) * 1000 + int(micros) // 1000

@@ -1,0 +1,172 @@
+"""A process remembers the highest state that it has seen of a database, and reports a lower one."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.data_loss import Witness, sentence, witness_of
+from chatlanes.lanes.protocol.replies import History, Loss
+from chatlanes.lanes.protocol.store import Store
+
+LEASE_MS = 60_000
+
+
+def append(store: Store, witness: Witness, *ids: str) -> None:
+    known = witness.known
+    witness.appended(store, known, store.append([NewMessage(id_, "q", "x", [id_]) for id_ in ids]))
+
+
+def settle(store: Store, room: int) -> None:
+    leased = store.turn(["q"], holder="h", lease_ms=LEASE_MS, room=room).leased
+    store.turn(["q"], holder="h", lease_ms=LEASE_MS, room=0, settles=[(each.id, each.fence) for each in leased])
+
+
+def go_back(client: Redis, appended: int, settled: int) -> None:
+    """What a lagging replica has."""
+    client.hset(keys.COUNTS, mapping={"appended": appended, "settled": settled})
+
+
+def only(client: Redis) -> Loss:
+    [loss] = inspection.losses(client)
+    return loss
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.WARNING, logger="chatlanes.lanes.protocol.data_loss")
+    return caplog
+
+
+def test_pending_is_computed_from_the_totals(store: Store) -> None:
+    store.append([NewMessage(str(n), "q", "x", [str(n)], problem={"type": "E"} if n == 1 else None) for n in range(5)])
+    settle(store, 2)
+    assert store.replay("1")
+    assert store.look() == History(store.look().identity, 5, 2, store.pending())
+
+
+def test_a_new_database_is_no_loss(store: Store, lines: pytest.LogCaptureFixture) -> None:
+    first, second = Witness(), Witness()
+    first.look(store)
+    append(store, second, "1")
+    append(store, first, "2")
+    for witness in (first, second):
+        witness.look(store)
+    # A database of an older version, which has no identity, gets one as quietly
+    store.client.delete(keys.IDENTITY)
+    Witness().look(store)
+    assert store.client.exists(keys.IDENTITY)
+    assert inspection.losses(store.client) == []
+    assert lines.records == []
+
+
+def test_an_emptied_database_is_one_loss_of_several_processes(store: Store, lines: pytest.LogCaptureFixture) -> None:
+    # Given processes that have seen more and less
+    less, more = Witness(), Witness()
+    append(store, less, "1", "2")
+    append(store, more, "3", "4", "5")
+    settle(store, 1)
+    more.look(store)
+    # When it is emptied, and a new process is the first to use it
+    store.client.flushall()
+    append(store, Witness(), "6")
+    assert inspection.losses(store.client) == []
+    # Then all report one loss, with what the one knew that knew most
+    less.look(store)
+    assert only(store.client)[1:] == (1, 2, 2, 0, False)
+    more.look(store)
+    assert only(store.client)[1:] == (1, 5, 4, 0, False)
+    # And each once
+    for witness in (less, more):
+        witness.look(store)
+        assert witness.noticed_within(60)
+    assert [record.levelname for record in lines.records] == ["CRITICAL", "CRITICAL"]
+    assert "an empty or another database answers: updates 1 to 5 of all" in lines.messages[1]
+
+
+def test_an_older_state_gets_a_new_identity(store: Store, lines: pytest.LogCaptureFixture) -> None:
+    first, second = Witness(), Witness()
+    append(store, first, *map(str, range(10)))
+    settle(store, 6)
+    for witness in (first, second):
+        witness.look(store)
+    identity = store.look().identity
+    go_back(store.client, appended=8, settled=2)
+    # The next append notices
+    append(store, first, "new")
+    assert store.look().identity != identity
+    assert only(store.client)[1:] == (9, 10, 4, 2, False)
+    # And by the identity everybody does, also when as many came since
+    go_back(store.client, appended=20, settled=20)
+    second.look(store)
+    assert only(store.client)[1:] == (9, 10, 4, 2, False)
+    assert "an older state of it answers: updates 9 to 10 of all" in lines.messages[1]
+    assert "at least 2 that were finished wait again" in lines.messages[1]
+
+
+def test_only_settlements_may_be_lost(store: Store) -> None:
+    witness = Witness()
+    append(store, witness, "1", "2")
+    settle(store, 2)
+    witness.look(store)
+    go_back(store.client, appended=2, settled=1)
+    witness.look(store)
+    assert "no update is known to be gone; none of all were pending" in sentence(only(store.client))
+
+
+def test_an_acknowledged_loss_is_not_reported_again(store: Store, lines: pytest.LogCaptureFixture) -> None:
+    early, late = Witness(), Witness()
+    append(store, early, "1")
+    late.look(store)
+    store.client.flushall()
+    early.look(store)
+    assert [loss[1:3] for loss in store.acknowledge_losses()] == [(1, 1)]
+    assert store.acknowledge_losses() == []
+    late.look(store)
+    assert inspection.losses(store.client) == []
+    assert [record.levelname for record in lines.records] == ["CRITICAL", "WARNING"]
+    # A second loss is another one
+    append(store, early, "2")
+    go_back(store.client, appended=0, settled=0)
+    early.look(store)
+    assert len(inspection.losses(store.client)) == 1
+
+
+def test_answers_that_arrive_in_another_order_are_no_loss(store: Store) -> None:
+    # Given two threads of a process, of which one asks first and gets its answer last
+    witness = Witness()
+    append(store, witness, "1")
+    known, found = witness.known, store.look()
+    append(store, witness, "2")
+    witness.compare(store, known, found)
+    assert inspection.losses(store.client) == []
+    assert witness.known is not None
+    assert witness.known.appended == 2
+
+
+def test_a_report_that_failed_is_made_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    witness = Witness()
+    append(store, witness, "1")
+    store.client.flushall()
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "lose", _away)
+        witness.look(store)
+    assert inspection.losses(store.client) == []
+    witness.look(store)
+    assert only(store.client)[1:3] == (1, 1)
+
+
+def _away(*_: History) -> None:
+    raise RedisConnectionError
+
+
+def test_bots_of_a_process_share_one_witness() -> None:
+    shared = witness_of("redis://a/0")
+    assert witness_of("redis://a/0") is shared
+    assert witness_of("redis://b/0") is not shared

@@ -1,0 +1,138 @@
+"""`revoke(terminate=True)` buries a message as terminated: it is never dropped, and can be replayed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.lanes.transport.test_ordinary_queues import ask
+from tests.support.history import ids
+from tests.support.lab import Lab
+from tests.support.waiting import until
+
+#: A message with an expiry takes Celery's own way through the worker, one without takes ours.
+WAYS: dict[str, dict[str, Any]] = {"ours": {}, "celery's": {"expires": 3600}}
+POOLS = {"prefork": 2, "threads": 2, "gevent": 5}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_terminated_message_is_buried_and_can_be_replayed(lab: Lab, pool: str, way: str) -> None:
+    # Given a message that runs, and another behind it
+    lab.send("unwanted", ["lane"], kwargs={"gate": "open"}, **WAYS[way])
+    lab.publish("behind", ["lane"])
+    worker = lab.worker(pool, POOLS[pool])
+    lab.started("unwanted")
+    # When it is terminated
+    lab.app.control.revoke("unwanted", terminate=True)
+    # Then it is buried with its reason, and its lane goes on
+    until(lambda: lab.dead() == ["unwanted"])
+    lab.ended("behind")
+    assert ids(lab.history, "end") == ["behind"]
+    problem = json.loads(lab.problem("unwanted"))
+    assert problem["type"] == "Terminated"
+    assert "SIGTERM" in problem["message"]
+    assert "asked by" in problem["message"]
+    assert f"{worker.name}@test" in problem["message"]
+    assert "Terminated" in worker.log or "terminated" in worker.log
+    # And a replay runs it to its end, in the same worker
+    lab.open("open")
+    assert lab.store.replay("unwanted")
+    until(lambda: ids(lab.history, "start").count("unwanted") == 2)
+    lab.drained()
+    assert lab.dead() == []
+    worker.stop()
+
+
+def test_a_terminated_child_has_ended_before_its_lane_goes_on(lab: Lab) -> None:
+    # Given a handler that takes its time to tidy up when it is interrupted
+    lab.publish("unwanted", ["lane"], task="tidy_up", gate="open")
+    lab.publish("behind", ["lane"])
+    lab.worker("prefork", 2)
+    lab.started("unwanted")
+    # When it is terminated, and has begun to tidy up
+    lab.app.control.revoke("unwanted", terminate=True)
+    until(lambda: "tidy" in {event.what for event in lab.history})
+    # Then its lane waits for it
+    assert ids(lab.history, "start") == ["unwanted"]
+    lab.open("open")
+    lab.ended("behind")
+    assert [event.what for event in lab.history] == ["start", "tidy", "tidied", "start", "end"]
+    assert lab.dead() == ["unwanted"]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+def test_a_handler_that_ignores_termination_is_evicted(lab: Lab, pool: str) -> None:
+    # Given a handler that swallows what interrupts it
+    lab.publish("deaf", ["lane"], task="be_deaf", gate="never")
+    lab.publish("behind", ["lane"])
+    lab.worker(pool, POOLS[pool])
+    lab.started("deaf")
+    # When it is terminated
+    lab.app.control.revoke("deaf", terminate=True)
+    # Then it is buried after a grace period, and its lane goes on
+    lab.ended("behind")
+    assert lab.dead() == ["deaf"]
+    assert json.loads(lab.problem("deaf"))["type"] == "Terminated"
+
+
+@pytest.mark.parametrize("pool", [*POOLS, "solo"])
+def test_a_terminated_waiting_message_is_buried(lab: Lab, pool: str) -> None:
+    # Given a worker that knows, from a message it has never seen, that it is to be terminated
+    worker = lab.worker(pool, POOLS.get(pool, 1))
+    ask(lab, worker, "ping")  # a broadcast before it listens is lost
+    lab.app.control.revoke("unwanted", terminate=True)
+    until(lambda: "unwanted" in ask(lab, worker, "revoked"))
+    # When that message comes
+    lab.publish("unwanted", ["lane"])
+    lab.publish("behind", ["lane"])
+    # Then it is buried without having run
+    lab.ended("behind")
+    lab.drained()
+    assert ids(lab.history, "start") == ["behind"]
+    assert lab.dead() == ["unwanted"]
+    assert json.loads(lab.problem("unwanted"))["type"] == "Terminated"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_terminated_prefetched_message_is_buried(lab: Lab, pool: str, way: str) -> None:
+    # Given a worker with one slot, that holds messages behind the one that runs
+    names = [f"held:{n}" for n in range(20)]
+    for name in ["running", *names]:
+        lab.send(name, [name], kwargs={"gate": "open"} if name == "running" else {"gate": "other"}, **WAYS[way])
+    lab.worker(pool, 1)
+    lab.started("running")
+    # When all of these are terminated
+    lab.app.control.revoke(names, terminate=True)
+    lab.open("open")
+    # Then each is buried, wherever it was, and none of them has run to its end
+    lab.drained()
+    assert set(lab.dead()) == set(names)
+    assert ids(lab.history, "end") == ["running"]
+
+
+def test_a_killed_message_is_buried_and_counts_no_death(lab: Lab) -> None:
+    lab.publish("unwanted", ["lane"], gate="never")
+    lab.publish("behind", ["lane"])
+    lab.worker("prefork", 2)
+    lab.started("unwanted")
+    lab.app.control.terminate("unwanted", signal="SIGKILL")
+    lab.drained()
+    assert ids(lab.history, "start") == ["unwanted", "behind"]
+    assert lab.dead() == ["unwanted"]
+    assert "SIGKILL" in lab.problem("unwanted")
+    assert lab.client.hget("lanes:message:unwanted", "died") in (None, b"0")
+
+
+def test_a_message_that_has_ended_is_not_terminated(lab: Lab) -> None:
+    lab.publish("done", ["lane"])
+    worker = lab.worker("prefork", 1)
+    lab.drained()
+    children = worker.children()
+    lab.app.control.revoke("done", terminate=True)
+    until(lambda: "done" in ask(lab, worker, "revoked"))
+    assert worker.children() == children
+    assert lab.dead() == []

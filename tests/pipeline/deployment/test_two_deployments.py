@@ -1,0 +1,130 @@
+"""Two deployments of different bots on one database: the second one refuses to start, unless they cannot meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.simulator import Simulator, start
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.monitoring.test_command import said
+from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.process import Process
+from tests.support.waiting import until
+
+OTHER_ID = 7890
+OTHER_TOKEN = f"{OTHER_ID}:SECRET-part_of-the_OTHER"
+
+
+@pytest.fixture(scope="module")
+def other_telegram() -> Iterator[Simulator]:
+    with start(OTHER_TOKEN) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def other(other_telegram: Simulator) -> dict[str, object]:
+    """The settings of another bot."""
+    other_telegram.reset()
+    return {"BOT_TOKEN": OTHER_TOKEN, "BOT_API_URL": other_telegram.url}
+
+
+def refuses(process: Process, bot: int) -> None:
+    assert process.exit_code() == 1
+    assert f"this database is in use by another deployment, of bot {bot} (" in process.log
+    for remedy in ("REDIS_URL", "BOTS, docs/many_bots.md", "stop the other one"):
+        assert remedy in process.log
+
+
+def test_the_second_deployment_refuses_to_start(pipeline: Pipeline, other: dict[str, object]) -> None:
+    # Given a deployment of one bot
+    poller, worker = pipeline.poller(), pipeline.worker("threads", 4)
+    poller.tells("leading")
+    # When a second one with another bot is started on the same database
+    refused = [
+        pipeline.poller(**other),
+        pipeline.worker("threads", 4, is_awaited=False, **other),
+        pipeline.worker("prefork", 1, is_awaited=False, **other),
+        pipeline.receiver(free_port(), is_awaited=False, **other),
+    ]
+    # Then each of its processes names the first one and the remedies
+    for process in refused:
+        refuses(process, BOT_ID)
+    # And the first one goes on, and its processes may be restarted
+    worker.stop()
+    pipeline.worker("threads", 4)
+    pipeline.push(*(message(1, chat) for chat in range(1, 21)))
+    pipeline.drained()
+    assert pipeline.count("parked") == 0
+    assert "WRONG" not in said(pipeline, "check")
+
+
+def test_another_bot_may_take_over_a_database(pipeline: Pipeline, other: dict[str, object]) -> None:
+    # Given a deployment of which one process was stopped and one was killed
+    poller, worker = pipeline.poller(), pipeline.worker("threads", 4)
+    poller.tells("leading")
+    poller.stop()
+    worker.kill_all()
+    # When another bot is started with its database
+    worker = pipeline.worker("threads", 4, **other)
+    # Then it waits until the killed one counts as gone, and starts
+    assert "this database is in use" not in worker.log
+    # And now the first one is refused
+    refuses(pipeline.poller(), OTHER_ID)
+
+
+def test_deployments_that_share_a_bot_are_one(
+    make_pipeline: MakePipeline, other: dict[str, object], tmp_path: Path
+) -> None:
+    # Given a bot that is alone
+    pipeline = make_pipeline()
+    old_poller, old_worker = pipeline.poller(), pipeline.worker("threads", 4)
+    old_poller.tells("leading")
+    # When it becomes one of two, by a rolling restart, workers first, and an old worker is restarted meanwhile
+    file = tmp_path / "bots.toml"
+    file.write_text(
+        f'[one]\ntoken_env = "BOT_TOKEN"\n[two]\ntoken_env = "OTHER_TOKEN"\nbot_api_url = "{other["BOT_API_URL"]}"\n'
+    )
+    many = {"BOTS": file, "OTHER_TOKEN": OTHER_TOKEN}
+    worker = pipeline.worker("threads", 4, **many)
+    old_worker.stop()
+    old_worker = pipeline.worker("threads", 4)
+    old_poller.stop()
+    poller = pipeline.poller(**many)
+    until(lambda: poller.log.count("leading") == 2)
+    old_worker.stop()
+    # Then nobody is refused
+    assert worker.is_running()
+    # But a third bot alone, whose updates these workers would be handed, is
+    third = {**other, "BOT_TOKEN": f"555{OTHER_TOKEN}"}
+    refused = pipeline.worker("threads", 1, is_awaited=False, **third)
+    assert refused.exit_code() == 1
+    assert f"of bot {OTHER_ID}, {BOT_ID} (" in refused.log
+
+
+def test_deployments_of_named_bots_have_queues_of_their_own(
+    make_pipeline: MakePipeline, other: dict[str, object], tmp_path: Path
+) -> None:
+    # Given two deployments with BOTS, that have no bot in common
+    pipeline = make_pipeline()
+    for name, variable in (("one", "BOT_TOKEN"), ("two", "OTHER_TOKEN")):
+        (tmp_path / f"{name}.toml").write_text(f'[{name}]\ntoken_env = "{variable}"\n')
+    one = {"BOTS": tmp_path / "one.toml"}
+    two = {
+        "BOTS": tmp_path / "two.toml",
+        "OTHER_TOKEN": OTHER_TOKEN,
+        "BOT_TOKEN": "",
+        "BOT_API_URL": other["BOT_API_URL"],
+    }
+    # When both run on one database, then both start
+    processes = [pipeline.poller(**one), pipeline.worker("threads", 2, **one)]
+    processes += [pipeline.poller(**two), pipeline.worker("threads", 2, **two)]
+    for poller in (processes[0], processes[2]):
+        poller.tells("leading")
+    # And neither is handed what is the other's
+    pipeline.push(*(message(1, chat) for chat in range(1, 21)))
+    pipeline.drained()
+    assert pipeline.count("parked") == 0

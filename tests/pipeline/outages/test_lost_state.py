@@ -1,0 +1,162 @@
+"""Redis loses what it held, or an older state of it comes back: everybody who wrote to it says so, until somebody
+acknowledges it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from chatlanes.lanes.protocol import keys
+from chatlanes.poller.webhook.validation import secret_from
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.server import Server, start_server
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.monitoring.test_command import said
+from tests.poller.webhook.process import HEADER
+from tests.support.pipeline import TOKEN, Pipeline, message
+from tests.support.process import Process
+from tests.support.waiting import until
+
+LOST = "CRITICAL"
+
+
+def post(port: int, number: int, update: dict[str, Any]) -> int:
+    """As Telegram sends it; gives the status."""
+    content = {"update_id": number, **update}
+    secret = {HEADER: secret_from(TOKEN)}
+    return requests.post(f"http://127.0.0.1:{port}/hook", json=content, headers=secret, timeout=30).status_code
+
+
+def losses(process: Process) -> list[str]:
+    return [line for line in process.log.splitlines() if LOST in line]
+
+
+def wrong(pipeline: Pipeline) -> list[str]:
+    return [line for line in said(pipeline, "check", code=1).splitlines() if line.startswith("WRONG loss")]
+
+
+def worker_has_looked(pipeline: Pipeline) -> None:
+    """Waits until a sweep has begun and ended."""
+    for _ in range(2):
+        before = pipeline.redis.get(keys.SWEPT)
+        until(lambda: pipeline.redis.get(keys.SWEPT) != before)  # noqa: B023 - waited for here
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Server]:
+    """A server that may lose everything."""
+    with start_server(tmp_path / "first") as server:
+        yield server
+
+
+def replaced(server: Server, folder: Path) -> Server:
+    """The server dies, and another one takes its address."""
+    server.kill()
+    return start_server(folder, port=server.port)
+
+
+def with_a_backlog(pipeline: Pipeline) -> tuple[Process, Process]:
+    """A poller and a worker, ten updates done and five that wait behind one that runs."""
+    poller, worker = pipeline.poller(), pipeline.worker("threads", 4)
+    pipeline.push(*(message(1, chat) for chat in range(1, 11)))
+    pipeline.drained()
+    first, *_ = pipeline.push(message(1, 20, do="gate:a"), *(message(n, 20) for n in range(2, 7)))
+    pipeline.started(first)
+    until(lambda: pipeline.count("appended") == 16)
+    until(lambda: pipeline.simulator.stats()["confirmed"] == 16)
+    worker_has_looked(pipeline)
+    return poller, worker
+
+
+def test_an_emptied_server_is_reported_by_poller_and_worker(pipeline: Pipeline) -> None:
+    # Given a poller and a worker that have been told of nothing but a new deployment
+    poller, worker = with_a_backlog(pipeline)
+    assert losses(poller) == losses(worker) == []
+    assert "WRONG" not in said(pipeline, "check")
+    # When somebody empties the server, and nothing else happens
+    pipeline.redis.flushall()
+    # Then both say what is gone
+    until(lambda: losses(poller) and losses(worker))
+    for process in (poller, worker):
+        [line] = losses(process)
+        assert "updates 1 to 16" in line
+        assert "6 of all were pending at the last look" in line
+    # And the worker does not claim that what it runs will run again elsewhere
+    pipeline.open("a")
+    until(lambda: "lost the lease of" in worker.log)
+    assert "it runs again elsewhere" not in worker.log
+    # And the check fails, with one line for one loss, also after everything was restarted
+    [line] = wrong(pipeline)
+    assert "updates 1 to 16" in line
+    assert "acknowledge-loss" in line
+    poller.stop()
+    worker.stop()
+    poller, worker = pipeline.poller(), pipeline.worker("threads", 4)
+    assert wrong(pipeline) == [line]
+    # Until it is acknowledged
+    assert "updates 1 to 16" in said(pipeline, "acknowledge-loss")
+    assert "WRONG" not in said(pipeline, "check")
+    assert said(pipeline, "acknowledge-loss") == "there is no loss to acknowledge\n"
+    # And what comes afterwards runs, and is not reported as lost
+    pipeline.push(message(1, 1))
+    pipeline.drained()
+    assert losses(poller) == losses(worker) == []
+
+
+def test_an_empty_server_at_the_same_address_is_reported(
+    make_pipeline: MakePipeline, own: Server, tmp_path: Path
+) -> None:
+    # Given a receiver, which writes when something comes, and a worker
+    pipeline = make_pipeline(redis_url=own.url)
+    port = free_port()
+    receiver, worker = pipeline.receiver(port), pipeline.worker("threads", 4)
+    for number in (1, 2):
+        assert post(port, number, message(number, 7)) == 200
+    until(lambda: pipeline.count("settled") == 2)
+    worker_has_looked(pipeline)
+    # When an empty one takes the place of the server
+    with replaced(own, tmp_path / "second"):
+        until(lambda: losses(worker))
+        until(lambda: post(port, 3, message(3, 7)) == 200)
+        # Then the receiver notices with the next update, which is taken
+        until(lambda: losses(receiver))
+        for process in (receiver, worker):
+            [line] = losses(process)
+            assert "an empty or another database answers: updates 1 to 2 " in line
+            assert "none of all were pending at the last look" in line
+        until(lambda: pipeline.count("settled") == 1)
+        # And it is one loss
+        assert pipeline.redis.hlen(keys.LOSSES) == 1
+
+
+def test_an_older_state_is_reported_with_the_loss(make_pipeline: MakePipeline, own: Server, tmp_path: Path) -> None:
+    # Given a copy of the server's data, as a replica has it that lags
+    pipeline = make_pipeline(redis_url=own.url)
+    poller, worker = pipeline.poller(), pipeline.worker("threads", 4)
+    pipeline.push(*(message(1, chat) for chat in range(1, 11)))
+    pipeline.drained()
+    until(lambda: pipeline.simulator.stats()["confirmed"] == 10)
+    worker.stop()
+    shutil.copytree(tmp_path / "first", tmp_path / "second", ignore=shutil.ignore_patterns("*.log", "*lock*"))
+    # And seven updates that came after it
+    worker = pipeline.worker("threads", 4)
+    pipeline.push(*(message(2, chat) for chat in range(1, 8)))
+    pipeline.drained()
+    until(lambda: pipeline.simulator.stats()["confirmed"] == 17)
+    worker_has_looked(pipeline)
+    # When the copy takes the place of the server
+    with replaced(own, tmp_path / "second"):
+        # Then both say which updates are missing
+        until(lambda: losses(poller) and losses(worker))
+        for process in (poller, worker):
+            [line] = losses(process)
+            assert "an older state of it answers: updates 11 to 17 " in line
+        assert pipeline.redis.hlen(keys.LOSSES) == 1
+        [line] = wrong(pipeline)
+        assert "updates 11 to 17" in line

@@ -1,0 +1,118 @@
+"""A Bot API server that misbehaves neither ends the poller nor stops it for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from chatlanes.sandbox.server import Server
+from tests.poller.hostile_server import CONFLICT, RESULTS, WIRE, HostileServer, flood
+from tests.poller.lanes import lane
+from tests.poller.process import RunningPoller
+from tests.support.bot_api import TOKEN, message
+from tests.support.waiting import until
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[HostileServer]:
+    server = HostileServer()
+    yield server
+    server.close()
+
+
+class Pollers:
+    """One poller for as many cases as it survives."""
+
+    def __init__(self, directory: Path, server: HostileServer, redis_url: str) -> None:
+        self._directory = directory
+        self._server = server
+        self._settings = {
+            "BOT_TOKEN": TOKEN,
+            "BOT_API_URL": server.url,
+            "REDIS_URL": redis_url,
+            "POLL_TIMEOUT": 0,
+            "POLL_RETRY_MAX": 0.1,
+        }
+        self._running: RunningPoller | None = None
+
+    def one(self) -> RunningPoller:
+        if self._running and self._running.has_ended:
+            self.end()
+        if not self._running:
+            self._running = RunningPoller(self._directory, **self._settings)
+        return self._running
+
+    def end(self) -> None:
+        if self._running:
+            self._running.end()
+            self._running = None
+
+
+@pytest.fixture(scope="module")
+def pollers(hostile: HostileServer, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pollers]:
+    pollers = Pollers(tmp_path_factory.mktemp("hostile"), hostile, server.url)
+    yield pollers
+    pollers.end()
+
+
+ids = count(1)
+
+
+@pytest.mark.parametrize("name", {**WIRE, **RESULTS["getUpdates"]})
+def test_no_answer_to_get_updates_ends_it(hostile: HostileServer, pollers: Pollers, server: Server, name: str) -> None:
+    hostile.instead = {"getUpdates": {**WIRE, **RESULTS["getUpdates"]}[name]}
+    goes_on(hostile, pollers.one(), server)
+
+
+@pytest.mark.parametrize("name", RESULTS["getWebhookInfo"])
+def test_no_answer_to_get_webhook_info_ends_it(
+    hostile: HostileServer, pollers: Pollers, server: Server, name: str
+) -> None:
+    hostile.instead = {"getUpdates": lambda: iter([CONFLICT]), "getWebhookInfo": RESULTS["getWebhookInfo"][name]}
+    goes_on(hostile, pollers.one(), server)
+
+
+def goes_on(hostile: HostileServer, poller: RunningPoller, server: Server) -> None:
+    """It asks again and again, and takes updates as soon as the server behaves."""
+    asked_again(hostile, poller, "getUpdates")
+    update_id = next(ids)
+    hostile.updates = [message() | {"update_id": update_id}]
+    hostile.instead = {}
+    until(lambda: update_id in lane(server.url) or poller.has_ended)
+    assert not poller.has_ended, poller.lines[-3:]
+    assert not poller.told("Traceback")
+
+
+def asked_again(hostile: HostileServer, poller: RunningPoller, method: str) -> None:
+    asked = len(hostile.asked)
+    until(lambda: hostile.asked[asked:].count(method) >= 2 or poller.has_ended)
+
+
+def test_no_answer_to_get_me_ends_it(hostile: HostileServer, pollers: Pollers, server: Server) -> None:
+    pollers.end()
+    cases = {**WIRE, **RESULTS["getMe"]}
+    hostile.instead = {"getMe": cases["nothing"]}
+    poller = pollers.one()
+    for name, pieces in cases.items():
+        hostile.instead = {"getMe": pieces}
+        asked_again(hostile, poller, "getMe")
+        assert not poller.has_ended, (name, poller.lines[-3:])
+    hostile.instead = {}
+    goes_on(hostile, poller, server)
+
+
+@pytest.mark.parametrize("retry_after", ["1e300", "9" * 401, "1e999"], ids=["1e300", "401 digits", "infinite"])
+def test_an_absurd_wait_is_obeyed_for_an_hour(
+    tmp_path: Path, redis_url: str, hostile: HostileServer, retry_after: str
+) -> None:
+    hostile.instead = {"getMe": lambda: iter([flood(retry_after)])}
+    poller = RunningPoller(tmp_path, BOT_TOKEN=TOKEN, BOT_API_URL=hostile.url, REDIS_URL=redis_url)
+    try:
+        poller.tells("429, too many requests; trying again until it works, next in 3600.0 s")
+        poller.stop()
+    finally:
+        poller.end()
+        hostile.instead = {}

@@ -1,0 +1,87 @@
+"""A real `chatlanes poller` process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Thread
+
+from chatlanes.settings import Settings
+from tests.support.bot_api import TOKEN
+from tests.support.waiting import WITHIN_S, until
+
+#: Settings of the developer's own must not reach a test.
+OURS = {name.upper() for name in Settings.model_fields}
+
+
+class RunningPoller:
+    """Reads its log as it is written; `lines` are those so far."""
+
+    def __init__(self, directory: Path, *arguments: str, **settings: object) -> None:
+        """`settings` by their names in the environment; `directory` is where no .env is."""
+        outside = {name: value for name, value in os.environ.items() if name not in OURS}
+        env = {**outside, "NO_PROXY": "127.0.0.1", **{name: str(value) for name, value in settings.items()}}
+        self.lines: list[str] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "chatlanes.poller", *arguments],
+            cwd=directory,
+            env=env,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._reading = Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr
+        for line in self._process.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def told(self, text: str) -> list[str]:
+        """The lines so far that hold this text."""
+        return [line for line in self.lines if text in line]
+
+    def tells(self, text: str, times: int = 1) -> str:
+        """Waits for the log to hold this text, in so many lines; gives the last of them."""
+        found = until(lambda: (lines := self.told(text))[times - 1 :] or (self.has_ended and ["(ended)", *lines]))
+        assert found[0] != "(ended)", f"the poller ended without telling {text!r}: {self.lines}"
+        return found[-1]
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None and not self._reading.is_alive()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> float:
+        """Asks it to stop, which it does; gives the seconds that took."""
+        began_s = time.monotonic()
+        self.signal(how)
+        assert self.exit_code() == 0, self.lines
+        return time.monotonic() - began_s
+
+    def signal(self, how: signal.Signals) -> None:
+        self._process.send_signal(how)
+
+    def kill(self) -> None:
+        """As a power cut of the process would."""
+        self._process.kill()
+        self.exit_code()
+
+    def exit_code(self) -> int:
+        """Waits for its end."""
+        code = self._process.wait(WITHIN_S)
+        self._reading.join(WITHIN_S)
+        return code
+
+    def end(self) -> None:
+        """After a test, whatever became of it. Its log must not hold the token."""
+        if self._process.poll() is None:
+            self.kill()
+        assert self._process.stderr
+        self._process.stderr.close()
+        assert TOKEN.partition(":")[2] not in "\n".join(self.lines)

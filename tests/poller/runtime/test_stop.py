@@ -1,0 +1,117 @@
+"""Whatever the poller waits for, it can be asked to stop."""
+
+import os
+import signal
+import subprocess
+import sys
+from threading import Event, Thread
+
+import pytest
+
+from chatlanes.poller.runtime.stop import Stop, Stopping
+from tests.support.waiting import WITHIN_S
+
+
+@pytest.fixture
+def stop() -> Stop:
+    return Stop()
+
+
+@pytest.fixture
+def never() -> Event:
+    return Event()
+
+
+def asked_by(stop: Stop, when: Event) -> None:
+    def ask() -> None:
+        when.wait(WITHIN_S)
+        stop.ask()
+
+    Thread(target=ask).start()
+
+
+def test_a_call_returns_its_result(stop: Stop) -> None:
+    assert stop.run(lambda: 7) == 7
+
+
+def test_a_call_raises_its_error(stop: Stop) -> None:
+    with pytest.raises(ZeroDivisionError):
+        stop.run(lambda: 1 // 0)
+
+
+def test_a_call_in_progress_is_left_behind(stop: Stop, never: Event) -> None:
+    begun = Event()
+
+    def hang() -> None:
+        begun.set()
+        never.wait(WITHIN_S)
+
+    asked_by(stop, begun)
+    with pytest.raises(Stopping):
+        stop.run(hang)
+    never.set()
+
+
+def test_with_grace_a_call_that_ends_in_time_is_not_left_behind(stop: Stop) -> None:
+    asked = Event()
+
+    def ask_and_go_on() -> str:
+        stop.ask()
+        asked.wait(0.01)
+        return "done"
+
+    assert stop.run(ask_and_go_on, grace_s=WITHIN_S) == "done"
+
+
+def test_grace_is_counted_from_the_asking(stop: Stop, never: Event) -> None:
+    stop.ask()
+    with pytest.raises(Stopping):
+        stop.run(lambda: never.wait(WITHIN_S), grace_s=0.01)
+    never.set()
+
+
+def test_sleeping_ends_when_asked(stop: Stop) -> None:
+    now = Event()
+    now.set()
+    asked_by(stop, now)
+    with pytest.raises(Stopping):
+        stop.sleep(WITHIN_S)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0])
+def test_sleeping_for_no_time_returns(stop: Stop, seconds: float) -> None:
+    stop.sleep(seconds)
+
+
+def test_asking_twice_is_harmless(stop: Stop) -> None:
+    stop.ask()
+    stop.ask()
+    assert stop.is_asked
+
+
+WAITS: dict[str, str] = {
+    "sleeping": "stop.sleep(600)",
+    "in a call that never ends": "stop.run(lambda: time.sleep(600))",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_process_while_it_is(wait: str, number: signal.Signals) -> None:
+    program = f"""if True:
+        import time
+        from chatlanes.poller.runtime.stop import Stop, Stopping
+        stop = Stop()
+        stop.ask_on_signals()
+        print("waiting", flush=True)
+        try:
+            {wait}
+        except Stopping:
+            print("stopped")
+    """
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "waiting\n"
+        os.kill(process.pid, number)
+        assert process.communicate(timeout=WITHIN_S)[0] == "stopped\n"
+    assert process.returncode == 0

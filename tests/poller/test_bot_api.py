@@ -1,0 +1,126 @@
+"""The Bot API calls against the simulator, and the token kept out of every error."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from chatlanes.poller.bot_api import Telegram
+from chatlanes.poller.responses import FloodedError, PollConflictError, TelegramTroubleError, TokenRefusedError
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.simulator import Simulator
+from tests.support.bot_api import TOKEN, set_webhook
+
+SECRET = TOKEN.partition(":")[2]
+
+
+@pytest.fixture
+def telegram(simulator: Simulator) -> Iterator[Telegram]:
+    with closing(Telegram(simulator.url, TOKEN, answer_within_s=0.5)) as telegram:
+        yield telegram
+
+
+def ask_for(url: str, *kinds: str) -> None:
+    with closing(Telegram(url, TOKEN, kinds)) as telegram:
+        telegram.updates(None, 0)
+
+
+def test_get_me_returns_the_bot(telegram: Telegram) -> None:
+    assert telegram.username() == "simulated_bot"
+
+
+def test_a_higher_offset_confirms_and_fetches_the_next(simulator: Simulator, telegram: Telegram) -> None:
+    ids = simulator.push({"message": {"text": "a"}}, {"message": {"text": "b"}})
+    assert telegram.updates(None, 0) == [
+        {"update_id": ids[0], "message": {"text": "a"}},
+        {"update_id": ids[1], "message": {"text": "b"}},
+    ]
+    assert telegram.updates(ids[1], 0) == [{"update_id": ids[1], "message": {"text": "b"}}]
+
+
+def test_the_final_confirm_leaves_later_updates(simulator: Simulator, telegram: Telegram) -> None:
+    first, second = simulator.push({"message": {}}, {"message": {}})
+    assert first
+    telegram.confirm(first + 1)
+    assert simulator.stats()["confirmed"] == 1
+    assert telegram.updates(None, 0) == [{"update_id": second, "message": {}}]
+
+
+def test_the_kinds_asked_for_are_passed_on(simulator: Simulator) -> None:
+    ask_for(simulator.url, "message")
+    assert simulator.push({"message": {}}, {"poll": {}})[1] is None
+
+
+def test_without_a_list_of_kinds_the_last_one_stays_in_force(simulator: Simulator, telegram: Telegram) -> None:
+    ask_for(simulator.url, "message")
+    telegram.updates(5, 0)
+    assert simulator.push({"message": {}}, {"poll": {}})[1] is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "text"),
+    [
+        ({"status": 401}, TokenRefusedError, "BOT_TOKEN (401 Unauthorized)"),
+        ({"status": 404}, TokenRefusedError, "BOT_TOKEN (404 Not Found)"),
+        ({"status": 502}, TelegramTroubleError, "502 Bad Gateway"),
+        ({"status": 502, "body": "<html>"}, TelegramTroubleError, "502 Bad Gateway, not an answer of a Bot API"),
+        ({"body": '{"ok":true,"result":{}}'}, TelegramTroubleError, "not a list"),
+        ({"status": 302, "body": ""}, TelegramTroubleError, "302 Found, not an answer"),
+        ({"status": 429, "retry_after": 9}, FloodedError, "429"),
+        ({"reset": True}, TelegramTroubleError, "no answer (Connection reset by peer)"),
+        ({"hang_s": 5.0}, TelegramTroubleError, "no answer in time"),
+    ],
+)
+def test_failures_are_typed_errors(
+    simulator: Simulator, telegram: Telegram, fault: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    simulator.fault(method="getUpdates", **fault)
+    with pytest.raises(kind) as caught:
+        telegram.updates(None, 0)
+    assert type(caught.value) is kind
+    assert text in str(caught.value)
+
+
+def test_a_webhook_in_the_way_is_named_by_its_host_alone(simulator: Simulator, telegram: Telegram) -> None:
+    set_webhook(simulator, "https://hooks.example.org/secret-path")
+    with pytest.raises(PollConflictError) as caught:
+        telegram.updates(None, 0)
+    assert "a webhook at hooks.example.org gets" in str(caught.value)
+    assert "secret-path" not in str(caught.value)
+
+
+def test_another_poller_in_the_way_is_named(simulator: Simulator, telegram: Telegram) -> None:
+    simulator.fault(method="getUpdates", status=409)
+    with pytest.raises(PollConflictError, match="another poller"):
+        telegram.updates(None, 0)
+
+
+@pytest.fixture
+def closed_port() -> str:
+    return f"http://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture
+def no_tls(simulator: Simulator) -> str:
+    return simulator.url.replace("http:", "https:")
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("address", ["closed_port", "no_tls", "silent", "http://nowhere.invalid", "http://127.0.0.1:1"])
+@pytest.mark.parametrize("call", [Telegram.username, lambda telegram: telegram.updates(5, 0)])
+def test_the_token_is_in_no_error_or_its_causes(
+    request: pytest.FixtureRequest, address: str, call: Callable[[Telegram], Any]
+) -> None:
+    url = address if address.startswith("http") else request.getfixturevalue(address)
+    with closing(Telegram(url, TOKEN, answer_within_s=0.2)) as telegram, pytest.raises(TelegramTroubleError) as caught:
+        call(telegram)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None

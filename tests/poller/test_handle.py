@@ -1,0 +1,300 @@
+"""`from poller import run`: a poller inside of a program, with Telegram or a source of its own, the lanes or a sink."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from threading import get_ident
+from typing import Any
+
+import pytest
+
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.poller import run
+from chatlanes.poller.filter import FilterError
+from chatlanes.poller.polling.leader_election import LEADER
+from chatlanes.poller.responses import TokenRefusedError
+from chatlanes.sandbox.server import Server
+from chatlanes.sandbox.simulator import Simulator
+from chatlanes.settings import Settings, SettingsError, load
+from tests.poller.lanes import drain, lane, writes_held_up
+from tests.support.bot_api import BOT_ID, TOKEN, message
+from tests.support.waiting import WITHIN_S, until
+
+
+@pytest.fixture
+def settings(simulator: Simulator, redis_url: str) -> Settings:
+    return settings_of(simulator, redis_url)
+
+
+def settings_of(simulator: Simulator, redis_url: str, **more: str) -> Settings:
+    env = {"BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url, **more}
+    return load(env, env_file=None)
+
+
+def update(update_id: int, chat: int = 7) -> dict[str, Any]:
+    return {"update_id": update_id, "message": {"chat": {"id": chat}, "from": {"id": chat}, "text": "hello"}}
+
+
+class BatchSource:
+    """Batches of updates; remembers which of them it was told were durable, and how it ended."""
+
+    def __init__(self, *batches: list[dict[str, Any]]) -> None:
+        self.batches = batches
+        self.durable: list[int] = []
+        self.is_closed = False
+        self.threads: set[int] = set()
+
+    def __iter__(self) -> Iterator[list[dict[str, Any]]]:
+        try:
+            for number, batch in enumerate(self.batches):
+                self.threads.add(get_ident())
+                yield batch
+                self.durable.append(number)
+        finally:
+            self.threads.add(get_ident())
+            self.is_closed = True
+
+
+def endless() -> Iterator[list[dict[str, Any]]]:
+    number = 0
+    while True:
+        yield [update(number)]
+        number += 1
+
+
+# -- Telegram into the lanes
+
+
+def test_it_polls_until_it_is_stopped_and_can_be_started_again(
+    settings: Settings, simulator: Simulator, redis_url: str
+) -> None:
+    # Given a poller in this process that has brought two updates
+    pushed = simulator.push(message(), message())
+    handle = run(settings)
+    until(lambda: lane(redis_url) == pushed)
+    assert (handle.is_running, handle.size) == (True, 2)
+    # When it is stopped
+    handle.stop()
+    # Then they are confirmed, it has ended well, and another one may lead at once
+    assert simulator.stats()["confirmed"] == 2
+    assert (handle.is_running, handle.task.result(0)) == (False, None)
+    with connect(redis_url) as client:
+        assert not client.exists(LEADER % BOT_ID)
+    # And started again it goes on
+    pushed += simulator.push(message())
+    with handle as same:
+        assert same is handle
+        until(lambda: lane(redis_url) == pushed)
+    assert simulator.stats()["confirmed"] == 3
+
+
+def test_stop_confirms_the_batch_in_flight(simulator: Simulator, own_redis: Server) -> None:
+    # Given a poller whose append waits for Redis
+    handle = run(settings_of(simulator, own_redis.url))
+    until(lambda: simulator.stats()["polls"])
+    with ThreadPoolExecutor() as threads:
+        with writes_held_up(own_redis) as append_waits:
+            pushed = simulator.push(message())
+            until(append_waits)
+            # When it is stopped
+            stopping = threads.submit(handle.stop)
+            until(lambda: not handle.is_running)
+            assert not stopping.done()
+        # Then that ends when Redis holds the update, and Telegram knows
+        stopping.result(WITHIN_S)
+        assert lane(own_redis.url) == pushed
+        assert simulator.stats()["confirmed"] == 1
+
+
+def test_stop_with_a_timeout_leaves_the_rest_at_telegram(simulator: Simulator, own_redis: Server) -> None:
+    # Given a poller whose append waits for Redis
+    handle = run(settings_of(simulator, own_redis.url))
+    until(lambda: simulator.stats()["polls"])
+    with writes_held_up(own_redis) as append_waits:
+        pushed = simulator.push(message())
+        until(append_waits)
+        # When it must stop soon
+        with pytest.raises(
+            TimeoutError, match=r"1 updates were not durable after 0\.1 s; unconfirmed, they come again"
+        ):
+            handle.stop(0.1)
+    # Then the update is still Telegram's, and comes again
+    assert simulator.stats()["confirmed"] == 0
+    with handle:
+        until(lambda: simulator.stats()["confirmed"] == 1)
+    assert lane(own_redis.url) == pushed
+
+
+def test_its_task_raises_the_fatal_error_and_resigns_the_lead(
+    settings: Settings, simulator: Simulator, redis_url: str
+) -> None:
+    # Given a poller that leads
+    handle = run(settings)
+    until(lambda: simulator.stats()["polls"])
+    # When Telegram does not know the token any more
+    simulator.fault(method="getUpdates", status=401)
+    simulator.push(message())
+    # Then it has ended with that, the lead is free, and to stop it is no mistake
+    assert isinstance(handle.task.exception(WITHIN_S), TokenRefusedError)
+    handle.stop()
+    assert not handle.is_running
+    with connect(redis_url) as client:
+        assert not client.exists(LEADER % BOT_ID)
+
+
+# -- a source of one's own
+
+
+def test_a_source_goes_on_only_when_its_batch_is_durable(settings: Settings, redis_url: str) -> None:
+    # Given a source of three batches, one of them larger than there is room for
+    source = BatchSource([update(1), update(2)], [], [update(n) for n in range(3, 253)])
+    limited = settings.model_copy(update={"max_pending": 150})
+    # When it is run
+    handle = run(limited, source=source)
+    # Then what fits is appended, and the source has not heard of the last batch
+    until(lambda: len(lane(redis_url)) == 150)
+    assert (source.durable, source.is_closed) == ([0, 1], False)
+    # When workers have made room
+    drain(redis_url)
+    # Then all of it is durable, each once and in order, and the source ends the poller
+    handle.task.result(WITHIN_S)
+    assert lane(redis_url) == list(range(151, 253))
+    assert (source.durable, source.is_closed) == ([0, 1, 2], True)
+    # And it was called by one thread only, which is not this one
+    assert len(source.threads - {get_ident()}) == len(source.threads) == 1
+
+
+def test_repeated_updates_of_a_source_are_dropped_as_seen(settings: Settings, redis_url: str) -> None:
+    source = BatchSource([update(1)], [update(1), update(2)])
+    handle = run(settings, source=source)
+    handle.task.result(WITHIN_S)
+    handle.start().task.result(WITHIN_S)
+    assert lane(redis_url) == [1, 2]
+    assert source.durable == [0, 1, 0, 1]
+
+
+def test_a_source_that_waits_for_news_is_left_when_it_stops(settings: Settings) -> None:
+    def waiting() -> Iterator[list[dict[str, Any]]]:
+        yield [update(1)]
+        asked.set_result(None)
+        wait([never])
+        yield []
+
+    asked: Future[None] = Future()
+    never: Future[None] = Future()
+    sink: list[Any] = []
+    handle = run(settings, source=waiting(), sink=sink)
+    asked.result(WITHIN_S)
+    handle.stop()
+    assert (sink, handle.task.exception(0)) == ([[update(1)]], None)
+    never.set_result(None)
+
+
+# -- a sink of one's own
+
+
+def test_a_sink_gets_filtered_updates_without_redis(simulator: Simulator) -> None:
+    pushed = simulator.push(message(), {"poll": {"id": "1"}}, message())
+    sink: list[list[dict[str, Any]]] = []
+    with run(settings_of(simulator, "redis://127.0.0.1:1/0", FILTER="message"), sink=sink) as handle:
+        until(lambda: sink)
+        assert handle.size == 1
+    assert [each["update_id"] for batch in sink for each in batch] == [pushed[0], pushed[2]]
+    assert simulator.stats()["confirmed"] == 3
+
+
+def test_a_failing_sink_ends_it_and_confirms_nothing(settings: Settings) -> None:
+    class Full:
+        def append(self, updates: list[Any]) -> None:
+            raise OSError("no space left")
+
+    source = BatchSource([update(1)])
+    handle = run(settings, source=source, sink=Full())
+    assert isinstance(handle.task.exception(WITHIN_S), OSError)
+    assert (source.durable, source.is_closed) == ([], True)
+    handle.stop()
+
+
+# -- asyncio
+
+
+def test_in_a_program_of_asyncio_source_and_sink_run_on_its_loop(settings: Settings) -> None:
+    loops: set[asyncio.AbstractEventLoop] = set()
+    closed: list[bool] = []
+
+    async def source() -> AsyncIterator[list[dict[str, Any]]]:
+        try:
+            for batch in endless():
+                loops.add(asyncio.get_running_loop())
+                yield batch
+                await asyncio.sleep(0)
+        finally:
+            closed.append(True)
+
+    class AsyncSink:
+        def __init__(self) -> None:
+            self.batches: list[Any] = []
+
+        async def append(self, updates: list[Any]) -> None:
+            loops.add(asyncio.get_running_loop())
+            await asyncio.sleep(0)
+            self.batches.append(updates)
+
+    async def program() -> None:
+        sink = AsyncSink()
+        async with run(settings, source=source(), sink=sink) as handle:
+            await asyncio.to_thread(until, lambda: len(sink.batches) >= 10)
+            # Whoever waits for it may be cancelled: it goes on
+            waiting = asyncio.ensure_future(asyncio.wait_for(handle, 0.01))
+            with pytest.raises(TimeoutError):
+                await waiting
+            assert handle.is_running
+            # And whoever would wait for it on its own loop is told how to do that
+            with pytest.raises(RuntimeError, match=r"say `await handle\.astop\(\)`"):
+                handle.stop()
+        await handle
+        assert not handle.is_running
+        assert sink.batches == [[update(n)] for n in range(len(sink.batches))]
+        assert loops == {asyncio.get_running_loop()}
+        assert closed == [True]
+
+    asyncio.run(program())
+
+
+def test_an_async_source_needs_no_program_of_asyncio(settings: Settings, redis_url: str) -> None:
+    async def source() -> AsyncIterator[list[dict[str, Any]]]:
+        for number in (1, 2):
+            yield [update(number)]
+            await asyncio.sleep(0)
+
+    run(settings, source=source()).task.result(WITHIN_S)
+    assert lane(redis_url) == [1, 2]
+
+
+# -- what is wrong is told
+
+
+def test_an_invalid_argument_is_refused_at_once(settings: Settings) -> None:
+    with pytest.raises(SettingsError, match="BOT_TOKEN is not set"):
+        run(load({}, env_file=None))
+    with pytest.raises(FilterError, match="FILTER=no_such:function"):
+        run(settings.model_copy(update={"filter": "no_such:function"}))
+    with pytest.raises(TypeError, match="call your generator function"):
+        run(settings, source=endless)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"a method append\(updates\)"):
+        run(settings, sink={})  # type: ignore[arg-type]
+
+
+def test_a_source_of_updates_instead_of_batches_is_refused(settings: Settings) -> None:
+    handle = run(settings, source=[update(1)], sink=[])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="a source gives lists of updates, and this one gave a dict"):
+        handle.task.result(WITHIN_S)
+
+
+def test_the_package_is_light_until_run_is_asked_for() -> None:
+    program = "import sys, poller; print(sorted({'redis', 'requests', 'poller.handle'} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

@@ -1,0 +1,163 @@
+"""What can be set about the poller, as a process or a source at the simulator; and the programs of docs/intake.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.poller.bot_api import Telegram
+from chatlanes.poller.polling.backpressure import NoBackpressure
+from chatlanes.poller.polling.leader_election import SoleLeader
+from chatlanes.poller.polling.pacing import Pace
+from chatlanes.poller.polling.telegram_source import TelegramSource
+from chatlanes.poller.responses import TelegramTroubleError
+from chatlanes.poller.runtime.retry import Retry
+from chatlanes.poller.runtime.stop import Stop
+from chatlanes.sandbox.simulator import Simulator
+from tests.poller.conftest import StartPoller
+from tests.poller.lanes import lane
+from tests.poller.process import OURS
+from tests.support import ROOT
+from tests.support.bot_api import BOT_ID, TOKEN, message
+from tests.support.waiting import WITHIN_S, until
+
+DOCS = ROOT / "docs" / "intake.md"
+
+
+def test_a_filter_of_ones_own_drops_counts_and_confirms(
+    simulator: Simulator, start_poller: StartPoller, redis_url: str, tmp_path: Path
+) -> None:
+    # Given a filter that wants every other update, and fails at those without a message
+    (tmp_path / "own.py").write_text("def wanted(update):\n    return update['message']['text'] == 'yes'\n")
+    pushed = simulator.push(message("yes"), message("no"), {"callback_query": {"from": {"id": 7}}}, message("no"))
+    # When a poller runs with it
+    poller = start_poller(FILTER="own:wanted")
+    # Then all are confirmed, and in the lane is what it wants and what it could not judge
+    until(lambda: simulator.stats()["confirmed"] == 4)
+    assert lane(redis_url) == [pushed[0], pushed[2]]
+    poller.stop()
+    assert poller.told("4 updates so far: 2 added, 0 seen before, 0 buried, 2 dropped at the door; backlog 2")
+    assert len(poller.told("FILTER failed at update")) == len(poller.told("KeyError: 'message'")) == 1
+
+
+def test_a_missing_filter_ends_the_poller(simulator: Simulator, start_poller: StartPoller) -> None:
+    poller = start_poller(FILTER="no_such:filter")
+    assert poller.exit_code() == 2
+    assert poller.told("FILTER=no_such:filter: there is no module no_such")
+
+
+def test_ordered_by_bot_all_stand_in_one_lane(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
+    pushed = simulator.push(message(chat=7), {"poll": {"id": "1"}}, message(chat=8))
+    start_poller(ORDER_BY="bot")
+    until(lambda: simulator.stats()["confirmed"] == 3)
+    with connect(redis_url) as client:
+        assert client.keys(f"{keys.LANE}*") == [keys.lane(f"{BOT_ID}/bot").encode()]
+        ids = client.zrange(keys.lane(f"{BOT_ID}/bot"), 0, -1)
+    assert ids == [f"{BOT_ID}:{update_id}".encode() for update_id in pushed]
+
+
+def test_retries_of_telegram_can_be_limited(simulator: Simulator, start_poller: StartPoller) -> None:
+    simulator.fault(method="getUpdates", status=502, times=1000)
+    poller = start_poller(POLL_GIVE_UP_AFTER=1, POLL_RETRY_MAX=0.2)
+    assert poller.exit_code() == 1
+    assert re.search(r"Telegram: 502 .*; given up after [1-9][0-9]*\.[0-9] s of trouble", poller.lines[-1])
+
+
+def test_quiet_it_says_nothing_of_trouble_that_passes(simulator: Simulator, start_poller: StartPoller) -> None:
+    simulator.fault(method="getUpdates", status=500)
+    simulator.push(message())
+    poller = start_poller("--quiet")
+    until(lambda: simulator.stats()["confirmed"] == 1)
+    poller.stop()
+    assert poller.lines == []
+
+
+class Slept(Stop):
+    """Remembers how long it was to sleep, and does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def sleep(self, seconds: float, grace_s: float = 0.0) -> None:
+        self.seconds.append(seconds)
+
+
+def test_polls_are_paced_by_batch_size(simulator: Simulator) -> None:
+    # Given a source that is to poll seldom, and one update for each of its first polls, then many
+    stop, pace = Slept(), Pace(balance=1.0, longest_s=60.0)
+    with closing(Telegram(simulator.url, TOKEN)) as telegram:
+        patience = Retry("Telegram", TelegramTroubleError, stop, longest_s=1.0)
+        source = TelegramSource(telegram, SoleLeader(), NoBackpressure(), stop, patience, 0, pace)
+        with closing(iter(source)) as batches:
+            waits = []
+            for count in (1, 1, 1, 100, 1):
+                simulator.push(*(message() for _ in range(count)))
+                assert len(next(batches)) == count
+                waits.append(source.pace.wait_s)
+            next(batches)
+    # Then it waits longer each time, not at all after a full batch, and what is waited is what was reckoned
+    first, second, third, full, last = waits
+    assert 0.0 < first < second < third
+    assert (full, last > 0.0) == (0.0, True)
+    assert stop.seconds == [0.0, *waits]
+
+
+# -- the programs of the documentation
+
+
+def program(name: str) -> str:
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    [found] = [block for block in blocks if block.startswith(f"# {name}")]
+    return str(found)
+
+
+def run_program(directory: Path, name: str, **settings: str) -> subprocess.Popen[str]:
+    (directory / name).write_text(program(name))
+    outside = {key: value for key, value in os.environ.items() if key not in OURS}
+    env = {**outside, "BOT_TOKEN": TOKEN, **settings}
+    return subprocess.Popen([sys.executable, name], cwd=directory, env=env, stdout=subprocess.PIPE, text=True)
+
+
+def test_the_documented_programs_archive_and_replay(simulator: Simulator, redis_url: str, tmp_path: Path) -> None:
+    # Given the program that archives, with no Redis at all
+    pushed = simulator.push(*(message() for _ in range(150)))
+    nowhere = "redis://127.0.0.1:1/0"
+    with run_program(tmp_path, "archive.py", BOT_API_URL=simulator.url, REDIS_URL=nowhere) as archiving:
+        until(lambda: simulator.stats()["confirmed"] == 150)
+        # When it is killed, since then it holds nothing that is not on disk
+        archiving.kill()
+    # Then the file has all
+    lines = (tmp_path / "updates.jsonl").read_text().splitlines()
+    assert [json.loads(line)["update_id"] for line in lines] == pushed
+    # And the program that replays brings them into their lanes
+    with run_program(tmp_path, "replay.py", REDIS_URL=redis_url) as replaying:
+        said, _ = replaying.communicate(timeout=WITHIN_S)
+    assert (replaying.returncode, lane(redis_url)) == (0, pushed)
+    assert said == f"durable up to update {pushed[99]}\ndurable up to update {pushed[149]}\n"
+    # And the command says that they are there already
+    command = re.search(r"^(?:python -m|chatlanes) (poller replay \S+)", DOCS.read_text(), re.MULTILINE)
+    assert command
+    answer = subprocess.run(
+        [sys.executable, "-m", "chatlanes", *command[1].split()],
+        cwd=tmp_path,
+        env={**os.environ, "BOT_TOKEN": TOKEN, "REDIS_URL": redis_url},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+    )
+    assert "0 appended, 150 seen before" in answer.stdout
+
+
+@pytest.mark.parametrize("name", ["kafka_in.py", "shop/filters.py"])
+def test_the_other_examples_are_python(name: str) -> None:
+    compile(program(name), name, "exec")

@@ -1,0 +1,139 @@
+"""Redis behind the receiver: slow, frozen, gone, full of work; and a receiver that ends with requests in hand."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import requests
+
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.sandbox.ports import free_port
+from chatlanes.sandbox.server import Server, start_server
+from tests.poller.lanes import drain, lane, writes_held_up
+from tests.poller.webhook.conftest import StartReceiver
+from tests.poller.webhook.process import ReceiverProcess, update
+from tests.support.waiting import WITHIN_S, until
+
+#: What is promised; the rest is for a machine that is busy.
+ANSWER_WITHIN_S = 5.0 + 5.0
+
+
+def appends(redis_url: str) -> int:
+    """How many scripts Redis has run."""
+    with connect(redis_url) as client:
+        return int(client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
+
+
+def test_updates_during_an_append_share_the_next_one(start_receiver: StartReceiver, server: Server) -> None:
+    # Given a receiver whose append waits for Redis
+    receiver = start_receiver(WEBHOOK_REORDER=0)
+    receiver.send(update(1))
+    before = appends(receiver.redis_url)
+    with writes_held_up(server) as append_waits:
+        first = receiver.posts(update(2))
+        until(append_waits)
+        # When many more come
+        more = receiver.posts(*(update(number, chat=number) for number in range(3, 53)))
+        until(lambda: established(receiver) >= 51)
+    # Then all are answered, by one more append or two
+    assert {answer.result(WITHIN_S).status_code for answer in (*first, *more)} == {200}
+    assert appends(receiver.redis_url) - before <= 4
+
+
+def established(receiver: ReceiverProcess) -> int:
+    return sum(each.status == "ESTABLISHED" for each in receiver.connections())
+
+
+def test_a_stop_answers_open_requests_first(start_receiver: StartReceiver, server: Server) -> None:
+    # Given requests whose append waits for Redis
+    receiver = start_receiver("--workers=2", WEBHOOK_REORDER=0)
+    with writes_held_up(server) as append_waits:
+        answers = receiver.posts(*(update(number, chat=number) for number in (1, 2, 3)))
+        until(append_waits)
+        until(lambda: established(receiver) >= 3)
+        # When the receiver is asked to stop
+        receiver.signal(signal.SIGTERM)
+    # Then they are answered (a machine that is too slow for a 200 gives a 503), and it ends
+    given = [answer.result(WITHIN_S).status_code for answer in answers]
+    assert set(given) <= {200, 503}
+    for number, status in enumerate(given, 1):
+        assert status == 503 or lane(receiver.redis_url, number) == [number]
+    assert receiver.exit_code() == 0
+
+
+def test_an_update_killed_before_its_answer_is_dropped_as_seen(start_receiver: StartReceiver, server: Server) -> None:
+    # Given a receiver that is frozen while Redis takes its append
+    receiver = start_receiver(WEBHOOK_REORDER=0)
+    with writes_held_up(server) as append_waits:
+        [answer] = receiver.posts(update(1))
+        until(append_waits)
+        receiver.signal(signal.SIGSTOP)
+    until(lambda: lane(receiver.redis_url) == [1])
+    # When it is killed before it can answer
+    receiver.kill()
+    assert isinstance(answer.exception(WITHIN_S), requests.ConnectionError)
+    # Then Telegram sends it to the next one, which answers and adds nothing
+    following = start_receiver(WEBHOOK_REORDER=0)
+    assert following.send(update(1)).status_code == 200
+    assert lane(receiver.redis_url) == [1]
+    following.stop()
+    assert following.told("1 updates so far: 0 added, 1 seen before")
+
+
+def test_a_frozen_redis_is_answered_with_503(start_receiver: StartReceiver, own_redis: Server) -> None:
+    receiver = start_receiver(REDIS_URL=own_redis.url)
+    assert receiver.is_ready()
+    # When Redis answers nothing
+    own_redis.process.send_signal(signal.SIGSTOP)
+    began_s = time.monotonic()
+    answer = receiver.send(update(1))
+    # Then the update is Telegram's still, and a proxy knows
+    assert time.monotonic() - began_s < ANSWER_WITHIN_S
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    assert not receiver.is_ready()
+    # And when it answers again, so does the receiver
+    own_redis.process.send_signal(signal.SIGCONT)
+    until(lambda: receiver.send(update(1)).status_code == 200)
+    until(lambda: lane(own_redis.url) == [1])
+    assert receiver.is_ready()
+
+
+def test_a_redis_that_is_not_there_yet_is_waited_for(start_receiver: StartReceiver, own_redis: Server) -> None:
+    # Given no Redis
+    port = free_port()
+    receiver = start_receiver(REDIS_URL=f"redis://127.0.0.1:{port}/0")
+    assert " WARNING " in receiver.tells("Redis does not answer")
+    assert receiver.send(update(1)).status_code == 503
+    assert not receiver.is_ready()
+    # When there is one
+    with start_server(own_redis.log.parent.parent / "late", port=port) as late:
+        # Then updates go there, without anybody's help
+        until(lambda: receiver.send(update(1)).status_code == 200)
+        until(lambda: lane(late.url) == [1])
+    receiver.tells("works again")
+
+
+def test_above_the_backlog_limit_telegram_holds_the_rest(start_receiver: StartReceiver) -> None:
+    receiver = start_receiver(MAX_PENDING=2)
+    for number in (1, 2, 3):
+        assert receiver.send(update(number)).status_code == 200
+    # When the backlog is over the limit
+    answer = receiver.send(update(4))
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    receiver.tells("backlog 3 is over MAX_PENDING 2")
+    # Then it is refused until workers have made room
+    drain(receiver.redis_url)
+    until(lambda: receiver.send(update(4)).status_code == 200)
+
+
+def test_a_dead_process_is_replaced(start_receiver: StartReceiver) -> None:
+    receiver = start_receiver("--workers=2")
+    before = receiver.workers()
+    before[0].kill()
+    receiver.tells("a receiver's process ended")
+    until(lambda: len([each for each in receiver.workers() if each.is_running()]) == 2)
+    assert receiver.send(update(1)).status_code == 200
+    after = receiver.workers()
+    receiver.kill()
+    until(lambda: not any(each.is_running() for each in after))

@@ -1,0 +1,187 @@
+"""Responses of the receiver over HTTP: 200 only for updates that Redis holds."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.connect import connect
+from chatlanes.poller.webhook.validation import secret_from
+from tests.poller.lanes import buried, lane
+from tests.poller.process import RunningPoller
+from tests.poller.webhook.conftest import StartReceiver
+from tests.poller.webhook.process import HEADER, PATH, SECRET, ReceiverProcess, update
+from tests.support.bot_api import BOT_ID, TOKEN, message
+from tests.support.waiting import WITHIN_S, until
+
+JSON = {"Content-Type": "application/json"}
+SENT = {**JSON, HEADER: SECRET}
+#: More than a receiver reads.
+LONG = b" " * (3 << 20)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        (JSON, b"{}", 401),
+        ({**SENT, HEADER: "wrong"}, b"{}", 403),
+        ({HEADER: SECRET, "Content-Type": "text/plain"}, b'{"update_id":1}', 415),
+        ({**SENT, "Content-Encoding": "gzip"}, b'{"update_id":1}', 415),
+        (SENT, b'{"update_id":1', 400),
+        (SENT, b'{"message":{}}', 400),
+        (SENT, b'[{"update_id":1}]', 400),
+        (SENT, LONG, 413),
+    ],
+)
+def test_a_refused_request_reaches_no_lane(receiver: ReceiverProcess, headers: Any, body: bytes, status: int) -> None:
+    answer = requests.post(receiver.url, data=body, headers=headers, timeout=WITHIN_S)
+    assert answer.status_code == status
+    assert requests.get(f"{receiver.address}/readyz", timeout=WITHIN_S).status_code == 200
+    assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 0)
+
+
+def test_a_body_that_announces_no_length_is_read_up_to_the_limit(receiver: ReceiverProcess) -> None:
+    answer = requests.post(receiver.url, data=iter([LONG]), headers=SENT, timeout=WITHIN_S)
+    assert answer.status_code == 413
+
+
+def test_other_paths_and_methods(receiver: ReceiverProcess) -> None:
+    answers = [
+        requests.get(receiver.url, timeout=WITHIN_S),
+        requests.post(f"{receiver.address}/other", timeout=WITHIN_S),
+        requests.get(f"{receiver.address}/healthz", timeout=WITHIN_S),
+    ]
+    assert [answer.status_code for answer in answers] == [405, 404, 200]
+    assert answers[0].headers["Allow"] == "POST"
+
+
+def test_an_answered_update_is_in_redis_once(receiver: ReceiverProcess) -> None:
+    with connect(receiver.redis_url) as client:
+        for number in (1, 1, 2, 1):
+            assert receiver.send(update(number)).status_code == 200
+            assert client.exists(keys.body(f"{BOT_ID}:{number}"))
+    until(lambda: lane(receiver.redis_url) == [1, 2])
+
+
+@pytest.mark.parametrize("number", [-1, "7", None, 2**60, {"a": 1}])
+def test_a_malformed_update_is_buried_once(receiver: ReceiverProcess, number: Any) -> None:
+    for _ in range(2):
+        assert receiver.send(update(number)).status_code == 200
+    assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 1)
+
+
+@pytest.mark.parametrize("part", [b"[" * 100_000 + b"]" * 100_000, b"9" * 5_000], ids=["deep", "long"])
+def test_an_unreadable_update_is_buried_once(receiver: ReceiverProcess, part: bytes) -> None:
+    body = b'{"update_id":9,"message":{"chat":{"id":7},"x":' + part + b"}}"
+    for _ in range(2):
+        assert requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S).status_code == 200
+    assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 1)
+
+
+def test_request_contents_are_not_logged(receiver: ReceiverProcess) -> None:
+    for body in (b"SECRET-WORDS", b'{"SECRET-WORDS":1}', b'{"update_id":1,"message":{"text":"SECRET-WORDS"}}'):
+        requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S)
+    receiver.tells("refused with 400: no update")
+    assert receiver.told("SECRET-WORDS") == receiver.told(SECRET) == []
+
+
+def test_many_bots_have_a_path_and_a_secret_each(start_receiver: StartReceiver, tmp_path: Path) -> None:
+    # Given two bots in one deployment
+    other = "7:OTHER-token"
+    (tmp_path / "bots.toml").write_text('[shop]\ntoken_env = "SHOP"\n[desk]\ntoken_env = "DESK"\n')
+    receiver = start_receiver(BOTS=tmp_path / "bots.toml", BOT_TOKEN="", SHOP=TOKEN, DESK=other)
+
+    # When both are sent an update with the secret of the first
+    def send(name: str, secret: str) -> int:
+        headers = {**SENT, HEADER: secret}
+        url = f"{receiver.url}/{name}"
+        return requests.post(url, json=update(1), headers=headers, timeout=WITHIN_S).status_code
+
+    assert [send("shop", SECRET), send("desk", SECRET), send("desk", secret_from(other))] == [200, 403, 200]
+    assert requests.post(receiver.url, timeout=WITHIN_S).status_code == 404
+    # Then each has its own, though the ids are the same
+    until(lambda: lane(receiver.redis_url) == [1])
+    receiver.tells("desk: refused with 403")
+
+
+def test_only_the_proxys_forwarded_address_counts(start_receiver: StartReceiver) -> None:
+    # Given receivers that only Telegram's networks may send to, one behind a proxy of this machine
+    behind = start_receiver(WEBHOOK_NETWORKS="telegram")
+    bare = start_receiver(WEBHOOK_NETWORKS="telegram", WEBHOOK_TRUSTED_PROXIES="192.0.2.1")
+
+    def send(receiver: ReceiverProcess, forwarded: str = "") -> int:
+        headers = {**SENT, **({"X-Forwarded-For": forwarded} if forwarded else {})}
+        return requests.post(receiver.url, json=update(1), headers=headers, timeout=WITHIN_S).status_code
+
+    # Then the address that the proxy names counts, the last one it has put there
+    assert send(behind, "149.154.167.220") == 200
+    assert send(behind, "149.154.167.220, 198.51.100.7") == 403
+    assert send(behind, "198.51.100.7, 91.108.4.5") == 200
+    assert send(behind) == 403
+    # And from anybody else the header is worth nothing
+    assert send(bare, "149.154.167.220") == 403
+
+
+def test_a_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverProcess) -> None:
+    # Given one who begins a head, and one who begins a body, and both go no further
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    slow = [socket.create_connection(("127.0.0.1", receiver.port), WITHIN_S) for _ in range(2)]
+    slow[0].sendall(head.encode())
+    slow[1].sendall(f"{head}{HEADER}: {SECRET}\r\nContent-Length: 100\r\n\r\n{{".encode())
+    # Then others are answered
+    for number in range(1, 20):
+        assert receiver.send(update(number)).status_code == 200
+    # And in the end the two are rid of: without an answer, and with 408
+    assert slow[0].recv(1000) == b""
+    assert slow[1].recv(1000).startswith(b"HTTP/1.1 408 ")
+    for each in slow:
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "told"),
+    [
+        ({"WEBHOOK_URL": ""}, 2, "WEBHOOK_URL is not set: give the public address"),
+        ({"WEBHOOK_URL": "https://example.org/healthz"}, 2, "/healthz is the receiver's own"),
+        ({"WEBHOOK_SECRET": "no blanks"}, 2, "WEBHOOK_SECRET is wrong (its value is secret and not shown)"),
+        ({"WEBHOOK_HOST": "256.0.0.1"}, 1, "WEBHOOK_HOST 256.0.0.1"),
+        ({"BOT_TOKEN": ""}, 1, "BOT_TOKEN"),
+        ({"ORDER_BY": "nowhere:keys"}, 2, "ORDER_BY"),
+    ],
+)
+def test_a_missing_setting_is_reported_in_one_sentence(
+    tmp_path: Path, redis_url: str, settings: dict[str, str], code: int, told: str
+) -> None:
+    usual = {"BOT_TOKEN": TOKEN, "REDIS_URL": redis_url, "WEBHOOK_URL": "https://example.org/hook"}
+    process = RunningPoller(tmp_path, "webhook", **{**usual, **settings})
+    assert process.exit_code() == code
+    assert len([line for line in process.lines if told in line]) == 1, process.lines
+    process.end()
+
+
+def test_a_port_in_use_is_reported(receiver: ReceiverProcess, tmp_path: Path) -> None:
+    usual = {"BOT_TOKEN": TOKEN, "REDIS_URL": receiver.redis_url, "WEBHOOK_URL": "https://example.org/hook"}
+    process = RunningPoller(tmp_path, "webhook", WEBHOOK_PORT=receiver.port, **usual)
+    assert process.exit_code() == 1
+    assert "stop what listens there, or set WEBHOOK_HOST and WEBHOOK_PORT" in process.lines[-1]
+    process.end()
+
+
+def test_filtered_updates_are_answered_and_counted(
+    start_receiver: StartReceiver, redis_url: str, tmp_path: Path
+) -> None:
+    # Given a receiver with a filter of its own, which fails at what has no message
+    (tmp_path / "own.py").write_text("def wanted(update):\n    return update['message']['text'] != 'spam'\n")
+    receiver = start_receiver(FILTER="own:wanted")
+    # When it is sent what the filter wants, does not want, and cannot judge
+    sent = [update(1), {"update_id": 2, **message("spam")}, {"update_id": 3, "callback_query": {"from": {"id": 7}}}]
+    assert [receiver.send(each).status_code for each in sent] == [200, 200, 200]
+    # Then the first and the last have come in, once nobody waits for what may have come before them
+    until(lambda: lane(redis_url) == [1, 3])
+    receiver.stop()
+    assert receiver.told("3 updates so far: 2 added, 0 seen before, 0 buried, 1 dropped at the door")

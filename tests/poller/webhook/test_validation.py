@@ -1,0 +1,93 @@
+"""Validation of a webhook request, as tables."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+
+from chatlanes.poller.webhook.validation import (
+    MOST_BYTES,
+    Rejection,
+    RequestValidator,
+    is_within,
+    secret_from,
+    update_of,
+)
+
+SECRET = b"s3cret"
+JSON = {b"content-type": b"application/json"}
+SENT = {**JSON, b"x-telegram-bot-api-secret-token": SECRET}
+
+
+@pytest.mark.parametrize(
+    ("headers", "refused"),
+    [
+        (SENT, None),
+        ({**SENT, b"content-type": b"Application/JSON; charset=utf-8"}, None),
+        ({**SENT, b"content-length": b"%d" % MOST_BYTES}, None),
+        ({**SENT, b"content-encoding": b"identity"}, None),
+        ({}, Rejection.NO_SECRET),
+        (JSON, Rejection.NO_SECRET),
+        ({**SENT, b"x-telegram-bot-api-secret-token": b""}, Rejection.WRONG_SECRET),
+        ({**SENT, b"x-telegram-bot-api-secret-token": SECRET + b"x"}, Rejection.WRONG_SECRET),
+        ({**SENT, b"x-telegram-bot-api-secret-token": b"\xff"}, Rejection.WRONG_SECRET),
+        ({**SENT, b"content-type": b"text/plain"}, Rejection.NOT_JSON),
+        ({**SENT, b"content-type": b""}, Rejection.NOT_JSON),
+        ({**SENT, b"content-encoding": b"gzip"}, Rejection.NOT_JSON),
+        ({**SENT, b"content-length": b"%d" % (MOST_BYTES + 1)}, Rejection.TOO_LONG),
+        # What comes first is told: to a stranger, nothing about bodies.
+        ({b"content-length": b"9" * 15}, Rejection.NO_SECRET),
+    ],
+)
+def test_headers_that_get_in(headers: dict[bytes, bytes], refused: Rejection | None) -> None:
+    assert RequestValidator(SECRET).refusal("192.0.2.1", headers) is refused
+
+
+@pytest.mark.parametrize(
+    ("client", "refused"),
+    [
+        ("149.154.167.220", None),
+        ("::ffff:149.154.167.220", None),
+        ("2001:67c::1", None),
+        ("192.0.2.1", Rejection.STRANGER),
+        ("unknown", Rejection.STRANGER),
+        (None, Rejection.STRANGER),
+    ],
+)
+def test_addresses_that_get_in(client: str | None, refused: Rejection | None) -> None:
+    networks = (ip_network("149.154.160.0/20"), ip_network("2001:67c::/32"))
+    assert RequestValidator(SECRET, networks).refusal(client, SENT) is refused
+    assert is_within(client, networks) is (refused is None)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b'{"update_id":7,"message":{}}', {"update_id": 7, "message": {}}),
+        (b'{"update_id":"7"}', {"update_id": "7"}),  # is buried
+        (b'{"update_id":null}', {"update_id": None}),
+        (rb'{"update_id":7,"a":"\ud83d"}', {"update_id": 7, "a": "\ud83d"}),  # half a surrogate pair
+        (b"{}", Rejection.NO_UPDATE),
+        (b'{"message":{}}', Rejection.NO_UPDATE),
+        (b'[{"update_id":7}]', Rejection.NO_UPDATE),
+        (b"7", Rejection.NO_UPDATE),
+        (b"null", Rejection.NO_UPDATE),
+        (b"", Rejection.BROKEN),
+        (b'{"update_id":7', Rejection.BROKEN),
+        (b"\xff\xfe{}", Rejection.BROKEN),
+        (b"[" * 100_000, Rejection.BROKEN),
+        (b"[" * 100_000 + b"]" * 100_000, Rejection.NO_UPDATE),
+        (b"9" * 10_000, Rejection.NO_UPDATE),
+    ],
+)
+def test_bodies_that_are_updates(body: bytes, found: Any) -> None:
+    assert update_of(body) == found
+
+
+def test_the_secret_is_valid_and_hides_the_token() -> None:
+    secret = secret_from("123456:ABC-def")
+    assert secret == secret_from("123456:ABC-def") != secret_from("123456:ABC-deg")
+    assert len(secret) == 64
+    assert secret.isalnum()

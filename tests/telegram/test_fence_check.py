@@ -1,0 +1,52 @@
+"""The last check of the fence, right before a call is sent."""
+
+import ssl
+
+import pytest
+import trustme
+
+from chatlanes.lanes import LeaseLost
+from chatlanes.telegram.client import BotApi, prepare
+from tests.support.http_server import TOKEN
+
+CALL = prepare("sendMessage", {"chat_id": 7, "text": "hi"})
+
+
+def test_the_last_look_is_after_connecting_before_sending(web, api):
+    seen = []
+    api.send(CALL, look=lambda: seen.append(len(web.asked)))
+
+    assert seen
+    assert set(seen) == {0}
+    assert len(web.asked) == 1
+
+
+def test_its_error_is_raised_and_nothing_is_sent(web, api):
+    def over() -> None:
+        raise LeaseLost("over")
+
+    api.send(CALL)  # so that a connection stands
+    with pytest.raises(LeaseLost):
+        api.send(CALL, look=over)
+    assert len(web.asked) == 1
+
+    # And the client goes on as if nothing had been.
+    api.send(CALL)
+    assert len(web.asked) == 2
+
+
+def test_over_tls_too(web, monkeypatch, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    web.http.socket = context.wrap_socket(web.http.socket, server_side=True)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    seen = []
+
+    api = BotApi(web.url.replace("http://", "https://"), TOKEN)
+    assert api.send(CALL, look=lambda: seen.append(len(web.asked))) is True
+    api.close()
+
+    assert seen
+    assert set(seen) == {0}
