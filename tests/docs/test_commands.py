@@ -32,16 +32,20 @@ from tests.support.compose import whole_file
 #: Of the reader's own machine.
 THEIRS = {
     ".",
+    "cd",
     "curl",
     "export",
     "git",
     "kill",
     "kubectl",
+    "mkdir",
     "npm",
     "openssl",
     "pip",
     "printf",
+    "python3",
     "redis-cli",
+    "scp",
     "sudo",
     "systemctl",
 }
