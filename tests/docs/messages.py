@@ -95,7 +95,9 @@ def _all() -> Iterator[Message]:
         tree = ast.parse(file.read_text())
         for node in _tellers(tree, str(file.relative_to(ROOT))):
             for text in rendered(node):
-                yield Message(re.sub(r"…(\.?…)+", "…", " ".join(text.split())), f"{file.relative_to(ROOT)}:{node.lineno}")
+                yield Message(
+                    re.sub(r"…(\.?…)+", "…", " ".join(text.split())), f"{file.relative_to(ROOT)}:{node.lineno}"
+                )
 
 
 def _tellers(tree: ast.Module, file: str) -> Iterator[ast.expr]:
@@ -189,11 +191,13 @@ def constants() -> dict[str, ast.expr]:
     found = dict[str, ast.expr]()
     for file in sorted(SOURCE.rglob("*.py")):
         for node in ast.parse(file.read_text()).body:
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                if isinstance(node.value, ast.Constant | ast.JoinedStr) and node.targets[0].id.isupper():
-                    if not isinstance(node.value, ast.Constant) or isinstance(node.value.value, str):
-                        found[node.targets[0].id] = node.value
+            if isinstance(node, ast.Assign) and _is_text(node.value) and (name := _name(node.targets[0])).isupper():
+                found[name] = node.value
     return found
+
+
+def _is_text(value: ast.expr) -> bool:
+    return isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str))
 
 
 def entries(page: Path) -> list[str]:

@@ -19,8 +19,8 @@ def is_of(entry: str, message: Message) -> bool:
 @pytest.mark.parametrize("message", messages(), ids=str)
 def test_every_message_is_explained(message: Message) -> None:
     assert any(is_of(entry, message) for entry in entries(PAGE)), (
-        f"{message.place} has a message that {PAGE.name} does not explain. Add it, or change the heading of the one that "
-        f"was reworded, to:\n\n#### `{message.text}`\n\n({HOW})"
+        f"{message.place} has a message that {PAGE.name} does not explain. Add it, or change the heading of the one "
+        f"that was reworded, to:\n\n#### `{message.text}`\n\n({HOW})"
     )
 
 

@@ -36,9 +36,10 @@ def reader(tmp_path: Path, telegram: Simulator) -> Iterator[Reader]:
         "https://api.telegram.org": telegram.url,
         "@my_bot": "@simulated_bot",
     }
+    redis, page, flower = ports.values()
     options = {
-        "chatlanes sandbox": f"--port-redis {ports['6379']} --port-simulator {ports['8081']} --port-flower {ports['5555']}",
-        "chatlanes flower": f"--port={ports['5555']}",
+        "chatlanes sandbox": f"--port-redis {redis} --port-simulator {page} --port-flower {flower}",
+        "chatlanes flower": f"--port={flower}",
     }
     reader = Reader(tmp_path, here, options=options)
     reader.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -1,11 +1,14 @@
 """Executes a page that is a walk-through: its files, commands, outputs and conversations, in their order.
 
-A code block is read by its kind. `sh`: commands, each run in a shell; one that serves runs on until Ctrl-C. `text`: the
-output of the last command; each line must occur in it. `chat`: what users write to the bot, and what it answers. Any
-block that begins with `# NAME.EXT` or `# .env` is a file, and is written. HTML comments say what a reader does with the keyboard:
-`at: MACHINE` (go to that machine), `ctrl-c: COMMAND`, and `output: [MACHINE] COMMAND` (look at that terminal).
-In an output `…` stands for any text, `east` and `west` for any host, and a number of five digits or more for one number,
-the same wherever the page has it.
+A block that begins with `# NAME.EXT` or `# .env` is a file. Others are read by their kind:
+
+* `sh`: commands, each run in a shell. One that serves runs until Ctrl-C.
+* `text`: the output of the last command; each line must occur in it. `…` stands for any text, `east` and `west` for any
+  host, and a number of five digits or more for one number, the same wherever the page has it.
+* `chat`: what users write to the bot, and what it answers.
+
+HTML comments say what the reader does: `at: MACHINE`, `ctrl-c: COMMAND`, and `output: [MACHINE] COMMAND`, which looks
+at that terminal.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +32,8 @@ STEP = re.compile(r"^```(\w+)\n(.*?)^```|^<!-- ([\w-]+): (.*?) -->", re.MULTILIN
 FILE = re.compile(r"# ([\w-]*\.\w+)\n")
 COMMENT = re.compile(r"\s+# .*$")
 SERVES = re.compile(r"chatlanes (sandbox|poller|worker|flower)\b")
+#: Commands that only look, and may be given again.
+LOOKS = re.compile(r"chatlanes lanes (check|status)\b")
 MACHINES = ("east", "west")
 TOKEN_OF_PATTERN = re.compile(r"…|\b(?:east|west)\b|\d{5,}|\s+")
 PEOPLE = {"Ann": 7, "Bob": 8}
@@ -107,20 +113,32 @@ class Reader:
 
     def text(self, text: str) -> None:
         """Waits until every line has occurred since the last look."""
-        assert self.looks_at, text
-        terminal = self.looks_at
-        ends = [self._find(line, terminal) for line in text.splitlines() if line.strip() not in ("", "…")]
-        terminal.seen = max(ends)
-
-    def _find(self, line: str, terminal: Terminal) -> int:
-        pattern = re.compile(self.pattern(self._translated_output(line)))
+        wanted = [line for line in text.splitlines() if line.strip() not in ("", "…")]
         try:
-            found = until(lambda: pattern.search(terminal.output, terminal.seen))
+            until(lambda: self._has_printed(wanted))
         except AssertionError:
-            said = terminal.output[terminal.seen :]
-            raise AssertionError(f"{terminal.command!r} did not print {line!r}, but:\n{said[-5000:]}") from None
-        self.numbers.update({name[1:]: value for name, value in found.groupdict().items()})
-        return found.end()
+            assert self.looks_at
+            said = self.looks_at.output[self.looks_at.seen :]
+            missing = [line for line in wanted if not self._find(line)]
+            raise AssertionError(f"{self.looks_at.command!r} did not print {missing}, but:\n{said[-5000:]}") from None
+
+    def _has_printed(self, wanted: list[str]) -> bool:
+        assert self.looks_at, wanted
+        terminal = self.looks_at
+        found = [match for line in wanted if (match := self._find(line))]
+        if len(found) == len(wanted):
+            terminal.seen += max(match.end() for match in found)
+            for match in found:
+                self.numbers.update({name[1:]: value for name, value in match.groupdict().items()})
+            return True
+        if LOOKS.match(terminal.command) and terminal.process.poll() is not None:
+            self.looks_at = self._start(terminal.command)  # the reader was too quick, and looks again
+        return False
+
+    def _find(self, line: str) -> re.Match[str] | None:
+        assert self.looks_at
+        pattern = self.pattern(self._translated_output(line))
+        return re.search(pattern, self.looks_at.output[self.looks_at.seen :])
 
     def _translated_output(self, line: str) -> str:
         for theirs, ours in self.here.items():
@@ -202,7 +220,7 @@ class Reader:
         terminal = self.looks_at = self._start(line)
         if not SERVES.match(line):
             until(lambda: terminal.process.poll() is not None)
-            assert terminal.process.returncode in (0, -9), (line, terminal.output)
+            assert LOOKS.match(line) or terminal.process.returncode == 0, (line, terminal.output)
 
     def _start(self, line: str) -> Terminal:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -252,10 +270,8 @@ class Reader:
 
     def end(self) -> None:
         for terminal in self.terminals:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(terminal.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             terminal.process.wait()
             print(f"----- {terminal.command}\n{terminal.output[-5000:]}")
         if self.redis:

@@ -63,7 +63,7 @@ def test_a_telebot_has_what_its_users_like_on_any_of_its_processes(make_pipeline
     assert pipeline.simulator.calls("setWebhook") == []
     assert "its import started 1 thread (janitor)" in worker.log
     assert "set_webhook in " in worker.log
-    assert "not heeded here (docs/migrate.md): apihelper.proxy" in worker.log
+    assert "not heeded here (docs/migrate/pytelegrambotapi.md): apihelper.proxy" in worker.log
     # Polling in a thread is told of and ends
     assert texts(pipeline, 12) == ["goes on"]
     assert "infinity_polling in a thread does nothing" in worker.log
