@@ -52,12 +52,16 @@ ENDING = {
 #: Functions and constants whose texts are messages: those that a log line or an error takes whole.
 SENTENCES: dict[str, set[str]] = {
     "chatlanes/bot/adapters/ptb/unsupported.py": {"_OFF"},
+    "chatlanes/bot/session/keys.py": {"check_order"},
     "chatlanes/cli/health_checks.py": {"namesakes", "of_intake", "of_unread_queues"},
+    "chatlanes/lanes/fast/tracer.py": {"_hook"},
     "chatlanes/lanes/protocol/data_loss.py": {"sentence"},
     "chatlanes/lanes/protocol/server.py": {"advice", "_eviction"},
     "chatlanes/poller/bot_api.py": {"_holder"},
     "chatlanes/poller/responses.py": {"result_of"},
     "chatlanes/poller/webhook/validation.py": {"Rejection"},
+    "chatlanes/sandbox/__main__.py": {"main"},
+    "chatlanes/sandbox/run.py": {"supervise"},
     "chatlanes/settings/bots.py": {"_bot", "_tables", "_together", "_token", "_wrong_keys"},
     "chatlanes/settings/imports.py": {"_hidden", "_impatient", "warn_of_hidden_module"},
     "chatlanes/settings/reading.py": {"_line"},
@@ -86,7 +90,7 @@ def messages() -> tuple[Message, ...]:
 
 @cache
 def frames() -> tuple[Message, ...]:
-    """What has no words of its own."""
+    """Messages with too few words of their own: log lines and errors that carry a sentence made elsewhere."""
     return tuple(sorted({message for message in _all() if len(re.findall(r"\w", message.text)) < LEAST_LETTERS}))
 
 
@@ -138,7 +142,11 @@ def _texts_in(node: ast.FunctionDef | ast.ClassDef) -> Iterator[ast.expr]:
     """
     for inner in ast.walk(node):
         match inner:
-            case ast.Return(value=ast.expr() as value) | ast.Yield(value=ast.expr() as value):
+            case (
+                ast.Return(value=ast.IfExp(body=value))
+                | ast.Return(value=ast.expr() as value)
+                | ast.Yield(value=ast.expr() as value)
+            ):
                 yield from _parts(value)
             case ast.Raise(exc=ast.Call(args=[value])) | ast.Call(func=ast.Attribute(attr="append"), args=[value]):
                 yield from _parts(value)

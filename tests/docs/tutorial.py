@@ -71,13 +71,13 @@ class Terminal:
 
 @dataclass
 class Reader:
-    """Who follows the page. `here` replaces what is the reader's own: addresses, ports, the token."""
+    """Follows the page. `here` replaces addresses, ports and the token of the page by those of the test."""
 
     home: Path
     here: Mapping[str, str]
     telegram: Simulator | None = None
     redis: Server | None = None
-    options: Mapping[str, str] = field(default_factory=dict)  #: what a command gets besides its own, for free ports
+    options: Mapping[str, str] = field(default_factory=dict)  #: added to a command: free ports
     environment: dict[str, str] = field(default_factory=dict)
 
     machine: str = MACHINES[0]
@@ -186,13 +186,13 @@ class Reader:
         return [call["params"]["text"] for call in self.telegram.calls("sendMessage")]
 
     def check_answers(self) -> None:
-        """So far, what was sent is what the page has, in its order: nothing is missing, nothing was sent twice."""
+        """The messages sent so far are those of the page, in its order: none is missing, none was sent twice."""
         sent = self.sent()
         for wanted, got in zip(self.answers, sent, strict=False):
             assert re.fullmatch(self.pattern(wanted), got), (self.answers, sent)
 
     def check_all_answers(self) -> None:
-        """And nothing was sent besides."""
+        """And nothing else was sent."""
         self.check_answers()
         assert len(self.sent()) == len(self.answers), (self.answers, self.sent())
 
@@ -217,7 +217,7 @@ class Reader:
         return mine[-1]
 
     def type(self, line: str) -> None:
-        """A command. What is the reader's own system is replaced: see `THEIRS`."""
+        """Run a command, or what `THEIRS` has for a command of the reader's own system."""
         for begins, do in THEIRS.items():
             if line.startswith(begins):
                 do(self, line)
