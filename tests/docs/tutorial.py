@@ -234,7 +234,7 @@ class Reader:
         outside = {name: value for name, value in os.environ.items() if name not in OURS}
         with log.open("wb") as output:
             process = subprocess.Popen(
-                ["bash", "-c", f"exec {self.translated(line)} {more}"],
+                ["bash", "-c", f"{'exec ' if SERVES.match(line) else ''}{self.translated(line)} {more}"],
                 cwd=self.folder,
                 env={**outside, "PYTHONUNBUFFERED": "1", **self._environment(line)},
                 stdout=output,
