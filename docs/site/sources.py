@@ -60,7 +60,7 @@ def _target(uri: str, link: str) -> Path | None:
 
 def _uri(target: Path) -> str:
     """The place of a file in the site."""
-    if target.is_relative_to(DOCS) and target.is_file():
+    if target.is_relative_to(DOCS) and target.is_file() and target.suffix != ".py":  # mkdocs.yml leaves .py files out
         return target.relative_to(DOCS).as_posix()
     path = SOURCE + target.relative_to(ROOT).as_posix().lstrip(".")  # mkdocs leaves out files like .env.example
     return path if path.endswith(".md") else f"{path}.md"
