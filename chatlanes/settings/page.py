@@ -36,4 +36,3 @@ def page() -> str:
         heading = GROUPS.get(field, heading)
         grouped.setdefault(heading, []).append(row)
     return "\n".join([INTRO, *(f"## {heading}\n\n{markdown(group)}" for heading, group in grouped.items())])
-

@@ -1,7 +1,7 @@
 """mkdocs hook: files outside of docs/ that a page links to become pages of the site.
 
-A link such as `../chatlanes/lanes/errors.py` works on the code host as it is written. On the site it leads to a page that
-shows the file; Markdown files, such as CHANGELOG.md, become ordinary pages. mkdocs reports a link to a missing file.
+A link such as `../chatlanes/lanes/errors.py` works on the code host as it is written. On the site it leads to a page
+that shows the file; Markdown files, such as CHANGELOG.md, become ordinary pages. mkdocs reports links to missing files.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 #: A comment at the end of a command, as the shell has it.
 COMMENT = re.compile(r"(^|\s)#(\s.*|$)")
 #: What a span of code must begin with to be taken for a command.
-PROGRAMS = re.compile(r"^([A-Z_]+=\S+ )*(make|chatlanes|celery -A chatlanes|python -m|docker compose)( |$)")
+PROGRAMS = re.compile(r"^([A-Z_]+=\S+ )*(make|chatlanes(?=\s+\w)|celery -A chatlanes|python -m|docker compose)( |$)")
 
 
 @dataclass(frozen=True)
