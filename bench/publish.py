@@ -51,8 +51,8 @@ Entry = dict[str, Any]
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench report", description=__doc__.partition("\n")[0])
-    parser.add_argument("files", nargs="*", type=Path, help="what runs of the bench wrote; later ones win")
-    parser.add_argument("--anew", action="store_true", help="forget what was measured before")
+    parser.add_argument("files", nargs="*", type=Path, help="JSON files of bench runs; later ones win")
+    parser.add_argument("--anew", action="store_true", help="discard older measurements")
     options = parser.parse_args(arguments)
     store = root / FIGURES / "bench.json"
     entries = [] if options.anew or not store.exists() else orjson.loads(store.read_bytes())
@@ -135,7 +135,7 @@ def _make(command: str) -> str:
 
 
 def pictures(entries: Sequence[Entry]) -> dict[str, str]:
-    """File name -> SVG; what has not been measured says so."""
+    """File name -> SVG; an unmeasured picture says so."""
     made = {
         "throughput.svg": ("No-op tasks, fsync always, each at its best settings", "tasks/s", _of(entries, _is_raced)),
         "waits.svg": ("Handlers that wait 50 ms, 500 at a time", "updates/s", _of(entries, _is("waits"))),

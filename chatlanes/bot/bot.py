@@ -36,7 +36,7 @@ class Bot:
     Args:
         handle: Called with a Context for each update; a function or a coroutine function.
         never_retry: Exception classes after which another attempt is useless. The update is buried at once, and its
-            lanes go on.
+            lanes continue.
         on_error: `on_error(ctx, error)`, called once for each failed attempt. An exception in it is logged and changes
             nothing.
         on_timeout: `on_timeout(ctx)`, called once for each attempt that takes longer than UPDATE_TIMEOUT. An exception

@@ -32,7 +32,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def help_of(command: str) -> str:
-    """What the command prints with --help."""
+    """The output of the command with --help."""
     program, *rest = command.split()
     words = [str(Path(sys.executable).with_name(program)), *rest, "--help"]
     environment = {**os.environ, "COLUMNS": COLUMNS}
