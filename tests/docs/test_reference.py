@@ -9,15 +9,20 @@ import click
 import pytest
 
 import chatlanes
-from chatlanes import lanes
+from chatlanes import errors, lanes
 from chatlanes.__main__ import main
 from chatlanes.cli import lanes as lanes_command
 from tests.docs.pages import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
 TEXT = "\n".join(page.read_text() for page in sorted(REFERENCE.glob("*.md")))
-#: The errors of lanes are members of the module that the page shows.
+#: Their names are tested one by one.
 MODULES = {"errors", "lanes"}
+
+
+def is_error(name: str) -> bool:
+    found = getattr(errors, name)
+    return isinstance(found, type) and issubclass(found, errors.BotApiError)
 
 
 @pytest.mark.parametrize("name", sorted(set(chatlanes.__all__) - MODULES))
@@ -25,10 +30,14 @@ def test_every_public_name_is_in_the_reference(name: str) -> None:
     assert re.search(rf"^::: chatlanes\.{name}$|`chatlanes\.{name}`", TEXT, re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", [name for name in vars(errors) if is_error(name)])
+def test_every_error_of_a_call_is_in_the_reference(name: str) -> None:
+    assert f"\n::: chatlanes.telegram.errors.{name}\n" in TEXT
+
+
 @pytest.mark.parametrize("name", lanes.__all__)
 def test_every_name_of_lanes_is_in_the_reference(name: str) -> None:
-    is_error = isinstance(getattr(lanes, name), type) and issubclass(getattr(lanes, name), lanes.LanesError)
-    assert is_error or re.search(rf"^::: chatlanes\.lanes\.{name}$|`lanes\.{name}`", TEXT, re.MULTILINE)
+    assert re.search(rf"^::: chatlanes\.lanes\.{name}$|`lanes\.{name}`", TEXT, re.MULTILINE)
 
 
 def test_every_command_is_in_the_reference() -> None:
