@@ -27,7 +27,7 @@ def is_error(name: str) -> bool:
 
 @pytest.mark.parametrize("name", sorted(set(chatlanes.__all__) - MODULES))
 def test_every_public_name_is_in_the_reference(name: str) -> None:
-    assert re.search(rf"^::: chatlanes\.{name}$|`chatlanes\.{name}`", TEXT, re.MULTILINE)
+    assert re.search(rf"^::: chatlanes\.(bot\.current\.)?{name}$|`chatlanes\.{name}`", TEXT, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", [name for name in vars(errors) if is_error(name)])
@@ -37,7 +37,7 @@ def test_every_error_of_a_call_is_in_the_reference(name: str) -> None:
 
 @pytest.mark.parametrize("name", lanes.__all__)
 def test_every_name_of_lanes_is_in_the_reference(name: str) -> None:
-    assert re.search(rf"^::: chatlanes\.lanes\.{name}$|`lanes\.{name}`", TEXT, re.MULTILINE)
+    assert re.search(rf"^::: chatlanes\.lanes\.(install\.)?{name}$|`lanes\.{name}`", TEXT, re.MULTILINE)
 
 
 def test_every_command_is_in_the_reference() -> None:
