@@ -32,7 +32,7 @@ QUICK_RUNS: tuple[dict[str, int], ...] = (
 )
 
 #: They fetch what they are held against, or need many workers or a while, even for little.
-NOT_RUN = {"peers", "waits", "computes", "growth", "idle", "worker-memory"}
+NOT_RUN = {"peers", "pieces", "waits", "computes", "growth", "idle", "worker-memory"}
 
 
 def test_every_row_is_run_here_but_those_that_say_why_not() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -42,6 +43,14 @@ from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
 LEASE_MS = 60_000
 TOKEN = "1:TOKEN"
 ENDS = [KeyboardInterrupt(), WorkerShutdown(0), GreenletExit()]
+
+
+@pytest.fixture(autouse=True)
+def sigint_interrupts() -> Iterator[None]:
+    """As in a terminal. A shell starts background jobs with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def settings_of(**given: object) -> Settings:
