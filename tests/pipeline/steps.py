@@ -1,9 +1,9 @@
-"""A bot of three messages and a payment for each update, which can be held at each step of its second message.
+"""A bot that sends three messages and makes a payment per update. A test can hold it at a step of the second one.
 
-Promises that what is held stands exactly there, in the first run of an update: the product's own functions are wrapped
-here, in the worker's process, and wait before or after. A text holds `#<n>` and orders: `held:<step>`,
-`uncertain:<policy>` (of that call alone), `deaf:yes` (the bot swallows every error), and `fails:<until>` (after the
-second message, while the gate `mended` is closed and ctx.attempt is not above it).
+It wraps functions of chatlanes in the worker's process; in the first run of an update they wait before or after the
+step. A text consists of `#<n>` and orders: `held:<step>`, `uncertain:<policy>` (of the second call only),
+`swallows:yes` (the bot suppresses every error), and `fails:<attempt>` (after the second message, up to this attempt,
+until the gate `fixed` is open).
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ def handle(ctx: Context) -> None:
     enter(ctx)
     say(ctx, f"one {name}")
     _here.held = (ctx, orders.get("held")) if ctx.attempt == 1 else None
-    with suppress(Exception if "deaf" in orders else ()):
+    with suppress(Exception if "swallows" in orders else ()):
         say(ctx, f"two {name}", uncertain=orders.get("uncertain"))
-    if ctx.attempt <= int(orders.get("fails", 0)) and not is_open("mended"):
+    if ctx.attempt <= int(orders.get("fails", 0)) and not is_open("fixed"):
         raise RuntimeError(f"attempt {ctx.attempt}")
     pay(ctx)
     reach("before_ack")
     _here.held = None
-    with suppress(Exception if "deaf" in orders else ()):
+    with suppress(Exception if "swallows" in orders else ()):
         say(ctx, f"three {name}")
     record("end", ctx)
 
 
 def enter(ctx: Context) -> None:
-    """As docs/calls.md says, for a database of the bot's own. Raises LookupError when a newer run is at work."""
+    """Fence the bot's own database, as in docs/calls.md. Raises LookupError if a newer run of the update is active."""
     with database() as own:
         newest = own.execute(
             "INSERT INTO runs (update_id, fence) VALUES (?, ?) ON CONFLICT (update_id) "
@@ -56,11 +56,11 @@ def enter(ctx: Context) -> None:
             (ctx.update_id, ctx.fence),
         )
         if not newest.rowcount:
-            raise LookupError(f"a newer run of {ctx.update_id} is at work")
+            raise LookupError(f"a newer run of {ctx.update_id} is active")
 
 
 def pay(ctx: Context) -> None:
-    """Once for each update."""
+    """Pay once for each update."""
     with database() as own:
         new = own.execute("INSERT INTO handled (update_id) VALUES (?) ON CONFLICT DO NOTHING", (ctx.update_id,))
         if new.rowcount:

@@ -91,7 +91,7 @@ def test_however_a_task_ends_its_lane_goes_on(lab: Lab, pool: tuple[str, int]) -
     lab.publish("behind:a", ["a"])
     lab.publish("again", ["b"], task="reject", requeue=True)
     lab.publish("behind:b", ["b"])
-    lab.publish("exit", ["c"], task="leave")
+    lab.publish("exit", ["c"], task="raise_system_exit")
     lab.publish("behind:c", ["c"])
     worker = lab.worker(*pool)
     lab.drained()
@@ -129,7 +129,7 @@ def test_celerys_retry_stays_in_its_place_and_is_not_late(make_lab: LabMaker, po
 
 def test_a_message_that_stock_celery_put_into_a_lane_queue_runs(lab: Lab) -> None:
     # Given a message published by an app without lanes, to the name of a lane queue
-    lab.publish_plainly("plain", "foreign")
+    lab.publish_unordered("plain", "foreign")
     lab.client.rename(ORDINARY_QUEUE, QUEUE)
     # When a worker comes to it
     lab.worker("prefork", 2)
@@ -190,7 +190,7 @@ def test_a_batch_is_one_append_whatever_happens_to_the_scripts(lab: Lab) -> None
 def test_a_batch_for_both_kinds_of_queues_reaches_both(lab: Lab) -> None:
     with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():
         lab.send("m", ["lane"], producer=producer)
-        lab.publish_plainly("plain", "p", producer=producer)
+        lab.publish_unordered("plain", "p", producer=producer)
     lab.worker("solo")
     lab.ended("m", "p")
 

@@ -44,7 +44,7 @@ def test_connections_cut_again_and_again_under_load(make_lab: LabMaker, pool: tu
     # Given a worker in the middle of many messages
     lab = make_lab(options=ENDLESS)
     lab.publish_many(numbered(700, lambda n: [f"lane:{n % 60}"]))
-    worker = lab.worker(*pool, asks_neighbours=True)
+    worker = lab.worker(*pool, mingles=True)
     # When all its connections are cut, and once more each time it is back at work
     for times in range(1, 4):
         until(lambda now=times: len(lab.history) >= 150 * now)

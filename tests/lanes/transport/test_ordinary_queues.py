@@ -39,11 +39,11 @@ def test_ordinary_tasks_run_beside_lanes(lab: Lab, pool: tuple[str, int]) -> Non
     lab.publish_many(numbered(300, lambda n: [f"lane:{n % 20}"]))
     plain = [f"plain:{n}" for n in range(40)]
     for task_id in plain:
-        lab.publish_plainly("plain", task_id)
-    lab.publish_plainly("plain", "later", countdown=0.5)
-    lab.publish_plainly("fail_plainly", "retries", kwargs={"times": 2})
+        lab.publish_unordered("plain", task_id)
+    lab.publish_unordered("plain", "later", countdown=0.5)
+    lab.publish_unordered("fail_unordered", "retries", kwargs={"times": 2})
     # When one worker has them all
-    worker = lab.worker(*pool, asks_neighbours=True)
+    worker = lab.worker(*pool, mingles=True)
     lab.drained()
     lab.ended(*plain, "later", "retries")
     worker.stop()
@@ -55,8 +55,8 @@ def test_ordinary_tasks_run_beside_lanes(lab: Lab, pool: tuple[str, int]) -> Non
 
 def test_ordinary_tasks_reduce_the_lanes_free_slots(lab: Lab) -> None:
     # Given a worker whose two slots run tasks without lanes
-    lab.publish_plainly("plain", "p1", kwargs={"gate": "open"})
-    lab.publish_plainly("plain", "p2", kwargs={"gate": "open"})
+    lab.publish_unordered("plain", "p1", kwargs={"gate": "open"})
+    lab.publish_unordered("plain", "p2", kwargs={"gate": "open"})
     lab.worker("threads", 2)
     lab.started("p1", "p2")
     # When a message becomes ready, another worker runs it

@@ -50,7 +50,7 @@ def test_lanes_keep_their_order_over_tls(
     lab = make_lab(tls_server.url, ca=str(authority[1]))
     lab.client.flushall()
     lab.publish_many(numbered(1000, lambda n: [f"lane:{n % 30}"]))
-    lab.publish_plainly("plain", "plain")
+    lab.publish_unordered("plain", "plain")
     worker = lab.worker(pool, POOLS[pool])
     lab.drained()
     lab.ended("plain")

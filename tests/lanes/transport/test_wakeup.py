@@ -1,6 +1,6 @@
 """Whatever makes a message ready wakes a worker that waits; nobody has to look again and again.
 
-The workers of these tests never look by themselves (app.py, `is_deaf`): without a bell they would wait for an hour.
+The workers of these tests never look by themselves (app.py, `only_wakeups`): without a bell they would wait for an hour.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def calls(lab: Lab, command: str) -> int:
 
 def test_each_way_to_become_ready_wakes_an_idle_worker(make_lab: LabMaker, pool: tuple[str, int]) -> None:
     # Given three messages that somebody else holds, one of them with another behind it
-    lab = make_lab(is_deaf=True, options={"lease_seconds": 600})
+    lab = make_lab(only_wakeups=True, options={"lease_seconds": 600})
     for name in ("released", "settled", "retried"):
         lab.publish(name, [name])
     lab.publish("behind", ["settled"])
@@ -55,7 +55,7 @@ def test_each_way_to_become_ready_wakes_an_idle_worker(make_lab: LabMaker, pool:
 
 def test_a_settle_wakes_a_worker_of_another_queue(make_lab: LabMaker, pool: tuple[str, int]) -> None:
     # Given a worker that runs a message of one queue, and one that waits for the next of its lane in another queue
-    lab = make_lab(is_deaf=True)
+    lab = make_lab(only_wakeups=True)
     lab.publish("first", ["lane"], queue="orders.1", gate="open")
     lab.publish("second", ["lane"], queue="orders.2")
     lab.worker(*pool, "-Q", "orders.1")
@@ -72,7 +72,7 @@ def test_a_settle_wakes_a_worker_of_another_queue(make_lab: LabMaker, pool: tupl
 
 def test_a_full_worker_wakes_the_next(make_lab: LabMaker) -> None:
     # Given two idle workers with room for one message each
-    lab = make_lab(is_deaf=True)
+    lab = make_lab(only_wakeups=True)
     lab.worker("solo", 1)
     lab.worker("gevent", 1)
     wait_until_idle(lab, workers=2)
@@ -87,12 +87,12 @@ def test_a_full_worker_wakes_the_next(make_lab: LabMaker) -> None:
 
 def test_a_worker_that_cannot_answer_its_bell_passes_it_on(make_lab: LabMaker) -> None:
     # Given a worker that has waited for its bell for longest, and whose only slot is taken by an ordinary task
-    lab = make_lab(is_deaf=True)
+    lab = make_lab(only_wakeups=True)
     lab.worker("threads", 1)
     wait_until_idle(lab)
     lab.worker("threads", 1, "-Q", "orders.0")
     wait_until_idle(lab, workers=2)
-    lab.publish_plainly("plain", "p", kwargs={"gate": "open"})
+    lab.publish_unordered("plain", "p", kwargs={"gate": "open"})
     lab.started("p")
     # When a message comes, the other one runs it
     lab.publish("m", ["lane"])

@@ -199,7 +199,7 @@ def test_a_late_failure_of_a_frozen_child_changes_nothing(make_lab: LabMaker) ->
     # Given a prefork worker that is frozen while its children run two messages, which another one runs again meanwhile
     lab = make_lab(options=SHORT)
     for how in ("retry", "bury"):
-        lab.publish(how, [how], task="give_up", how=how, gate="open")
+        lab.publish(how, [how], task="retry_or_bury", how=how, gate="open")
     frozen = lab.worker("prefork", 2)
     lab.started("retry", "bury")
     frozen.freeze()

@@ -37,7 +37,7 @@ def test_garbage_in_an_ordinary_queue_ends_no_worker(lab: Lab, pool: str, slots:
     worker = lab.worker(pool, slots)
     # When all kinds of garbage come to its ordinary queue, and messages
     lab.client.lpush(ORDINARY_QUEUE, *GARBAGE.values())
-    lab.publish_plainly("plain", "behind")
+    lab.publish_unordered("plain", "behind")
     lab.publish("beside", ["lane"])
     # Then the messages run
     lab.ended("behind", "beside")

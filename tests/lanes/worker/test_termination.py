@@ -48,25 +48,25 @@ def test_a_terminated_message_is_buried_and_can_be_replayed(lab: Lab, pool: str,
 
 def test_a_terminated_child_has_ended_before_its_lane_goes_on(lab: Lab) -> None:
     # Given a handler that takes its time to tidy up when it is interrupted
-    lab.publish("unwanted", ["lane"], task="tidy_up", gate="open")
+    lab.publish("unwanted", ["lane"], task="clean_up_slowly", gate="open")
     lab.publish("behind", ["lane"])
     lab.worker("prefork", 2)
     lab.started("unwanted")
     # When it is terminated, and has begun to tidy up
     lab.app.control.revoke("unwanted", terminate=True)
-    until(lambda: "tidy" in {event.what for event in lab.history})
+    until(lambda: "cleanup" in {event.what for event in lab.history})
     # Then its lane waits for it
     assert ids(lab.history, "start") == ["unwanted"]
     lab.open("open")
     lab.ended("behind")
-    assert [event.what for event in lab.history] == ["start", "tidy", "tidied", "start", "end"]
+    assert [event.what for event in lab.history] == ["start", "cleanup", "cleaned", "start", "end"]
     assert lab.dead() == ["unwanted"]
 
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
 def test_a_handler_that_ignores_termination_is_evicted(lab: Lab, pool: str) -> None:
     # Given a handler that swallows what interrupts it
-    lab.publish("deaf", ["lane"], task="be_deaf", gate="never")
+    lab.publish("deaf", ["lane"], task="ignore_interrupts", gate="never")
     lab.publish("behind", ["lane"])
     lab.worker(pool, POOLS[pool])
     lab.started("deaf")
