@@ -45,7 +45,7 @@ def test_a_lane_queue_refuses_eta_and_countdown(lab: Lab, when: dict[str, Any]) 
 
 
 @needs_batches
-def test_a_batch_with_a_refused_message_sends_none_of_it(lab: Lab) -> None:
+def test_a_batch_with_a_refused_message_is_not_sent(lab: Lab) -> None:
     def publish_both() -> None:
         with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():
             for headers in (lanes.headers(["lane"]), None):

@@ -49,8 +49,8 @@ def handle(ctx: Context) -> None:
 
 def enter(ctx: Context) -> None:
     """Fence the bot's own database, as in docs/calls.md. Raises LookupError if a newer run of the update is active."""
-    with database() as own:
-        newest = own.execute(
+    with database() as db:
+        newest = db.execute(
             "INSERT INTO runs (update_id, fence) VALUES (?, ?) ON CONFLICT (update_id) "
             "DO UPDATE SET fence = excluded.fence WHERE runs.fence <= excluded.fence",
             (ctx.update_id, ctx.fence),
@@ -61,10 +61,10 @@ def enter(ctx: Context) -> None:
 
 def pay(ctx: Context) -> None:
     """Pay once for each update."""
-    with database() as own:
-        new = own.execute("INSERT INTO handled (update_id) VALUES (?) ON CONFLICT DO NOTHING", (ctx.update_id,))
+    with database() as db:
+        new = db.execute("INSERT INTO handled (update_id) VALUES (?) ON CONFLICT DO NOTHING", (ctx.update_id,))
         if new.rowcount:
-            own.execute("UPDATE accounts SET balance = balance - 5")
+            db.execute("UPDATE accounts SET balance = balance - 5")
 
 
 @contextmanager
@@ -76,11 +76,11 @@ def database(folder: str = "") -> Iterator[sqlite3.Connection]:
 
 
 def open_shop(folder: Path) -> None:
-    with database(str(folder)) as own:
-        own.execute("CREATE TABLE runs (update_id INTEGER PRIMARY KEY, fence INTEGER)")
-        own.execute("CREATE TABLE handled (update_id INTEGER PRIMARY KEY)")
-        own.execute("CREATE TABLE accounts (balance INTEGER)")
-        own.execute("INSERT INTO accounts VALUES (100)")
+    with database(str(folder)) as db:
+        db.execute("CREATE TABLE runs (update_id INTEGER PRIMARY KEY, fence INTEGER)")
+        db.execute("CREATE TABLE handled (update_id INTEGER PRIMARY KEY)")
+        db.execute("CREATE TABLE accounts (balance INTEGER)")
+        db.execute("INSERT INTO accounts VALUES (100)")
 
 
 def say(ctx: Context, text: str, **more: Any) -> None:

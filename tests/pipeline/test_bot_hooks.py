@@ -18,7 +18,7 @@ from tests.support.waiting import until
 BOT = "tests.support.bots:bot"
 
 
-def story(events: list[Event], update: int) -> list[tuple[str, int]]:
+def events_of(events: list[Event], update: int) -> list[tuple[str, int]]:
     """The events of an update with their attempts."""
     return [(event.what, event.attempt) for event in events if event.id == update]
 
@@ -34,16 +34,16 @@ def test_on_error_runs_once_per_attempt(make_pipeline: MakePipeline, pool: tuple
     worker = pipeline.worker(*pool)
     pipeline.drained()
     # Then the first one succeeds in its third attempt, and on_error is called for each failure
-    assert story(pipeline.history, failing) == [
+    assert events_of(pipeline.history, failing) == [
         *[(what, n) for n in (1, 2) for what in ("start", "raise", "error:RuntimeError")],
         ("start", 3),
         ("end", 3),
     ]
     # And the other one is buried at once, and its chat continues
-    assert story(pipeline.history, refused) == [("start", 1), ("raise", 1), ("error:BotRefusedError", 1)]
+    assert events_of(pipeline.history, refused) == [("start", 1), ("raise", 1), ("error:BotRefusedError", 1)]
     assert pipeline.dead() == [f"{BOT_ID}:{refused}"]
     assert [problem["type"] for problem in pipeline.problems(f"{BOT_ID}:{refused}")] == ["BotRefusedError"]
-    assert story(pipeline.history, following) == [("start", 1), ("end", 1)]
+    assert events_of(pipeline.history, following) == [("start", 1), ("end", 1)]
     # And the error of the hook is in the log
     worker.tells("the bot's own on_error failed")
 
@@ -59,8 +59,8 @@ def test_the_soft_limit_interrupts_prefork_and_gevent(make_pipeline: MakePipelin
     pipeline.drained()
     # Then each attempt that exceeds the limit is interrupted and reported to both hooks
     attempt = ("start", "raise", "timeout", "error:UpdateTimeoutError")
-    assert story(pipeline.history, endless) == [(what, n) for n in (1, 2) for what in attempt]
-    assert story(pipeline.history, once) == [*((what, 1) for what in attempt), ("start", 2), ("end", 2)]
+    assert events_of(pipeline.history, endless) == [(what, n) for n in (1, 2) for what in attempt]
+    assert events_of(pipeline.history, once) == [*((what, 1) for what in attempt), ("start", 2), ("end", 2)]
     # And the traceback in the dead letters shows where it was
     assert pipeline.dead() == [f"{BOT_ID}:{endless}"]
     problems = pipeline.problems(f"{BOT_ID}:{endless}")
@@ -83,7 +83,7 @@ def test_threads_and_solo_only_report_the_soft_limit(make_pipeline: MakePipeline
     pipeline.open("wake")
     pipeline.drained()
     # Then that was its only attempt
-    assert story(pipeline.history, slow) == [("start", 1), ("timeout", 1), ("end", 1)]
+    assert events_of(pipeline.history, slow) == [("start", 1), ("timeout", 1), ("end", 1)]
     assert pipeline.dead() == []
 
 
@@ -131,12 +131,12 @@ def exceed_the_hard_limit(make_pipeline: MakePipeline, events: list[dict[str, An
     ran_by = {event.worker: event.id for event in first if event.id in stuck}
     assert {worker.name for worker in workers.values()} == set(ran_by)
     for pool, worker in workers.items():
-        happened = story(pipeline.history, ran_by[worker.name])
+        happened = events_of(pipeline.history, ran_by[worker.name])
         # (the hook of the first attempt may still run when the second one begins)
         assert [event for event in happened if event[1] == 2] == [("start", 2), ("end", 2)], pool
         worker.tells("its process was killed" if pool == "prefork" else "Its slot is taken until it ends")
         if pool != "prefork":  # a killed child calls no hook
-            until(lambda: ("error:UpdateTimeoutError", 1) in story(pipeline.history, ran_by[worker.name]))  # noqa: B023
+            until(lambda: ("error:UpdateTimeoutError", 1) in events_of(pipeline.history, ran_by[worker.name]))  # noqa: B023
         # And a Celery event reports that the attempt failed
         state = "task-failed" if pool == "prefork" else "task-retried"
         until(lambda: (state, ran_by[worker.name]) in kinds(events))  # noqa: B023 - waited for here
@@ -145,7 +145,7 @@ def exceed_the_hard_limit(make_pipeline: MakePipeline, events: list[dict[str, An
     # When the old handlers finally end
     pipeline.open("wake")
     late = [ran_by[workers[pool].name] for pool in ("threads", "solo", "gevent")]
-    until(lambda: all(("raise", 1) in story(pipeline.history, update) for update in late))
+    until(lambda: all(("raise", 1) in events_of(pipeline.history, update) for update in late))
     [after] = pipeline.push(message(3, 99))
     for worker in workers.values():
         worker.stop()

@@ -84,8 +84,8 @@ def test_only_a_call_in_flight_is_repeated(make_pipeline: MakePipeline, pool: st
 
 
 def balance(pipeline: Pipeline) -> int:
-    with database(str(pipeline.directory)) as own:
-        [[found]] = own.execute("SELECT balance FROM accounts")
+    with database(str(pipeline.directory)) as db:
+        [[found]] = db.execute("SELECT balance FROM accounts")
     return int(found)
 
 

@@ -58,7 +58,7 @@ def test_coroutines_of_80_chats_keep_their_order_on_one_thread(make_pipeline: Ma
     assert pipeline.leftovers() == []
 
 
-def test_updates_ordered_by_chat_and_user_are_alone_in_both(make_pipeline: MakePipeline) -> None:
+def test_updates_ordered_by_chat_and_user_run_one_at_a_time_in_both(make_pipeline: MakePipeline) -> None:
     # Given 800 updates of 40 users in 40 groups; the first ones wait until both workers have some
     pipeline = make_pipeline(ORDER_BY="chat+user")
     rng = random.Random(7)

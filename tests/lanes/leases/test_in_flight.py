@@ -294,7 +294,7 @@ def times_without_sums(in_flight: InFlight) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("is_reported", [True, False], ids=["a child", "a thread"])
-def test_waits_end_at_the_start_and_runs_at_their_own_end(in_flight: InFlight, time: Clock, is_reported: bool) -> None:
+def test_wait_and_run_are_timed_separately(in_flight: InFlight, time: Clock, is_reported: bool) -> None:
     # Given a message that waited 4 s for its hand-out, and 3 s more until its handler started
     leased = Leased("a", "1", "shop.0", 0, 0, False, 4.0, None, None, b"")
     [held] = in_flight.finish_fetch([leased], time.now - 0.5, suspects_wait=False)

@@ -42,7 +42,7 @@ def replica(master: Server, tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("is_noticed", [False, True])
-def test_a_less_durable_server_is_checked_before_it_counts(
+def test_a_replaced_server_is_checked_by_the_next_append(
     master: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_noticed: bool
 ) -> None:
     caplog.set_level(logging.INFO)

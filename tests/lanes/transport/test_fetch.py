@@ -24,7 +24,7 @@ def fetch_loop() -> Any:
 
 
 def test_a_wakeup_before_an_older_reply_is_kept(fetch_loop: FetchLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given a fetch in flight, which found nothing left
+    # Given a fetch in flight that found no more ready messages
     fetch_loop._is_notified = False
     fetch_loop._fetch.sent_s = 0.0
     monkeypatch.setattr("chatlanes.lanes.transport.pending_fetch.fetch_answer", lambda _: Fetched([], False, False, []))

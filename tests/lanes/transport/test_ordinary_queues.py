@@ -34,7 +34,7 @@ def control(lab: Lab, worker: Worker, command: Callable[..., Any], *arguments: A
     return replies[0][f"{worker.name}@test"]
 
 
-def test_ordinary_tasks_run_beside_lanes(lab: Lab, pool: tuple[str, int]) -> None:
+def test_ordinary_tasks_and_lanes_run_in_one_worker(lab: Lab, pool: tuple[str, int]) -> None:
     # Given lanes with messages, and tasks without lanes: immediate ones, a delayed one, and one that retries
     lab.publish_many(numbered(300, lambda n: [f"lane:{n % 20}"]))
     plain = [f"plain:{n}" for n in range(40)]

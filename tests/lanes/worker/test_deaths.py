@@ -265,7 +265,7 @@ def test_children_end_with_a_parent_that_dies_early(make_lab: LabMaker) -> None:
     worker = make_lab(ends_with_parent=False).worker("prefork", 3, is_awaited=False)
     until(lambda: len(worker.children()) == 3)
     children = [psutil.Process(child) for child in worker.children()]
-    # When their parent is killed, then they end
+    # When their parent is killed, then they exit
     worker.kill_main()
     until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
 

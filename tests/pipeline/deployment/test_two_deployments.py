@@ -76,7 +76,7 @@ def test_another_bot_may_take_over_a_database(pipeline: Pipeline, other: dict[st
     assert_refused(pipeline.poller(), OTHER_ID)
 
 
-def test_deployments_that_share_a_bot_are_one(
+def test_deployments_that_share_a_bot_do_not_conflict(
     make_pipeline: MakePipeline, other: dict[str, object], tmp_path: Path
 ) -> None:
     # Given a deployment with a single bot
@@ -105,7 +105,7 @@ def test_deployments_that_share_a_bot_are_one(
     assert f"of bot {OTHER_ID}, {BOT_ID} (" in refused.log
 
 
-def test_deployments_of_named_bots_have_queues_of_their_own(
+def test_deployments_of_named_bots_have_separate_queues(
     make_pipeline: MakePipeline, other: dict[str, object], tmp_path: Path
 ) -> None:
     # Given two deployments with BOTS and no common bot

@@ -105,7 +105,7 @@ def test_an_outcome_that_cannot_be_written_is_not_a_death(
     ("bot", "pool"),
     [(PLAIN, "prefork"), (PLAIN, "threads"), (PLAIN, "gevent"), (COROUTINES, "prefork"), (COROUTINES, "threads")],
 )
-def test_a_time_limit_that_an_outage_uses_up_is_not_an_attempt(
+def test_a_timeout_during_an_outage_is_not_an_attempt(
     make_pipeline: MakePipeline, own_redis: Server, bot: str, pool: str, limit_s: int
 ) -> None:
     pipeline = make_pipeline(redis_url=own_redis.url, BOT=bot, LEASE_SECONDS=10, MAX_ATTEMPTS=1, UPDATE_TIMEOUT=limit_s)

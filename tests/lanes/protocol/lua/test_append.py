@@ -50,7 +50,7 @@ def test_a_new_message_joins_behind_existing_ones(client: Redis, store: Store) -
     assert read(client) == state_with(*given, waiting(C, "a"), ready(D, "d"), counts={"appended": 2})
 
 
-def test_several_keys_wait_for_all_their_lanes(client: Redis, store: Store) -> None:
+def test_a_message_with_several_keys_waits_for_all_lanes(client: Redis, store: Store) -> None:
     # Given a lane with a running message
     seed(client, state_with(leased(A, "a")))
     # When a message of this lane and two others is appended, and one behind it in one of the others
@@ -95,12 +95,12 @@ def test_a_message_with_a_problem_is_buried_at_once(client: Redis, store: Store)
     )
 
 
-def test_seen_ids_are_dropped_in_and_across_batches(client: Redis, store: Store) -> None:
+def test_duplicates_are_dropped_in_and_across_batches(client: Redis, store: Store) -> None:
     # Given an update that was settled: only its number is left
     seed(client, State(seen={"1:0": {10}}))
     # When it is appended again, together with another one twice
     appended = store.append([update(10, "a"), update(11, "a"), update(11, "a")])
-    # Then only the other one is added, once
+    # Then only the new one is added, once
     assert appended == Appended(added=1, seen=2, buried=0, pending=1)
     assert read(client) == state_with(ready(B, "a"), seen={"1:0": {10, 11}}, counts={"appended": 1, "seen": 2})
 
@@ -133,7 +133,7 @@ def test_a_stored_id_is_a_duplicate_after_its_number_expired(client: Redis, stor
 def test_lower_numbers_join_the_end_of_the_lane(client: Redis, store: Store) -> None:
     # Given an update with a high number
     store.append([update(900_000_000, "a")])
-    # When Telegram restarts at a lower one
+    # When Telegram restarts at a lower number
     store.append([update(7, "a"), update(6, "a")])
     # Then these are new, and in the order of their arrival
     assert read(client).lanes == {"a": ["1:900000000", "1:7", "1:6"]}
@@ -207,22 +207,22 @@ def test_keys_and_bodies_may_be_any_other_text(client: Redis, store: Store) -> N
     assert read(client).lanes == {"chat:-100 %s 値": ["ид:%d"], "a:b": ["ид:%d"]}
 
 
-def test_a_full_server_takes_all_of_a_batch_or_nothing(client: Redis, store: Store) -> None:
-    # Given a server that may not grow any more
+def test_a_full_server_stores_nothing_of_a_batch(client: Redis, store: Store) -> None:
+    # Given a server without free memory
     client.config_set("maxmemory", 1)
     try:
-        # When a batch comes
+        # When a batch is appended
         with pytest.raises(ResponseError, match="maxmemory"):
             store.append([update(n, f"chat:{n}") for n in range(100)])
     finally:
         client.config_set("maxmemory", 0)
-    # Then nothing of it is stored, and nothing remembered
+    # Then no message of it is stored, and no number counts as seen
     assert read(client) == State()
     assert store.append([update(n, f"chat:{n}") for n in range(100)]).added == 100
 
 
 def test_an_append_with_an_old_fence_changes_nothing(client: Redis, store: Store) -> None:
-    # Given a guard that somebody else has taken, and one that is gone
+    # Given a guard that another leader has taken, and one that does not exist
     client.hset("guard", mapping={"fence": "5"})
     # When the previous leader appends a batch late
     for late in (Guard("guard", "4"), Guard("gone", "5")):

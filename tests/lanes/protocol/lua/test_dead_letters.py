@@ -36,7 +36,7 @@ def test_a_buried_message_keeps_its_errors_and_its_lanes_continue(client: Redis,
     assert problem == {"type": "ValueError", "message": "no", "at_ms": problem["at_ms"]}
 
 
-def test_a_replayed_message_joins_the_end_of_its_lanes_with_zero_counts(client: Redis, store: Store) -> None:
+def test_a_replayed_message_joins_the_end_with_zero_counts(client: Redis, store: Store) -> None:
     # Given a buried message, and newer messages in both of its lanes
     buried_before = buried(A, "a", "b", fence=4, died=5, failed=3, errors=("E", "E"))
     seed(client, state_with(buried_before, leased(B, "a"), ready(C, "b")))

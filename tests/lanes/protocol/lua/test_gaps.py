@@ -1,4 +1,4 @@
-"""append with hold_ms: messages join their lanes in the order of their numbers; the wait for missing ones is limited."""
+"""append with hold_ms: messages join their lanes in the order of their numbers; waits for missing ones are limited."""
 
 from __future__ import annotations
 

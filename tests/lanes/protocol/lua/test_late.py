@@ -74,7 +74,7 @@ def test_a_late_verb_is_refused_and_changes_nothing(client: Redis, store: Store,
 
 @pytest.mark.parametrize("given", [ready(A, fence=4), delayed(A, fence=4), buried(A, fence=4), waiting(A, fence=4)])
 @pytest.mark.parametrize("verb", LATE)
-def test_the_right_fence_is_not_enough_without_a_lease(
+def test_the_right_fence_without_a_lease_is_refused(
     client: Redis, store: Store, verb: str, given: MessageState
 ) -> None:
     seed(client, state_with(given))

@@ -27,7 +27,7 @@ from tests.lanes.protocol.lua.model.state import (
 
 A, B, C, D, E, F, G = (f"1:{number}" for number in range(10, 17))
 
-#: One message in each state, each with one behind it, and one that waits for two of them.
+#: Messages in every state, and messages that wait behind them.
 WHOLE = [
     leased(A, "a", fence=4),
     ready(B, "b", fence=2),
