@@ -21,7 +21,7 @@ def test_messages_of_an_older_release_run_to_their_end(make_pipeline: MakePipeli
     restore(pipeline.redis, kept["redis"])
     pipeline.lanes = {int(update): tuple(lanes) for update, lanes in kept["lanes"].items()}
     settled_before = [update for update in pipeline.lanes if pipeline.state_of(update) is None]
-    # When this version's poller and worker start, and Telegram sends one update again and a new one for most chats
+    # When this poller and worker start, and Telegram sends one update again and a new one for all chats but one
     again = {**message(1, SETTLED, do="counts:1"), "update_id": settled_before[0]}
     pipeline.simulator.push(again)
     chats = (RUNNING, DELAYED, LATER)

@@ -62,7 +62,7 @@ def build(
 
     With `only_wakeups`, a worker does not poll for ready messages: it depends on wake-ups. Without `sweeps`, it does
     not sweep periodically, only for a reason. Children ask the kernel to be killed when their parent dies. Without
-    `ends_with_parent`, a child asks only after its parent has died.
+    `ends_with_parent`, they are as late as a child whose parent dies before it can ask.
     """
     if not ends_with_parent:
         prefork.platforms.set_pdeathsig = _wait_for_parent_to_die

@@ -15,7 +15,7 @@ from chatlanes.settings import Settings
 from tests.support import ROOT
 from tests.support.waiting import WITHIN_S, until
 
-#: The developer's own settings are not passed to the processes, except FAST: `FAST=0 pytest` tests the slow path.
+#: The developer's own settings are not passed to the processes, except FAST: `FAST=0 pytest` runs without lanes/fast.
 OURS = {name.upper() for name in Settings.model_fields} - {"FAST"}
 
 #: When a test fails, the last characters of the output are shown, at most this many.

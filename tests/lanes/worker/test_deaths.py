@@ -71,7 +71,7 @@ def test_children_end_when_their_main_process_is_killed(lab: Lab) -> None:
     assert {event.pid for event in lab.history} <= set(children)
     # When only its main process is killed
     worker.kill_main()
-    # Then the children end, because their leases are no longer renewed
+    # Then no child continues without a renewed lease
     until(lambda: not any(map(_is_alive, children)))
 
 
