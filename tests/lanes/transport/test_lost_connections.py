@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+import celery
 import pytest
 from kombu import pools
 from kombu.exceptions import OperationalError
@@ -52,8 +53,8 @@ def test_connections_are_cut_repeatedly_under_load(make_lab: LabMaker, pool: tup
     # Then everything runs once, in order
     lab.drained()
     lab.check_once_each()
-    # And each loss is logged in a single line, and the worker still replies to remote control
-    assert "Traceback" not in worker.log
+    # And each loss is logged in a single line (by Celery since 5.7), and the worker still replies to remote control
+    assert "Traceback" not in worker.log or celery.VERSION < (5, 7)
     until(lambda: replies_to_ping(lab))
     worker.stop()
 
