@@ -25,29 +25,29 @@ from chatlanes.bot.context import Context
 from chatlanes.telegram.client import BotApi
 from tests.support.bots import GATES, record
 
-_here = threading.local()
+_local = threading.local()
 
 
 def handle(ctx: Context) -> None:
     orders = dict(re.findall(r"(\w+):(\w+)", ctx.text))
     name = ctx.text.rpartition(" ")[2]
     record("start", ctx)
-    enter(ctx)
+    fence_run(ctx)
     say(ctx, f"one {name}")
-    _here.held = (ctx, orders.get("held")) if ctx.attempt == 1 else None
+    _local.held = (ctx, orders.get("held")) if ctx.attempt == 1 else None
     with suppress(Exception if "swallows" in orders else ()):
         say(ctx, f"two {name}", uncertain=orders.get("uncertain"))
     if ctx.attempt <= int(orders.get("fails", 0)) and not is_open("fixed"):
         raise RuntimeError(f"attempt {ctx.attempt}")
     pay(ctx)
-    reach("before_ack")
-    _here.held = None
+    wait_if_held_at("before_ack")
+    _local.held = None
     with suppress(Exception if "swallows" in orders else ()):
         say(ctx, f"three {name}")
     record("end", ctx)
 
 
-def enter(ctx: Context) -> None:
+def fence_run(ctx: Context) -> None:
     """Fence the bot's own database, as in docs/calls.md. Raises LookupError if a newer run of the update is active."""
     with database() as db:
         newest = db.execute(
@@ -87,8 +87,8 @@ def say(ctx: Context, text: str, **more: Any) -> None:
     ctx.call("sendMessage", chat_id=ctx.chat_id, text=text, **more)
 
 
-def reach(step: str) -> None:
-    ctx, at = getattr(_here, "held", None) or (None, None)
+def wait_if_held_at(step: str) -> None:
+    ctx, at = getattr(_local, "held", None) or (None, None)
     if ctx and at == step:  # before_begin, after_begin, after_send, after_record or before_ack
         record(f"at-{step}", ctx)
         while not is_open("go"):
@@ -99,19 +99,19 @@ def is_open(gate: str) -> bool:
     return Path(os.environ[GATES], gate).exists()
 
 
-def held(owner: type, name: str, before: str = "", after: str = "") -> None:
+def hold_at_step(owner: type, name: str, before: str = "", after: str = "") -> None:
     original: Callable[..., Any] = getattr(owner, name)
 
     @wraps(original)
-    def through(*args: Any, **kwargs: Any) -> Any:
-        reach(before)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        wait_if_held_at(before)
         result = original(*args, **kwargs)
-        reach(after)
+        wait_if_held_at(after)
         return result
 
-    setattr(owner, name, through)
+    setattr(owner, name, wrapper)
 
 
-held(CallJournal, "begin", before="before_begin", after="after_begin")
-held(BotApi, "send", after="after_send")
-held(Calls, "call", after="after_record")
+hold_at_step(CallJournal, "begin", before="before_begin", after="after_begin")
+hold_at_step(BotApi, "send", after="after_send")
+hold_at_step(Calls, "call", after="after_record")

@@ -89,8 +89,8 @@ class Pipeline:
 
     def receiver(self, port: int, *arguments: str, is_awaited: bool = True, **settings: object) -> Process:
         """Start a webhook receiver and wait until it listens, at /hook."""
-        ours = {"WEBHOOK_URL": "https://bot.example.org/hook", "WEBHOOK_PORT": port, **settings}
-        receiver = self._start("receiver", [sys.executable, "-m", "chatlanes.poller", "webhook", *arguments], ours)
+        defaults = {"WEBHOOK_URL": "https://bot.example.org/hook", "WEBHOOK_PORT": port, **settings}
+        receiver = self._start("receiver", [sys.executable, "-m", "chatlanes.poller", "webhook", *arguments], defaults)
         if is_awaited:
             receiver.tells("receiving on")
         return receiver
@@ -106,12 +106,12 @@ class Pipeline:
 
     def _start(self, kind: str, command: Sequence[str], settings: Mapping[str, object]) -> Process:
         name = f"{kind}{next(self._names)}"
-        ours = {
+        defaults = {
             bots.HISTORY: str(self._history_file),
             bots.GATES: str(self.directory),
             bots.WORKER: name,
         }
-        process = Process(name, command, self.directory, {**self.settings, **ours, **settings}, [SECRET])
+        process = Process(name, command, self.directory, {**self.settings, **defaults, **settings}, [SECRET])
         self._processes.append(process)
         return process
 

@@ -19,7 +19,7 @@ from tests.support.waiting import WITHIN_S, until
 OURS = {name.upper() for name in Settings.model_fields} - {"FAST"}
 
 #: When a test fails, the last characters of the output are shown, at most this many.
-SHOWN = 20_000
+SHOWN_CHARACTERS = 20_000
 
 
 class Process:
@@ -31,13 +31,13 @@ class Process:
         self.name = name
         self._secrets = secrets
         self._log_file = directory / f"{name}.log"
-        outside = {name: value for name, value in os.environ.items() if name not in OURS}
-        ours = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_PROXY": "127.0.0.1"}
+        inherited = {name: value for name, value in os.environ.items() if name not in OURS}
+        defaults = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_PROXY": "127.0.0.1"}
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
                 cwd=directory,
-                env={**outside, **ours, **{name: str(value) for name, value in settings.items()}},
+                env={**inherited, **defaults, **{name: str(value) for name, value in settings.items()}},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -98,6 +98,6 @@ class Process:
         """Kill the processes that still run, print the log, and check it for secrets."""
         if self.is_running():
             self.kill_all()
-        print(f"----- {self.name}\n{self.log[-SHOWN:]}")
+        print(f"----- {self.name}\n{self.log[-SHOWN_CHARACTERS:]}")
         for secret in self._secrets:
             assert secret not in self.log, f"{self.name} logged a secret"

@@ -1,4 +1,4 @@
-"""Digests of the code in other packages that ours replaces or depends on. A failing test names code that has changed.
+"""Digests of code in other packages that our code replaces or depends on. A failing test names what has changed.
 
 Then review the change, adapt our file that the test names, and update the digest: for a piece of lanes/fast in its
 table.py, for the others here.
@@ -74,11 +74,11 @@ REPLACED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "ours", "digests"), REPLACED, ids=[name for name, *_ in REPLACED])
-def test_replaced_code_is_unchanged(name: str, ours: str, digests: str) -> None:
+@pytest.mark.parametrize(("name", "our_file", "digests"), REPLACED, ids=[name for name, *_ in REPLACED])
+def test_replaced_code_is_unchanged(name: str, our_file: str, digests: str) -> None:
     if name.partition(":")[0] in sys.stdlib_module_names | {"http.client"} and sys.version_info[:2] != (3, 11):
         pytest.skip("reviewed in Python 3.11")
-    assert digest_of(name) in digests.split(), f"{name} has changed: see chatlanes/lanes/{ours}"
+    assert digest_of(name) in digests.split(), f"{name} has changed: see chatlanes/lanes/{our_file}"
 
 
 @pytest.mark.skipif(not hasattr(Producer, "batch"), reason="the pieces are for Celery 5.7")

@@ -80,7 +80,7 @@ def by_celery(app: Celery, consumer: Any) -> Any:
     return lambda message: handler(message, None, lambda *_: None, lambda *_: None, [])
 
 
-def by_us(app: Celery, consumer: Any) -> Any:
+def by_lanes(app: Celery, consumer: Any) -> Any:
     consumer.update_strategies, consumer.create_task_handler = lambda: None, lambda: by_celery(app, consumer)
     ReceiveFast(consumer)
     consumer.update_strategies()
@@ -135,24 +135,24 @@ def test_a_request_equals_celerys(app: Celery, kind: str) -> None:
     body = kombu_json.dumps(
         [[{"n": 1}, "ü"], {"k": None}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
     )
-    stock, ours = (receive(app, make, PLAIN[kind], body) for make in (by_celery, by_us))
-    [expected], [request] = stock.requests, ours.requests
+    stock, fast = (receive(app, make, PLAIN[kind], body) for make in (by_celery, by_lanes))
+    [expected], [request] = stock.requests, fast.requests
     assert isinstance(request, FastRequest)
     assert {**described(request), "runs": None} == {**described(expected), "runs": None}
-    assert (ours.events, ours.logged, ours.signalled) == (stock.events, stock.logged, stock.signalled)
+    assert (fast.events, fast.logged, fast.signalled) == (stock.events, stock.logged, stock.signalled)
     assert state.requests["7:1"] is request
     assert request in state.reserved_requests
 
 
 @pytest.mark.parametrize("kind", CELERYS)
 def test_messages_with_options_are_left_to_celery(app: Celery, kind: str) -> None:
-    [request] = receive(app, by_us, CELERYS[kind], "[[], {}, {}]").requests
+    [request] = receive(app, by_lanes, CELERYS[kind], "[[], {}, {}]").requests
     assert not isinstance(request, FastRequest)
 
 
 def test_other_encodings_are_left_to_celery(app: Celery) -> None:
     body = kombu_json.dumps([[b"\xff", 2**70], {}, {}])
-    [request] = receive(app, by_us, {}, body).requests
+    [request] = receive(app, by_lanes, {}, body).requests
     assert not isinstance(request, FastRequest)
     assert request.args == [b"\xff", 2**70]
 
@@ -160,5 +160,5 @@ def test_other_encodings_are_left_to_celery(app: Celery) -> None:
 def test_a_custom_request_class_is_kept(app: Celery) -> None:
     task = app.tasks["received"]
     task.Request = "celery.worker.request:Request"
-    [request] = receive(app, by_us, {}, "[[], {}, {}]").requests
+    [request] = receive(app, by_lanes, {}, "[[], {}, {}]").requests
     assert not isinstance(request, FastRequest)
