@@ -287,7 +287,7 @@ def test_each_update_waits_its_full_time_for_a_gap(client: Redis, store: Store) 
     append(store, update(2, "a"))
     # Then 4 is behind 2
     assert read(client).lanes == {"a": ["1:0", "1:1", "1:2", "1:4"], "b": ["1:3"]}
-    assert read(client).counts["late"] == 1  # 2 is later than 3, which is of another lane
+    assert read(client).counts["late"] == 1  # 2 joins after 3, which is of another lane
 
 
 def test_a_held_message_waits_for_every_open_gap(client: Redis, store: Store) -> None:
