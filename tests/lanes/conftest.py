@@ -1,4 +1,4 @@
-"""Experiments with real workers."""
+"""Fixtures of the lane tests: pools, and labs with real workers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from chatlanes.lanes.fast import PIECES
 from tests.support.lab import Lab, LabMaker
 from tests.support.lab_app import FAST
 
-#: Every pool, with as many slots as its kind is used with.
+#: Every pool with a typical number of slots.
 POOLS = {"solo": 1, "prefork": 2, "threads": 8, "gevent": 50}
 
 
 @pytest.fixture(autouse=True)
 def fast_piece(request: pytest.FixtureRequest) -> None:
-    """A test marked `fast("tracer")` is about that piece of lanes/fast: it runs where workers use it."""
+    """Skip a test marked `fast("tracer")` if workers do not use that piece of lanes/fast here."""
     marker = request.node.get_closest_marker("fast")
     if marker is None:
         return
@@ -31,13 +31,13 @@ def fast_piece(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(params=POOLS)
 def pool(request: pytest.FixtureRequest) -> tuple[str, int]:
-    """Each pool and its slots."""
+    """Each pool in turn, with its number of slots."""
     return request.param, POOLS[request.param]
 
 
 @pytest.fixture
 def make_lab(redis_url: str, tmp_path: Path) -> Iterator[LabMaker]:
-    """Makes an experiment with settings of its own (app.build)."""
+    """Makes labs with these settings (lab_app.build)."""
     made: list[Lab] = []
 
     def make(url: str = redis_url, **settings: Any) -> Lab:

@@ -1,4 +1,4 @@
-"""Says that it is an old Redis, and yes to everything: no such server is at hand for a real one."""
+"""A fake Redis 6.0, which is too old for lanes. It accepts every command. No real server of that age is available."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _answer(command: bytes) -> bytes:
 
 @contextmanager
 def old_server() -> Iterator[str]:
-    """Its URL."""
+    """Run the server; yields its URL."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _OldServerHandler) as server:
         server.daemon_threads = True
         server.block_on_close = False

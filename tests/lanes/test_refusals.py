@@ -1,4 +1,4 @@
-"""What lanes cannot keep is refused with a sentence, before anything is lost by it."""
+"""Messages and settings that lanes do not support are refused with an error, before anything is stored."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.support.lab import Lab, LabMaker, needs_batches
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
 
 
-def test_a_lane_queue_takes_no_message_without_lane_keys(lab: Lab) -> None:
+def test_a_lane_queue_refuses_a_message_without_lane_keys(lab: Lab) -> None:
     with pytest.raises(lanes.PublishRefused, match="say what the message is ordered by"):
         lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0])
     assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
 
 
-def test_an_ordinary_queue_takes_no_message_with_lane_keys(lab: Lab) -> None:
+def test_an_ordinary_queue_refuses_a_message_with_lane_keys(lab: Lab) -> None:
     with pytest.raises(lanes.PublishRefused, match="Declare the queue as a lane queue"):
         lab.app.tasks["run"].apply_async(queue=ORDINARY_QUEUE, headers=lanes.headers(["lane"]))
     assert lab.client.llen(ORDINARY_QUEUE) == 0
 
 
-def test_no_keys_at_all_is_an_order_too(lab: Lab) -> None:
+def test_messages_without_keys_run(lab: Lab) -> None:
     for name in ("a", "b"):
         lab.publish(name, [])
     lab.worker("solo")
@@ -38,14 +38,14 @@ def test_no_keys_at_all_is_an_order_too(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("when", [{"countdown": 5}, {"eta": "2126-01-01T00:00:00+00:00"}])
-def test_a_lane_queue_takes_no_message_for_later(lab: Lab, when: dict[str, Any]) -> None:
+def test_a_lane_queue_refuses_eta_and_countdown(lab: Lab, when: dict[str, Any]) -> None:
     with pytest.raises(lanes.PublishRefused, match="eta and countdown are refused"):
         lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0], headers=lanes.headers(["lane"]), **when)
     assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
 
 
 @needs_batches
-def test_a_batch_with_a_refused_message_sends_none_of_it(lab: Lab) -> None:
+def test_a_batch_with_a_refused_message_is_not_sent(lab: Lab) -> None:
     def publish_both() -> None:
         with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():
             for headers in (lanes.headers(["lane"]), None):
@@ -70,7 +70,7 @@ def test_a_lane_key_with_a_control_character_is_refused(lab: Lab) -> None:
         ({"options": {"global_keyprefix": "mine:"}}, "lanes do not work with the transport option global_keyprefix"),
     ],
 )
-def test_a_worker_that_could_not_keep_order_does_not_start(lab: Lab, settings: dict[str, Any], sentence: str) -> None:
+def test_a_worker_with_an_unsupported_setting_does_not_start(lab: Lab, settings: dict[str, Any], sentence: str) -> None:
     lab.publish("m", ["lane"])
     worker = lab.worker("solo", is_awaited=False, **settings)
     assert worker.exit_code() != 0
@@ -84,26 +84,26 @@ def test_a_publisher_with_a_global_keyprefix_is_refused(make_lab: LabMaker) -> N
         lab.publish("m", ["lane"])
 
 
-def test_a_worker_stops_at_a_server_that_is_too_old(make_lab: LabMaker) -> None:
+def test_a_worker_refuses_a_server_that_is_too_old(make_lab: LabMaker) -> None:
     with old_server() as url:
         worker = make_lab(url).worker("solo", is_awaited=False)
         assert worker.exit_code() != 0
     assert "Redis 6.0.16 is too old for lanes: use 6.2 or newer, or Valkey" in worker.log
 
 
-def test_a_task_class_that_does_not_know_lanes_is_refused(redis_url: str) -> None:
+def test_a_task_whose_base_is_not_a_lane_task_is_refused(redis_url: str) -> None:
     app = Celery("other", broker=redis_url, set_as_current=False)
     lanes.install(app)
 
     @app.task(base=Task, shared=False)
     def stock() -> None:
-        """Would run without asking for its lease."""
+        """Would run without a check of its lease."""
 
     with pytest.raises(lanes.Misconfigured, match=r"task .*stock has a base that is no LaneTask"):
         LanesStep(SimpleNamespace(app=app))
 
 
-def test_an_app_that_connects_past_the_lanes_is_refused() -> None:
+def test_an_app_with_another_transport_is_refused() -> None:
     app = Celery("other", broker="memory://", set_as_current=False)
     lanes.install(app)
     with pytest.raises(lanes.Misconfigured, match="not through lanes"):
@@ -113,12 +113,12 @@ def test_an_app_that_connects_past_the_lanes_is_refused() -> None:
 def test_lanes_can_be_installed_after_another_app_has_connected(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Given a process in which kombu has used its own transport
+    # Given a process in which kombu has cached its own transport
     monkeypatch.setitem(kombu_transport.TRANSPORT_ALIASES, "redis", "kombu.transport.redis:Transport")
     monkeypatch.setattr(kombu_transport, "_transport_cache", {})
     with Connection(redis_url) as connection:
         connection.connect()
-    # When lanes are installed, then the app publishes through them
+    # When lanes are installed, then the app uses their transport
     app = Celery("other", broker=redis_url, set_as_current=False)
     lanes.install(app)
     check_transport(app)

@@ -1,4 +1,4 @@
-"""A simulated Bot API for all tests of the pipeline, as new for each; and what they start."""
+"""Fixtures of the pipeline tests: pools, a simulated Bot API that is reset for each test, pipelines, collectors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from chatlanes.sandbox.simulator import Simulator, start
 from tests.pipeline.monitoring.collector import Collector, collecting
 from tests.support.pipeline import TOKEN, Pipeline
 
-#: Every pool, with as many slots as its kind is used with.
+#: Every pool with a typical number of slots.
 POOLS = {"prefork": 2, "threads": 8, "gevent": 50, "solo": 1}
 
 
 @pytest.fixture(params=POOLS)
 def pool(request: pytest.FixtureRequest) -> tuple[str, int]:
-    """Each pool and its slots."""
+    """Each pool in turn, with its number of slots."""
     return request.param, POOLS[request.param]
 
 
@@ -35,14 +35,14 @@ def simulator(simulated: Simulator) -> Simulator:
 
 
 class MakePipeline(Protocol):
-    """A pipeline with settings of its own; ended after the test."""
+    """Makes a pipeline with these settings, which is stopped after the test."""
 
     def __call__(self, **settings: object) -> Pipeline: ...
 
 
 @pytest.fixture
 def make_pipeline(simulator: Simulator, redis_url: str, tmp_path: Path) -> Iterator[MakePipeline]:
-    """By default on the embedded Redis, with nothing running yet."""
+    """Pipelines on the embedded Redis, unless `redis_url` names another one. No process is started yet."""
     made: list[Pipeline] = []
 
     def make(**settings: object) -> Pipeline:
@@ -56,7 +56,7 @@ def make_pipeline(simulator: Simulator, redis_url: str, tmp_path: Path) -> Itera
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """Of traces."""
+    """A trace collector."""
     with collecting() as running:
         yield running
 

@@ -1,8 +1,8 @@
-"""What a release leaves in Redis when its worker is killed: made once, when it is released, and kept as JSON.
+"""Dump the state that a release leaves in Redis when its worker is killed. Made once per release, stored as JSON.
 
     python -m tests.pipeline.older_release 0.1.0
 
-Promises a message in every state, with its journal, errors and session. What is not released yet may be made anew.
+The dump holds a message in every state, with its journal, errors and session. It may be made again until the release.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tests.support.waiting import until
 
 FOLDER = Path(__file__).with_name("releases")
 BOT = "tests.support.bots:bot"
-#: chat -> what its first update does; that of `LATER` comes when the worker is dead
+#: chat -> the orders of its first update; the updates of `LATER` arrive after the worker's death
 SETTLED, RUNNING, DELAYED, BURIED, LATER = 1, 2, 3, 4, 5
 FIRST = {SETTLED: "counts:1", RUNNING: "counts:1 says:once gate:a", DELAYED: "fails:1", BURIED: "refuses:it", LATER: ""}
 
 
 def leave_behind(pipeline: Pipeline) -> None:
-    """Every chat has two updates, but the one whose first is buried: that has one."""
+    """Push two updates for every chat, except BURIED, which gets one, and kill the worker."""
     poller, worker = pipeline.poller(), pipeline.worker("threads", 8, RETRY_BACKOFF=60)
     ids = pipeline.push(*(message(1, chat, do=what) for chat, what in FIRST.items() if chat != LATER))
     pipeline.ended(ids[0])
@@ -44,9 +44,9 @@ def leave_behind(pipeline: Pipeline) -> None:
 
 
 def dump(client: Redis) -> dict[str, Any]:
-    """key -> its type, and its value as JSON has it; bytes as Latin-1. What kombu keeps is each process' own."""
-    ours = [key for key in sorted(client.scan_iter()) if not key.startswith(b"_kombu")]
-    return {_text(key): _read(client, key) for key in ours}
+    """key -> its type and its value as JSON, bytes as Latin-1. Without kombu's keys, which belong to its processes."""
+    own = [key for key in sorted(client.scan_iter()) if not key.startswith(b"_kombu")]
+    return {_text(key): _read(client, key) for key in own}
 
 
 def _read(client: Redis, key: bytes) -> list[Any]:
@@ -85,8 +85,8 @@ def main() -> None:
         leave_behind(pipeline)
         kept = json.dumps({"lanes": pipeline.lanes, "redis": dump(pipeline.redis)}, indent=1)
         pipeline.close()
-    for place in (ROOT, sys.base_prefix):  # tracebacks name this machine's folders
-        kept = kept.replace(str(place), "")
+    for folder_of_machine in (ROOT, sys.base_prefix):  # tracebacks contain the folders of this machine
+        kept = kept.replace(str(folder_of_machine), "")
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / f"{sys.argv[1]}.json").write_text(kept + "\n")
 

@@ -1,9 +1,9 @@
-"""A bot of three messages and a payment for each update, which can be held at each step of its second message.
+"""A bot that sends three messages and makes a payment per update. A test can hold it at a step of the second one.
 
-Promises that what is held stands exactly there, in the first run of an update: the product's own functions are wrapped
-here, in the worker's process, and wait before or after. A text holds `#<n>` and orders: `held:<step>`,
-`uncertain:<policy>` (of that call alone), `deaf:yes` (the bot swallows every error), and `fails:<until>` (after the
-second message, while the gate `mended` is closed and ctx.attempt is not above it).
+It wraps functions of chatlanes in the worker's process; in the first run of an update they wait before or after the
+step. A text consists of `#<n>` and orders: `held:<step>`, `uncertain:<policy>` (of the second call only),
+`swallows:yes` (the bot suppresses every error), and `fails:<attempt>` (after the second message, up to this attempt,
+until the gate `fixed` is open).
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ from chatlanes.bot.context import Context
 from chatlanes.telegram.client import BotApi
 from tests.support.bots import GATES, record
 
-_here = threading.local()
+_local = threading.local()
 
 
 def handle(ctx: Context) -> None:
     orders = dict(re.findall(r"(\w+):(\w+)", ctx.text))
     name = ctx.text.rpartition(" ")[2]
     record("start", ctx)
-    enter(ctx)
+    fence_run(ctx)
     say(ctx, f"one {name}")
-    _here.held = (ctx, orders.get("held")) if ctx.attempt == 1 else None
-    with suppress(Exception if "deaf" in orders else ()):
+    _local.held = (ctx, orders.get("held")) if ctx.attempt == 1 else None
+    with suppress(Exception if "swallows" in orders else ()):
         say(ctx, f"two {name}", uncertain=orders.get("uncertain"))
-    if ctx.attempt <= int(orders.get("fails", 0)) and not is_open("mended"):
+    if ctx.attempt <= int(orders.get("fails", 0)) and not is_open("fixed"):
         raise RuntimeError(f"attempt {ctx.attempt}")
     pay(ctx)
-    reach("before_ack")
-    _here.held = None
-    with suppress(Exception if "deaf" in orders else ()):
+    wait_if_held_at("before_ack")
+    _local.held = None
+    with suppress(Exception if "swallows" in orders else ()):
         say(ctx, f"three {name}")
     record("end", ctx)
 
 
-def enter(ctx: Context) -> None:
-    """As docs/calls.md says, for a database of the bot's own. Raises LookupError when a newer run is at work."""
-    with database() as own:
-        newest = own.execute(
+def fence_run(ctx: Context) -> None:
+    """Fence the bot's own database, as in docs/calls.md. Raises LookupError if a newer run of the update is active."""
+    with database() as db:
+        newest = db.execute(
             "INSERT INTO runs (update_id, fence) VALUES (?, ?) ON CONFLICT (update_id) "
             "DO UPDATE SET fence = excluded.fence WHERE runs.fence <= excluded.fence",
             (ctx.update_id, ctx.fence),
         )
         if not newest.rowcount:
-            raise LookupError(f"a newer run of {ctx.update_id} is at work")
+            raise LookupError(f"a newer run of {ctx.update_id} is active")
 
 
 def pay(ctx: Context) -> None:
-    """Once for each update."""
-    with database() as own:
-        new = own.execute("INSERT INTO handled (update_id) VALUES (?) ON CONFLICT DO NOTHING", (ctx.update_id,))
+    """Pay once for each update."""
+    with database() as db:
+        new = db.execute("INSERT INTO handled (update_id) VALUES (?) ON CONFLICT DO NOTHING", (ctx.update_id,))
         if new.rowcount:
-            own.execute("UPDATE accounts SET balance = balance - 5")
+            db.execute("UPDATE accounts SET balance = balance - 5")
 
 
 @contextmanager
@@ -76,19 +76,19 @@ def database(folder: str = "") -> Iterator[sqlite3.Connection]:
 
 
 def open_shop(folder: Path) -> None:
-    with database(str(folder)) as own:
-        own.execute("CREATE TABLE runs (update_id INTEGER PRIMARY KEY, fence INTEGER)")
-        own.execute("CREATE TABLE handled (update_id INTEGER PRIMARY KEY)")
-        own.execute("CREATE TABLE accounts (balance INTEGER)")
-        own.execute("INSERT INTO accounts VALUES (100)")
+    with database(str(folder)) as db:
+        db.execute("CREATE TABLE runs (update_id INTEGER PRIMARY KEY, fence INTEGER)")
+        db.execute("CREATE TABLE handled (update_id INTEGER PRIMARY KEY)")
+        db.execute("CREATE TABLE accounts (balance INTEGER)")
+        db.execute("INSERT INTO accounts VALUES (100)")
 
 
 def say(ctx: Context, text: str, **more: Any) -> None:
     ctx.call("sendMessage", chat_id=ctx.chat_id, text=text, **more)
 
 
-def reach(step: str) -> None:
-    ctx, at = getattr(_here, "held", None) or (None, None)
+def wait_if_held_at(step: str) -> None:
+    ctx, at = getattr(_local, "held", None) or (None, None)
     if ctx and at == step:  # before_begin, after_begin, after_send, after_record or before_ack
         record(f"at-{step}", ctx)
         while not is_open("go"):
@@ -99,19 +99,19 @@ def is_open(gate: str) -> bool:
     return Path(os.environ[GATES], gate).exists()
 
 
-def held(owner: type, name: str, before: str = "", after: str = "") -> None:
+def hold_at_step(owner: type, name: str, before: str = "", after: str = "") -> None:
     original: Callable[..., Any] = getattr(owner, name)
 
     @wraps(original)
-    def through(*args: Any, **kwargs: Any) -> Any:
-        reach(before)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        wait_if_held_at(before)
         result = original(*args, **kwargs)
-        reach(after)
+        wait_if_held_at(after)
         return result
 
-    setattr(owner, name, through)
+    setattr(owner, name, wrapper)
 
 
-held(CallJournal, "begin", before="before_begin", after="after_begin")
-held(BotApi, "send", after="after_send")
-held(Calls, "call", after="after_record")
+hold_at_step(CallJournal, "begin", before="before_begin", after="after_begin")
+hold_at_step(BotApi, "send", after="after_send")
+hold_at_step(Calls, "call", after="after_record")

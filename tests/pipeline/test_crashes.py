@@ -1,4 +1,4 @@
-"""Whatever is killed at whatever moment: every update runs to its end, in order."""
+"""Pollers, workers and Redis are killed under load: every update runs to its end, in order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def test_a_killed_poller_loses_and_repeats_nothing(pipeline: Pipeline) -> None:
     # Given a worker, and 1,500 updates that wait at Telegram
     pipeline.worker("threads", 8)
     pipeline.push(*conversations(chats=60, each=25))
-    # When one poller after the other is killed at work
+    # When two pollers are killed one after the other while they poll
     for confirmed in (200, 800):
         poller = pipeline.poller()
         until(lambda: pipeline.simulator.stats()["confirmed"] >= confirmed)  # noqa: B023 - waited for here
         poller.kill_all()
-    # Then the last one brings the rest, and each update has run once
+    # Then a third one fetches the rest, and each update has run once
     pipeline.poller()
     pipeline.drained()
     pipeline.check_once_each()
@@ -35,7 +35,7 @@ def test_a_killed_poller_loses_and_repeats_nothing(pipeline: Pipeline) -> None:
 
 @pytest.mark.parametrize(("name", "slots"), [("prefork", 2), ("threads", 8)])
 def test_messages_of_a_killed_worker_run_elsewhere_in_order(make_pipeline: MakePipeline, name: str, slots: int) -> None:
-    # Given two workers in the middle of 600 updates, 40 chats of which come to wait at a gate
+    # Given two workers in the middle of 600 updates of 40 chats, in each of which one update waits at a gate
     pipeline = make_pipeline(LEASE_SECONDS=2)
     survivor = pipeline.worker(name, slots)
     victim = pipeline.worker(name, slots)
@@ -47,16 +47,16 @@ def test_messages_of_a_killed_worker_run_elsewhere_in_order(make_pipeline: MakeP
     pipeline.poller()
     until(lambda: all(len(running(pipeline, worker) & gated) == slots for worker in (survivor, victim)))
     held = running(pipeline, victim)
-    # When one is killed with all its children, as its machine might be
+    # When one is killed with all its children, as by a power failure
     victim.kill_all()
     pipeline.open("a")
     # Then everything runs, in order
     pipeline.drained()
     pipeline.check_order(victim)
     assert pipeline.leftovers() == []
-    # And the survivor ran what the dead one had in hand
+    # And the other worker ran the updates that were in flight in the killed one
     assert held <= {event.id for event in pipeline.history if (event.what, event.worker) == ("end", survivor.name)}
-    # And it is told how long that took: a lease at least
+    # And the metrics show how long the recovery took: at least a lease
     expired = pipeline.count("expired")
     until(lambda: sum(recovery(pipeline).buckets) == expired)
     assert len(held) <= expired
@@ -68,7 +68,7 @@ def recovery(pipeline: Pipeline) -> Histogram:
 
 
 def running(pipeline: Pipeline, worker: Process) -> set[int]:
-    """What this worker has started and not ended."""
+    """The updates that this worker has started and not ended."""
     events = [event for event in pipeline.history if event.worker == worker.name]
     return set(ids(events, "start")) - set(ids(events, "end"))
 
@@ -84,11 +84,11 @@ def test_redis_is_killed_and_started_again_under_load(
     pipeline.poller()
     worker = pipeline.worker(name, slots)
     pipeline.some_ended(100)
-    # When Redis is killed, and comes back with what it had on disk
+    # When Redis is killed, and starts again with its data on disk
     redis.kill()
     worker.tells("lanes: Redis does not answer the lease renewal")
     with start_server(tmp_path / "redis", port=redis.port):
-        # Then poller and worker go on by themselves, and everything has run, in order
+        # Then poller and worker reconnect by themselves, and everything runs in order
         pipeline.drained()
         pipeline.check_order()
         assert pipeline.leftovers() == []

@@ -1,4 +1,4 @@
-"""What Telegram waits for comes first, and what it waits for no longer need not be run."""
+"""Updates with a deadline: payments run before the backlog, and expired queries may be skipped."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def push(pipeline: Pipeline, kind: str, user: int) -> int:
 
 
 def test_a_payment_passes_a_backlog_but_not_its_own_chat(make_pipeline: MakePipeline) -> None:
-    # Given a worker of one slot, told to read one queue, and 30 chats that wait in it
+    # Given a worker with one slot that consumes one queue, and 30 chats that wait in it
     pipeline = make_pipeline(QUEUES=1)
     pipeline.worker("threads", 1, "-Q", "updates.0")
     first, *backlog = pipeline.push(*(message(chat, chat, do="gate:a" if chat == 1 else "") for chat in range(1, 32)))
     pipeline.poller()
     pipeline.started(first)
-    # When a user without a backlog pays, and one whose message is the last one of it
+    # When a user without a backlog pays, and also the user whose message is the last one of the backlog
     alone, behind = push(pipeline, "pre_checkout_query", 99), push(pipeline, "shipping_query", 31)
     until(lambda: pipeline.count("appended") == 33)
     pipeline.open("a")
     pipeline.drained()
-    # Then the one comes next, and the other after its message
+    # Then the first payment runs next, and the other one after the message of its user
     assert ids(pipeline.history, "start") == [first, alone, *backlog, behind]
 
 
 def test_a_stale_update_is_settled_and_not_run(make_pipeline: MakePipeline) -> None:
-    # Given updates that wait for a worker; all but one of the inline queries for an hour
+    # Given updates that have waited for an hour, and one inline query that has not
     pipeline = make_pipeline(STALE="skip")
     [text] = pipeline.push(message(1, chat=7))
     late, fresh = push(pipeline, "inline_query", 7), push(pipeline, "inline_query", 8)
@@ -47,10 +47,10 @@ def test_a_stale_update_is_settled_and_not_run(make_pipeline: MakePipeline) -> N
     until(lambda: pipeline.count("appended") == 4)
     for update in (text, late, behind):
         pipeline.redis.hincrby(keys.message(f"{BOT_ID}:{update}"), "seq", -3_600_000_000)
-    # When a worker comes
+    # When a worker starts
     worker = pipeline.worker("prefork", 1)
     pipeline.drained()
-    # Then the one that Telegram forgot is settled without a run; its chat goes on
+    # Then the inline query that Telegram no longer accepts is settled without a run, and its chat continues
     assert set(pipeline.happened("start")) == {text, fresh, behind}
     assert (pipeline.count("skipped"), pipeline.count("settled")) == (1, 4)
     assert f"{BOT_ID}:{late}: not run, for its inline_query is 36" in worker.log

@@ -1,4 +1,4 @@
-"""A handler that fails, and updates that are none: their chats go on, and other chats never wait."""
+"""Failing handlers and malformed updates: their chats continue, and other chats do not wait."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from tests.support.pipeline import BOT_ID, message
 from tests.support.waiting import until
 
 
-def test_a_failed_update_is_tried_again_in_its_place(make_pipeline: MakePipeline, pool: tuple[str, int]) -> None:
-    # Given an update that fails twice, and the next one of its chat
+def test_a_failed_update_is_retried_before_the_next_one(make_pipeline: MakePipeline, pool: tuple[str, int]) -> None:
+    # Given an update that fails twice, and another one of the same chat
     pipeline = make_pipeline(RETRY_BACKOFF=0.01)
     failing, following = pipeline.push(message(1, 7, do="fails:2"), message(2, 7))
     # When they run
     pipeline.poller()
     pipeline.worker(*pool)
     pipeline.drained()
-    # Then the first one ran until it ended, knowing its attempts, and only then the second one
+    # Then the first one runs until it succeeds, with increasing attempt numbers, before the second one starts
     assert [(event.what, event.id, event.attempt) for event in pipeline.history] == [
         ("start", failing, 1),
         ("raise", failing, 1),
@@ -31,19 +31,19 @@ def test_a_failed_update_is_tried_again_in_its_place(make_pipeline: MakePipeline
     assert pipeline.leftovers() == []
 
 
-#: What a handler does to fail, and what the dead letters say of it: type and message.
+#: An order that makes the handler fail -> type and message of the error in the dead letters.
 FAILURES = {
     "fails:9": ("RuntimeError", "attempt {attempt} of {update}"),
     "exits:9": ("HandlerEndedError", "the handler ended with SystemExit: attempt {attempt}"),
     "interrupts:9": ("HandlerEndedError", "the handler ended with KeyboardInterrupt: attempt {attempt}"),
-    "oddly:9": ("OddError", "(no message: its __str__ raised LookupError)"),
+    "fails_oddly:9": ("OddError", "(no message: its __str__ raised LookupError)"),
 }
 
 
-def test_updates_that_always_fail_are_buried_and_their_chats_go_on(
+def test_updates_that_always_fail_are_buried_and_their_chats_continue(
     make_pipeline: MakePipeline, pool: tuple[str, int]
 ) -> None:
-    # Given three chats with an update that always fails, and another one
+    # Given chats with an update that always fails, and one more update each
     pipeline = make_pipeline(RETRY_BACKOFF=0.01, MAX_ATTEMPTS=2)
     failing = pipeline.push(*(message(1, chat, do=do) for chat, do in enumerate(FAILURES, 1)))
     following = pipeline.push(*(message(2, chat) for chat, _ in enumerate(FAILURES, 1)))
@@ -51,17 +51,17 @@ def test_updates_that_always_fail_are_buried_and_their_chats_go_on(
     pipeline.poller()
     pipeline.worker(*pool)
     pipeline.drained()
-    # Then the failing ones were tried so often and then buried, and only then their chats went on
+    # Then the failing updates are buried after two attempts, and only then their chats continue
     assert sorted(pipeline.dead()) == sorted(f"{BOT_ID}:{update}" for update in failing)
     for bad, good, (kind, text) in zip(failing, following, FAILURES.values(), strict=True):
         happened = [(event.what, event.id) for event in pipeline.history if event.id in (bad, good)]
         assert happened == [*[("start", bad), ("raise", bad)] * 2, ("start", good), ("end", good)]
-        # And every failure is written down
+        # And every failure is recorded
         problems = pipeline.problems(f"{BOT_ID}:{bad}")
         assert [problem["attempt"] for problem in problems] == [1, 2]
         for problem in problems:
-            told = text.format(attempt=problem["attempt"], update=bad)
-            assert (problem["type"], problem["message"]) == (kind, told)
+            expected = text.format(attempt=problem["attempt"], update=bad)
+            assert (problem["type"], problem["message"]) == (kind, expected)
             assert "in handle" in problem["traceback"]
 
 
@@ -72,26 +72,26 @@ def test_only_its_chat_waits_for_a_retry(make_pipeline: MakePipeline) -> None:
     pipeline.poller()
     pipeline.worker("threads", 4)
     until(lambda: pipeline.state_of(failing) == "delayed")
-    # When other chats talk
+    # When other chats get updates
     others = pipeline.push(*(message(1, chat) for chat in range(8, 28)))
     pipeline.ended(*others)
-    # Then they were answered, and its own chat waits
+    # Then these run, and its own chat waits
     assert pipeline.state_of(failing) == "delayed"
     assert pipeline.state_of(following) == "waiting"
     assert following not in pipeline.happened("start")
 
 
-def test_a_malformed_update_is_buried_and_its_batch_goes_on(make_pipeline: MakePipeline) -> None:
-    # Given a batch with updates, and among them what is none
+def test_a_malformed_update_is_buried_and_its_batch_continues(make_pipeline: MakePipeline) -> None:
+    # Given a batch of valid and malformed updates
     pipeline = make_pipeline()
-    good = [{"update_id": place, **message(place, 7)} for place in (1, 4, 7)]
+    good = [{"update_id": number, **message(number, 7)} for number in (1, 4, 7)]
     bad = ["a text", None, {"message": {"text": "without an id"}}, {"update_id": True}]
     pipeline.simulator.push_raw(good[0], bad[0], bad[1], good[1], bad[2], bad[3], good[2])
     # When it is polled
     pipeline.poller()
     pipeline.worker("threads", 4)
     until(lambda: pipeline.simulator.stats()["confirmed"])
-    # Then the updates run, and what is none is buried as it came
+    # Then the valid updates run, and the malformed ones are buried unchanged
     pipeline.ended(1, 4, 7)
     until(lambda: pipeline.pending() == 0)
     assert pipeline.happened("start") == [1, 4, 7]
@@ -100,7 +100,7 @@ def test_a_malformed_update_is_buried_and_its_batch_goes_on(make_pipeline: MakeP
     assert {pipeline.problems(buried)[0]["type"] for buried in pipeline.dead()} == {"MalformedUpdate"}
 
 
-def test_an_update_that_order_by_fails_on_is_buried(make_pipeline: MakePipeline) -> None:
+def test_an_update_for_which_order_by_raises_is_buried(make_pipeline: MakePipeline) -> None:
     # Given an ORDER_BY that raises for one update
     pipeline = make_pipeline(ORDER_BY="tests.support.orders:by_thread")
     first, unreadable, last = pipeline.push(message(1, 7), message(2, 666), message(3, 7))
@@ -108,7 +108,7 @@ def test_an_update_that_order_by_fails_on_is_buried(make_pipeline: MakePipeline)
     pipeline.poller()
     pipeline.worker("threads", 4)
     pipeline.drained()
-    # Then that one is buried with the error, and the others have run
+    # Then that one is buried with the error, and the others run
     assert pipeline.happened("start") == [first, last]
     assert pipeline.dead() == [f"{BOT_ID}:{unreadable}"]
     [problem] = pipeline.problems(f"{BOT_ID}:{unreadable}")

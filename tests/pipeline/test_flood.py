@@ -1,4 +1,4 @@
-"""A 429 that one worker is given: all heed it, nothing is sent twice for it, and nobody's slot is taken for long."""
+"""A 429 that one worker receives: all workers observe it, nothing is sent twice, and no slot is occupied for long."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.waiting import until
 
-#: As an administrator of a group of Telegram's would be told.
+#: Telegram's flood control response.
 TOO_MANY = {"status": 429, "retry_after": 3}
 
 
 def sent(pipeline: Pipeline, chat: int) -> list[str]:
-    """The texts that came through, in order."""
+    """The texts that were sent successfully, in order."""
     calls = pipeline.simulator.calls("sendMessage")
     return [call["params"]["text"] for call in calls if call["params"]["chat_id"] == chat and call["ok"]]
 
@@ -27,17 +27,17 @@ def test_a_paused_chat_is_paused_for_all_workers(make_pipeline: MakePipeline) ->
     senders = pipeline.push(*(message(1, chat, do="gate:go sends:7") for chat in range(11, 19)))
     pipeline.started(*senders)
     assert {event.worker for event in pipeline.history} == {worker.name for worker in workers}
-    # When one more is refused there, for 3 s, and the others come to send
+    # When one more call is refused there for 3 s, and then the others send
     pipeline.simulator.fault(chat_id=7, **TOO_MANY)
     [refused] = pipeline.push(message(1, 7))
     until(lambda: any("every worker heeds it: chat 7 waits 3 s" in worker.log for worker in workers))
     pipeline.open("go")
     pipeline.ended(refused, *senders)
-    # Then none of them did before the time was over
+    # Then none of them sends before the 3 s are over
     to_7 = [call for call in pipeline.simulator.calls("sendMessage") if call["params"]["chat_id"] == 7]
     assert [call["ok"] for call in to_7] == [False] + [True] * 9
     assert to_7[1]["at"] - to_7[0]["at"] >= TOO_MANY["retry_after"]
-    # And all waited in their places: nothing was sent twice, and nothing ran twice
+    # And all waited in place: nothing was sent twice, and nothing ran twice
     pipeline.drained()
     assert sorted(sent(pipeline, 7)) == sorted(["#1", *(f"from {chat}" for chat in range(11, 19))])
     assert pipeline.simulator.answers() == {7: [1]} | {chat: [1] for chat in range(11, 19)}
@@ -45,41 +45,41 @@ def test_a_paused_chat_is_paused_for_all_workers(make_pipeline: MakePipeline) ->
     pipeline.check_once_each()
 
 
-def test_a_worker_that_dies_while_a_call_waits_has_not_made_it(make_pipeline: MakePipeline) -> None:
-    """Though it had begun: where a doubtful call is skipped, this one is none."""
-    # Given a handler whose second call waits in its place, and a worker that is killed meanwhile
+def test_a_call_in_a_flood_wait_is_made_after_its_worker_dies(make_pipeline: MakePipeline) -> None:
+    """The call is in the journal, but not uncertain: UNCERTAIN_CALL=skip does not apply to it."""
+    # Given a handler whose second call waits in place, and a worker that is killed meanwhile
     pipeline = make_pipeline(UNCERTAIN_CALL="skip", FLOOD_WAIT=60, LEASE_SECONDS=2)
     pipeline.simulator.fault(method="sendChatAction", status=429, retry_after=50)
-    pipeline.push(message(1, 7, do="says:hi acts:typing"))
+    pipeline.push(message(1, 7, do="says:hi chat_action:typing"))
     pipeline.poller()
     worker = pipeline.worker("threads", 2)
     until(lambda: "flood wait: chat 7 waits" in worker.log)
     worker.kill_all()
-    # When the wait is over and another worker comes
+    # When the wait is over and another worker starts
     pipeline.redis.delete(f"flood:{BOT_ID}:7")
     pipeline.worker("threads", 2)
     pipeline.drained()
-    # Then it makes that call, and no other one twice
+    # Then it makes that call, and repeats no other
     assert [call["ok"] for call in pipeline.simulator.calls("sendChatAction")] == [False, True]
     assert sent(pipeline, 7) == ["hi", "#1"]
 
 
 def test_a_long_flood_wait_parks_the_update(make_pipeline: MakePipeline) -> None:
-    # Given two chats where the second call of a handler is refused for an hour; one of the handlers swallows all
+    # Given two chats where the second call of a handler is refused for an hour; one handler suppresses all errors
     pipeline = make_pipeline(BOT="tests.support.bots:bot")
     for chat in (7, 8):
         pipeline.simulator.fault(method="sendChatAction", chat_id=chat, status=429, retry_after=3600)
     careful, careless = pipeline.push(
-        message(1, 7, do="says:hi acts:typing"), message(1, 8, do="says:hi swallows:typing")
+        message(1, 7, do="says:hi chat_action:typing"), message(1, 8, do="says:hi tries_chat_action:typing")
     )
     pipeline.push(message(2, 7))
     worker = pipeline.worker("prefork", 1)
     pipeline.poller()
     until(lambda: [pipeline.state_of(each) for each in (careful, careless)] == ["delayed", "delayed"])
-    # When another chat talks
+    # When another chat gets an update
     [other] = pipeline.push(message(1, 9))
     pipeline.ended(other)
-    # Then the one slot there is was free for it, and the first call of each is all that was sent in their chats
+    # Then the only slot is free for it, and in the two chats only the first call of each handler was made
     assert [sent(pipeline, chat) for chat in (7, 8, 9)] == [["hi"], ["hi"], ["#1"]]
     assert pipeline.count("parked") == 2
     [((kind, group), (times, together_s))] = inspection.parked(pipeline.redis).items()
@@ -91,7 +91,7 @@ def test_a_long_flood_wait_parks_the_update(make_pipeline: MakePipeline) -> None
     pipeline.redis.delete(f"flood:{BOT_ID}")
     pipeline.redis.zadd(keys.DELAYED, {f"{BOT_ID}:{each}": 0 for each in (careful, careless)})
     pipeline.drained()
-    # Then they went on where they were, in their order, at their first attempt
+    # Then they continue with the second call, in order, in their first attempt
     assert [sent(pipeline, chat) for chat in (7, 8, 9)] == [["hi", "#1", "#2"], ["hi", "#1"], ["#1"]]
     assert {event.attempt for event in pipeline.history} == {1}
     assert not [event for event in pipeline.history if event.what.startswith("error")]

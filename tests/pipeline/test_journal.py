@@ -1,4 +1,4 @@
-"""Messages are counted where they arrive: whatever is killed or frozen, at each step of a call."""
+"""How often messages arrive when a worker is killed or frozen at each step of a call."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.process import Process
 from tests.support.waiting import until
 
-#: What the bot is told, and how often its second message arrives. Where the call is in flight, that depends on the
+#: The orders of an update -> how often its second message arrives. If the call is in flight, that depends on the
 #: policy; UNCERTAIN_CALL is repeat.
 CASES = {
     "held:before_begin": 1,
-    "held:before_begin deaf:yes": 1,
+    "held:before_begin swallows:yes": 1,
     "held:after_begin": 1,
     "held:after_begin uncertain:skip": 0,
     "held:after_send": 2,
@@ -30,20 +30,20 @@ CASES = {
 IN_FLIGHT = 4
 
 
-def fall_children(pipeline: Pipeline, worker: Process) -> None:
-    """Each child that holds an update is killed; their worker goes on."""
+def kill_children(pipeline: Pipeline, worker: Process) -> None:
+    """Kill each child that runs an update; their worker continues."""
     for child in {event.pid for event in pipeline.history if event.what.startswith("at-")}:
         os.kill(child, signal.SIGKILL)
 
 
-def fall_whole(pipeline: Pipeline, worker: Process) -> None:
-    """The worker is killed with all its processes, and another one goes on."""
+def kill_worker(pipeline: Pipeline, worker: Process) -> None:
+    """Kill the worker with all its processes and start another one."""
     worker.kill_all()
     pipeline.worker("threads", len(CASES))
 
 
 def freeze(pipeline: Pipeline, worker: Process) -> None:
-    """The worker stands still for longer than its leases, another one does its work, and then it wakes and goes on."""
+    """Freeze the worker for longer than its leases, let another one do its work, and then thaw it."""
     worker.freeze()
     pipeline.worker("threads", len(CASES))
     until(lambda: pipeline.count("settled") == len(CASES))
@@ -53,50 +53,50 @@ def freeze(pipeline: Pipeline, worker: Process) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pool", "blow"),
+    ("pool", "fault"),
     [
-        ("prefork", fall_children),
-        ("threads", fall_whole),
-        ("gevent", fall_whole),
+        ("prefork", kill_children),
+        ("threads", kill_worker),
+        ("gevent", kill_worker),
         ("prefork", freeze),
         ("threads", freeze),
     ],
 )
-def test_only_a_call_in_flight_is_repeated(make_pipeline: MakePipeline, pool: str, blow: object) -> None:
-    # Given updates of three messages each, every one of them held at a step of its second one
+def test_only_a_call_in_flight_is_repeated(make_pipeline: MakePipeline, pool: str, fault: object) -> None:
+    # Given updates that send three messages each, every one held at a step of the second message
     pipeline = make_pipeline(BOT="tests.pipeline.steps:handle", LEASE_SECONDS=2)
     open_shop(pipeline.directory)
     pipeline.push(*(message(n, n, do=do) for n, do in enumerate(CASES, 1)))
     pipeline.poller()
     worker = pipeline.worker(pool, len(CASES))
     until(lambda: sum(event.what.startswith("at-") for event in pipeline.history) == len(CASES))
-    # When the blow falls
-    blow(pipeline, worker)  # type: ignore[operator]
-    # Then all goes on, and every message has arrived as often as it should
+    # When their processes are killed or frozen
+    fault(pipeline, worker)  # type: ignore[operator]
+    # Then every update ends, and every message has arrived as often as expected
     pipeline.drained()
     arrived = messages(pipeline)
     for n, (case, times) in enumerate(CASES.items(), 1):
         assert (case, *(arrived[f"{which} #{n}"] for which in ("one", "two", "three"))) == (case, 1, times, 1)
     assert pipeline.count("uncertain") == IN_FLIGHT
-    # And so has each payment in the bot's own database
+    # And each payment is made once in the bot's own database
     assert balance(pipeline) == 100 - 5 * len(CASES)
     assert pipeline.leftovers() == []
 
 
 def balance(pipeline: Pipeline) -> int:
-    with database(str(pipeline.directory)) as own:
-        [[found]] = own.execute("SELECT balance FROM accounts")
+    with database(str(pipeline.directory)) as db:
+        [[found]] = db.execute("SELECT balance FROM accounts")
     return int(found)
 
 
 def messages(pipeline: Pipeline) -> Counter[str]:
-    """How often each text has arrived."""
+    """How often each text arrived."""
     return Counter(call["params"]["text"] for call in pipeline.simulator.calls("sendMessage") if call["ok"])
 
 
 def test_a_failed_handler_repeats_no_call(make_pipeline: MakePipeline) -> None:
-    # Given two updates that fail after their second message: one twice, the other until it is mended; and one of the
-    # first messages arrives, but its answer is lost
+    # Given two updates that fail after their second message: one twice, the other until it is fixed; and one of the
+    # first messages arrives, but its response is lost
     pipeline = make_pipeline(
         BOT="tests.pipeline.steps:handle", RETRY_BACKOFF=0.01, MAX_ATTEMPTS=3, UNCERTAIN_CALL="skip"
     )
@@ -106,11 +106,11 @@ def test_a_failed_handler_repeats_no_call(make_pipeline: MakePipeline) -> None:
     pipeline.poller()
     pipeline.worker("prefork", 2)
     pipeline.drained()
-    # Then the one has said everything once, and the other what it came to, before it was buried
+    # Then the one has sent each message once, and the other the two before its failure; it is buried
     assert pipeline.dead() == [f"{BOT_ID}:{buried}"]
     assert messages(pipeline) == Counter(["one #1", "two #1", "three #1", "one #2", "two #2"])
-    # And when that is mended and replayed, it goes on from there
-    pipeline.open("mended")
+    # And when the failure is fixed and the update replayed, it sends only the missing message
+    pipeline.open("fixed")
     assert Store(pipeline.redis).replay(f"{BOT_ID}:{buried}")
     pipeline.drained()
     assert messages(pipeline) == Counter(f"{which} #{n}" for which in ("one", "two", "three") for n in (1, 2))

@@ -1,4 +1,4 @@
-"""Every update once, in order, alone in its lanes: from the Bot API to the bot and back."""
+"""Every update runs once, in order, and alone in its lanes: from the Bot API to the bot and back."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def test_coroutines_of_80_chats_keep_their_order_on_one_thread(make_pipeline: Ma
     # When a worker runs all of them at the same time
     killed = pipeline.worker("threads", 80)
     pipeline.started(*rounds[0])
-    # Then it has no thread for each, where the thread pool of lanes/fast runs them
+    # Then it does not use a thread for each, if the thread pool of lanes/fast runs them
     seen = until(lambda: (pipeline.directory / "seen").read_text())
     assert not FAST or int(seen) < 20
-    # And when it is killed with the fourth ones in its hands, others go on
+    # And when it is killed while the fourth updates are in flight, other workers take over
     pipeline.open("a")
     pipeline.started(*rounds[3])
     killed.kill_all()
@@ -52,7 +52,7 @@ def test_coroutines_of_80_chats_keep_their_order_on_one_thread(make_pipeline: Ma
     pipeline.drained()
     for worker in workers:
         worker.stop()
-    # Then all was done in order, and counted and told once
+    # Then all updates run in order, and each is counted and reported once
     pipeline.check_order(killed)
     assert pipeline.simulator.answers() == {chat: [1, 2, 3, 4, 5] for chat in range(1, 81)}
     assert all(pipeline.session(chat) == {"n": 5} for chat in range(1, 81))
@@ -60,25 +60,25 @@ def test_coroutines_of_80_chats_keep_their_order_on_one_thread(make_pipeline: Ma
     assert pipeline.leftovers() == []
 
 
-def test_updates_ordered_by_chat_and_user_are_alone_in_both(make_pipeline: MakePipeline) -> None:
+def test_updates_ordered_by_chat_and_user_run_one_at_a_time_in_both(make_pipeline: MakePipeline) -> None:
     # Given 800 updates of 40 users in 40 groups; the first ones wait until both workers have some
     pipeline = make_pipeline(ORDER_BY="chat+user")
-    chance = random.Random(7)
+    rng = random.Random(7)
     gate = ["gate:both"] * 60 + [""] * 740
-    talk = [message(n, -chance.randint(1, 40), chance.randint(101, 140), do) for n, do in enumerate(gate, start=1)]
+    updates = [message(n, -rng.randint(1, 40), rng.randint(101, 140), do) for n, do in enumerate(gate, start=1)]
     # When two workers run them
     workers = [pipeline.worker("threads", 8), pipeline.worker("prefork", 2)]
-    pipeline.push(*talk)
+    pipeline.push(*updates)
     pipeline.poller()
     until(lambda: {event.worker for event in pipeline.history} == {worker.name for worker in workers})
     pipeline.open("both")
     pipeline.drained()
-    # Then each ran once, after those before it of its group and of its user
+    # Then each ran once, after all earlier ones of its group and of its user
     pipeline.check_once_each()
 
 
 def test_an_update_waits_for_its_chat_and_for_its_user(make_pipeline: MakePipeline) -> None:
-    # Given one update that runs in group -1, one of user 102 that runs elsewhere, and one of user 102 in group -1
+    # Given an update that runs in group -1, one of user 102 that runs in another group, and one of user 102 in group -1
     pipeline = make_pipeline(ORDER_BY="chat+user")
     in_group, of_user, of_both, of_others = pipeline.push(
         message(1, -1, 101, do="gate:group"),
@@ -89,12 +89,12 @@ def test_an_update_waits_for_its_chat_and_for_its_user(make_pipeline: MakePipeli
     pipeline.poller()
     pipeline.worker("threads", 4)
     pipeline.started(in_group, of_user, of_others)
-    # When only one of the two it waits for has ended
+    # When only one of the two updates before it has ended
     pipeline.open("group")
     pipeline.ended(in_group, of_others)
     [later] = pipeline.push(message(5, -3, 103))
     pipeline.ended(later)
-    # Then it has not started, though there is room
+    # Then it has not started, though slots are free
     assert of_both not in pipeline.happened("start")
     # And when the other has ended too, it runs
     pipeline.open("user")
@@ -103,19 +103,19 @@ def test_an_update_waits_for_its_chat_and_for_its_user(make_pipeline: MakePipeli
 
 
 def test_a_worker_joins_and_leaves_under_load(pipeline: Pipeline) -> None:
-    # Given a worker in the middle of 1,000 updates: every chat comes to wait at the gate
+    # Given a worker in the middle of 1,000 updates; in every chat, one of them waits at the gate
     pipeline.push(*(message(n, chat, do="gate:joined" if n == 10 else "") for n in range(1, 21) for chat in range(50)))
     pipeline.poller()
     first = pipeline.worker("prefork", 2)
     pipeline.some_ended(100)
-    # When a second one joins, works, and is stopped
+    # When a second worker starts, runs updates, and is stopped
     second = pipeline.worker("threads", 4)
     pipeline.open("joined")
     until(lambda: len(of_worker(pipeline, second, "end")) >= 100)
     second.stop()
-    # Then all that it had started has ended
+    # Then every update that it started has ended
     assert sorted(of_worker(pipeline, second, "start")) == sorted(of_worker(pipeline, second, "end"))
-    # And the first one does the rest, each update once
+    # And the first worker runs the rest, each update once
     pipeline.drained()
     pipeline.check_once_each()
     assert first.is_running()

@@ -1,6 +1,6 @@
-"""What the tests of several folders use."""
+"""Helpers shared by the tests of several folders."""
 
 from pathlib import Path
 
-#: The clone.
+#: The root of the repository.
 ROOT = Path(__file__).parents[2]

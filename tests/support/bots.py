@@ -1,7 +1,7 @@
-"""The bot of these tests: writes down when it starts and ends each update, answers it, and does what its text says.
+"""The bot of these tests. It records the start and end of each update, executes the orders in its text and answers it.
 
-Promises a history in the order in which things happened, over all processes: each line is one write at the end of one
-file. A text holds `#<n>`, which is answered, and orders such as `gate:a` (wait until the test opens a) or `fails:2`.
+The history has the order of events over all processes: each line is appended to one file with a single write. A text
+consists of orders such as `gate:a` (wait until the test opens gate a) or `fails:2`, and of `#<n>`, the answer.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from chatlanes.lanes import Delivery
 from chatlanes.poller.webhook.validation import secret_from
 from tests.support import history
 
-#: Where the history is written, where the gates are, and what this worker is called in the history.
+#: Environment variables: the file of the history, the folder of the gates, and this worker's name in the history.
 HISTORY, GATES, WORKER = "PIPELINE_HISTORY", "PIPELINE_GATES", "PIPELINE_WORKER"
 
 not_callable = "a text"
 
 
 def handle(ctx: Context) -> None:
-    """Start, do as told, answer, end."""
+    """Record the start, execute the orders, answer, record the end."""
     record("start", ctx)
     message = ctx.update.get("message", {})
     try:
@@ -49,7 +49,7 @@ def handle(ctx: Context) -> None:
 
 
 async def handle_async(ctx: Context) -> None:
-    """The same, on the event loop. Its answer is awaited by nobody."""
+    """The same, on the event loop. The answer is sent, but not awaited."""
     record("start", ctx)
     try:
         for order, value in re.findall(r"(\w+):(\w+)", ctx.text):
@@ -85,19 +85,19 @@ def fail_until(ctx: Context, attempt: str) -> None:
         raise RuntimeError(f"attempt {ctx.attempt} of {ctx.update_id}")
 
 
-def leave(ctx: Context, attempt: str) -> None:
+def raise_system_exit(ctx: Context, attempt: str) -> None:
     if ctx.attempt <= int(attempt):
         sys.exit(f"attempt {ctx.attempt}")
 
 
-def interrupt(ctx: Context, attempt: str) -> None:
-    """As Ctrl-C would, but nobody has pressed it."""
+def raise_keyboard_interrupt(ctx: Context, attempt: str) -> None:
+    """Raise the exception of Ctrl-C, without a signal."""
     if ctx.attempt <= int(attempt):
         raise KeyboardInterrupt(f"attempt {ctx.attempt}")
 
 
 class OddError(Exception):
-    """Cannot be told, shown, pickled or made again from its arguments."""
+    """An error that cannot be printed, pickled or recreated from its arguments."""
 
     def __init__(self, what: str, attempt: int) -> None:
         super().__init__(what)
@@ -116,7 +116,7 @@ def fail_oddly(ctx: Context, attempt: str) -> None:
 
 
 class BotRefusedError(Exception):
-    """Is never retried."""
+    """An error that is never retried."""
 
 
 def refuse(ctx: Context, why: str) -> None:
@@ -124,7 +124,7 @@ def refuse(ctx: Context, why: str) -> None:
 
 
 def sleep(ctx: Context, attempt: str) -> None:
-    """Until the gate `wake` is open, in the first attempts."""
+    """In the first attempts, wait until the gate `wake` is open."""
     while ctx.attempt <= int(attempt) and not Path(os.environ[GATES], "wake").exists():
         time.sleep(0.005)
 
@@ -133,15 +133,15 @@ def work(_: Context, ms: str) -> None:
     time.sleep(int(ms) / 1000)
 
 
-def be_deaf(ctx: Context, attempt: str) -> None:
-    """As sleep, and no interruption helps."""
+def ignore_interrupts(ctx: Context, attempt: str) -> None:
+    """As sleep, but suppress every interruption."""
     while ctx.attempt <= int(attempt) and not Path(os.environ[GATES], "wake").exists():
         with suppress(BaseException):
             sleep(ctx, attempt)
 
 
 def note_threads(_: Context, file: str) -> None:
-    """How many this process has."""
+    """Write the number of threads of this process to a file."""
     Path(os.environ[GATES], file).write_text(str(active_count()))
 
 
@@ -150,43 +150,43 @@ def count_up(ctx: Context, _: str) -> None:
 
 
 def count_slowly(ctx: Context, gate: str) -> None:
-    """Read, say so, wait, write: what two handlers that run at the same time would both do."""
+    """Read the counter, signal that, wait, write it: two concurrent handlers would lose one increment."""
     before = ctx.session.get("n", 0)
     Path(os.environ[GATES], f"{gate}.read").touch()
     wait_at(ctx, gate)
     ctx.session["n"] = before + 1
 
 
-def vanish(ctx: Context, _: str) -> None:
-    """This process is killed right after the commit of this update, before anybody hears of it."""
+def die_after_commit(ctx: Context, _: str) -> None:
+    """Kill this process right after the commit of this update, before the worker's main process learns of it."""
 
-    def be_killed(_: Delivery) -> None:
+    def kill_process(_: Delivery) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Delivery._gone = be_killed  # type: ignore[method-assign]
+    Delivery._gone = kill_process  # type: ignore[method-assign]
 
 
 def send_to(ctx: Context, chat: str) -> None:
     ctx.call("sendMessage", chat_id=int(chat), text=f"from {ctx.chat_id}")
 
 
-def act(ctx: Context, action: str) -> None:
+def send_chat_action(ctx: Context, action: str) -> None:
     ctx.typing(action)
 
 
-def act_without_a_word(ctx: Context, action: str) -> None:
-    """As a bot does that is too careful."""
+def try_chat_action(ctx: Context, action: str) -> None:
+    """Send a chat action and suppress every error, as some bots do."""
     with suppress(BaseException):
         ctx.typing(action)
 
 
 def log(ctx: Context, what: str) -> None:
-    """By a logger of the bot's own, also beside the handler's thread, without one, and without its update."""
+    """Log with the bot's logger, from another thread, with print, and after the bot has emptied its update."""
     logger = logging.getLogger("mybot")
     logger.info("handled %s", what, extra={"amount": 5})
-    beside = Thread(target=copy_context().run, args=(logger.info, "beside %s", what))
-    beside.start()
-    beside.join()
+    thread = Thread(target=copy_context().run, args=(logger.info, "in a thread %s", what))
+    thread.start()
+    thread.join()
     print(f"printed {what}")
     update = dict(ctx.update)
     ctx.update.clear()
@@ -195,45 +195,45 @@ def log(ctx: Context, what: str) -> None:
 
 
 def log_token(ctx: Context, _: str) -> None:
-    """As careless libraries do."""
+    """Log the token, as careless libraries do."""
     url = f"https://example.org/bot{os.environ['BOT_TOKEN']}/getMe"
     logging.getLogger("mybot").warning("at %s", url, extra={"url": url})
 
 
 def span(ctx: Context, _: str) -> None:
-    """As a bot does that has traces of its own."""
+    """Record a span of the bot, inside of the update's trace."""
     from opentelemetry import trace
 
     with trace.get_tracer("mybot").start_as_current_span("the bot's own"):
         pass
 
 
-def spill(ctx: Context, attempt: str) -> None:
-    """As careless libraries fail."""
+def raise_with_token(ctx: Context, attempt: str) -> None:
+    """Raise an error that contains the token, as careless libraries do."""
     if ctx.attempt <= int(attempt):
         raise OSError(f"https://example.org/bot{os.environ['BOT_TOKEN']}/getMe")
 
 
 def reach_own_redis(_: Context, trouble: str) -> None:
-    """The bot's own Redis: one that nobody runs, or one that accepts connections and never answers."""
+    """Connect to a Redis of the bot: nothing listens there, or a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1] if trouble == "timeout" else 1
         Redis(port=port, socket_timeout=0.1, retry=None).ping()
 
 
-def blurt(_: Context, where: str) -> None:
-    """Fails with every secret that a worker knows, in its text, its arguments, a note, or the error that caused it."""
+def raise_with_secrets(_: Context, where: str) -> None:
+    """Raise an error with every secret that a worker knows: in its text, in a note, or in the error that caused it."""
     token, redis_url, hook_secret = os.environ["BOT_TOKEN"], os.environ["REDIS_URL"], os.environ["WEBHOOK_SECRET"]
-    told = f"{token} {redis_url} {unquote(redis_url)} {hook_secret} {secret_from(token)}"
-    error = RuntimeError("blurted" if where in ("cause", "note") else told)
+    secrets = f"{token} {redis_url} {unquote(redis_url)} {hook_secret} {secret_from(token)}"
+    error = RuntimeError("harmless" if where in ("cause", "note") else secrets)
     if where == "note":
-        error.add_note(told)
-    raise error from (ValueError(told) if where == "cause" else None)
+        error.add_note(secrets)
+    raise error from (ValueError(secrets) if where == "cause" else None)
 
 
-def roar(_: Context, how: str) -> None:
-    """Fails with far too much to tell."""
-    text = "roar " * 4_000_000  # 20 MB
+def raise_huge(_: Context, how: str) -> None:
+    """Raise an error with a huge text, cause, group or chain."""
+    text = "long " * 4_000_000  # 20 MB
     error: Exception = RuntimeError(text)
     if how == "cause":
         raise RuntimeError("short") from error
@@ -256,31 +256,31 @@ def recurse_again(ctx: Context, how: str) -> None:
 
 
 ORDERS = {
-    "away": reach_own_redis,
-    "blurts": blurt,
-    "roars": roar,
+    "own_redis": reach_own_redis,
+    "raises_secrets": raise_with_secrets,
+    "raises_huge": raise_huge,
     "recurses": recurse,
-    "spills": spill,
+    "raises_token": raise_with_token,
     "threads": note_threads,
     "spans": span,
     "logs": log,
-    "leaks": log_token,
+    "logs_token": log_token,
     "says": lambda ctx, text: ctx.reply(text),
     "sends": send_to,
-    "acts": act,
-    "swallows": act_without_a_word,
+    "chat_action": send_chat_action,
+    "tries_chat_action": try_chat_action,
     "counts": count_up,
     "counts_at": count_slowly,
-    "vanishes": vanish,
+    "dies_after_commit": die_after_commit,
     "gate": wait_at,
     "fails": fail_until,
-    "exits": leave,
-    "interrupts": interrupt,
-    "oddly": fail_oddly,
+    "exits": raise_system_exit,
+    "interrupts": raise_keyboard_interrupt,
+    "fails_oddly": fail_oddly,
     "refuses": refuse,
     "sleeps": sleep,
     "takes": work,
-    "deaf": be_deaf,
+    "ignores_interrupts": ignore_interrupts,
 }
 
 

@@ -1,4 +1,4 @@
-"""Debian's Chromium, to look at pages as a person would."""
+"""Debian's Chromium, for tests of web pages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from playwright.sync_api import BrowserContext, expect, sync_playwright
 
 CHROMIUM = Path("/usr/bin/chromium")
-#: Milliseconds until something has to be there; as long as everything else is waited for.
+#: The timeout of each wait in the browser, in milliseconds; the same as in waiting.py.
 WITHIN_MS = 60_000
 
 
 @contextmanager
 def browser(**options: object) -> Iterator[BrowserContext]:
-    """A window of its own, with nothing remembered. `options` are those of Browser.new_context."""
+    """A new browser context without cookies or cache. `options` are those of Browser.new_context."""
     if not CHROMIUM.exists():
         pytest.skip(f"no {CHROMIUM}: apt-get install chromium")
     with sync_playwright() as playwright:

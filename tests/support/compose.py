@@ -1,7 +1,7 @@
-"""docker-compose.yml as Compose would read it: variables filled in, each service with its command and environment.
+"""docker-compose.yml as Compose reads it: variables substituted, each service with its command and environment.
 
-Promises only what the file's own tests need of the specification: `${NAME}`, `${NAME:-default}`, `${NAME:?error}`,
-`$$` and merge keys.
+Supports only the part of the specification that the file uses: `${NAME}`, `${NAME:-default}`, `${NAME:?error}`, `$$`
+and merge keys.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?P<how>[-?])(?P<rest>[^}]*))?\}")
 @dataclass(frozen=True)
 class Service:
     name: str
-    command: list[str]  #: empty: the image's own
+    command: list[str]  #: empty: the default of the image
     environment: dict[str, str]
-    check: list[str]  #: of its health; empty: none
-    said: dict[str, Any]  #: everything, as it stands in the file
+    check: list[str]  #: the command of the health check; empty if there is none
+    raw: dict[str, Any]  #: the whole section, as in the file
 
 
 def services(variables: Mapping[str, str]) -> dict[str, Service]:
-    """Every service, of all profiles. Raises KeyError for a variable that must be set and is not."""
-    said = _filled(whole_file(), variables)["services"]
-    return {name: _service(name, each) for name, each in said.items()}
+    """All services, of every profile. Raises KeyError for a required variable that is not set."""
+    raw = _substituted(whole_file(), variables)["services"]
+    return {name: _service(name, each) for name, each in raw.items()}
 
 
 def whole_file() -> dict[str, Any]:
@@ -41,24 +41,24 @@ def whole_file() -> dict[str, Any]:
     return loaded
 
 
-def _service(name: str, said: dict[str, Any]) -> Service:
-    check = list(said.get("healthcheck", {}).get("test", []))
+def _service(name: str, raw: dict[str, Any]) -> Service:
+    check = list(raw.get("healthcheck", {}).get("test", []))
     if check[:1] == ["CMD-SHELL"]:
         check = ["CMD", "sh", "-c", check[1]]
-    environment = {key: str(value) for key, value in said.get("environment", {}).items()}
-    return Service(name, shlex.split(said.get("command", "")), environment, check[1:], said)
+    environment = {key: str(value) for key, value in raw.get("environment", {}).items()}
+    return Service(name, shlex.split(raw.get("command", "")), environment, check[1:], raw)
 
 
-def _filled(value: Any, variables: Mapping[str, str]) -> Any:
+def _substituted(value: Any, variables: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
-        return {key: _filled(each, variables) for key, each in value.items()}
+        return {key: _substituted(each, variables) for key, each in value.items()}
     if isinstance(value, list):
-        return [_filled(each, variables) for each in value]
+        return [_substituted(each, variables) for each in value]
     if not isinstance(value, str):
         return value
-    return _VARIABLE.sub(lambda found: _one(found, variables), value).replace("$$", "$")
+    return _VARIABLE.sub(lambda found: _value_of(found, variables), value).replace("$$", "$")
 
 
-def _one(found: re.Match[str], variables: Mapping[str, str]) -> str:
+def _value_of(found: re.Match[str], variables: Mapping[str, str]) -> str:
     name, how, rest = found["name"], found["how"], found["rest"]
     return variables[name] if how == "?" else variables.get(name) or rest or ""

@@ -1,6 +1,7 @@
-"""What the tasks of lab_app.py and the bot of bots.py wrote down, and what must be true of it.
+"""The event history that lab_app.py and bots.py write, and checks on it.
 
-Promises a failure that names what was lost, run again without a reason, out of order or beside another of its lane.
+A failed check names the message or update that was lost, that ran again without a reason, out of order, or at the
+same time as another one of its lane.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Lanes = Mapping[Any, Sequence[str]]
 
 @dataclass(frozen=True)
 class Event:
-    """`what` happened to a message or update: start, end, raise, or a word of the test's own."""
+    """An event of a message or update. `what` is start, end, raise, or a word that a test defines."""
 
     what: str
     id: Any
@@ -28,7 +29,7 @@ class Event:
 
 
 def record(file: str, event: Event) -> None:
-    """One write at the end of one file: whole, and in the order of all processes."""
+    """Append one line with a single write, so that lines of several processes do not mix and keep their order."""
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, f"{event.what} {event.id} {event.attempt} {event.pid} {event.worker}\n".encode())
@@ -38,7 +39,7 @@ def record(file: str, event: Event) -> None:
 
 def read(file: Path, id_of: Callable[[str], Any] = str) -> list[Event]:
     text = file.read_text() if file.exists() else ""
-    lines = text[: text.rfind("\n") + 1].splitlines()  # the last line may be half written
+    lines = text[: text.rfind("\n") + 1].splitlines()  # the last line may be incomplete
     return [
         Event(what, id_of(name), int(attempt), int(pid), worker)
         for what, name, attempt, pid, worker in map(str.split, lines)
@@ -46,12 +47,12 @@ def read(file: Path, id_of: Callable[[str], Any] = str) -> list[Event]:
 
 
 def ids(events: Sequence[Event], what: str) -> list[Any]:
-    """The messages or updates that this happened to, in order."""
+    """The ids of the messages or updates with this event, in order."""
     return [event.id for event in events if event.what == what]
 
 
 def check_once_each(events: Sequence[Event], lanes: Lanes) -> None:
-    """Each ran exactly once, in the order of its lanes and alone in them."""
+    """Each ran exactly once, in lane order, and never at the same time as another one of its lanes."""
     started = ids(events, "start")
     twice = [each for each, times in Counter(started).items() if times > 1]
     assert not twice, f"ran twice: {twice[:5]}"
@@ -60,34 +61,34 @@ def check_once_each(events: Sequence[Event], lanes: Lanes) -> None:
 
 
 def check_order(events: Sequence[Event], lanes: Lanes, *, killed: Collection[str] = ()) -> None:
-    """Each ran to its end, in the order of its lanes and alone in them; maybe more than once.
+    """Each ran to its end, possibly more than once, in lane order, and never at the same time as another of its lanes.
 
-    It may run again until the next one has started. What ran in a worker that was `killed` ended there and then.
+    It may run again until the next one of the lane has started. A run in a `killed` worker ended when the worker died.
     """
     lost = sorted(set(lanes) - set(ids(events, "end")))
-    assert not lost, f"never ran to its end: {lost[:5]} and {len(lost)} in all"
-    lines: dict[str, list[Any]] = {}
+    assert not lost, f"never ran to their end: {len(lost)}, the first ones {lost[:5]}"
+    ids_by_key: dict[str, list[Any]] = {}
     for each, keys in lanes.items():
         for key in dict.fromkeys(keys):
-            lines.setdefault(key, []).append(each)
-    for key, line in lines.items():
-        members = set(line)
-        _check_lane(key, line, [event for event in events if event.id in members], killed)
+            ids_by_key.setdefault(key, []).append(each)
+    for key, lane in ids_by_key.items():
+        members = set(lane)
+        _check_lane(key, lane, [event for event in events if event.id in members], killed)
 
 
-def _check_lane(key: str, line: Sequence[Any], events: Sequence[Event], killed: Collection[str]) -> None:
-    place = {each: n for n, each in enumerate(line)}
-    front, ended = -1, -1  # the places of the last one that started, and of the last one that ended
+def _check_lane(key: str, lane: Sequence[Any], events: Sequence[Event], killed: Collection[str]) -> None:
+    position = {each: n for n, each in enumerate(lane)}
+    started, ended = -1, -1  # the positions of the last message that started and of the last that ended
     running: Event | None = None
     for event in events:
         if event.what == "start":
-            here = place[event.id]
-            assert running is None or running.worker in killed, f"{event} in {key} beside {running}"
-            assert here in (front, ended + 1), f"{event} in {key}: {line[front]} had started, {line[ended]} ended"
-            assert here >= front, f"{event} in {key} after {line[front]} had started"
-            front, running = here, event
+            here = position[event.id]
+            assert running is None or running.worker in killed, f"{event} in {key} while {running}"
+            assert here in (started, ended + 1), f"{event} in {key}: {lane[started]} had started, {lane[ended]} ended"
+            assert here >= started, f"{event} in {key} after {lane[started]} had started"
+            started, running = here, event
         elif event.what in ("end", "raise"):
-            assert running is not None, f"{event} in {key}, where nothing ran"
-            assert (running.id, running.pid) == (event.id, event.pid), f"{event} in {key} of {running}"
+            assert running is not None, f"{event} in {key}, but nothing was running"
+            assert (running.id, running.pid) == (event.id, event.pid), f"{event} in {key}, but {running} was running"
             running = None
-            ended = place[event.id] if event.what == "end" else ended
+            ended = position[event.id] if event.what == "end" else ended

@@ -1,4 +1,4 @@
-"""An HTTP server that answers as a test wants it to, and remembers what it was asked; and a client of it."""
+"""A scripted HTTP server that records its requests, and a Bot API client connected to it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -40,11 +40,11 @@ class Answer:
 
 class _Http(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # many call at once; more than wait here would try again seconds later
+    request_queue_size = 128  # for concurrent clients; connections beyond the backlog are retried only after seconds
 
 
 class HttpServer:
-    """Set `answer` (or `answering`, called for each request); read `asked`."""
+    """Set `answer`, or `answering`, which is called for each request; `asked` holds the received requests."""
 
     def __init__(self) -> None:
         self.asked: list[ReceivedRequest] = []
@@ -52,7 +52,7 @@ class HttpServer:
         self.answering: Callable[[ReceivedRequest], Answer | None] = lambda asked: self.answer
         self.http = _Http(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self.http.server_port}"
-        # It looks for its end every now and then only to make the tests quick.
+        # A short interval makes stop() fast.
         self._thread = Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01})
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class HttpServer:
         self._thread.join()
         self.http.server_close()
 
-    def _handler(server) -> type[BaseHTTPRequestHandler]:  # noqa: N805  self is the handler's
+    def _handler(server) -> type[BaseHTTPRequestHandler]:  # noqa: N805  self is the request handler
         class ApiHandler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
@@ -97,7 +97,7 @@ def quick_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def web() -> Iterator[HttpServer]:
-    """A Bot API of the test's own."""
+    """A scripted server that stands in for the Bot API."""
     server = HttpServer()
     server.start()
     yield server

@@ -1,7 +1,7 @@
-"""A Celery app with lane queues and an ordinary queue, whose tasks write down when they start and end.
+"""A Celery app with lane queues and an ordinary queue. Its tasks record their start and end in a history.
 
-Promises a history in the order in which things happened, over all processes: each line is one write at the end of one
-file. `celery -A tests.support.lab_app` makes the app that `LANES_TEST` (JSON, worker.py) describes.
+The history has the order of events over all processes: each line is appended to one file with a single write.
+`celery -A tests.support.lab_app` builds the app from the arguments in `LANES_TEST` (JSON, worker.py).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ ORDINARY_QUEUE = "celery"
 
 ENDLESS_S = 3600
 
-#: As chatlanes reads its setting of that name.
+#: The setting FAST, read as chatlanes reads it.
 FAST = os.environ.get("FAST", "1") != "0"
 
-#: Set by lab.py: where the history is written, and where the gates are.
+#: Environment variables that lab.py sets: the file of the history and the folder of the gates.
 HISTORY, GATES = "LANES_HISTORY", "LANES_GATES"
 
-#: A prefork child that ends waits for half a minute until its results are taken (billiard). Here it waits for ever, so
-#: that a worker that forgets a child is one that does not end, and not one that is slow.
+#: A prefork child that exits waits up to 30 s until its results are read (billiard). Here it waits without limit, so
+#: that a worker that does not read them never exits, instead of exiting late.
 billiard_pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = 1_000_000
-#: Celery looks every 5 s for children that died. Here never: what relies on it does not go on.
+#: Celery checks for dead children every 5 s. Here it never does, so that code that depends on the check fails.
 AsynPool.timers = property(lambda self: {})
 
 
@@ -53,23 +53,23 @@ def build(
     *,
     ca: str | None = None,
     options: dict[str, Any] | None = None,
-    is_deaf: bool = False,
+    only_wakeups: bool = False,
     sweeps: bool = True,
     ends_with_parent: bool = True,
     **conf: Any,
 ) -> Celery:
-    """The app. `ca` is the certificate that `rediss://` trusts, `options` are transport options.
+    """Build the app. `ca` is the CA certificate for `rediss://`; `options` are the transport options.
 
-    A worker that is deaf never looks by itself whether something is ready: it has to be woken. One that does not sweep
-    sweeps only when it knows why. Children ask the kernel to be
-    ended with their parent, or would, if they did not do so when it is dead.
+    With `only_wakeups`, a worker does not poll for ready messages: it depends on wake-ups. Without `sweeps`, it does
+    not sweep periodically, only for a reason. Children ask the kernel to be killed when their parent dies. Without
+    `ends_with_parent`, they are as late as a child whose parent dies before it can ask.
     """
     if not ends_with_parent:
-        prefork.platforms.set_pdeathsig = _outlive
+        prefork.platforms.set_pdeathsig = _wait_for_parent_to_die
     if not sweeps:
         recoverer.SWEEP_EVERY_S = recoverer.SWEEP_EVERY_OF_LEASE = recoverer.SWEEP_AGAIN_AFTER_S = ENDLESS_S
-    if is_deaf:
-        _never_look()
+    if only_wakeups:
+        _disable_polling()
     app = Celery("lanes-test", broker=url, set_as_current=False)
     lanes.install(app, fast=FAST)
     app.conf.update(
@@ -81,7 +81,7 @@ def build(
         accept_content=["json"],
         broker_transport_options=options or {},
         broker_use_ssl=ssl_options(ca) if ca else None,
-        # A worker that is stopped while it starts would have to be waited for.
+        # The check would delay the end of a worker that is stopped while it starts.
         worker_detect_quorum_queues=False,
         **conf,
     )
@@ -90,14 +90,14 @@ def build(
     return app
 
 
-def _outlive(_: str) -> None:
+def _wait_for_parent_to_die(_: str) -> None:
     parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(0.005)
 
 
-def _never_look() -> None:
-    """Wait for ever where a worker waits for a second or two, in case that nobody wakes it."""
+def _disable_polling() -> None:
+    """Replace the timeouts after which a worker checks for ready messages without a wake-up by an hour."""
     stock_get = LanesPoller.get
     fetch.BELL_TIMEOUT_S = fetch.BELL_TIMEOUT_OF_LEASE = connection.OVERDUE_S = ENDLESS_S
     recoverer.REPAIR_EVERY_S = ENDLESS_S
@@ -114,7 +114,7 @@ def record(what: str, name: str) -> None:
 
 
 def wait_at(gate: str | None) -> None:
-    """Until the test opens the gate, for everybody or for this worker."""
+    """Wait until the test opens the gate, for all workers or for this one."""
     while gate and not (_is_open(gate) or _is_open(f"{gate} {os.environ['LANES_WORKER']}")):
         time.sleep(0.005)
 
@@ -124,14 +124,14 @@ def _is_open(gate: str) -> bool:
 
 
 def run(self: Any, gate: str | None = None) -> None:
-    """Starts, waits at the gate, and ends."""
+    """Start, wait at the gate, end."""
     record("start", self.request.id)
     wait_at(gate)
     record("end", self.request.id)
 
 
 def compute(self: Any, gate: str) -> None:
-    """As `run`, but lets nobody else have the thread, and no greenlet run, while it waits."""
+    """As `run`, but busy-waits: no other greenlet of the thread runs meanwhile."""
     record("start", self.request.id)
     while not _is_open(gate):
         pass
@@ -139,14 +139,14 @@ def compute(self: Any, gate: str) -> None:
 
 
 def plain(self: Any, gate: str | None = None) -> None:
-    """For the ordinary queue: says what Celery tells a task about itself."""
+    """As `run`, for the ordinary queue."""
     record("start", self.request.id)
     wait_at(gate)
     record("end", self.request.id)
 
 
 def die(self: Any, how: str, times: int) -> None:
-    """Ends its process, so many times (a process that dies leaves `start` without `end`)."""
+    """Kill the own process in the first `times` runs. Each of them records a `start` without an `end`."""
     record("start", self.request.id)
     if self.delivery.died < times:
         _die(how)
@@ -159,14 +159,14 @@ def _die(how: str) -> NoReturn:
     os._exit(3)
 
 
-def leave(self: Any) -> NoReturn:
-    """Raises what is no Exception."""
+def raise_system_exit(self: Any) -> NoReturn:
+    """Raise a BaseException that is not an Exception."""
     record("start", self.request.id)
     sys.exit(3)
 
 
 def fail(self: Any, times: int, countdown: float) -> None:
-    """Retries with Celery's own `self.retry()`, so many times."""
+    """Retry with Celery's `self.retry()` in the first `times` runs."""
     record("start", self.request.id)
     if self.delivery.failed < times:
         record("retry", self.request.id)
@@ -174,8 +174,8 @@ def fail(self: Any, times: int, countdown: float) -> None:
     record("end", self.request.id)
 
 
-def give_up(self: Any, how: str, gate: str) -> None:
-    """In its first run, after the gate, it retries or buries itself."""
+def retry_or_bury(self: Any, how: str, gate: str) -> None:
+    """In the first run, wait at the gate, then retry or bury the own message."""
     record("start", self.request.id)
     if self.delivery.died == 0:
         wait_at(gate)
@@ -186,8 +186,8 @@ def give_up(self: Any, how: str, gate: str) -> None:
     record("end", self.request.id)
 
 
-def fail_plainly(self: Any, times: int) -> None:
-    """As `fail`, on an ordinary queue."""
+def fail_unordered(self: Any, times: int) -> None:
+    """As `fail`, for the ordinary queue."""
     record("start", self.request.id)
     if self.request.retries < times:
         raise self.retry(countdown=0.01, exc=RuntimeError("not yet"))
@@ -195,22 +195,13 @@ def fail_plainly(self: Any, times: int) -> None:
 
 
 def reject(self: Any, requeue: bool) -> None:
-    """Celery's Reject."""
+    """Raise Celery's Reject."""
     record("start", self.request.id)
     raise Reject("as told", requeue=requeue and self.delivery.died == 0)
 
 
-def forget(self: Any) -> None:
-    """Finds that its lease is over, as after a pause of its process."""
-    record("start", self.request.id)
-    self.delivery.check()
-    record("end", self.request.id)
-
-
 def close_everything(self: Any) -> None:
-    """In its first run it closes every file of its process, as a daemon's helper does, and opens others in their
-    place.
-    """
+    """In the first run, close all files of the process, as daemons do, and open others that reuse the descriptors."""
     record("start", self.request.id)
     if self.delivery.died == 0:
         os.closerange(3, 4096)
@@ -221,19 +212,19 @@ def close_everything(self: Any) -> None:
 _kept: list[tuple[int, int]] = []
 
 
-def tidy_up(self: Any, gate: str) -> None:
-    """Waits to be interrupted, and then takes its time."""
+def clean_up_slowly(self: Any, gate: str) -> None:
+    """Wait for an interruption, then wait at the gate before it ends."""
     record("start", self.request.id)
     try:
         wait_at("never")
     finally:
-        record("tidy", self.request.id)
+        record("cleanup", self.request.id)
         wait_at(gate)
-        record("tidied", self.request.id)
+        record("cleaned", self.request.id)
 
 
-def be_deaf(self: Any, gate: str) -> None:
-    """As `run`, and nothing interrupts it."""
+def ignore_interrupts(self: Any, gate: str) -> None:
+    """As `run`, but suppress every interruption."""
     record("start", self.request.id)
     while not _is_open(gate):
         with suppress(BaseException):
@@ -246,23 +237,22 @@ TASKS = (
     plain,
     die,
     close_everything,
-    leave,
-    give_up,
+    raise_system_exit,
+    retry_or_bury,
     fail,
-    fail_plainly,
+    fail_unordered,
     reject,
-    forget,
-    tidy_up,
-    be_deaf,
+    clean_up_slowly,
+    ignore_interrupts,
 )
 
 
 @cache
-def _described() -> Celery:
+def _app_from_environment() -> Celery:
     return build(**json.loads(os.environ["LANES_TEST"]))
 
 
 def __getattr__(name: str) -> Any:
     if name == "app":
-        return _described()
+        return _app_from_environment()
     raise AttributeError(name)

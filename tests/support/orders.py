@@ -1,4 +1,4 @@
-"""Functions for ORDER_BY, as a user would write them."""
+"""Examples of ORDER_BY functions."""
 
 from typing import Any
 

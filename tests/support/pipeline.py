@@ -1,6 +1,6 @@
-"""The whole path on one machine: a Bot API, a Redis, and the project's own commands as processes.
+"""The whole pipeline on one machine: a simulated Bot API, Redis, and the project's commands as processes.
 
-Promises that what is pushed to the Bot API is known with its lanes, so that the history can be held against it.
+`lanes` records the lanes of every pushed update, so that the history can be checked against them.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ READY = " ready."
 
 
 def message(number: int, chat: int, user: int | None = None, do: str = "") -> dict[str, Any]:
-    """An update without an id. The bot answers `#<number>` and does what `do` says (bots.py)."""
-    place = {"id": chat, "type": "private" if user is None else "supergroup"}
+    """An update without an id. The bot executes the orders in `do` (bots.py) and answers `#<number>`."""
+    where = {"id": chat, "type": "private" if user is None else "supergroup"}
     text = f"{do} #{number}" if number else do
-    who = {"id": chat if user is None else user, "is_bot": False, "first_name": "Ann"}
-    return {"message": {"message_id": number, "date": 0, "chat": place, "from": who, "text": text}}
+    sender = {"id": chat if user is None else user, "is_bot": False, "first_name": "Ann"}
+    return {"message": {"message_id": number, "date": 0, "chat": where, "from": sender, "text": text}}
 
 
 def conversations(chats: int, each: int) -> list[dict[str, Any]]:
-    """So many chats, each with its messages 1, 2, …; all talk at the same time, each up to five messages in a row."""
-    chance, said, updates = random.Random(7), dict.fromkeys(range(1, chats + 1), 0), []
-    while said:
-        chat = chance.choice(list(said))
-        for _ in range(min(chance.randint(1, 5), each - said[chat])):
-            said[chat] += 1
-            updates.append(message(said[chat], chat))
-        if said[chat] == each:
-            del said[chat]
+    """`each` messages, numbered from 1, in every one of `chats`, interleaved in runs of one to five messages."""
+    rng, sent, updates = random.Random(7), dict.fromkeys(range(1, chats + 1), 0), []
+    while sent:
+        chat = rng.choice(list(sent))
+        for _ in range(min(rng.randint(1, 5), each - sent[chat])):
+            sent[chat] += 1
+            updates.append(message(sent[chat], chat))
+        if sent[chat] == each:
+            del sent[chat]
     return updates
 
 
 class Pipeline:
-    """`settings` are those of all its processes, by their names in the environment."""
+    """`settings` are the settings of all processes, by their environment variables."""
 
     secret = SECRET
 
@@ -67,11 +67,11 @@ class Pipeline:
             "BOT": "tests.support.bots:handle",
             **settings,
         }
-        self.lanes: dict[int, tuple[str, ...]] = {}  # of every update pushed
+        self.lanes: dict[int, tuple[str, ...]] = {}  # of every pushed update
         self._processes: list[Process] = []
         self._names = (str(n) for n in itertools.count(1))
 
-    # -- its processes
+    # -- processes
 
     def poller(self, *arguments: str, **settings: object) -> Process:
         return self._start("poller", [sys.executable, "-m", "chatlanes.poller", *arguments], settings)
@@ -79,7 +79,7 @@ class Pipeline:
     def worker(
         self, pool: str = "threads", slots: int = 4, *arguments: str, is_awaited: bool = True, **settings: object
     ) -> Process:
-        """A worker; `settings` on top of the others. Returns when it consumes."""
+        """Start a worker and wait until it consumes. `settings` override those of the pipeline."""
         command = [*CELERY, "worker", "--loglevel", "INFO", "--pool", pool, "--concurrency", str(slots)]
         command.append("--without-mingle")  # saves each worker a second
         worker = self._start("worker", [*command, "--hostname", f"w{len(self._processes)}@test", *arguments], settings)
@@ -88,15 +88,15 @@ class Pipeline:
         return worker
 
     def receiver(self, port: int, *arguments: str, is_awaited: bool = True, **settings: object) -> Process:
-        """Listens at /hook when this returns."""
-        ours = {"WEBHOOK_URL": "https://bot.example.org/hook", "WEBHOOK_PORT": port, **settings}
-        receiver = self._start("receiver", [sys.executable, "-m", "chatlanes.poller", "webhook", *arguments], ours)
+        """Start a webhook receiver and wait until it listens, at /hook."""
+        defaults = {"WEBHOOK_URL": "https://bot.example.org/hook", "WEBHOOK_PORT": port, **settings}
+        receiver = self._start("receiver", [sys.executable, "-m", "chatlanes.poller", "webhook", *arguments], defaults)
         if is_awaited:
             receiver.tells("receiving on")
         return receiver
 
     def flower(self, port: int, **settings: object) -> Process:
-        """Without a password, unless `settings` say otherwise."""
+        """Start Flower, by default without a password."""
         settings = settings or {"FLOWER_UNAUTHENTICATED_API": "true"}
         return self._start("flower", [*CELERY, "flower", "--address=127.0.0.1", f"--port={port}"], settings)
 
@@ -104,21 +104,21 @@ class Pipeline:
         """`celery -A chatlanes …`"""
         return self._start(arguments[0], [*CELERY, *arguments], settings)
 
-    def _start(self, what: str, command: Sequence[str], settings: Mapping[str, object]) -> Process:
-        name = f"{what}{next(self._names)}"
-        ours = {
+    def _start(self, kind: str, command: Sequence[str], settings: Mapping[str, object]) -> Process:
+        name = f"{kind}{next(self._names)}"
+        defaults = {
             bots.HISTORY: str(self._history_file),
             bots.GATES: str(self.directory),
             bots.WORKER: name,
         }
-        process = Process(name, command, self.directory, {**self.settings, **ours, **settings}, [SECRET])
+        process = Process(name, command, self.directory, {**self.settings, **defaults, **settings}, [SECRET])
         self._processes.append(process)
         return process
 
-    # -- updates, and what became of them
+    # -- updates and their history
 
     def push(self, *updates: dict[str, Any]) -> list[int]:
-        """To the Bot API; gives their ids."""
+        """Send updates to the bot, through the simulated Bot API; returns their ids."""
         ids = [update_id for update_id in self.simulator.push(*updates) if update_id is not None]
         for update_id, update in zip(ids, updates, strict=True):
             self.lanes[update_id] = self._lanes_of(update.get("message") or update["callback_query"]["message"])
@@ -140,23 +140,23 @@ class Pipeline:
         return history.read(self._history_file, int)
 
     def happened(self, what: str) -> list[int]:
-        """The updates that this (start, end, raise) happened to, in order."""
+        """The ids of the updates with this event (start, end or raise), in order."""
         return history.ids(self.history, what)
 
     def started(self, *updates: int) -> None:
-        """Waits until each of these has started."""
+        """Wait until each of these has started."""
         until(lambda: set(updates) <= set(self.happened("start")))
 
     def ended(self, *updates: int) -> None:
-        """Waits until each of these has ended."""
+        """Wait until each of these has ended."""
         until(lambda: set(updates) <= set(self.happened("end")))
 
     def some_ended(self, count: int) -> None:
-        """Waits until so many have ended."""
+        """Wait until at least `count` updates have ended."""
         until(lambda: len(self.happened("end")) >= count)
 
     def drained(self) -> None:
-        """Waits until Telegram has forgotten every update and Redis has heard of each that it is settled or buried."""
+        """Wait until every update is confirmed to Telegram, and settled or buried in Redis."""
         until(lambda: self.simulator.stats()["confirmed"] == self.simulator.stats()["added"])
         until(lambda: self.pending() == 0)
 
@@ -166,44 +166,44 @@ class Pipeline:
     def check_order(self, *killed: Process) -> None:
         history.check_order(self.history, self.lanes, killed={process.name for process in killed})
 
-    # -- what Redis holds
+    # -- the state in Redis
 
     def count(self, name: str) -> int:
         return int(self.redis.hget(keys.COUNTS, name) or 0)
 
     def pending(self) -> int:
-        """How many are not settled or buried."""
+        """The number of updates that are neither settled nor buried."""
         return Store(self.redis).pending()
 
     def state_of(self, update: int) -> str | None:
-        """None: it is settled."""
+        """The state of an update; None if it is settled."""
         state = self.redis.hget(keys.message(f"{BOT_ID}:{update}"), "state")
         return state.decode() if state else None
 
     def leases(self) -> list[str]:
-        """The ids of what is leased."""
+        """The ids of the leased messages."""
         return [each.decode() for each in self.redis.zrange(keys.LEASES, 0, -1)]
 
     def dead(self) -> list[str]:
-        """The ids of what is buried."""
+        """The ids of the buried messages."""
         return [each.decode() for each in self.redis.zrange(keys.DEAD, 0, -1)]
 
     def stored(self, message_id: str) -> Any:
-        """The one argument of a message's task: what Telegram sent."""
+        """The update as Telegram sent it: the only argument of the message's task."""
         _, _, body = (self.redis.get(keys.body(message_id)) or b"").partition(b"\n")
         return json.loads(body)[0][0]
 
     def problems(self, message_id: str) -> list[dict[str, Any]]:
-        """What was written down for each failure."""
+        """The recorded error of each failure."""
         return [json.loads(each) for each in self.redis.lrange(keys.errors(message_id), 0, -1)]
 
     def session(self, chat: int) -> Any:
-        """What is kept for a chat; None: nothing."""
-        kept = self.redis.get(f"session:{BOT_ID}/chat:{chat}")
-        return None if kept is None else json.loads(kept)
+        """The stored session of a chat, or None."""
+        stored = self.redis.get(f"session:{BOT_ID}/chat:{chat}")
+        return None if stored is None else json.loads(stored)
 
     def leftovers(self) -> list[bytes]:
-        """What Redis holds of updates. After all are settled: nothing."""
+        """The Redis keys that belong to updates. Empty when all updates are settled."""
         patterns = [keys.MESSAGE, keys.BODY, keys.LANE, keys.ERRORS, keys.JOURNAL]
         return [key for pattern in patterns for key in self.redis.scan_iter(f"{pattern}*", count=1000)]
 

@@ -1,6 +1,6 @@
-"""A part of the system as a process of its own, in a group of its own: to be watched, stopped, frozen and killed.
+"""A part of the system in its own process and process group, which a test can watch, stop, freeze and kill.
 
-Promises that nothing of it is left after `end`, and that nothing secret stands in what it said.
+After `end`, no process of the group is left. `end` fails if the output contains a secret.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from chatlanes.settings import Settings
 from tests.support import ROOT
 from tests.support.waiting import WITHIN_S, until
 
-#: Settings of the developer's own must not reach a test. `FAST=0 pytest` must.
+#: The developer's own settings are not passed to the processes, except FAST: `FAST=0 pytest` runs without lanes/fast.
 OURS = {name.upper() for name in Settings.model_fields} - {"FAST"}
 
-#: So many characters of its output are shown when a test fails.
-SHOWN = 20_000
+#: When a test fails, the last characters of the output are shown, at most this many.
+SHOWN_CHARACTERS = 20_000
 
 
 class Process:
-    """Its output, of both kinds, goes to a file. It runs in `directory`, where no .env is."""
+    """A process that runs in `directory`, which holds no .env. Its stdout and stderr go to one file."""
 
     def __init__(
         self, name: str, command: Sequence[str], directory: Path, settings: Mapping[str, object], secrets: Sequence[str]
@@ -31,13 +31,13 @@ class Process:
         self.name = name
         self._secrets = secrets
         self._log_file = directory / f"{name}.log"
-        outside = {name: value for name, value in os.environ.items() if name not in OURS}
-        ours = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_PROXY": "127.0.0.1"}
+        inherited = {name: value for name, value in os.environ.items() if name not in OURS}
+        defaults = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_PROXY": "127.0.0.1"}
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
                 cwd=directory,
-                env={**outside, **ours, **{name: str(value) for name, value in settings.items()}},
+                env={**inherited, **defaults, **{name: str(value) for name, value in settings.items()}},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -52,15 +52,15 @@ class Process:
         return self._log_file.read_text(errors="replace")
 
     def tells(self, text: str) -> None:
-        """Waits until it has said this."""
+        """Wait until `text` is in the output."""
         until(lambda: text in self.log or not self.is_running())
-        assert text in self.log, f"{self.name} ended with {self._process.returncode} without saying {text!r}"
+        assert text in self.log, f"{self.name} exited with {self._process.returncode} without logging {text!r}"
 
     def is_running(self) -> bool:
         return self._process.poll() is None
 
     def ask_to_stop(self) -> None:
-        """Its main process, as a deploy would."""
+        """Send SIGTERM to the main process, as a deploy does."""
         self.signal(signal.SIGTERM)
 
     def stop(self) -> None:
@@ -68,12 +68,12 @@ class Process:
         assert self.exit_code() == 0, self.name
 
     def kill_main(self) -> None:
-        """The main process only, as the out-of-memory killer would."""
+        """Kill only the main process, as the out-of-memory killer does."""
         self._process.kill()
         self._process.wait(WITHIN_S)
 
     def kill_all(self) -> None:
-        """All its processes at once, as the end of its machine."""
+        """Kill all processes of the group at once, as a power failure does."""
         self._signal_all(signal.SIGKILL)
         self._process.wait(WITHIN_S)
 
@@ -84,20 +84,20 @@ class Process:
         self._signal_all(signal.SIGCONT)
 
     def signal(self, number: signal.Signals) -> None:
-        """To its main process."""
+        """Send a signal to the main process."""
         self._process.send_signal(number)
 
     def _signal_all(self, number: signal.Signals) -> None:
         os.killpg(self._process.pid, number)
 
     def exit_code(self) -> int:
-        """Waits for its end."""
+        """Wait for the main process to exit."""
         return self._process.wait(WITHIN_S)
 
     def end(self) -> None:
-        """After a test, whatever became of it."""
+        """Kill the processes that still run, print the log, and check it for secrets."""
         if self.is_running():
             self.kill_all()
-        print(f"----- {self.name}\n{self.log[-SHOWN:]}")
+        print(f"----- {self.name}\n{self.log[-SHOWN_CHARACTERS:]}")
         for secret in self._secrets:
-            assert secret not in self.log, f"{self.name} told a secret"
+            assert secret not in self.log, f"{self.name} logged a secret"

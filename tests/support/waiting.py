@@ -1,4 +1,4 @@
-"""Waiting for a condition, instead of sleeping."""
+"""Wait for a condition instead of sleeping."""
 
 import time
 from collections.abc import Callable
@@ -6,16 +6,16 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Generous: it is only ever used up by a test that fails.
+#: Generous: only a failing test waits this long.
 WITHIN_S = 60.0
 
 
 def until(condition: Callable[[], T], within_s: float = WITHIN_S) -> T:
-    """The first true value of `condition`; fails when there is none."""
-    give_up_at = time.monotonic() + within_s
+    """Poll until `condition` returns a true value, and return it. Fails after `within_s`."""
+    deadline = time.monotonic() + within_s
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < give_up_at, "waited in vain"
+        assert time.monotonic() < deadline, f"the condition was not met within {within_s} s"
         time.sleep(0.01)

@@ -1,5 +1,6 @@
-"""A server whose WAITAOF waits for the next fsync of `everysec`: the embedded one, which does not wait, behind a proxy
-that holds each WAITAOF back until a second has passed since the last.
+"""A server whose WAITAOF waits for the next fsync of `everysec`.
+
+The embedded server does not wait. A proxy in front of it delays each WAITAOF until a second after the previous one.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         with socket.create_connection((HOST, self.server.port)) as redis, suppress(OSError):
-            Thread(target=self._answers, args=(redis,), daemon=True).start()
+            Thread(target=self._forward_replies, args=(redis,), daemon=True).start()
             while data := self.request.recv(1 << 16):
                 if b"WAITAOF" in data:
                     self._fsync()
                 redis.sendall(data)
 
-    def _answers(self, redis: socket.socket) -> None:
+    def _forward_replies(self, redis: socket.socket) -> None:
         with suppress(OSError):
             while data := redis.recv(1 << 16):
                 self.request.sendall(data)
@@ -52,7 +53,7 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
 
 @contextmanager
 def waiting(server: Server) -> Iterator[str]:
-    """The URL of the proxy."""
+    """Run the proxy in front of `server`; yields the URL of the proxy."""
     with _Proxy(server.port) as proxy:
         thread = Thread(target=proxy.serve_forever)
         thread.start()
@@ -64,6 +65,6 @@ def waiting(server: Server) -> Iterator[str]:
 
 
 def believe(server: Server) -> None:
-    """As if it had been tried and found to wait."""
+    """Store the result of a WAITAOF check that found that this server waits."""
     with connect(server.url) as client:
         client.set(KEY, f"{client.info('server')['run_id']} ")

@@ -1,6 +1,6 @@
-"""Real `celery worker` processes of lab_app.py.
+"""Real `celery worker` processes that run lab_app.py.
 
-Promises that `Worker(…)` returns when the worker consumes, and that nothing of it is left after `end`.
+`Worker(…)` returns when the worker consumes. After `end`, none of its processes is left.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ READY = " ready."
 
 
 def environment(settings: dict[str, Any], more: dict[str, str]) -> dict[str, str]:
-    """For `celery -A tests.support.lab_app`: `settings` are the arguments of lab_app.build."""
+    """The environment of `celery -A tests.support.lab_app`. `settings` are the arguments of lab_app.build."""
     return {"LANES_TEST": json.dumps(settings), **more}
 
 
 class Worker(Process):
-    """`settings` are the arguments of lab_app.build; `name` is what it is called in the history."""
+    """`settings` are the arguments of lab_app.build; `name` identifies the worker in the history."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class Worker(Process):
         arguments: Sequence[str] = (),
         env: dict[str, str] | None = None,
         is_awaited: bool = True,
-        asks_neighbours: bool = False,
+        mingles: bool = False,
     ) -> None:
         command = [*CELERY, "worker", "--loglevel", "INFO", "--pool", pool, "--concurrency", str(slots)]
         command += ["--hostname", f"{name}@test", *arguments]
-        if not asks_neighbours:  # saves each worker a second
+        if not mingles:  # saves each worker a second
             command.append("--without-mingle")
         super().__init__(name, command, directory, environment(settings, {"LANES_WORKER": name, **(env or {})}), [])
         if is_awaited:

@@ -1,4 +1,4 @@
-"""Bodies decoded by us beside the same ones decoded by kombu."""
+"""Our decoder of message bodies, compared with kombu's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALUES = st.recursive(
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Also in type, and what is no number is one such."""
+    """Equal in value and type; NaN equals NaN."""
     return repr(one) == repr(other)
 
 
@@ -40,7 +40,7 @@ def test_decoded_bodies_equal_kombus(args: list[Any], kwargs: dict[str, Any], es
     found = arguments_of(body)
     try:
         expected = kombu_json.loads(body)
-    except (ValueError, TypeError):  # kombu's marks with what is no such type
+    except (ValueError, TypeError):  # a marker of kombu with an invalid type
         assert found is None
     else:
         assert found is None or _same(list(found), expected)
@@ -50,7 +50,7 @@ def test_decoded_bodies_equal_kombus(args: list[Any], kwargs: dict[str, Any], es
     "value", [datetime(2026, 1, 2), Decimal("1.50"), UUID(int=7), b"bytes", b"\xff", 2**64, -(2**63) - 1]
 )
 @pytest.mark.parametrize("escaped", ["", "_", "t"])
-def test_values_outside_json_are_left_to_kombu(value: Any, escaped: str) -> None:
+def test_types_outside_json_are_left_to_kombu(value: Any, escaped: str) -> None:
     body = kombu_json.dumps([[value], {}, EMBED])
     if escaped:
         body = body.replace(escaped, f"\\u{ord(escaped):04x}")
@@ -59,11 +59,11 @@ def test_values_outside_json_are_left_to_kombu(value: Any, escaped: str) -> None
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[[], {}]", b"[{}, [], {}]", b'{"args": []}', b"[[], {}, null]", b"\xff"])
-def test_other_bodies_are_left_to_celery(body: bytes) -> None:
+def test_invalid_bodies_are_left_to_celery(body: bytes) -> None:
     assert arguments_of(body) is None
 
 
-def test_an_update_is_decoded_by_us() -> None:
+def test_an_update_is_decoded() -> None:
     update = {"update_id": 2**40, "message": {"text": "ü\n😀 18446744073709551", "date": 1_700_000_000}}
     body = orjson.dumps([[update], {}, EMBED])
     assert arguments_of(body) == ([update], {}, EMBED)

@@ -1,7 +1,7 @@
-"""Code of other packages that ours replaces or calls from within: reports which of it has changed.
+"""Digests of code in other packages that our code replaces or depends on. A failing test names what has changed.
 
-Where a test fails, read what changed there, change the file of ours that is named, and then the digest: for a piece of
-lanes/fast in its table.py, for the others here.
+Then review the change, adapt our file that the test names, and update the digest: for a piece of lanes/fast in its
+table.py, for the others here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kombu import Producer
 from chatlanes.lanes.fast import PIECES, Piece
 from chatlanes.lanes.fast.table import digest_of
 
-#: Kept in every setting: the name, our file, and its digests in the versions that were read (Celery and kombu 5.6 and
-#: 5.7; for the standard library those of Python 3.11).
+#: The name, our file, and the digests in the reviewed versions (Celery and kombu 5.6 and 5.7; for the standard library
+#: Python 3.11). This code is replaced with every setting.
 REPLACED = [
     (
         "celery.worker.consumer.consumer:Consumer.create_task_handler",
@@ -74,14 +74,14 @@ REPLACED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "ours", "digests"), REPLACED, ids=[name for name, *_ in REPLACED])
-def test_replaced_code_is_the_code_that_was_read(name: str, ours: str, digests: str) -> None:
+@pytest.mark.parametrize(("name", "our_file", "digests"), REPLACED, ids=[name for name, *_ in REPLACED])
+def test_replaced_code_is_unchanged(name: str, our_file: str, digests: str) -> None:
     if name.partition(":")[0] in sys.stdlib_module_names | {"http.client"} and sys.version_info[:2] != (3, 11):
-        pytest.skip("read in Python 3.11")
-    assert digest_of(name) in digests.split(), f"{name} has changed: see chatlanes/lanes/{ours}"
+        pytest.skip("reviewed in Python 3.11")
+    assert digest_of(name) in digests.split(), f"{name} has changed: see chatlanes/lanes/{our_file}"
 
 
 @pytest.mark.skipif(not hasattr(Producer, "batch"), reason="the pieces are for Celery 5.7")
 @pytest.mark.parametrize("piece", PIECES, ids=[piece.module for piece in PIECES])
-def test_a_piece_is_for_the_installed_packages(piece: Piece) -> None:
+def test_a_piece_fits_the_installed_packages(piece: Piece) -> None:
     assert list(piece.differing()) == [], f"see chatlanes/lanes/fast/{piece.module}.py"

@@ -1,4 +1,4 @@
-"""What a child said outlives it, in order; what it was given ahead begins in time or not at all."""
+"""Reports of a child survive its death, in order; a message sent to it ahead starts in time or not at all."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def fork(channel: SharedMemoryChannel, target: Callable[..., None], *args: objec
     return child, process
 
 
-def test_what_a_child_said_is_read_after_it_was_killed(shared: SharedMemoryChannel) -> None:
-    # Given children that say more than their memory holds, to a parent that does not read
-    def say_and_die(name: str) -> None:
+def test_reports_are_read_after_the_child_was_killed(shared: SharedMemoryChannel) -> None:
+    # Given children that report more than their shared memory holds, to a parent that does not read
+    def report_and_die(name: str) -> None:
         shared.own()
         for n in range(1500):
             if n == 3:
@@ -43,25 +43,25 @@ def test_what_a_child_said_is_read_after_it_was_killed(shared: SharedMemoryChann
             shared.report(DONE, f"{name * 60}{n}#1")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    forked = [fork(shared, say_and_die, name) for name in "ab"]
+    forked = [fork(shared, report_and_die, name) for name in "ab"]
     for _, process in forked:
         process.join()
         process.close()
-    # Then all of it is there, and what begins is told apart
+    # Then all reports are read, and accepted jobs separately
     assert shared.has_reports()
     found = [tag for _, tag in read(shared)]
     for name in "ab":
         assert sorted(tag for tag in found if tag[0] == name) == sorted(f"{name * 60}{n}#1" for n in range(1500))
     assert [list(child.accepted) for child, _ in forked] == [[(7, 1.5)]] * 2
-    # And what a child says that has been forgotten is not
+    # And reports of a removed child are not read
     for child, _ in forked:
         child.ring.write(b"+late#1 1\n")
         shared.forget(child)
     assert not shared.has_reports()
-    assert not shared.accept(8, 1.5), "a parent has no such memory"
+    assert not shared.accept(8, 1.5), "a parent has no ring"
 
 
-def test_a_ring_gives_back_every_line_it_took() -> None:
+def test_a_ring_returns_every_line() -> None:
     ring, sent, found = Ring(), [], b""
     for n in range(3000):
         line = b"%d " % n * (n % 97 + 1) + b"\n"
@@ -74,7 +74,7 @@ def test_a_ring_gives_back_every_line_it_took() -> None:
     assert not ring.write(b"x" * (SIZE + 1))
 
 
-def test_a_child_begins_what_it_was_given_ahead_in_time_or_not_at_all(shared: SharedMemoryChannel) -> None:
+def test_a_child_does_not_start_a_message_after_its_deadline(shared: SharedMemoryChannel) -> None:
     def run() -> None:
         shared.own()
         for tag, start_by_s in (("own#1", None), ("early#1", clock.now_s() + 60), ("late#1", clock.now_s())):

@@ -1,4 +1,4 @@
-"""A message received by us beside the same one received by Celery: whoever asks the request hears the same."""
+"""Our receipt of a message, compared with Celery's: the request has the same attributes, events, logs and signals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from chatlanes.lanes.transport.dispatch import unpack
 
 pytestmark = pytest.mark.fast("strategy")
 
-ASKED = (
+ATTRIBUTES = (
     "id name type root_id parent_id args kwargs argsrepr kwargsrepr eta expires delivery_info hostname time_limits "
     "ignore_result store_errors utc task_id task_name reply_to correlation_id replaced_task_nesting groups "
     "stamped_headers stamps group group_index chord errbacks acknowledged time_start worker_pid request_dict"
@@ -34,7 +34,7 @@ ASKED = (
 
 PLAIN: dict[str, dict[str, Any]] = {
     "plain": {},
-    "of a publisher's own": {"mine": "x", "shadow": "known as", "timelimit": [60, 30], "ignore_result": True},
+    "with options": {"mine": "x", "shadow": "known as", "timelimit": [60, 30], "ignore_result": True},
     "retried": {"retries": 2, "parent_id": "p", "root_id": "r", "group": "g", "group_index": 3},
 }
 CELERYS: dict[str, dict[str, Any]] = {
@@ -47,13 +47,13 @@ def _received(*args: Any, **kwargs: Any) -> None: ...
 
 
 class Consumer(SimpleNamespace):
-    """Signals are sent in its name."""
+    """A consumer; hashable, because it is the sender of signals."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 class Received:
-    """What one strategy made of a message."""
+    """The effects of one strategy for a message."""
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
@@ -80,7 +80,7 @@ def by_celery(app: Celery, consumer: Any) -> Any:
     return lambda message: handler(message, None, lambda *_: None, lambda *_: None, [])
 
 
-def by_us(app: Celery, consumer: Any) -> Any:
+def by_lanes(app: Celery, consumer: Any) -> Any:
     consumer.update_strategies, consumer.create_task_handler = lambda: None, lambda: by_celery(app, consumer)
     ReceiveFast(consumer)
     consumer.update_strategies()
@@ -90,13 +90,13 @@ def by_us(app: Celery, consumer: Any) -> Any:
 def receive(app: Celery, make: Any, headers: dict[str, Any], body: str) -> Received:
     received = Received()
     dispatcher = SimpleNamespace(
-        enabled=True, sends_task_events=True, send=lambda *about, **told: received.events.append((about, told))
+        enabled=True, sends_task_events=True, send=lambda *args, **fields: received.events.append((args, fields))
     )
     consumer = Consumer(
         hostname="w@h", connection_errors=(OSError,), event_dispatcher=dispatcher, disable_rate_limits=True,
         timer=SimpleNamespace(call_at=None), apply_eta_task=None, task_buckets={}, _limit_task=None,
         _limit_post_eta=None, pool=SimpleNamespace(apply_async=None), controller=SimpleNamespace(state=state),
-        on_task_request=received.requests.append, call_soon_ack=lambda *about: None, app=app, on_task_message=[],
+        on_task_request=received.requests.append, call_soon_ack=lambda *_: None, app=app, on_task_message=[],
     )  # fmt: skip
     stored = pack_task("received", "(…)", body.encode(), **headers)
     leased = Leased("7:1", "5", "orders.0", 0, 1, False, 0.5, None, None, stored)
@@ -121,44 +121,44 @@ def receive(app: Celery, make: Any, headers: dict[str, Any], body: str) -> Recei
     return received
 
 
-def told(request: Any) -> dict[str, Any]:
-    answers = {name: getattr(request, name) for name in ASKED.split()}
-    # The same message was handed out twice.
-    answers["request_dict"] = {name: each for name, each in answers["request_dict"].items() if name != "lane"}
-    said = {"info": request.info(), "safe": request.info(safe=True), "human": request.humaninfo(), "str": str(request)}
+def described(request: Any) -> dict[str, Any]:
+    attributes = {name: getattr(request, name) for name in ATTRIBUTES.split()}
+    # The lane header differs, because the message was handed out twice.
+    attributes["request_dict"] = {name: each for name, each in attributes["request_dict"].items() if name != "lane"}
+    texts = {"info": request.info(), "safe": request.info(safe=True), "human": request.humaninfo(), "str": str(request)}
     context = {name: each for name, each in vars(request._context).items() if name not in ("lane", "headers")}
-    return {**answers, **said, "context": context, "runs": (request.task.name, request.content_type is None)}
+    return {**attributes, **texts, "context": context, "runs": (request.task.name, request.content_type is None)}
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-def test_a_request_answers_as_celerys(app: Celery, kind: str) -> None:
+def test_a_request_equals_celerys(app: Celery, kind: str) -> None:
     body = kombu_json.dumps(
         [[{"n": 1}, "ü"], {"k": None}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
     )
-    stock, ours = (receive(app, make, PLAIN[kind], body) for make in (by_celery, by_us))
-    [expected], [request] = stock.requests, ours.requests
+    stock, fast = (receive(app, make, PLAIN[kind], body) for make in (by_celery, by_lanes))
+    [expected], [request] = stock.requests, fast.requests
     assert isinstance(request, FastRequest)
-    assert {**told(request), "runs": None} == {**told(expected), "runs": None}
-    assert (ours.events, ours.logged, ours.signalled) == (stock.events, stock.logged, stock.signalled)
+    assert {**described(request), "runs": None} == {**described(expected), "runs": None}
+    assert (fast.events, fast.logged, fast.signalled) == (stock.events, stock.logged, stock.signalled)
     assert state.requests["7:1"] is request
     assert request in state.reserved_requests
 
 
 @pytest.mark.parametrize("kind", CELERYS)
 def test_messages_with_options_are_left_to_celery(app: Celery, kind: str) -> None:
-    [request] = receive(app, by_us, CELERYS[kind], "[[], {}, {}]").requests
+    [request] = receive(app, by_lanes, CELERYS[kind], "[[], {}, {}]").requests
     assert not isinstance(request, FastRequest)
 
 
 def test_other_encodings_are_left_to_celery(app: Celery) -> None:
     body = kombu_json.dumps([[b"\xff", 2**70], {}, {}])
-    [request] = receive(app, by_us, {}, body).requests
+    [request] = receive(app, by_lanes, {}, body).requests
     assert not isinstance(request, FastRequest)
     assert request.args == [b"\xff", 2**70]
 
 
-def test_an_app_with_a_request_class_of_its_own_keeps_it(app: Celery) -> None:
+def test_a_custom_request_class_is_kept(app: Celery) -> None:
     task = app.tasks["received"]
     task.Request = "celery.worker.request:Request"
-    [request] = receive(app, by_us, {}, "[[], {}, {}]").requests
+    [request] = receive(app, by_lanes, {}, "[[], {}, {}]").requests
     assert not isinstance(request, FastRequest)

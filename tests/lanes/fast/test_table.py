@@ -1,4 +1,4 @@
-"""The table of pieces: what is applied to a worker."""
+"""The table of pieces: which of them are applied to a worker."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ PIECES = (
 )
 
 
-def test_a_piece_that_does_not_fit_is_left_off_with_one_log_line(
+def test_a_piece_that_does_not_fit_is_left_off_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     applied: list[Any] = []
     monkeypatch.setattr(table, "PIECES", PIECES)
     monkeypatch.setattr(Piece, "apply", lambda piece, worker: applied.append(piece.module))
     monkeypatch.setattr(logging.getLogger("chatlanes.lanes.fast.table"), "propagate", True)
-    # When the pieces are applied to a worker of which one piece fits
+    # When the pieces are applied to a worker that only one of them fits
     with caplog.at_level(logging.WARNING, "chatlanes.lanes.fast.table"):
         fast.apply(SimpleNamespace(pool=TaskPool.__new__(TaskPool)))
-    # Then that one is applied, and those that do not match the installed packages are named
+    # Then that one is applied, and one log line names those that do not match the installed packages
     assert applied == ["fits"]
     assert [record.getMessage() for record in caplog.records] == [
         "lanes: slower with the installed packages; left off: differs (celery.concurrency.base:BasePool differs), "
@@ -41,7 +41,7 @@ def test_a_piece_that_does_not_fit_is_left_off_with_one_log_line(
     ]
 
 
-def test_the_documentation_has_every_piece() -> None:
+def test_every_piece_is_documented() -> None:
     rows = [line.split("|")[1:4] for line in (ROOT / "docs" / "fast.md").read_text().splitlines() if "| `" in line]
     documented = {name.strip(" `"): (replaces.strip(), since.strip()) for name, replaces, since in rows}
     for piece in fast.PIECES:

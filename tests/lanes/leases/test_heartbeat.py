@@ -1,4 +1,4 @@
-"""A heartbeat while runs end: a lease that its run has released is not lost."""
+"""A heartbeat that races with the end of a run: a lease that the run has released is not reported as lost."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
 
 
-class Beside(Store):
-    """Between the question for a renewal and the answer, the run ends as it likes."""
+class StoreWithRace(Store):
+    """A store in which the run ends during a renewal."""
 
     def __init__(self, client: Redis, ends: Any) -> None:
         super().__init__(client)
@@ -67,9 +67,9 @@ def test_a_lease_that_its_run_released_is_not_lost(
         else:
             store.release([(held.id, held.fence)])
 
-    heartbeat = Heartbeat(in_flight, Beside(client, end), Witness())
+    heartbeat = Heartbeat(in_flight, StoreWithRace(client, end), Witness())
     # When it ends while its lease is renewed
     with caplog.at_level(logging.WARNING):
         heartbeat.renew()
-    # Then it is lost only if somebody else took it
+    # Then it is logged as lost only if the lease was taken from the worker
     assert ("lost the lease of m" in caplog.text) == (how == "lost")

@@ -19,7 +19,7 @@ from chatlanes.lanes.runtime import clock
 
 
 class Clock:
-    """Time that only passes when it is told to."""
+    """A clock that the test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
@@ -40,13 +40,13 @@ def in_flight(time: Clock) -> Iterator[InFlight]:
 
 
 def take(in_flight: InFlight, *ids: str, died: int = 0, suspects_wait: bool = False) -> list[str]:
-    """A turn brings these; gives their tags."""
+    """Receive these messages by a fetch; returns their tags."""
     leased = [Leased(each, "1", "q", died, 0, False, 0.0, None, None, b"") for each in ids]
     return [held.tag for held in in_flight.finish_fetch(leased, clock.now_s(), suspects_wait=suspects_wait)]
 
 
 def run(in_flight: InFlight, time: Clock, count: int, each_s: float) -> None:
-    """So many messages, one after the other."""
+    """Run `count` messages, one after the other."""
     for number in range(count):
         [tag] = take(in_flight, f"m{number}")
         in_flight.claim(tag, starts=True)
@@ -54,7 +54,7 @@ def run(in_flight: InFlight, time: Clock, count: int, each_s: float) -> None:
         in_flight.done(tag)
 
 
-# -- room
+# -- capacity
 
 
 def test_prefetch_grows_with_the_backlog(in_flight: InFlight, time: Clock) -> None:
@@ -64,10 +64,10 @@ def test_prefetch_grows_with_the_backlog(in_flight: InFlight, time: Clock) -> No
     usual = in_flight.capacity.size()
     assert usual == pytest.approx(4 + 16, abs=1)
     assert not in_flight.capacity.can_wait()
-    # When a turn brings what has waited for a second, and leaves others
+    # When a fetch returns messages that have waited for a second, and more are ready
     leased = [Leased(f"w{n}", "1", "q", 0, 0, False, 1.0, None, None, b"") for n in range(usual)]
     taken = in_flight.finish_fetch(leased, time.now, suspects_wait=False, more=True)
-    # Then there is room for the most that it may hold, and while that is much, it asks for it
+    # Then the capacity is the maximum, and while much of it is free, the next fetch is sent at once
     assert in_flight.capacity.size() == 4 + 60 - usual
     assert not in_flight.capacity.can_wait()
     more = in_flight.finish_fetch(
@@ -77,7 +77,7 @@ def test_prefetch_grows_with_the_backlog(in_flight: InFlight, time: Clock) -> No
         more=True,
     )
     assert in_flight.capacity.can_wait()
-    # And again when what is left starts within 20 ms
+    # And with little left that starts within 20 ms, it is sent at once again
     for held in (taken + more)[:45]:
         assert in_flight.capacity.can_wait()
         in_flight.claim(held.tag, starts=True)
@@ -86,47 +86,47 @@ def test_prefetch_grows_with_the_backlog(in_flight: InFlight, time: Clock) -> No
     assert not in_flight.capacity.can_wait()
 
 
-def test_ordinary_tasks_are_no_work_that_a_turn_can_wait_for(in_flight: InFlight, time: Clock) -> None:
-    # Given a worker in a backlog, whose slots others have taken, and more of them wait
+def test_a_fetch_does_not_wait_for_ordinary_tasks(in_flight: InFlight, time: Clock) -> None:
+    # Given a worker in a backlog whose slots run ordinary tasks, with more of them waiting
     in_flight.capacity.use_pool(Pool(slots=lambda: 4, forks=False, spare=15))
     run(in_flight, time, 100, each_s=0.005)
     leased = [Leased("a", "1", "q", 0, 0, False, 1.0, None, None, b"")]
     [held] = in_flight.finish_fetch(leased, time.now, suspects_wait=False, more=True)
     assert in_flight.capacity.size(occupied=64) == 0
-    # When it has ended what it held, then it says so at once, and asks as soon as there is room
+    # When its only message has ended, then the next fetch is sent at once, and again as soon as there is capacity
     in_flight.done(held.tag)
     assert not in_flight.capacity.can_wait()
     assert in_flight.capacity.size(occupied=0) > 0
     assert not in_flight.capacity.can_wait()
 
 
-def test_without_a_pool_no_turn_waits(in_flight: InFlight) -> None:
-    """Somebody's own consumer, which has a prefetch count."""
+def test_without_a_pool_no_fetch_waits(in_flight: InFlight) -> None:
+    """A kombu consumer without a worker, which has a prefetch count."""
     in_flight.capacity.use_pool(None)
     leased = [Leased("a", "1", "q", 0, 0, False, 1.0, None, None, b"")]
     in_flight.finish_fetch(leased, clock.now_s(), suspects_wait=False, more=True)
     assert not in_flight.capacity.can_wait()
 
 
-def test_a_suspect_in_a_backlog_is_waited_for_and_asked_for(in_flight: InFlight, time: Clock) -> None:
-    # Given a worker with much in hand in a backlog, in which a suspect waits for one that holds nothing
+def test_a_suspect_in_a_backlog_waits_for_an_empty_worker(in_flight: InFlight, time: Clock) -> None:
+    # Given a worker with many messages in flight, and a suspect in the backlog that waits for an empty worker
     in_flight.capacity.use_pool(Pool(slots=lambda: 2, forks=True, spare=15))
     run(in_flight, time, 200, each_s=0.005)
     leased = [Leased(f"w{n}", "1", "q", 0, 0, False, 1.0, None, None, b"") for n in range(20)]
     taken = in_flight.finish_fetch(leased, time.now, suspects_wait=True, more=True)
-    # Then it asks for nothing, but says what is done, which tells it nothing of suspects
+    # Then it fetches no messages, but settles; these fetches do not report whether suspects wait
     assert in_flight.capacity.size() == 0
     for held in taken:
         assert not in_flight.capacity.can_wait()
         in_flight.done(held.tag)
         in_flight.finish_fetch([], time.now, suspects_wait=None, more=True)
         assert in_flight.capacity.size() == (held is taken[-1])
-    # And asks for the suspect when it holds nothing
+    # And when it holds nothing, it fetches the suspect
     assert in_flight.capacity.size() == 1
     assert not in_flight.capacity.can_wait()
 
 
-def test_room_is_the_slots_that_nothing_takes(in_flight: InFlight) -> None:
+def test_capacity_is_the_number_of_free_slots(in_flight: InFlight) -> None:
     assert in_flight.capacity.size() == 4
     take(in_flight, "a", "b")
     assert in_flight.capacity.size() == 2
@@ -135,7 +135,7 @@ def test_room_is_the_slots_that_nothing_takes(in_flight: InFlight) -> None:
     assert in_flight.capacity.size() == 0
 
 
-def test_room_comes_back_when_a_message_leaves_the_books(in_flight: InFlight) -> None:
+def test_a_finished_message_frees_capacity(in_flight: InFlight) -> None:
     done, gone, back, buried = take(in_flight, "a", "b", "c", "d")
     in_flight.done(done)
     in_flight.reports.send(GONE, gone)
@@ -145,7 +145,7 @@ def test_room_comes_back_when_a_message_leaves_the_books(in_flight: InFlight) ->
     assert in_flight.holding() == 0
 
 
-def test_without_a_pool_there_is_no_room(in_flight: InFlight) -> None:
+def test_without_a_pool_the_capacity_is_zero(in_flight: InFlight) -> None:
     in_flight.capacity.use_pool(None)
     assert in_flight.capacity.size() == 0
 
@@ -157,14 +157,14 @@ def test_a_suspect_is_held_alone(in_flight: InFlight) -> None:
     assert in_flight.capacity.size() == 4
 
 
-def test_a_suspect_that_waits_gets_an_empty_worker_and_one_place(in_flight: InFlight) -> None:
+def test_a_waiting_suspect_gets_a_capacity_of_one_in_an_empty_worker(in_flight: InFlight) -> None:
     [tag] = take(in_flight, "a", suspects_wait=True)
     assert in_flight.capacity.size() == 0
     in_flight.done(tag)
     assert in_flight.capacity.size() == 1
 
 
-def test_quick_runs_make_room_for_a_reserve(in_flight: InFlight, time: Clock) -> None:
+def test_quick_runs_increase_the_capacity(in_flight: InFlight, time: Clock) -> None:
     in_flight.capacity.use_pool(Pool(slots=lambda: 4, forks=True, spare=15))
     run(in_flight, time, 200, each_s=0.001)
     assert in_flight.capacity.size() > 4
@@ -187,19 +187,19 @@ def test_a_claimed_message_is_not_released_as_unclaimed(in_flight: InFlight) -> 
     assert in_flight.holds(tag)
 
 
-def test_nothing_begins_after_its_lease(in_flight: InFlight, time: Clock) -> None:
+def test_a_message_cannot_be_claimed_after_its_lease(in_flight: InFlight, time: Clock) -> None:
     [tag] = take(in_flight, "a")
     time.now += 15
     assert not in_flight.claim(tag, starts=True)
     assert in_flight.holding() == 0
 
 
-def test_a_message_that_a_busy_child_did_not_start_is_taken_back(in_flight: InFlight, time: Clock) -> None:
+def test_a_message_that_a_busy_child_did_not_start_is_released(in_flight: InFlight, time: Clock) -> None:
     # Given four messages in the pipes of busy children, which start them by 1000.05 or not at all
     early, late, returned, _ = tags = take(in_flight, "early", "late", "returned", "silent")
     for tag in tags:
         assert in_flight.claim(tag, starts=False, start_by_s=1000.05)
-    # When one is started in time, another one a moment too late, and a third is refused by its child
+    # When one starts in time, another one slightly too late, and a third is released by its child
     time.now = 1000.04
     in_flight.channel.report(STARTED, early)
     time.now = 1000.051
@@ -209,13 +209,13 @@ def test_a_message_that_a_busy_child_did_not_start_is_taken_back(in_flight: InFl
     in_flight.channel.report(RELEASED, returned)
     in_flight.reports.read()
     assert list(in_flight.pending_acks.start_flush().releases) == [("returned", "1", False)]
-    # Then the two that have not begun go back, uncounted, as soon as nobody can start them
+    # Then the two that have not started are released, uncounted, as soon as no child can start them
     assert in_flight.release_waiting(longer_than_s=0) == 0
     time.now = 1000.06
     assert in_flight.release_waiting(longer_than_s=0) == 2
     assert list(in_flight.pending_acks.start_flush().releases) == [("late", "1", False), ("silent", "1", False)]
     assert not in_flight.claim(late, starts=False)
-    # And the one that runs stays
+    # And the running one stays
     assert in_flight.holds(early)
     in_flight.release(early, died=True)
     assert list(in_flight.pending_acks.start_flush().releases) == [("early", "1", True)]
@@ -240,14 +240,14 @@ def test_prefetched_messages_behind_a_slow_one_are_released(in_flight: InFlight,
 
 
 def test_a_message_with_a_slot_stays_until_it_starts(in_flight: InFlight, time: Clock) -> None:
-    # A busy machine: given back, it would come again and be late again.
+    # On a busy machine, a released message would be handed out and be late again.
     in_flight.capacity.use_pool(Pool(slots=lambda: 2, forks=False, spare=0))
     take(in_flight, "a", "b")
     time.now += 5
     assert in_flight.release_waiting(longer_than_s=0.05) == 0
 
 
-def test_a_slot_that_runs_something_else_is_not_free(in_flight: InFlight, time: Clock) -> None:
+def test_a_slot_with_an_ordinary_task_is_not_free(in_flight: InFlight, time: Clock) -> None:
     in_flight.capacity.use_pool(Pool(slots=lambda: 2, forks=False, spare=0))
     take(in_flight, "a", "b")
     in_flight.capacity.size(occupied=1)
@@ -256,7 +256,7 @@ def test_a_slot_that_runs_something_else_is_not_free(in_flight: InFlight, time: 
     assert [each[0] for each in in_flight.pending_acks.start_flush().releases] == ["b"]
 
 
-def test_only_one_queue_is_given_back(in_flight: InFlight) -> None:
+def test_messages_of_one_queue_can_be_released(in_flight: InFlight) -> None:
     take(in_flight, "a")
     assert in_flight.release_unclaimed(queue="another") == 0
     assert in_flight.release_unclaimed(queue="q") == 1
@@ -265,8 +265,8 @@ def test_only_one_queue_is_given_back(in_flight: InFlight) -> None:
 # -- deaths
 
 
-def test_a_start_that_was_reported_and_not_yet_read_counts(in_flight: InFlight) -> None:
-    # The child said that it starts, and died: both may arrive together.
+def test_an_unread_start_report_counts(in_flight: InFlight) -> None:
+    # The child reported its start, and died: both may arrive together.
     [tag] = take(in_flight, "a")
     in_flight.claim(tag, starts=False)
     in_flight.channel.report(STARTED, tag)
@@ -275,7 +275,7 @@ def test_a_start_that_was_reported_and_not_yet_read_counts(in_flight: InFlight) 
 
 
 @pytest.mark.parametrize("began", [True, False])
-def test_a_death_counts_when_the_message_had_begun(in_flight: InFlight, began: bool) -> None:
+def test_a_death_counts_only_after_the_start(in_flight: InFlight, began: bool) -> None:
     [tag] = take(in_flight, "a")
     in_flight.claim(tag, starts=False)
     if began:
@@ -288,26 +288,26 @@ def test_a_death_counts_when_the_message_had_begun(in_flight: InFlight, began: b
 # -- times
 
 
-def told(in_flight: InFlight) -> dict[str, int]:
-    """What a turn takes along of the times, without the sums."""
+def times_without_sums(in_flight: InFlight) -> dict[str, int]:
+    """The timings that the next fetch sends, without the sums."""
     return {field: n for field, n in in_flight.pending_acks.times_to_fetch().items() if " sum " not in field}
 
 
 @pytest.mark.parametrize("is_reported", [True, False], ids=["a child", "a thread"])
-def test_waits_end_at_the_start_and_runs_at_their_own_end(in_flight: InFlight, time: Clock, is_reported: bool) -> None:
-    # Given a message that waited for 4 s until it was handed out, and 3 s more until its handler began
+def test_wait_and_run_are_timed_separately(in_flight: InFlight, time: Clock, is_reported: bool) -> None:
+    # Given a message that waited 4 s for its hand-out, and 3 s more until its handler started
     leased = Leased("a", "1", "shop.0", 0, 0, False, 4.0, None, None, b"")
     [held] = in_flight.finish_fetch([leased], time.now - 0.5, suspects_wait=False)
     time.now += 2.5
     in_flight.claim(held.tag, starts=not is_reported)
     if is_reported:
         in_flight.channel.report(STARTED, held.tag)
-    # When it has run for 12 s, and nobody looks for a minute
+    # When it ends after 12 s, and its report is read a minute later
     time.now += 12
     in_flight.channel.report(DONE, held.tag)
     time.now += 60
     in_flight.reports.read()
-    # Then each has its own time, told once
+    # Then wait and run have their own times, and are sent once
     assert in_flight.pending_acks.times_to_fetch() == {
         "wait 10 shop": 1,
         "wait sum shop": 7_000_000,
@@ -316,7 +316,7 @@ def test_waits_end_at_the_start_and_runs_at_their_own_end(in_flight: InFlight, t
     }
     in_flight.finish_fetch([], 0, suspects_wait=False)
     time.now += 1
-    assert told(in_flight) == {}
+    assert times_without_sums(in_flight) == {}
 
 
 @pytest.mark.parametrize(
@@ -329,14 +329,14 @@ def test_waits_end_at_the_start_and_runs_at_their_own_end(in_flight: InFlight, t
         (0, 1, False, 16.0, {"recovery 20 q": 1}),
     ],
 )
-def test_only_a_first_run_counts_its_wait(
+def test_only_a_first_run_records_its_wait(
     in_flight: InFlight, failed: int, died: int, is_parked: bool, alive_s: float | None, times: dict[str, int]
 ) -> None:
     leased = Leased("a", "1", "q", died, failed, is_parked, 4.0, None, alive_s, b"")
     [held] = in_flight.finish_fetch([leased], clock.now_s(), suspects_wait=False)
     for _ in range(2):
         in_flight.claim(held.tag, starts=True)
-    assert told(in_flight) == times
+    assert times_without_sums(in_flight) == times
 
 
 def test_an_evicted_run_is_timed_and_a_lost_one_is_not(in_flight: InFlight, time: Clock) -> None:
@@ -349,30 +349,30 @@ def test_an_evicted_run_is_timed_and_a_lost_one_is_not(in_flight: InFlight, time
     time.now += 60
     in_flight.done(evicted)
     in_flight.done(lost)
-    assert told(in_flight) == {"run 2.5 q": 1, "lost runs q": 1}
+    assert times_without_sums(in_flight) == {"run 2.5 q": 1, "lost runs q": 1}
 
 
-def test_timings_of_a_failed_turn_are_sent_with_a_later_one(in_flight: InFlight, time: Clock) -> None:
+def test_timings_of_a_failed_fetch_are_sent_with_a_later_one(in_flight: InFlight, time: Clock) -> None:
     one, other = take(in_flight, "a", "b")
     in_flight.claim(one, starts=True)
-    assert told(in_flight) == {"wait 0.001 q": 1}
+    assert times_without_sums(in_flight) == {"wait 0.001 q": 1}
     in_flight.claim(other, starts=True)
     in_flight.fail_fetch()
-    assert told(in_flight) == {}
+    assert times_without_sums(in_flight) == {}
     time.now += 0.2
-    assert told(in_flight) == {"wait 0.001 q": 2}
+    assert times_without_sums(in_flight) == {"wait 0.001 q": 2}
     in_flight.finish_fetch([], 0, suspects_wait=False)
-    # Without turns the background thread tells them, and they are put back when it cannot
+    # Without fetches the background thread sends them, and keeps them if that fails
     in_flight.done(one)
     assert in_flight.pending_acks.start_flush().times["run 0.25 q"] == 1
     in_flight.pending_acks.flush_failed()
     assert in_flight.pending_acks.has_times()
 
 
-# -- what Redis hears
+# -- acks
 
 
-def test_a_settle_stays_in_the_books_until_its_turn_has_ended(in_flight: InFlight) -> None:
+def test_a_settle_is_kept_until_its_fetch_has_ended(in_flight: InFlight) -> None:
     [tag] = take(in_flight, "a")
     in_flight.done(tag)
     assert in_flight.start_fetch() == [("a", "1")]
@@ -386,12 +386,12 @@ def test_a_settle_stays_in_the_books_until_its_turn_has_ended(in_flight: InFligh
     assert in_flight.start_fetch() == []
 
 
-def test_a_turn_that_cannot_have_run_leaves_nothing_to_reconcile(in_flight: InFlight) -> None:
+def test_a_fetch_that_cannot_have_run_needs_no_reconcile(in_flight: InFlight) -> None:
     in_flight.fail_fetch(may_have_run=False)
     assert not in_flight.must_reconcile
 
 
-def test_done_twice_is_settled_once(in_flight: InFlight) -> None:
+def test_a_message_reported_twice_is_settled_once(in_flight: InFlight) -> None:
     [tag] = take(in_flight, "a")
     in_flight.channel.report(DONE, tag)
     in_flight.reports.read()
@@ -407,7 +407,7 @@ def test_a_retried_message_is_not_settled(in_flight: InFlight) -> None:
     assert in_flight.start_fetch() == []
 
 
-def test_unsent_acks_are_sent_first_the_next_time(in_flight: InFlight) -> None:
+def test_unsent_acks_are_sent_first_in_the_next_flush(in_flight: InFlight) -> None:
     first, second, third, fourth, fifth, sixth = take(in_flight, *"abcdef")
     in_flight.done(first)
     in_flight.release(second)
@@ -451,7 +451,7 @@ def test_a_lost_lease_keeps_its_slot_and_is_not_settled(in_flight: InFlight) -> 
     assert not in_flight.pending_acks.has_any()
 
 
-def test_a_lease_that_was_lost_before_it_began_is_forgotten(in_flight: InFlight) -> None:
+def test_a_lease_lost_before_its_start_is_removed(in_flight: InFlight) -> None:
     [tag] = take(in_flight, "a")
     assert in_flight.renewed([("a", "1")], ["a"], clock.now_s()) == []
     assert not in_flight.claim(tag, starts=True)
@@ -459,25 +459,25 @@ def test_a_lease_that_was_lost_before_it_began_is_forgotten(in_flight: InFlight)
 
 
 def test_an_unstarted_message_is_released_after_a_lease(in_flight: InFlight, time: Clock) -> None:
-    dropped, running, told, _ = take(in_flight, "dropped", "running", "told", "never given to the pool")
+    dropped, running, reported, _ = take(in_flight, "dropped", "running", "reported", "not sent to the pool")
     in_flight.claim(dropped, starts=False)
     in_flight.claim(running, starts=True)
-    in_flight.claim(told, starts=False)
-    in_flight.channel.report(STARTED, told)  # and nobody has read it yet
+    in_flight.claim(reported, starts=False)
+    in_flight.channel.report(STARTED, reported)  # the report is not read yet
     time.now += 15
     assert in_flight.release_overdue() == 0
     time.now += 1
     assert in_flight.release_overdue() == 2
-    assert in_flight.leases() == [("running", "1"), ("told", "1")]
+    assert in_flight.leases() == [("running", "1"), ("reported", "1")]
     assert [(each[0], each[2]) for each in in_flight.pending_acks.start_flush().releases] == [
         ("dropped", False),
-        ("never given to the pool", False),
+        ("not sent to the pool", False),
     ]
     assert not in_flight.claim(dropped, starts=True)
 
 
 def test_a_message_is_held_until_its_ack_is_sent(in_flight: InFlight) -> None:
-    # A reconcile meanwhile would let it run again, and what is said of it would come too late.
+    # A reconcile meanwhile would release the messages, and the acks would be too late.
     done, back, buried, evicted, _ = take(in_flight, "done", "back", "buried", "evicted", "held")
     in_flight.done(done)
     in_flight.release(back)
@@ -491,7 +491,7 @@ def test_a_message_is_held_until_its_ack_is_sent(in_flight: InFlight) -> None:
     assert in_flight.leased_ids() == ["held"]
 
 
-def test_an_old_fence_does_not_touch_a_new_hand_out(in_flight: InFlight) -> None:
+def test_an_ack_with_an_old_fence_is_ignored(in_flight: InFlight) -> None:
     take(in_flight, "a")
     in_flight.done("a#0")
     in_flight.release("a#0")
@@ -499,10 +499,10 @@ def test_an_old_fence_does_not_touch_a_new_hand_out(in_flight: InFlight) -> None
     assert not in_flight.pending_acks.has_any()
 
 
-def test_it_wakes_the_loop_that_takes_turns_or_else_the_keeper(in_flight: InFlight) -> None:
+def test_a_settle_wakes_the_loop_or_the_background_thread(in_flight: InFlight) -> None:
     tags = take(in_flight, "a", "b")
     in_flight.done(tags[0])
-    assert in_flight.wakeups.background.wait(0), "nobody takes turns: the background thread settles"
+    assert in_flight.wakeups.background.wait(0), "without a consumer, the background thread settles"
     in_flight.wakeups.add_consumer()
     in_flight.done(tags[1])
     assert not in_flight.wakeups.background.wait(0)
@@ -518,12 +518,12 @@ def test_an_evicted_message_keeps_its_slot_until_it_ends(in_flight: InFlight) ->
     assert in_flight.evict(tag, 500, {"type": "late"})
     assert (in_flight.holds(tag), in_flight.leases(), in_flight.capacity.size()) == (False, [("b", "1")], 2)
     assert in_flight.pending_acks.has_urgent()
-    # What its handler says when it ends is not told to Redis
+    # The later end of its handler is not sent to Redis
     in_flight.done(tag)
     assert in_flight.capacity.size() == 3
-    outbox = in_flight.pending_acks.start_flush()
-    assert list(outbox.retries) == [("a", "1", 500, {"type": "late"})]
-    assert [*outbox.settles, *outbox.burials, *outbox.releases] == []
+    flush = in_flight.pending_acks.start_flush()
+    assert list(flush.retries) == [("a", "1", 500, {"type": "late"})]
+    assert [*flush.settles, *flush.burials, *flush.releases] == []
     assert in_flight.holds(other)
 
 
@@ -552,19 +552,19 @@ def test_unsent_evictions_are_sent_again(in_flight: InFlight) -> None:
     assert [each[0] for each in in_flight.pending_acks.start_flush().retries] == ["a", "b"]
 
 
-def test_no_suspect_waits_for_a_handler_that_may_never_end(in_flight: InFlight) -> None:
-    # Given a handler that was evicted, and a suspect that wants to be alone
+def test_a_suspect_does_not_wait_for_an_evicted_handler(in_flight: InFlight) -> None:
+    # Given an evicted handler that may never end, and a suspect that must run alone
     [endless] = take(in_flight, "endless", suspects_wait=True)
     in_flight.claim(endless, starts=True)
     assert (in_flight.capacity.size(), in_flight.leased()) == (0, 1)
     in_flight.evict(endless, 0, {})
-    # Then it gets its place
+    # Then there is capacity for the suspect
     assert (in_flight.capacity.size(), in_flight.leased()) == (1, 0)
     in_flight.capacity.use_pool(Pool(slots=lambda: 1, forks=False, spare=0))
     assert in_flight.capacity.size() == 0
 
 
-def test_an_evicted_suspect_is_not_waited_for(in_flight: InFlight) -> None:
+def test_an_evicted_suspect_occupies_only_its_slot(in_flight: InFlight) -> None:
     [suspect] = take(in_flight, "suspect", died=2)
     in_flight.evict(suspect, 0, {})
     assert in_flight.capacity.size() == 3
@@ -572,8 +572,8 @@ def test_an_evicted_suspect_is_not_waited_for(in_flight: InFlight) -> None:
     assert in_flight.capacity.size() == 4
 
 
-def test_a_settle_that_is_being_told_stays_in_the_books(in_flight: InFlight) -> None:
-    # A reconcile meanwhile would take it for one whose hand-out never arrived, and let it run again.
+def test_a_settle_is_kept_until_its_flush_is_answered(in_flight: InFlight) -> None:
+    # A reconcile meanwhile would take it for a message of a lost reply, and release it.
     [tag] = take(in_flight, "a")
     in_flight.done(tag)
     in_flight.pending_acks.start_flush()
@@ -582,17 +582,17 @@ def test_a_settle_that_is_being_told_stays_in_the_books(in_flight: InFlight) -> 
     assert in_flight.leases() == []
 
 
-def test_it_wakes_the_loop_once_until_it_has_gone_round(in_flight: InFlight, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_is_woken_once_per_iteration(in_flight: InFlight, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a loop that has been woken
     in_flight.wakeups.add_consumer()
     *many, during, after = take(in_flight, "a", "b", "c", "d", "e")
     for tag in many:
         in_flight.done(tag)
     read = in_flight.channel.read
-    # When one more settles while the loop reads that
+    # When one more message is settled while the loop reads the wake-up
     monkeypatch.setattr(in_flight.channel, "read", lambda: in_flight.done(during) or read())
     in_flight.reports.read()
-    # Then one wake was all there was, and what settles from now on wakes it again
+    # Then there was only one wake-up, and the next settle wakes the loop again
     with pytest.raises(BlockingIOError):
         os.read(in_flight.channel.reader, 1)
     in_flight.done(after)
@@ -601,17 +601,17 @@ def test_it_wakes_the_loop_once_until_it_has_gone_round(in_flight: InFlight, mon
 
 
 @pytest.mark.parametrize("ends", ["is answered", "is lost", "takes long"])
-def test_it_does_not_wake_a_loop_that_a_turn_wakes_anyway(ends: str, in_flight: InFlight, time: Clock) -> None:
-    # Given a turn under way
+def test_a_settle_does_not_wake_a_loop_during_a_fetch(ends: str, in_flight: InFlight, time: Clock) -> None:
+    # Given a fetch in flight
     in_flight.wakeups.add_consumer()
     during, after = take(in_flight, "a", "b")
     in_flight.start_fetch()
-    # When something settles meanwhile
+    # When a message is settled meanwhile
     in_flight.done(during)
-    # Then its answer brings the loop round
+    # Then the loop is not woken, because the reply of the fetch wakes it
     with pytest.raises(BlockingIOError):
         os.read(in_flight.channel.reader, 1)
-    # When there is nothing any more, or not soon, that does
+    # When the fetch has ended, or its reply is late
     if ends == "is answered":
         in_flight.finish_fetch([], time.now, suspects_wait=False)
     elif ends == "is lost":
@@ -619,15 +619,15 @@ def test_it_does_not_wake_a_loop_that_a_turn_wakes_anyway(ends: str, in_flight: 
     else:
         time.now += wakeups_module.ANSWERED_WITHIN_S
     in_flight.done(after)
-    # Then what settles wakes it
+    # Then the next settle wakes the loop
     assert os.read(in_flight.channel.reader, 10) == b"\n"
 
 
-def test_overdue_acks_are_sent_without_a_turn(in_flight: InFlight, time: Clock) -> None:
+def test_overdue_acks_are_sent_without_a_fetch(in_flight: InFlight, time: Clock) -> None:
     flusher = AckFlusher(in_flight, Store(Redis()))
     in_flight.wakeups.add_consumer()
     patience_s = in_flight.capacity.patience_s
-    # Given turns that follow each other, with something done before each of them
+    # Given fetches in sequence, with a settle before each of them
     for tag in take(in_flight, "a", "b", "c"):
         in_flight.done(tag)
         assert not flusher.is_due(time.now)
@@ -635,7 +635,7 @@ def test_overdue_acks_are_sent_without_a_turn(in_flight: InFlight, time: Clock) 
         assert not flusher.is_due(time.now)
         assert in_flight.start_fetch()
         in_flight.finish_fetch([], time.now, suspects_wait=False)
-    # When a loop is held up, then the keeper tells
+    # When the loop is blocked, then the background thread sends the settle
     in_flight.done(*take(in_flight, "d"))
     assert not flusher.is_due(time.now)
     time.now += 1.1 * patience_s

@@ -1,4 +1,4 @@
-"""One in-flight table for each broker and process, and one background thread for each in_flight."""
+"""One in-flight table for each broker and process, and one background thread for each table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.lanes.old_server import old_server
 
 @pytest.fixture(autouse=True)
 def empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nobody has asked yet; what a test makes ends with it."""
+    """An empty registry, whose threads and tables end with the test."""
     monkeypatch.setattr(registry, "_tables", {})
     monkeypatch.setattr(registry, "_threads", {})
     yield
@@ -25,14 +25,14 @@ def empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         in_flight.channel.close()
 
 
-def test_two_connections_to_one_broker_share_a_settler() -> None:
+def test_connections_to_one_broker_share_a_table() -> None:
     url = "redis://127.0.0.1:1/0"
     assert in_flight_of(Connection(url)) is in_flight_of(Connection(url))
     assert in_flight_of(Connection(url)) is not in_flight_of(Connection("redis://127.0.0.1:1/1"))
 
 
-def test_after_a_failover_to_the_next_sentinel_it_is_the_same() -> None:
-    # Another one would have no pool, take messages, and give them to a worker that knows nothing of them.
+def test_the_table_survives_a_failover_to_the_next_sentinel() -> None:
+    # A new table would have no pool, and the worker would not know the messages in it.
     connection = Connection("sentinel://127.0.0.1:1/0;sentinel://127.0.0.1:2/0")
     in_flight = in_flight_of(connection)
     connection.maybe_switch_next()
@@ -40,14 +40,14 @@ def test_after_a_failover_to_the_next_sentinel_it_is_the_same() -> None:
     assert in_flight_of(connection) is in_flight
 
 
-def test_it_is_made_as_the_transport_options_say() -> None:
+def test_the_table_has_the_transport_options() -> None:
     options = {"lease_seconds": 2.5, "max_deaths": 3}
     in_flight = in_flight_of(Connection("redis://127.0.0.1:1/0", transport_options=options))
     assert (in_flight.lease_ms, in_flight.max_deaths) == (2500, 3)
     assert in_flight_of(Connection("redis://127.0.0.1:1/2")).lease_s == 15
 
 
-def test_a_child_gets_a_settler_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_process_gets_its_own_table(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = Connection("redis://127.0.0.1:1/0")
     parents = in_flight_of(connection)
     child = os.getpid() + 1
@@ -55,17 +55,17 @@ def test_a_child_gets_a_settler_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert in_flight_of(connection) is not parents
 
 
-def test_a_settler_has_one_keeper_which_runs_until_it_is_stopped(redis_url: str) -> None:
+def test_a_table_has_one_background_thread_until_it_is_stopped(redis_url: str) -> None:
     connection = Connection(redis_url)
     in_flight = in_flight_of(connection)
-    keeper = start_background(in_flight, connection)
-    assert start_background(in_flight, connection) is keeper
-    assert keeper.is_running
+    background = start_background(in_flight, connection)
+    assert start_background(in_flight, connection) is background
+    assert background.is_running
     stop_background()
-    assert not keeper.is_running
+    assert not background.is_running
 
 
-def test_nothing_is_kept_on_a_server_that_is_too_old() -> None:
+def test_no_background_thread_runs_on_a_server_that_is_too_old() -> None:
     with old_server() as url:
         connection = Connection(url)
         with pytest.raises(ServerUnfit, match="too old"):

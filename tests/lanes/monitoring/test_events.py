@@ -1,4 +1,4 @@
-"""Task events: they are told while somebody listens, go out together and in order, and none stays behind."""
+"""Task events are sent while there are listeners, grouped and in order, and none is lost at shutdown."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from tests.support.waiting import until
 SENDERS, EACH = 8, 50
 
 
-def test_events_go_out_together_and_in_order(redis_url: str) -> None:
-    # Given a consumer without an event loop, and somebody who listens
-    with consumer_of(redis_url) as consumer, connect(redis_url) as client, client.pubsub() as heard:
-        heard.psubscribe("*celeryev*")
+def test_events_are_sent_in_groups_and_in_order(redis_url: str) -> None:
+    # Given a consumer without an event loop, and a listener
+    with consumer_of(redis_url) as consumer, connect(redis_url) as client, client.pubsub() as listener:
+        listener.psubscribe("*celeryev*")
         step = GatherEvents(consumer)
         step.start(consumer)
-        # When several threads send, and the worker leaves
+        # When several threads send events, and the worker shuts down
         with ThreadPoolExecutor(SENDERS) as threads:
             list(threads.map(lambda sender: send(consumer.event_dispatcher, sender), range(SENDERS)))
         step.shutdown(consumer)
-        # Then all of them have been heard, those of each thread in order, in few messages
-        messages = all_of(heard)
+        # Then the listener has received all events, those of each thread in order, in few messages
+        messages = received(listener)
     events = [event for message in messages for event in message]
     for sender in range(SENDERS):
         assert [event["number"] for event in events if event["uuid"] == str(sender)] == list(range(EACH))
@@ -42,58 +42,59 @@ def test_events_go_out_together_and_in_order(redis_url: str) -> None:
     assert len(messages) < len(events) / 2
 
 
-def test_events_go_out_without_anybody_leaving(redis_url: str) -> None:
-    with consumer_of(redis_url) as consumer, connect(redis_url) as client, client.pubsub() as heard:
-        heard.psubscribe("*celeryev*")
+def test_events_are_sent_before_shutdown(redis_url: str) -> None:
+    with consumer_of(redis_url) as consumer, connect(redis_url) as client, client.pubsub() as listener:
+        listener.psubscribe("*celeryev*")
         step = GatherEvents(consumer)
         step.start(consumer)
         consumer.event_dispatcher.send("task-received", uuid="1")
-        until(lambda: all_of(heard))
+        until(lambda: received(listener))
         step.shutdown(consumer)
 
 
 def test_events_are_sent_while_there_are_listeners(redis_url: str) -> None:
-    # Given a worker that nobody listens to but another worker, which hears heartbeats and no more
+    # Given a worker whose only listener is another worker, which receives only heartbeats
     with consumer_of(redis_url, groups=["worker"]) as consumer, connect(redis_url) as client:
         dispatcher = consumer.event_dispatcher
-        with client.pubsub() as gossip, client.pubsub() as heard:
+        with client.pubsub() as gossip, client.pubsub() as listener:
             gossip.psubscribe("*celeryev/worker.*")
-            assert [tells(dispatcher) for _ in range(3)] == [False] * 3
-            # When somebody begins to listen, then it tells of tasks from its next heartbeat on
-            heard.psubscribe("*celeryev*")
-            assert all_of(heard) == []
-            assert tells(dispatcher)
-            # And the question itself is no event
-            assert [[event["type"] for event in batch] for batch in all_of(heard)] == [["worker-heartbeat"], []]
-        # When nobody does any more, then it ends, but not at once: who lost its connection may come back
-        assert [tells(dispatcher) for _ in range(5)] == [True] * (QUIET_AFTER - 1) + [False] * (6 - QUIET_AFTER)
+            assert [sends_task_events(dispatcher) for _ in range(3)] == [False] * 3
+            # When a listener subscribes, then the worker sends task events from its next heartbeat on
+            listener.psubscribe("*celeryev*")
+            assert received(listener) == []
+            assert sends_task_events(dispatcher)
+            # And the message that counts the listeners contains no event
+            assert [[event["type"] for event in batch] for batch in received(listener)] == [["worker-heartbeat"], []]
+        # When there are no more listeners, then it stops, but not at once: a listener may reconnect
+        sends = [sends_task_events(dispatcher) for _ in range(5)]
+        assert sends == [True] * (QUIET_AFTER - 1) + [False] * (6 - QUIET_AFTER)
 
 
-def test_events_start_when_a_listener_announces_itself(redis_url: str) -> None:
-    """Celery's Receiver asks for a heartbeat, just before it subscribes."""
+def test_events_start_when_a_listener_requests_a_heartbeat(redis_url: str) -> None:
+    """Celery's Receiver requests a heartbeat just before it subscribes."""
     with consumer_of(redis_url, groups=["worker"]) as consumer:
         dispatcher = consumer.event_dispatcher
         dispatcher.send("worker-heartbeat", freq=5)
         assert dispatcher.groups == {"worker", "task"}
-        assert [tells(dispatcher) for _ in range(3)] == [True] * (QUIET_AFTER - 1) + [False]
+        assert [sends_task_events(dispatcher) for _ in range(3)] == [True] * (QUIET_AFTER - 1) + [False]
 
 
 def test_disabled_events_stay_off_until_listeners_change(redis_url: str) -> None:
     with consumer_of(redis_url, groups=["worker"]) as consumer, connect(redis_url) as client:
         dispatcher = consumer.event_dispatcher
-        with client.pubsub() as heard:
-            heard.psubscribe("*celeryev*")
-            assert tells(dispatcher)
+        with client.pubsub() as listener:
+            listener.psubscribe("*celeryev*")
+            assert sends_task_events(dispatcher)
             dispatcher.groups.discard("task")  # `celery control disable_events`
-            assert not tells(dispatcher)
+            assert not sends_task_events(dispatcher)
             with client.pubsub() as another:
                 another.psubscribe("*celeryev*")
-                assert tells(dispatcher)
+                assert sends_task_events(dispatcher)
 
 
 def test_events_are_always_sent_with_the_celery_option(redis_url: str) -> None:
     with consumer_of(redis_url) as consumer:  # -E
-        assert [tells(consumer.event_dispatcher) for _ in range(4)] == [True] * 4
+        assert [sends_task_events(consumer.event_dispatcher) for _ in range(4)] == [True] * 4
         assert consumer.event_dispatcher.groups == set()
 
 
@@ -104,25 +105,25 @@ def test_a_heartbeat_does_not_block_without_redis(tmp_path: Path) -> None:
         consumer_of(server.url, groups=["worker"]) as consumer,
     ):
         dispatcher = consumer.event_dispatcher
-        tells(dispatcher)
+        sends_task_events(dispatcher)
         server.kill()
-        # When Celery's Heart sends one, again and again until it is sent, as it says
+        # When Celery's Heart sends a heartbeat with retry=True
         thread.submit(dispatcher.send, "worker-heartbeat", active=0, retry=True).result(60)
-        # Then it is sent when Redis is back
+        # Then the call returns, and the heartbeat is sent when Redis is back
         with (
             start_server(tmp_path, port=server.port) as back,
             connect(back.url) as client,
-            client.pubsub() as heard,
+            client.pubsub() as listener,
         ):
-            heard.psubscribe("*celeryev*")
-            assert all_of(heard) == []
+            listener.psubscribe("*celeryev*")
+            assert received(listener) == []
             dispatcher.flush()
-            assert [event["type"] for batch in all_of(heard) for event in batch] == ["worker-heartbeat"]
+            assert [event["type"] for batch in received(listener) for event in batch] == ["worker-heartbeat"]
 
 
 @contextmanager
 def consumer_of(url: str, groups: list[str] | None = None) -> Iterator[Any]:
-    """What the step needs of one."""
+    """The attributes of a consumer that GatherEvents uses."""
     app = Celery("events", broker=url, set_as_current=False)
     lanes.install(app)
     with app.connection_for_write() as connection:
@@ -130,16 +131,16 @@ def consumer_of(url: str, groups: list[str] | None = None) -> Iterator[Any]:
         yield SimpleNamespace(app=app, event_dispatcher=dispatcher)
 
 
-def tells(dispatcher: Any) -> bool:
-    """Whether it tells of tasks, after a heartbeat."""
+def sends_task_events(dispatcher: Any) -> bool:
+    """Send a heartbeat; then, true if the dispatcher sends task events."""
     dispatcher.send("worker-heartbeat", active=0)
     return not dispatcher.groups or "task" in dispatcher.groups
 
 
-def all_of(heard: PubSub) -> list[list[dict[str, Any]]]:
-    """The events of each message that has come."""
+def received(listener: PubSub) -> list[list[dict[str, Any]]]:
+    """The events of each received message."""
     found = []
-    while (message := heard.get_message(timeout=0.2)) is not None:
+    while (message := listener.get_message(timeout=0.2)) is not None:
         if message["type"] == "pmessage":
             events = orjson.loads(b64decode(orjson.loads(message["data"])["body"]))
             found.append(events if isinstance(events, list) else [events])

@@ -1,4 +1,4 @@
-"""A real Flower beside a real worker."""
+"""A real Flower with a real worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.worker import CELERY, environment
 
 @pytest.fixture
 def flower(lab: Lab, tmp_path: Path) -> Iterator[str]:
-    """Its address."""
+    """Run Flower; yields its address."""
     port = free_port()
     env = environment(lab.settings, {HISTORY: os.devnull, GATES: str(tmp_path), "FLOWER_UNAUTHENTICATED_API": "true"})
     flower = Process("flower", [*CELERY, "flower", f"--address={HOST}", f"--port={port}"], tmp_path, env, [])
@@ -29,8 +29,8 @@ def flower(lab: Lab, tmp_path: Path) -> Iterator[str]:
     flower.end()
 
 
-def ask(address: str, path: str) -> Any:
-    """What Flower answers; None while it does not."""
+def get_json(address: str, path: str) -> Any:
+    """Flower's JSON response; None if there is none."""
     with suppress(requests.ConnectionError):
         response = requests.get(f"{address}{path}", timeout=30)
         return response.json() if response.ok else None
@@ -38,21 +38,21 @@ def ask(address: str, path: str) -> Any:
 
 
 def test_flower_shows_workers_tasks_and_queue_lengths(lab: Lab, flower: str) -> None:
-    # Given Flower and a worker, busy with one message, and two ready ones in a queue it does not read
+    # Given Flower, and a worker that has run two messages and runs a third
     lab.publish("waits:1", ["other"], queue="orders.3")
     lab.publish("waits:2", ["another"], queue="orders.3")
-    until(lambda: ask(flower, "/api/workers") is not None)
+    until(lambda: get_json(flower, "/api/workers") is not None)
     lab.worker("prefork", 2, "-Q", "orders.0,orders.3", "--prefetch-multiplier", "1")
     lab.ended("waits:1", "waits:2")
     lab.publish("running", ["lane"], gate="open")
     lab.started("running")
-    # Then it shows the worker, its tasks by their names, and how they are
-    until(lambda: "w1@test" in (ask(flower, "/api/workers?refresh=true") or {}))
+    # Then Flower shows the worker and the state of its tasks
+    until(lambda: "w1@test" in (get_json(flower, "/api/workers?refresh=true") or {}))
     until(lambda: _state(flower, "running") == "STARTED")
     lab.open("open")
     until(lambda: _state(flower, "running") == "SUCCESS")
     assert _state(flower, "waits:1") == "SUCCESS"
-    # And the length of a lane queue is what is ready in it
+    # And the length of a lane queue is the number of its ready messages
     until(lambda: lab.app.control.cancel_consumer("orders.3", destination=["w1@test"], reply=True, timeout=5, limit=1))
     lab.publish("left:1", ["x"], queue="orders.3")
     lab.publish("left:2", ["y"], queue="orders.3")
@@ -61,10 +61,10 @@ def test_flower_shows_workers_tasks_and_queue_lengths(lab: Lab, flower: str) -> 
 
 
 def _state(flower: str, message_id: str) -> str | None:
-    told: dict[str, str] = ask(flower, f"/api/task/info/{message_id}") or {}
-    return told.get("state")
+    info: dict[str, str] = get_json(flower, f"/api/task/info/{message_id}") or {}
+    return info.get("state")
 
 
 def _length(flower: str, queue: str) -> int | None:
-    told = ask(flower, "/api/queues/length") or {}
-    return next((each["messages"] for each in told.get("active_queues", ()) if each["name"] == queue), None)
+    lengths = get_json(flower, "/api/queues/length") or {}
+    return next((each["messages"] for each in lengths.get("active_queues", ()) if each["name"] == queue), None)

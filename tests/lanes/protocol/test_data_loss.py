@@ -1,4 +1,4 @@
-"""A process remembers the highest state that it has seen of a database, and reports a lower one."""
+"""Each process remembers the highest state of a database that it has seen, and reports a lower one as a loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def settle(store: Store, room: int) -> None:
 
 
 def go_back(client: Redis, appended: int, settled: int) -> None:
-    """What a lagging replica has."""
+    """Set older totals, like those of a lagging replica."""
     client.hset(keys.COUNTS, mapping={"appended": appended, "settled": settled})
 
 
@@ -39,7 +39,7 @@ def only(client: Redis) -> Loss:
 
 
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.WARNING, logger="chatlanes.lanes.protocol.data_loss")
     return caplog
 
@@ -51,46 +51,46 @@ def test_pending_is_computed_from_the_totals(store: Store) -> None:
     assert store.look() == History(store.look().identity, 5, 2, store.pending())
 
 
-def test_a_new_database_is_no_loss(store: Store, lines: pytest.LogCaptureFixture) -> None:
+def test_a_new_database_is_not_a_loss(store: Store, warnings: pytest.LogCaptureFixture) -> None:
     first, second = Witness(), Witness()
     first.look(store)
     append(store, second, "1")
     append(store, first, "2")
     for witness in (first, second):
         witness.look(store)
-    # A database of an older version, which has no identity, gets one as quietly
+    # A database of an older version, which has no identity, gets one without a report
     store.client.delete(keys.IDENTITY)
     Witness().look(store)
     assert store.client.exists(keys.IDENTITY)
     assert inspection.losses(store.client) == []
-    assert lines.records == []
+    assert warnings.records == []
 
 
-def test_an_emptied_database_is_one_loss_of_several_processes(store: Store, lines: pytest.LogCaptureFixture) -> None:
+def test_an_emptied_database_is_one_loss_of_several_processes(store: Store, warnings: pytest.LogCaptureFixture) -> None:
     # Given processes that have seen more and less
     less, more = Witness(), Witness()
     append(store, less, "1", "2")
     append(store, more, "3", "4", "5")
     settle(store, 1)
     more.look(store)
-    # When it is emptied, and a new process is the first to use it
+    # When the database is emptied, and a new process uses it first
     store.client.flushall()
     append(store, Witness(), "6")
     assert inspection.losses(store.client) == []
-    # Then all report one loss, with what the one knew that knew most
+    # Then both report the same loss, with the higher state of the two
     less.look(store)
     assert only(store.client)[1:] == (1, 2, 2, 0, False)
     more.look(store)
     assert only(store.client)[1:] == (1, 5, 4, 0, False)
-    # And each once
+    # And each reports it once
     for witness in (less, more):
         witness.look(store)
         assert witness.noticed_within(60)
-    assert [record.levelname for record in lines.records] == ["CRITICAL", "CRITICAL"]
-    assert "an empty or another database answers: updates 1 to 5 of all" in lines.messages[1]
+    assert [record.levelname for record in warnings.records] == ["CRITICAL", "CRITICAL"]
+    assert "an empty or another database answers: updates 1 to 5 of all" in warnings.messages[1]
 
 
-def test_an_older_state_gets_a_new_identity(store: Store, lines: pytest.LogCaptureFixture) -> None:
+def test_an_older_state_gets_a_new_identity(store: Store, warnings: pytest.LogCaptureFixture) -> None:
     first, second = Witness(), Witness()
     append(store, first, *map(str, range(10)))
     settle(store, 6)
@@ -98,16 +98,16 @@ def test_an_older_state_gets_a_new_identity(store: Store, lines: pytest.LogCaptu
         witness.look(store)
     identity = store.look().identity
     go_back(store.client, appended=8, settled=2)
-    # The next append notices
+    # The next append notices it
     append(store, first, "new")
     assert store.look().identity != identity
     assert only(store.client)[1:] == (9, 10, 4, 2, False)
-    # And by the identity everybody does, also when as many came since
+    # And other processes notice it by the identity, even if the totals are higher again
     go_back(store.client, appended=20, settled=20)
     second.look(store)
     assert only(store.client)[1:] == (9, 10, 4, 2, False)
-    assert "an older state of it answers: updates 9 to 10 of all" in lines.messages[1]
-    assert "at least 2 that were finished wait again" in lines.messages[1]
+    assert "an older state of it answers: updates 9 to 10 of all" in warnings.messages[1]
+    assert "at least 2 that were finished wait again" in warnings.messages[1]
 
 
 def test_only_settlements_may_be_lost(store: Store) -> None:
@@ -120,7 +120,7 @@ def test_only_settlements_may_be_lost(store: Store) -> None:
     assert "no update is known to be gone; none of all were pending" in sentence(only(store.client))
 
 
-def test_an_acknowledged_loss_is_not_reported_again(store: Store, lines: pytest.LogCaptureFixture) -> None:
+def test_an_acknowledged_loss_is_not_reported_again(store: Store, warnings: pytest.LogCaptureFixture) -> None:
     early, late = Witness(), Witness()
     append(store, early, "1")
     late.look(store)
@@ -130,16 +130,16 @@ def test_an_acknowledged_loss_is_not_reported_again(store: Store, lines: pytest.
     assert store.acknowledge_losses() == []
     late.look(store)
     assert inspection.losses(store.client) == []
-    assert [record.levelname for record in lines.records] == ["CRITICAL", "WARNING"]
-    # A second loss is another one
+    assert [record.levelname for record in warnings.records] == ["CRITICAL", "WARNING"]
+    # A second loss is reported separately
     append(store, early, "2")
     go_back(store.client, appended=0, settled=0)
     early.look(store)
     assert len(inspection.losses(store.client)) == 1
 
 
-def test_answers_that_arrive_in_another_order_are_no_loss(store: Store) -> None:
-    # Given two threads of a process, of which one asks first and gets its answer last
+def test_replies_out_of_order_are_not_a_loss(store: Store) -> None:
+    # Given two threads of a process; the first one to ask receives its reply last
     witness = Witness()
     append(store, witness, "1")
     known, found = witness.known, store.look()
@@ -150,19 +150,19 @@ def test_answers_that_arrive_in_another_order_are_no_loss(store: Store) -> None:
     assert witness.known.appended == 2
 
 
-def test_a_report_that_failed_is_made_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_report_is_repeated(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     witness = Witness()
     append(store, witness, "1")
     store.client.flushall()
     with monkeypatch.context() as broken:
-        broken.setattr(store, "lose", _away)
+        broken.setattr(store, "lose", _raise_connection_error)
         witness.look(store)
     assert inspection.losses(store.client) == []
     witness.look(store)
     assert only(store.client)[1:3] == (1, 1)
 
 
-def _away(*_: History) -> None:
+def _raise_connection_error(*_: History) -> None:
     raise RedisConnectionError
 
 

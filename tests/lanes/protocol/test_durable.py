@@ -1,4 +1,4 @@
-"""What an append waits for, and that a server that was met anew is looked at before its word counts."""
+"""An append waits for the disk or a replica. A server that is replaced or changed is checked before appends count."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def replica(master: Server, tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("is_noticed", [False, True])
-def test_a_less_durable_server_is_checked_before_it_counts(
+def test_a_replaced_server_is_checked_by_the_next_append(
     master: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_noticed: bool
 ) -> None:
     caplog.set_level(logging.INFO)
     with connect(master.url) as client:
-        # Given appends to a server that keeps everything
+        # Given appends to a durable server
         appends = DurableAppends(client)
         assert appends.durability.how is Durable.ALWAYS
         appends.append(batch(1))
@@ -55,16 +55,16 @@ def test_a_less_durable_server_is_checked_before_it_counts(
         if is_noticed:
             with pytest.raises(RedisError):
                 appends.append(batch(2))
-        # When another one is in its place, by the next append or between two of them
-        for how, fsync, told in ((Durable.WAITAOF, "everysec", "INFO"), (Durable.NOT, "no", "WARNING")):
+        # When another server replaces it, and the old connection has failed before the next append or not
+        for how, fsync, level in ((Durable.WAITAOF, "everysec", "INFO"), (Durable.NOT, "no", "WARNING")):
             with start_server(tmp_path / fsync, port=master.port, appendfsync=fsync) as other:
                 if how is Durable.WAITAOF:
                     believe(other)
                 assert appends.append(batch(2)).added == 1
-                # Then it counts as what it is, which is told
+                # Then its durability is determined and logged
                 assert appends.durability.how is how
                 assert (caplog.records[-1].levelname, str(appends.durability)) == (
-                    told,
+                    level,
                     caplog.records[-1].message.removeprefix("the server is another one or changed: "),
                 )
 
@@ -85,7 +85,7 @@ def test_a_changed_server_is_noticed_by_the_next_append(
         assert appends.durability.how is Durable.ALWAYS
 
 
-def test_a_server_that_cannot_carry_lanes_takes_no_appends_over(
+def test_a_replacement_that_is_too_old_is_refused(
     master: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connect(master.url) as client:
@@ -97,21 +97,21 @@ def test_a_server_that_cannot_carry_lanes_takes_no_appends_over(
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
-def test_a_batch_counts_when_the_replica_has_it(master: Server, replica: Server, fsync: str) -> None:
+def test_an_append_returns_when_the_replica_has_it(master: Server, replica: Server, fsync: str) -> None:
     with connect(master.url) as client, connect(replica.url) as reader:
         client.config_set("appendfsync", fsync)
         appends = DurableAppends(client, replicas=1)
-        # Given a server that forgot its scripts, and one that has them
+        # Given a server without the scripts, and then one that has loaded them
         for number in (1, 2):
-            # When a batch was appended, then the replica has it
+            # When a batch is appended, then the replica has it
             assert appends.append(batch(number)).added == 1
             assert reader.exists(keys.message(f"m{number}"))
-        # And so it is with one that appends nothing
+        # And a batch that adds nothing waits for the replica, too
         assert appends.append(batch(2)).seen == 1
         assert client.info("commandstats")["cmdstat_wait"]["calls"] >= 3
 
 
-def test_a_batch_without_its_replica_counts_when_that_is_back(
+def test_an_append_fails_while_the_replica_is_frozen(
     master: Server, replica: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connect(master.url) as client:
@@ -119,10 +119,10 @@ def test_a_batch_without_its_replica_counts_when_that_is_back(
         # Given a replica that is frozen
         monkeypatch.setattr(durable, "WAIT_MS", 50)
         replica.process.send_signal(signal.SIGSTOP)
-        # When a batch is appended, then it does not count
+        # When a batch is appended, then the append fails
         with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas \(DURABLE_REPLICAS\) had the batch"):
             appends.append(batch(1))
-        # Until the replica has it
+        # Until the replica has the batch
         monkeypatch.setattr(durable, "WAIT_MS", 5_000)
         replica.process.send_signal(signal.SIGCONT)
         assert appends.append(batch(1)) == Appended(added=0, seen=1, buried=0, pending=1)

@@ -1,4 +1,4 @@
-"""A stored message is the message that was published, as a worker sees it."""
+"""A worker receives the message that was published: packing and unpacking preserve it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unpacked(stored: bytes, message_id: str = "an id", **lane: Any) -> dict[str,
 
 
 def as_handed_out(message: dict[str, Any]) -> dict[str, Any]:
-    """What `unpack(pack(message))` promises to be, told from the message itself (and as JSON would carry it)."""
+    """The expected result of `unpack(pack(message))`, computed from the message (after a JSON round trip)."""
     handed_out: dict[str, Any] = json.loads(json.dumps(message))
     for name in (envelope.LANE_KEYS, envelope.ONCE):
         handed_out["headers"].pop(name, None)
@@ -38,7 +38,7 @@ def as_handed_out(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_plain_body(message: dict[str, Any]) -> dict[str, Any]:
-    """A body that is text is handed out as text, although kombu had it in base64."""
+    """A text body is handed out as text, although kombu encoded it in base64."""
     body, properties = message["body"], dict(message["properties"])
     if properties.pop("body_encoding", "utf-8") == "base64":
         try:
@@ -49,7 +49,7 @@ def with_plain_body(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class Published:
-    """Catches the messages that kombu would put into a queue."""
+    """Captures the messages that kombu would put into a queue."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, redis_url: str) -> None:
         self.app: Celery = build(redis_url)
@@ -79,13 +79,13 @@ def published(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> Published:
     ],
     ids=lambda options: "+".join(options) or "plain",
 )
-def test_celerys_own_messages_come_out_as_they_went_in(published: Published, options: dict[str, Any]) -> None:
+def test_celery_messages_are_preserved(published: Published, options: dict[str, Any]) -> None:
     message = published.one(published.app.tasks["run"].s(gate="ü"), **options)
     out = unpacked(envelope.pack(message), message["headers"]["id"])
     assert with_plain_body(out) == with_plain_body(as_handed_out(message))
 
 
-def test_chains_groups_chords_and_links_survive(published: Published) -> None:
+def test_chains_groups_chords_and_links_are_preserved(published: Published) -> None:
     run, plain = published.app.tasks["run"], published.app.tasks["plain"]
     linked = run.s(1)
     linked.link(plain.s())
@@ -103,7 +103,7 @@ def test_chains_groups_chords_and_links_survive(published: Published) -> None:
             assert with_plain_body(out) == with_plain_body(as_handed_out(message))
 
 
-def test_a_body_that_is_no_text_stays_base64(published: Published) -> None:
+def test_a_binary_body_stays_base64(published: Published) -> None:
     pickled = base64.b64encode(b"\x80\x04\x95\xff").decode()
     message = published.one(published.app.tasks["run"].s())
     message = {
@@ -129,10 +129,10 @@ def test_a_packed_message_equals_celerys(published: Published) -> None:
     assert made["body"] == celerys["body"]
 
 
-def test_it_says_when_it_was_handed_out_before() -> None:
+def test_a_repeated_message_is_marked_as_redelivered() -> None:
     stored = envelope.pack_task("run", "()", b"[[],{},{}]")
-    for lane, again in (({}, False), ({"failed": 1}, True), ({"died": 1}, True)):
-        assert unpacked(stored, **lane)["properties"]["delivery_info"]["redelivered"] is again
+    for lane, is_redelivered in (({}, False), ({"failed": 1}, True), ({"died": 1}, True)):
+        assert unpacked(stored, **lane)["properties"]["delivery_info"]["redelivered"] is is_redelivered
 
 
 JSON = st.recursive(
@@ -158,7 +158,7 @@ HEADERS = st.dictionaries(st.sampled_from([*envelope._TASK_HEADERS, "root_id", "
     delivery_mode=st.sampled_from([1, 2]),
     content=st.sampled_from([("application/json", "utf-8"), ("application/x-yaml", "utf-8"), ("text/plain", "binary")]),
 )
-def test_any_message_comes_out_as_it_went_in(
+def test_any_message_is_preserved(
     headers: dict[str, Any],
     is_task: bool,
     message_id: str,

@@ -1,4 +1,4 @@
-"""What is said of a server at start: a sentence for each thing that should be otherwise, and no guess at the rest."""
+"""The checks of a server at start: one line of advice for each unsuitable setting, and none for unknown ones."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from chatlanes.sandbox.server import start_server
 from tests.support.lab import LabMaker
 
 
-def test_a_server_as_it_should_be_gets_no_advice(redis_url: str) -> None:
+def test_a_suitable_server_gets_no_advice(redis_url: str) -> None:
     with connect(redis_url) as client:
         assert advice(client) == []
 
 
 @pytest.mark.parametrize(
-    ("policy", "maxmemory", "told"),
+    ("policy", "maxmemory", "advised"),
     [
         ("allkeys-lru", "100mb", "throws updates away: they are LOST when it is full (104,857,600 bytes)"),
         ("allkeys-random", "0", "throws updates away: they are LOST when it has a maxmemory and is full"),
         ("volatile-ttl", "100mb", "forgets which updates it has seen when it is full"),
     ],
 )
-def test_an_evicting_server_gets_advice(tmp_path: Path, policy: str, maxmemory: str, told: str) -> None:
+def test_an_evicting_server_gets_advice(tmp_path: Path, policy: str, maxmemory: str, advised: str) -> None:
     extra = ["--maxmemory-policy", policy, "--maxmemory", maxmemory]
     with start_server(tmp_path, extra=extra) as server, connect(server.url) as client:
         [sentence] = advice(client)
-    assert told in sentence
+    assert advised in sentence
     assert f"because maxmemory-policy is {policy}. Set `maxmemory-policy noeviction`" in sentence
 
 
@@ -54,7 +54,7 @@ def test_without_config_the_unchecked_settings_are_named(tmp_path: Path) -> None
         admin.execute_command("ACL", "SETUSER", "tenant", "on", ">pw", "~*", "&*", "+@all", "-config")
         with connect(server.url.replace("://", "://tenant:pw@")) as client:
             kept = durability(client)
-            assert advice(client) == []  # the policy stands in INFO too
+            assert advice(client) == []  # INFO contains the policy, too
     assert kept.how is Durable.NOT
     assert "appendfsync unknown, because CONFIG is forbidden" in str(kept)
 
@@ -66,7 +66,7 @@ def test_no_fsync_during_rewrite_is_not_durable(tmp_path: Path) -> None:
     assert "Set `no-appendfsync-on-rewrite no`" in str(kept)
 
 
-def test_a_server_that_hides_everything_is_not_guessed_about() -> None:
+def test_settings_that_cannot_be_read_are_reported_as_unknown() -> None:
     def forbidden(*_: Any) -> None:
         raise NoPermissionError("this user has no permissions to run the 'config|get' command")
 
@@ -78,7 +78,7 @@ def test_a_server_that_hides_everything_is_not_guessed_about() -> None:
     assert "make sure that maxmemory-policy is noeviction" in policy
 
 
-def test_a_worker_tells_it_once(make_lab: LabMaker, tmp_path: Path) -> None:
+def test_a_worker_logs_advice_once(make_lab: LabMaker, tmp_path: Path) -> None:
     with start_server(tmp_path / "redis", extra=["--maxmemory-policy", "allkeys-lru", "--appendonly", "no"]) as server:
         lab = make_lab(server.url)
         lab.publish("m", ["lane"])

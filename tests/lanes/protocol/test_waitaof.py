@@ -1,4 +1,4 @@
-"""WAITAOF is believed only where it was seen to wait. The embedded server's does not."""
+"""WAITAOF is trusted only on a server on which it was observed to wait. On the embedded server it does not wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tries(client: Redis) -> int:
     return int(client.info("commandstats").get("cmdstat_waitaof", {}).get("calls", 0))
 
 
-def test_a_server_that_does_not_wait_is_not_called_durable(everysec: Server) -> None:
+def test_a_server_that_does_not_wait_is_not_durable(everysec: Server) -> None:
     with connect(everysec.url) as client:
         kept = durability(client)
         assert not kept.safe
@@ -37,14 +37,14 @@ def test_a_server_that_does_not_wait_is_not_called_durable(everysec: Server) -> 
             "Redis may LOSE the last two seconds of updates if its machine dies (appendfsync everysec, and its WAITAOF "
             "answers too soon to have waited for the disk). Set `appendfsync always`"
         )
-        # And that is remembered for a while
+        # And the result is cached for a while
         assert client.pttl(KEY) > 0
         tried = tries(client)
         assert doubt(client) == TOO_SOON
         assert tries(client) == tried
 
 
-def test_a_server_that_waits_is_believed_and_not_tried_again(everysec: Server) -> None:
+def test_a_server_that_waits_is_trusted_and_not_tried_again(everysec: Server) -> None:
     with waiting(everysec) as url, connect(url) as client:
         kept = durability(client)
         assert kept.how is Durable.WAITAOF
@@ -59,7 +59,7 @@ def test_a_trial_on_another_server_does_not_count(everysec: Server, tmp_path: Pa
     believe(everysec)
     with connect(everysec.url) as client:
         assert doubt(client) == ""
-    # The same data after a restart, or on a replica
+    # The same data after a restart, as on a replica
     everysec.stop()
     with start_server(tmp_path / "redis", appendfsync="everysec") as again, connect(again.url) as client:
         assert client.exists(KEY)
@@ -68,8 +68,8 @@ def test_a_trial_on_another_server_does_not_count(everysec: Server, tmp_path: Pa
 
 @pytest.mark.skipif(not can_trace(), reason="strace is not installed, or may not trace here")
 @pytest.mark.parametrize("fsync_s", [0.5, 1.3])
-def test_a_slow_disk_does_not_make_it_look_as_if_it_waited(tmp_path: Path, fsync_s: float) -> None:
-    # Given a server that does not wait, but answers late while an fsync is under way
+def test_a_slow_disk_is_not_mistaken_for_a_wait(tmp_path: Path, fsync_s: float) -> None:
+    # Given a server that does not wait, but replies late during an fsync
     slow = tmp_path / "slow"
     delay = f"-e trace=fdatasync -e inject=fdatasync:delay_enter={fsync_s * 1e6:.0f}"
     slow.write_text(f'#!/bin/sh\nexec strace -D -f -qq -o /dev/null {delay} {get_binary_path()} "$@"\n')
@@ -81,7 +81,7 @@ def test_a_slow_disk_does_not_make_it_look_as_if_it_waited(tmp_path: Path, fsync
         assert doubt(client) == TOO_SOON
 
 
-def test_where_it_cannot_be_tried_it_is_doubted(everysec: Server) -> None:
+def test_a_server_that_cannot_be_tried_is_not_trusted(everysec: Server) -> None:
     with connect(everysec.url) as client:
         client.config_set("appendfsync", "no")
         assert doubt(client) == "its WAITAOF does not answer within 2.5 s"
@@ -95,7 +95,7 @@ def test_where_it_cannot_be_tried_it_is_doubted(everysec: Server) -> None:
     [
         (Trial(0.001, 0.9, True, False), True),
         (Trial(0.001, 0.002, True, False), False),
-        (Trial(0.8, 0.9, True, False), False),  # the network is slow, not the disk
+        (Trial(0.8, 0.9, True, False), False),  # slow network, not a slow disk
         (Trial(0.001, 1.3, True, True), False),  # it waited for an earlier fsync
     ],
 )

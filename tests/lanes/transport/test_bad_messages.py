@@ -1,4 +1,4 @@
-"""A message that cannot be run is buried with a reason, and its lane goes on; the worker does not fall over it."""
+"""A message that cannot run is buried with a reason. Its lane and the worker continue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def unknown_task(lab: Lab, name: str) -> None:
 
 
 def body(content: str) -> Callable[[Lab, str], None]:
-    """A message of the task `run` with this body."""
+    """Publishes a message of the task `run` with this body."""
 
     def publish(lab: Lab, name: str) -> None:
         stored = envelope.pack_task("run", "()", content.encode())
@@ -31,7 +31,7 @@ def body(content: str) -> Callable[[Lab, str], None]:
 
 
 def headers(**headers: object) -> Callable[[Lab, str], None]:
-    """A message with these headers, and a body without arguments."""
+    """Publishes a message with these headers and a body without arguments."""
 
     def publish(lab: Lab, name: str) -> None:
         stored = envelope.orjson.dumps({"headers": {"id": name, **headers}}) + b"\n[[], {}, {}]"
@@ -72,26 +72,26 @@ BAD = {
 
 @pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 1), ("gevent", 5)])
 def test_a_message_that_cannot_run_is_buried(lab: Lab, pool: str, slots: int) -> None:
-    # Given a bad message of each kind, each first in a lane of its own
+    # Given a bad message of each kind, each one first in its own lane
     for name, publish in BAD.items():
         publish(lab, name)
         lab.publish(f"behind {name}".replace(" ", "-"), [name])
-    # When a worker comes to them
+    # When a worker receives them
     worker = lab.worker(pool, slots)
     lab.drained()
-    # Then each is buried with a reason, each lane goes on, and the worker noticed nothing else
+    # Then each is buried with a reason, each lane continues, and the worker does not reconnect
     assert sorted(ids(lab.history, "end")) == sorted(f"behind {name}".replace(" ", "-") for name in BAD)
     assert sorted(lab.dead()) == sorted(BAD)
     assert all('"message"' in lab.problem(name) for name in BAD)
     assert "Connection to broker lost" not in worker.log
 
 
-def test_however_a_task_ends_its_lane_goes_on(lab: Lab, pool: tuple[str, int]) -> None:
+def test_a_lane_continues_however_its_task_ends(lab: Lab, pool: tuple[str, int]) -> None:
     lab.publish("bury", ["a"], task="reject", requeue=False)
     lab.publish("behind:a", ["a"])
     lab.publish("again", ["b"], task="reject", requeue=True)
     lab.publish("behind:b", ["b"])
-    lab.publish("exit", ["c"], task="leave")
+    lab.publish("exit", ["c"], task="raise_system_exit")
     lab.publish("behind:c", ["c"])
     worker = lab.worker(*pool)
     lab.drained()
@@ -101,12 +101,12 @@ def test_however_a_task_ends_its_lane_goes_on(lab: Lab, pool: tuple[str, int]) -
     started = ids(lab.history, "start")
     assert [name for name in started if name in ("bury", "behind:a")] == ["bury", "behind:a"]
     assert [name for name in started if name in ("again", "behind:b")] == ["again", "again", "behind:b"]
-    # And sys.exit() is a failure of its task, as an error would be: its worker and its slot live on
+    # And sys.exit() is a failure of the task like any error: its worker and its slot survive
     assert [name for name in started if name in ("exit", "behind:c")] == ["exit", "behind:c"]
     assert "HandlerEndedError" in worker.log
 
 
-def test_a_failed_task_is_over_and_its_lane_goes_on(lab: Lab) -> None:
+def test_a_lane_continues_after_a_failed_task(lab: Lab) -> None:
     body('[[], {"nonsense": 1}, {}]')(lab, "bad")
     lab.publish("behind", ["bad"])
     lab.worker("prefork", 1)
@@ -114,8 +114,8 @@ def test_a_failed_task_is_over_and_its_lane_goes_on(lab: Lab) -> None:
     assert ids(lab.history, "end") == ["behind"]
 
 
-def test_celerys_retry_stays_in_its_place_and_is_not_late(make_lab: LabMaker, pool: tuple[str, int]) -> None:
-    # Given a worker that looks for what is due when it knows that something is, and never else
+def test_celerys_retry_stays_first_and_runs_when_due(make_lab: LabMaker, pool: tuple[str, int]) -> None:
+    # Given a worker that sweeps only when it knows that a retry is due
     lab = make_lab(sweeps=False)
     lab.publish("retried", ["lane"], task="fail", times=2, countdown=0.05)
     lab.publish("behind", ["lane"])
@@ -127,19 +127,19 @@ def test_celerys_retry_stays_in_its_place_and_is_not_late(make_lab: LabMaker, po
     assert lab.count("appended") == 3
 
 
-def test_a_message_that_stock_celery_put_into_a_lane_queue_runs(lab: Lab) -> None:
-    # Given a message published by an app without lanes, to the name of a lane queue
-    lab.publish_plainly("plain", "foreign")
+def test_a_message_of_stock_celery_in_a_lane_queue_runs(lab: Lab) -> None:
+    # Given a message that an app without lanes published to a lane queue
+    lab.publish_unordered("plain", "foreign")
     lab.client.rename(ORDINARY_QUEUE, QUEUE)
-    # When a worker comes to it
+    # When a worker receives it
     lab.worker("prefork", 2)
-    # Then it runs, and is settled
+    # Then it runs and is settled
     lab.ended("foreign")
     lab.drained()
     assert lab.client.keys("lanes:message:*") == []
 
 
-def test_purging_and_deleting_a_lane_queue_bury_its_messages(lab: Lab) -> None:
+def test_purge_and_delete_of_a_lane_queue_bury_its_messages(lab: Lab) -> None:
     for name in ("a1", "a2", "b1"):
         lab.publish(name, [name[0]])
     with lab.app.connection_for_write() as connection:
@@ -153,7 +153,7 @@ def test_purging_and_deleting_a_lane_queue_bury_its_messages(lab: Lab) -> None:
     assert lab.pending() == 0
 
 
-def test_a_queue_that_a_stranger_emptied_is_mended(lab: Lab) -> None:
+def test_a_queue_that_another_client_deleted_is_repaired(lab: Lab) -> None:
     lab.publish("first", ["lane"])
     lab.publish("second", ["lane"])
     lab.client.delete(QUEUE)
@@ -169,15 +169,15 @@ def test_celery_purge_buries(lab: Lab) -> None:
 
 
 @needs_batches
-def test_a_batch_is_one_append_whatever_happens_to_the_scripts(lab: Lab) -> None:
-    # Given an append that Redis knows, and forgets while a batch is being made
+def test_a_batch_is_one_append_even_if_scripts_are_flushed(lab: Lab) -> None:
+    # Given scripts that Redis has loaded, and loses while a batch is being built
     lab.publish("first", ["lane"])
     lab.client.config_resetstat()
     with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():
         for n in range(50):
             lab.send(f"m{n}", ["lane"], producer=producer)
         lab.client.script_flush()
-    # Then all of it is in its lane, in order, by one step (which was sent twice)
+    # Then all messages are in their lane, in order, by one append (which was sent twice)
     stats = lab.client.info("commandstats")["cmdstat_evalsha"]
     assert stats["calls"] - stats["rejected_calls"] - stats["failed_calls"] == 1
     assert [name.decode() for name in lab.client.zrange("lanes:lane:lane", 0, -1)] == [
@@ -190,12 +190,12 @@ def test_a_batch_is_one_append_whatever_happens_to_the_scripts(lab: Lab) -> None
 def test_a_batch_for_both_kinds_of_queues_reaches_both(lab: Lab) -> None:
     with lab.app.producer_pool.acquire(block=True) as producer, producer.batch():
         lab.send("m", ["lane"], producer=producer)
-        lab.publish_plainly("plain", "p", producer=producer)
+        lab.publish_unordered("plain", "p", producer=producer)
     lab.worker("solo")
     lab.ended("m", "p")
 
 
-def test_a_message_published_twice_under_one_name_is_there_once(lab: Lab) -> None:
+def test_a_message_published_twice_with_the_same_once_is_stored_once(lab: Lab) -> None:
     for name in ("m", "m2"):
         lab.app.tasks["run"].apply_async(task_id=name, queue=QUEUE, headers=lanes.headers(["lane"], once=("shop", 7)))
     assert (lab.count("appended"), lab.count("seen"), lab.pending()) == (1, 1, 1)

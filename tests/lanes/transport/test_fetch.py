@@ -15,7 +15,7 @@ from chatlanes.lanes.transport.fetch import FetchLoop
 
 @pytest.fixture
 def fetch_loop() -> Any:
-    """Of a worker with one slot."""
+    """The fetch loop of a worker with one slot."""
     in_flight = InFlight()
     in_flight.capacity.use_pool(Pool(slots=lambda: 1, forks=False, spare=0))
     qos = SimpleNamespace(_delivered=(), _dirty=())
@@ -24,37 +24,37 @@ def fetch_loop() -> Any:
 
 
 def test_a_wakeup_before_an_older_reply_is_kept(fetch_loop: FetchLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given a fetch in flight, which found nothing left
+    # Given a fetch in flight that found no more ready messages
     fetch_loop._is_notified = False
     fetch_loop._fetch.sent_s = 0.0
     monkeypatch.setattr("chatlanes.lanes.transport.pending_fetch.fetch_answer", lambda _: Fetched([], False, False, []))
     monkeypatch.setattr(fetch_loop._fetch, "read", lambda: None)
     monkeypatch.setattr(fetch_loop._wait, "read", lambda: None)
-    # When a wake-up for a message that came after it is read first
+    # When a wake-up for a later message is read before its reply
     fetch_loop._read_wait()
     fetch_loop._read_fetch()
     # Then another fetch follows
     assert fetch_loop._is_notified
-    # And without a wake-up none does
+    # And without a wake-up, none follows
     fetch_loop._is_notified = False
     fetch_loop._read_fetch()
     assert not fetch_loop._is_notified
 
 
 def test_a_full_worker_fetches_only_to_pass_on_a_wakeup(fetch_loop: FetchLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given settles, and a worker that holds enough
-    capacity, asked, looked = fetch_loop._in_flight.capacity, list[int](), list[int]()
-    monkeypatch.setattr(capacity, "size", lambda occupied: looked.append(occupied) or 1)
+    # Given pending settles, and a worker that holds enough messages
+    capacity, fetched, occupied_slots = fetch_loop._in_flight.capacity, list[int](), list[int]()
+    monkeypatch.setattr(capacity, "size", lambda occupied: occupied_slots.append(occupied) or 1)
     monkeypatch.setattr(capacity, "can_wait", lambda: True)
     monkeypatch.setattr(fetch_loop._in_flight.pending_acks, "has_settles", lambda: True)
-    monkeypatch.setattr(fetch_loop._fetch, "ask", asked.append)
+    monkeypatch.setattr(fetch_loop._fetch, "ask", fetched.append)
     fetch_loop._is_started = True
     fetch_loop.step()
-    assert asked == []
-    assert looked == [0]  # occupied slots become free without a fetch, and `can_wait` depends on them
+    assert fetched == []
+    assert occupied_slots == [0]  # occupied slots become free without a fetch, and `can_wait` depends on them
     fetch_loop._must_pass_on = True
     fetch_loop.step()
-    assert asked == [1]
+    assert fetched == [1]
     monkeypatch.setattr(capacity, "can_wait", lambda: False)
     fetch_loop.step()
-    assert asked == [1, 1]
+    assert fetched == [1, 1]

@@ -1,6 +1,6 @@
-"""Connections that break: nothing runs twice, nothing is forgotten, and what was on its way is handed out again.
+"""Lost connections: no message runs twice or is lost, and messages in a lost reply are handed out again.
 
-The leases of these tests never run out: whatever a worker forgot would stay its own for ever.
+The leases of these tests do not expire, so that a message that a worker lost track of would stay leased.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ ENDLESS = {"lease_seconds": 3600}
 
 
 @pytest.fixture(autouse=True)
-def no_cut_connection_is_left() -> Iterator[None]:
-    """kombu keeps ours for the next test of this process, which uses the same server."""
+def reset_pools() -> Iterator[None]:
+    """kombu would reuse the closed connections in the next test of this process, which uses the same server."""
     yield
     pools.reset()
 
 
 def cut(lab: Lab) -> None:
-    """Every connection but ours, as a network does that comes and goes; and all scripts, as a failover does."""
+    """Close every other connection, as an unreliable network does, and flush all scripts, as a failover does."""
     lab.client.script_flush()
     for kind in ("normal", "pubsub"):
         lab.client.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
 
 
-def answers(lab: Lab) -> bool:
-    """Whether the worker does, to `celery inspect ping`. Our own connection was cut, too: the first one fails."""
+def replies_to_ping(lab: Lab) -> bool:
+    """True if the worker replies to `celery inspect ping`. Our own connection is closed, too: the first call fails."""
     with suppress(RedisError, OperationalError):
         return bool(lab.app.control.inspect(timeout=2).ping())
     return False
 
 
-def test_connections_cut_again_and_again_under_load(make_lab: LabMaker, pool: tuple[str, int]) -> None:
+def test_connections_are_cut_repeatedly_under_load(make_lab: LabMaker, pool: tuple[str, int]) -> None:
     # Given a worker in the middle of many messages
     lab = make_lab(options=ENDLESS)
     lab.publish_many(numbered(700, lambda n: [f"lane:{n % 60}"]))
-    worker = lab.worker(*pool, asks_neighbours=True)
-    # When all its connections are cut, and once more each time it is back at work
+    worker = lab.worker(*pool, mingles=True)
+    # When all its connections are cut, and again each time after it has continued
     for times in range(1, 4):
         until(lambda now=times: len(lab.history) >= 150 * now)
         cut(lab)
     # Then everything runs once, in order
     lab.drained()
     lab.check_once_each()
-    # And it is told in a line each (by Celery since 5.7), and still says what it does
+    # And each loss is logged in a single line (by Celery since 5.7), and the worker still replies to remote control
     assert "Traceback" not in worker.log or celery.VERSION < (5, 7)
-    until(lambda: answers(lab))
+    until(lambda: replies_to_ping(lab))
     worker.stop()
 
 
-def test_messages_lost_on_the_way_are_handed_out_again(make_lab: LabMaker) -> None:
-    # Given a worker whose leases Redis remembers, two of which it has never heard of
+def test_messages_of_a_lost_reply_are_handed_out_again(make_lab: LabMaker) -> None:
+    # Given a worker with three leases in Redis, two of which it has never received
     lab = make_lab(options=ENDLESS)
     worker = lab.worker("threads", 4)
     lab.publish("running", ["lane"], gate="open")
@@ -74,7 +74,7 @@ def test_messages_lost_on_the_way_are_handed_out_again(make_lab: LabMaker) -> No
     until(lambda: lab.app.control.add_consumer("orders.3", reply=True, timeout=5, limit=1))
     # When its connections are cut
     cut(lab)
-    # Then it runs those two, and what it did run it runs on
+    # Then it runs these two, and the running one continues
     lab.ended("a", "b")
     lab.open("open")
     lab.drained()

@@ -1,4 +1,4 @@
-"""What is no lane goes on as in stock Celery, in the same worker on the same broker."""
+"""Ordinary queues behave as in stock Celery, in the same worker on the same broker."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from tests.support.worker import Worker
 
 
 def ask(lab: Lab, worker: Worker, what: str, *arguments: Any) -> Any:
-    """The worker's answer to `celery inspect`."""
+    """The worker's reply to `celery inspect`."""
     inspect = lab.app.control.inspect(destination=[f"{worker.name}@test"], timeout=5, limit=1)
 
-    def answer() -> Any:
+    def reply() -> Any:
         try:
             return getattr(inspect, what)(*arguments)
-        except exceptions.ConnectionError:  # one that the app kept from an earlier test, which cut it
+        except exceptions.ConnectionError:  # a pooled connection that an earlier test has cut
             return None
 
-    return until(answer)[f"{worker.name}@test"]
+    return until(reply)[f"{worker.name}@test"]
 
 
-def tell(lab: Lab, worker: Worker, command: Callable[..., Any], *arguments: Any) -> Any:
-    """The worker's answer to `celery control`, which it begins to listen to a moment after it has said ready."""
+def control(lab: Lab, worker: Worker, command: Callable[..., Any], *arguments: Any) -> Any:
+    """The worker's reply to `celery control`. It listens only a moment after it has logged that it is ready."""
     replies = until(lambda: command(*arguments, destination=[f"{worker.name}@test"], reply=True, timeout=5, limit=1))
     return replies[0][f"{worker.name}@test"]
 
 
-def test_ordinary_tasks_run_beside_lanes(lab: Lab, pool: tuple[str, int]) -> None:
-    # Given lanes full of messages, and tasks without lanes: at once, later, and one that retries as Celery does
+def test_ordinary_tasks_and_lanes_run_in_one_worker(lab: Lab, pool: tuple[str, int]) -> None:
+    # Given lanes with messages, and tasks without lanes: immediate ones, a delayed one, and one that retries
     lab.publish_many(numbered(300, lambda n: [f"lane:{n % 20}"]))
     plain = [f"plain:{n}" for n in range(40)]
     for task_id in plain:
-        lab.publish_plainly("plain", task_id)
-    lab.publish_plainly("plain", "later", countdown=0.5)
-    lab.publish_plainly("fail_plainly", "retries", kwargs={"times": 2})
-    # When one worker has them all
-    worker = lab.worker(*pool, asks_neighbours=True)
+        lab.publish_unordered("plain", task_id)
+    lab.publish_unordered("plain", "later", countdown=0.5)
+    lab.publish_unordered("fail_unordered", "retries", kwargs={"times": 2})
+    # When one worker runs them all
+    worker = lab.worker(*pool, mingles=True)
     lab.drained()
     lab.ended(*plain, "later", "retries")
     worker.stop()
-    # Then each ran as often as it should, and stock Celery's books are empty as well
+    # Then each ran as often as expected, and stock Celery's keys are empty, too
     assert sorted(ids(lab.history, "end")) == sorted([*lab.lanes, *plain, "later", "retries"])
     assert ids(lab.history, "start").count("retries") == 3
     assert [lab.client.llen("celery"), lab.client.hlen("unacked")] == [0, 0]
 
 
-def test_ordinary_tasks_reduce_the_lanes_free_slots(lab: Lab) -> None:
+def test_ordinary_tasks_occupy_slots(lab: Lab) -> None:
     # Given a worker whose two slots run tasks without lanes
-    lab.publish_plainly("plain", "p1", kwargs={"gate": "open"})
-    lab.publish_plainly("plain", "p2", kwargs={"gate": "open"})
+    lab.publish_unordered("plain", "p1", kwargs={"gate": "open"})
+    lab.publish_unordered("plain", "p2", kwargs={"gate": "open"})
     lab.worker("threads", 2)
     lab.started("p1", "p2")
     # When a message becomes ready, another worker runs it
@@ -69,28 +69,28 @@ def test_ordinary_tasks_reduce_the_lanes_free_slots(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(("pool", "slots"), [("prefork", 2), ("gevent", 5)])
-def test_celery_inspect_and_control_see_and_steer_lanes(lab: Lab, pool: str, slots: int) -> None:
+def test_celery_inspect_and_control_work_with_lanes(lab: Lab, pool: str, slots: int) -> None:
     # Given a worker that runs a message
     lab.publish("running", ["lane"], gate="open")
     worker = lab.worker(pool, slots)
     lab.started("running")
-    # Then `celery inspect` answers, and shows it
+    # Then `celery inspect` shows it
     assert ask(lab, worker, "ping") == {"ok": "pong"}
     [active] = ask(lab, worker, "active")
     assert (active["id"], active["name"]) == ("running", "run")
     assert ask(lab, worker, "stats")["broker"]["transport"] == "redis"
     assert [each["id"] for each in ask(lab, worker, "reserved") if each["id"] != "running"] == []
     assert set(LANE_QUEUES) <= {queue["name"] for queue in ask(lab, worker, "active_queues")}
-    # When it is told to leave a queue alone, messages of that queue wait, and others do not
-    assert "ok" in tell(lab, worker, lab.app.control.cancel_consumer, "orders.1")
+    # When the worker stops consuming a queue, messages of that queue wait, and others do not
+    assert "ok" in control(lab, worker, lab.app.control.cancel_consumer, "orders.1")
     until(lambda: "orders.1" not in {queue["name"] for queue in ask(lab, worker, "active_queues")})
-    lab.publish("alone", ["x"], queue="orders.1")
-    lab.publish("not:alone", ["y"], queue="orders.2")
-    lab.ended("not:alone")
-    assert lab.state_of("alone") == "ready"
-    # And when it is told to take it again, they run
-    assert "ok" in tell(lab, worker, lab.app.control.add_consumer, "orders.1")
-    lab.ended("alone")
+    lab.publish("waits", ["x"], queue="orders.1")
+    lab.publish("runs", ["y"], queue="orders.2")
+    lab.ended("runs")
+    assert lab.state_of("waits") == "ready"
+    # And when it consumes the queue again, they run
+    assert "ok" in control(lab, worker, lab.app.control.add_consumer, "orders.1")
+    lab.ended("waits")
     lab.open("open")
     lab.drained()
     lab.check_once_each()
@@ -101,19 +101,19 @@ def test_cancelling_a_queue_releases_unstarted_messages(lab: Lab) -> None:
     lab.publish("behind", ["lane"], queue="orders.1")
     worker = lab.worker("prefork", 2)
     lab.started("running")
-    for queue in LANE_QUEUES:  # all of them: no turn is taken any more
-        tell(lab, worker, lab.app.control.cancel_consumer, queue)
+    for queue in LANE_QUEUES:  # all of them: it no longer fetches
+        control(lab, worker, lab.app.control.cancel_consumer, queue)
     lab.open("open")
     until(lambda: lab.state_of("running") is None)
     assert (lab.state_of("behind"), lab.leases()) == ("ready", [])
-    tell(lab, worker, lab.app.control.add_consumer, "orders.1")
+    control(lab, worker, lab.app.control.add_consumer, "orders.1")
     lab.drained()
     lab.check_once_each()
 
 
-def test_a_revoked_message_is_dropped_and_its_lane_goes_on(lab: Lab) -> None:
+def test_a_revoked_message_is_dropped_and_its_lane_continues(lab: Lab) -> None:
     worker = lab.worker("prefork", 2)
-    tell(lab, worker, lab.app.control.revoke, "unwanted")
+    control(lab, worker, lab.app.control.revoke, "unwanted")
     lab.publish("unwanted", ["lane"])
     lab.publish("behind", ["lane"])
     lab.drained()
@@ -130,25 +130,25 @@ def test_an_expired_message_is_dropped(lab: Lab) -> None:
     assert lab.dead() == []
 
 
-def test_a_replay_is_not_revoked_with_its_earlier_run(lab: Lab) -> None:
-    # Given a message that was revoked, and buried before the revoke could drop it
+def test_a_revoke_before_a_replay_does_not_apply(lab: Lab) -> None:
+    # Given a message that was revoked, and buried before the revoke dropped it
     worker = lab.worker("solo")
-    tell(lab, worker, lab.app.control.revoke, "m")
-    tell(lab, worker, lab.app.control.cancel_consumer, "orders.0")
+    control(lab, worker, lab.app.control.revoke, "m")
+    control(lab, worker, lab.app.control.cancel_consumer, "orders.0")
     lab.publish("m", ["lane"])
     assert lab.store.purge("orders.0") == 1
     # When it is replayed
     assert lab.store.replay("m")
-    tell(lab, worker, lab.app.control.add_consumer, "orders.0")
+    control(lab, worker, lab.app.control.add_consumer, "orders.0")
     # Then it runs
     lab.ended("m")
     lab.drained()
-    # And a revoke that comes after the replay holds
-    tell(lab, worker, lab.app.control.cancel_consumer, "orders.0")
+    # And a revoke after the replay applies
+    control(lab, worker, lab.app.control.cancel_consumer, "orders.0")
     lab.publish("m", ["lane"])
     lab.store.purge("orders.0")
     lab.store.replay("m")
-    tell(lab, worker, lab.app.control.revoke, "m")
-    tell(lab, worker, lab.app.control.add_consumer, "orders.0")
+    control(lab, worker, lab.app.control.revoke, "m")
+    control(lab, worker, lab.app.control.add_consumer, "orders.0")
     lab.drained()
     assert ids(lab.history, "start") == ["m"]

@@ -1,4 +1,4 @@
-"""Lane queues without a Celery worker: `queue.get()` and a kombu consumer of one's own."""
+"""Lane queues without a Celery worker: `queue.get()` and kombu consumers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def connection(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection
 
 
 def drain(connection: Connection, received: list[Any], count: int) -> None:
-    """Goes round until so many messages have arrived."""
+    """Drain events until `count` messages have arrived."""
 
-    def arrived() -> bool:
+    def have_arrived() -> bool:
         if len(received) < count:
             try:
                 connection.drain_events(timeout=0.1)
@@ -40,7 +40,7 @@ def drain(connection: Connection, received: list[Any], count: int) -> None:
                 return False
         return len(received) >= count
 
-    until(arrived)
+    until(have_arrived)
 
 
 def test_get_holds_the_lane_until_acknowledged(lab: Lab, connection: Connection) -> None:
@@ -94,26 +94,26 @@ def test_unlimited_prefetch_is_refused(lab: Lab, connection: Connection) -> None
 
 
 @pytest.mark.skipif(not hasattr(redis.Channel, "maybe_refresh_binding_expiry"), reason="kombu refreshes them since 5.7")
-def test_a_failover_while_bindings_are_refreshed_is_no_error(
+def test_a_failover_during_a_binding_refresh_is_not_logged(
     lab: Lab, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Given a queue that expires with whoever consumes it, and a table of its bindings that was lost
-    answers = Queue("answers", Exchange("asked"), routing_key="a", expires=60)
-    bindings = b"_kombu.binding.asked"
-    with Consumer(connection, [answers]):
+    # Given a queue that expires without consumers, and whose bindings were lost
+    queue = Queue("queue", Exchange("exchange"), routing_key="a", expires=60)
+    bindings = b"_kombu.binding.exchange"
+    with Consumer(connection, [queue]):
         until(lambda: lab.client.exists(bindings))
         lab.client.delete(bindings)
-        # When Redis forgets all scripts just after kombu has looked whether it knows them
+        # When Redis loses all scripts just after kombu has loaded them
         load = Pipeline.load_scripts
 
-        def load_and_forget(pipeline: Any) -> None:
+        def load_and_flush(pipeline: Any) -> None:
             load(pipeline)
             lab.client.script_flush()
 
         with monkeypatch.context() as patch:
-            patch.setattr(Pipeline, "load_scripts", load_and_forget)
+            patch.setattr(Pipeline, "load_scripts", load_and_flush)
             connection.default_channel.connection.cycle.maybe_refresh_binding_expiry()
-        # Then nobody is told, and the next time does it
+        # Then nothing is logged, and the next refresh succeeds
         assert not lab.client.exists(bindings)
         assert caplog.text == ""
         connection.default_channel.connection.cycle.maybe_refresh_binding_expiry()

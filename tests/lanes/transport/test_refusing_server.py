@@ -1,4 +1,4 @@
-"""A Redis that answers and refuses: workers say so once, wait, and go on by themselves when it is mended."""
+"""A Redis that replies with errors: workers log it once, wait, and continue by themselves when it works again."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ def own_redis(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def admin(own_redis: Server) -> Iterator[Redis]:
-    """Keeps its connection, whatever is asked of others."""
+    """A client that was connected before Redis refuses others."""
     with connect(own_redis.url) as client:
         yield client
 
 
-def run_through(
+def check_recovery(
     lab: Lab,
     pool: tuple[str, int],
-    cause: Callable[[], object],
-    mend: Callable[[], object],
-    told: str,
+    break_it: Callable[[], object],
+    fix: Callable[[], object],
+    error: str,
     *,
     reconnects: bool = True,
 ) -> None:
-    """A worker holds `a`; then trouble comes, is told, and goes again; then everything has run once, in order."""
+    """Break Redis while a worker runs `a`; the error is logged. Fix it; then every message runs once, in order."""
     worker = lab.worker(*pool)
     lab.publish("a", ["lane"], gate="gate")
     lab.started("a")
     lab.publish_many({f"m{n}": ("lane",) for n in range(20)})
-    cause()
-    worker.tells(f"lanes: Redis does not answer the lease renewal: {told}")
+    break_it()
+    worker.tells(f"lanes: Redis does not answer the lease renewal: {error}")
     if reconnects and pool[0] != "solo":  # its only thread is busy with the handler
         worker.tells("Cannot connect to redis://")
-    # What ran meanwhile has its lease still, and its end is told when that is possible
+    # The running message keeps its lease, and is settled when that is possible
     lab.open("gate")
     lab.ended("a")
-    mend()
+    fix()
     lab.drained()
     lab.check_once_each()
-    # It said once what is wrong, and did not die of it or start over again and again
+    # The worker logged the error once, and neither exited nor restarted repeatedly
     assert "Unrecoverable" not in worker.log
     assert "Frequent restarts" not in worker.log
     assert "CPendingDeprecationWarning" not in worker.log
@@ -63,11 +63,11 @@ def run_through(
     worker.stop()
 
 
-def test_a_server_that_became_a_replica(
+def test_a_server_that_becomes_a_replica(
     make_lab: LabMaker, own_redis: Server, admin: Redis, pool: tuple[str, int]
 ) -> None:
     lab = make_lab(own_redis.url)
-    run_through(
+    check_recovery(
         lab,
         pool,
         lambda: admin.replicaof("127.0.0.1", 1),
@@ -76,8 +76,8 @@ def test_a_server_that_became_a_replica(
     )
 
 
-def test_a_master_that_misses_its_replicas(make_lab: LabMaker, own_redis: Server, admin: Redis) -> None:
-    run_through(
+def test_a_master_without_enough_replicas(make_lab: LabMaker, own_redis: Server, admin: Redis) -> None:
+    check_recovery(
         make_lab(own_redis.url),
         ("threads", 8),
         lambda: admin.config_set("min-replicas-to-write", 1),
@@ -94,17 +94,17 @@ def test_a_server_that_cannot_write_to_its_disk(
         admin.config_set("dir", "/proc")
         admin.bgsave()
 
-    def mend() -> None:
+    def fix_disk() -> None:
         admin.config_set("dir", str(tmp_path / "redis"))
         admin.bgsave()
 
-    run_through(make_lab(own_redis.url), ("prefork", 2), break_disk, mend, "MISCONF")
+    check_recovery(make_lab(own_redis.url), ("prefork", 2), break_disk, fix_disk, "MISCONF")
 
 
 def test_a_server_that_is_busy_with_a_script(make_lab: LabMaker, own_redis: Server, admin: Redis) -> None:
     admin.config_set("busy-reply-threshold", 50)
     with connect(own_redis.url, timeout_s=WITHIN_S) as busy, ThreadPoolExecutor() as threads:
-        run_through(
+        check_recovery(
             make_lab(own_redis.url),
             ("threads", 8),
             lambda: threads.submit(busy.eval, "while true do end", 0),
@@ -115,10 +115,10 @@ def test_a_server_that_is_busy_with_a_script(make_lab: LabMaker, own_redis: Serv
 
 
 @pytest.mark.parametrize("pool", [("prefork", 2), ("solo", 1)])
-def test_a_server_that_stands_still_for_longer_than_a_lease(
+def test_a_server_that_is_frozen_for_longer_than_a_lease(
     make_lab: LabMaker, own_redis: Server, pool: tuple[str, int]
 ) -> None:
-    # Nobody could renew meanwhile: that is no reason to take a message from a worker that lives
+    # The worker cannot renew its lease meanwhile, but it does not lose the message
     frozen_at_s = 0.0
 
     def freeze() -> None:
@@ -131,7 +131,7 @@ def test_a_server_that_stands_still_for_longer_than_a_lease(
         os.kill(own_redis.pid, signal.SIGCONT)
 
     lab = make_lab(own_redis.url, options={"lease_seconds": 6})
-    run_through(lab, pool, freeze, thaw, "Timeout", reconnects=False)
+    check_recovery(lab, pool, freeze, thaw, "Timeout", reconnects=False)
     assert lab.count("expired") == 0
 
 
@@ -146,11 +146,11 @@ def test_a_server_with_another_password(
         admin.execute_command("AUTH", "secret")
         admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
-    run_through(lab, pool, lock_out, lambda: admin.config_set("requirepass", ""), "")
+    check_recovery(lab, pool, lock_out, lambda: admin.config_set("requirepass", ""), "")
 
 
 @pytest.mark.parametrize("pool", [("threads", 8), ("solo", 1)])
-def test_a_server_that_is_full_is_emptied_by_its_workers(
+def test_workers_run_the_messages_of_a_full_server(
     make_lab: LabMaker, own_redis: Server, admin: Redis, pool: tuple[str, int]
 ) -> None:
     # Given a worker with messages waiting
@@ -159,12 +159,12 @@ def test_a_server_that_is_full_is_emptied_by_its_workers(
     lab.publish("a", ["lane"], gate="gate")
     lab.started("a")
     lab.publish_many({f"m{n}": ("lane",) for n in range(20)})
-    # When there is no memory left, for longer than a lease
+    # When Redis has no memory left for longer than a lease
     admin.config_set("maxmemory", 1)
     expiry = admin.zscore("lanes:leases", "a") or 0
     until(lambda: (admin.zscore("lanes:leases", "a") or 0) > expiry + 2000)
     lab.open("gate")
-    # Then everything runs all the same
+    # Then all messages run
     lab.drained()
     lab.check_once_each()
     assert "does not answer the lease renewal" not in worker.log

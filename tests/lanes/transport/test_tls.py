@@ -1,4 +1,4 @@
-"""`rediss://`: certificates are checked, and everything works as on `redis://`."""
+"""`rediss://`: certificates are verified, and lanes work as on `redis://`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.lab import LabMaker, numbered
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[trustme.CA, Path]:
-    """Who signs the server's certificate, and the file to trust."""
+    """The certificate authority of the server, and the file with its certificate."""
     return _authority(tmp_path_factory.mktemp("ca"))
 
 
@@ -50,7 +50,7 @@ def test_lanes_keep_their_order_over_tls(
     lab = make_lab(tls_server.url, ca=str(authority[1]))
     lab.client.flushall()
     lab.publish_many(numbered(1000, lambda n: [f"lane:{n % 30}"]))
-    lab.publish_plainly("plain", "plain")
+    lab.publish_unordered("plain", "plain")
     worker = lab.worker(pool, POOLS[pool])
     lab.drained()
     lab.ended("plain")
@@ -60,7 +60,7 @@ def test_lanes_keep_their_order_over_tls(
     assert worker.log.count("Connected to rediss://") >= 1
 
 
-def test_a_server_of_an_unknown_authority_is_refused(
+def test_a_certificate_of_an_unknown_authority_is_refused(
     make_lab: LabMaker, tls_server: Server, authority: tuple[trustme.CA, Path], tmp_path: Path
 ) -> None:
     lab = make_lab(tls_server.url, ca=str(authority[1]))

@@ -1,4 +1,4 @@
-"""A loop that is held up by a slow message, and one whose connection is closed."""
+"""An event loop that is blocked by a slow message, and one whose connection is closed."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ def test_a_loop_notices_that_an_idle_connection_closed(lab: Lab) -> None:
     queue = next(queue for queue in lab.app.conf.task_queues if queue.name == "orders.0")
     with lab.app.connection_for_read() as connection, connection.channel() as channel:
         Consumer(channel, queues=[queue], callbacks=[lambda *_: None]).consume()
-        # Given a turn that was answered
+        # Given a fetch whose reply was read
         channel.fetch_loop.step()
-        line = channel.fetch_loop._fetch
-        until(lambda: line.has_answer(within_s=0))
+        fetch_connection = channel.fetch_loop._fetch
+        until(lambda: fetch_connection.has_answer(within_s=0))
         channel.fetch_loop.handlers["FETCH"]()
-        assert not line.is_waiting
-        # When the server ends its connection
-        address, port = line.client.connection._sock.getsockname()
+        assert not fetch_connection.is_waiting
+        # When the server closes the connection
+        address, port = fetch_connection.client.connection._sock.getsockname()
         lab.client.client_kill_filter(addr=f"{address}:{port}")
-        # Then who reads is told, and does not come back for it again and again
+        # Then the next read raises, so that the loop does not poll the closed socket forever
         with pytest.raises(ConnectionError):
             channel.fetch_loop.handlers["FETCH"]()
 
 
 def test_an_idle_worker_takes_messages_behind_a_slow_one(make_lab: LabMaker) -> None:
-    # Given a backlog of quick messages in which slow ones stand, and workers that run on their loops' own threads
+    # Given a backlog of quick messages with slow ones in it, and workers that run messages on their loop's thread
     lab = make_lab(options={"lease_seconds": 600})
     slow = [f"slow:{n}" for n in range(3)]
     quick = numbered(400, lambda n: [f"quick:{n}"])
@@ -42,9 +42,9 @@ def test_an_idle_worker_takes_messages_behind_a_slow_one(make_lab: LabMaker) -> 
     lab.publish_many({each: quick[each] for each in names[300:]})
     for _ in slow:
         lab.worker("solo", 1, is_awaited=False)
-    # When each of them is held up by a slow one
+    # When each of them is blocked by a slow message
     lab.started(*slow)
-    # Then another worker runs all that is left, however long their leases are
+    # Then another worker runs all others, although the leases are long
     lab.worker("threads", 4)
     lab.ended(*quick)
     until(lambda: set(lab.leases()) == set(slow))

@@ -1,4 +1,4 @@
-"""What dies or freezes gives its messages back, in order, and can change nothing afterwards."""
+"""Messages of dead or frozen workers and children run elsewhere, in order; a late run changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.history import check_once_each, ids
 from tests.support.lab import Lab, LabMaker, batch, numbered
 from tests.support.waiting import until
 
-#: Soon over, so that a test need not wait; and never over while a test runs.
+#: Leases that expire soon, and leases that do not expire during a test.
 SHORT, ENDLESS = {"lease_seconds": 1}, {"lease_seconds": 3600}
 
 
@@ -23,22 +23,22 @@ def died(lab: Lab, message_id: str) -> int:
 
 @pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
 def test_the_messages_of_a_killed_worker_run_elsewhere_in_order(make_lab: LabMaker, pool: str, slots: int) -> None:
-    # Given a worker that runs a message in each slot, with another behind each
+    # Given a worker that runs a message in each slot, and another message behind each
     lab = make_lab(options=SHORT)
     running = [f"slow:{n}" for n in range(slots)]
     lab.publish_many({name: [name] for name in running}, gate="open")
     lab.publish_many({f"{name}/next": [name] for name in running})
     first = lab.worker(pool, slots)
     lab.started(*running)
-    # When all its processes are killed, and somebody else is there
+    # When all its processes are killed, and another worker runs
     first.kill_all()
     lab.worker("threads", 8)
-    # Then what it ran is handed out again when its lease is over, and its death is counted
+    # Then its messages are handed out again when their leases have expired, and the death is counted
     lab.started(running[0])
     until(lambda: len(ids(lab.history, "start")) >= slots + min(slots, 8))
     again = ids(lab.history, "start")[slots:]
     assert {died(lab, message_id) for message_id in again} == {1}
-    # And everything ends, each lane in its order
+    # And all messages run, each lane in order
     lab.open("open")
     lab.drained()
     second = [event for event in lab.history if event.worker == "w2"]
@@ -47,23 +47,23 @@ def test_the_messages_of_a_killed_worker_run_elsewhere_in_order(make_lab: LabMak
 
 @pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
 def test_a_lease_is_renewed_while_its_handler_computes(make_lab: LabMaker, pool: str, slots: int) -> None:
-    # Given a handler that never waits for anything, and a worker that would run its message again
+    # Given a handler that never yields, and a worker that would run its message again
     lab = make_lab(options=SHORT)
     lab.publish("busy", ["lane"], task="compute", gate="open")
     lab.worker(pool, slots)
     lab.started("busy")
     lab.worker("threads", 8)
-    # When it goes on for several leases
+    # When it runs for several leases
     first_ms = lab.client.zscore("lanes:leases", "busy")
     until(lambda: (lab.client.zscore("lanes:leases", "busy") or 0) > first_ms + 3000)
-    # Then it is still the only one
+    # Then the message has run only once
     lab.open("open")
     lab.drained()
     lab.check_once_each()
     assert lab.count("expired") == 0
 
 
-def test_the_children_of_a_killed_main_process_stop_with_it(lab: Lab) -> None:
+def test_children_end_when_their_main_process_is_killed(lab: Lab) -> None:
     # Given a prefork worker whose children run messages
     lab.publish_many({"a": ["a"], "b": ["b"]}, gate="open")
     worker = lab.worker("prefork", 2)
@@ -72,7 +72,7 @@ def test_the_children_of_a_killed_main_process_stop_with_it(lab: Lab) -> None:
     assert {event.pid for event in lab.history} <= set(children)
     # When only its main process is killed
     worker.kill_main()
-    # Then nobody goes on without a renewed lease
+    # Then no child continues without a renewed lease
     until(lambda: not any(map(_is_alive, children)))
 
 
@@ -84,8 +84,8 @@ def _is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("how", ["killed", "exited"])
-def test_a_dead_child_gives_its_message_back_at_once_and_counted(make_lab: LabMaker, how: str) -> None:
-    # Given leases that nobody waits for, a message that ends its process once, one behind it, and one beside it
+def test_the_message_of_a_dead_child_is_released_at_once(make_lab: LabMaker, how: str) -> None:
+    # Given long leases, a message that kills its process once, one behind it, and one of another lane
     lab = make_lab(options=ENDLESS)
     lab.publish("beside", ["beside"], gate="open")
     lab.publish("deadly", ["lane"], task="die", how=how, times=1)
@@ -93,7 +93,7 @@ def test_a_dead_child_gives_its_message_back_at_once_and_counted(make_lab: LabMa
     # When a prefork worker runs them
     lab.worker("prefork", 2)
     lab.ended("deadly", "behind")
-    # Then the deadly one ran again, before the one behind it, and the one beside it never noticed
+    # Then the deadly one runs again, before the one behind it, and the other lane is not affected
     lab.open("open")
     lab.drained()
     assert [name for name in ids(lab.history, "start") if name != "beside"] == ["deadly", "deadly", "behind"]
@@ -104,13 +104,13 @@ def test_a_dead_child_gives_its_message_back_at_once_and_counted(make_lab: LabMa
     celery.VERSION < (5, 7), reason="Celery 5.6 replaces it after billiard's wait of half a minute, which is off here"
 )
 def test_a_child_whose_files_were_closed_is_replaced(make_lab: LabMaker) -> None:
-    # Given a prefork worker with one child, whose task closes what the child talks to its worker through
+    # Given a prefork worker with one child, whose task closes the child's pipes to its worker
     lab = make_lab(options=ENDLESS)
     lab.publish("closes", ["lane"], task="close_everything")
     lab.publish_many(numbered(20, lambda n: ["lane"]))
     # When it runs
     lab.worker("prefork", 1)
-    # Then what follows runs in another child, at once and in order
+    # Then the following messages run in another child, at once and in order
     lab.drained()
     closes, *others = [event for event in lab.history if event.what == "start"]
     assert [event.id for event in others if event.id != "closes"] == [f"m{n}" for n in range(20)]
@@ -118,26 +118,26 @@ def test_a_child_whose_files_were_closed_is_replaced(make_lab: LabMaker) -> None
 
 
 @pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("threads", 8), ("gevent", 50)])
-def test_a_worker_whose_files_were_closed_ends(make_lab: LabMaker, pool: str, slots: int) -> None:
-    # Given a worker that runs its tasks in its own process, one of which closes all that it needs
+def test_a_worker_whose_files_were_closed_exits(make_lab: LabMaker, pool: str, slots: int) -> None:
+    # Given a worker that runs tasks in its main process, one of which closes all files
     lab = make_lab(options=SHORT)
     lab.publish("closes", ["lane"], task="close_everything")
     lab.publish("behind", ["lane"])
     broken = lab.worker(pool, slots, is_awaited=False)
-    # Then it ends, and another goes on with what it had
+    # Then it exits, and another worker runs its messages
     assert broken.exit_code() != 0
     lab.worker("threads", 2)
     lab.drained()
     assert "behind" in ids(lab.history, "end")
 
 
-def test_a_childs_death_repeats_only_what_ran(make_lab: LabMaker) -> None:
-    # Given a child that is given many quick messages ahead, and writes their results together
+def test_a_childs_death_repeats_only_running_messages(make_lab: LabMaker) -> None:
+    # Given a child that receives many quick messages ahead, and writes their results in batches
     lab = make_lab(options=ENDLESS)
     lab.publish_many(numbered(200, lambda n: [f"quick:{n}"]))
     lab.worker("prefork", 1)
     lab.drained()
-    # When some among them kill it
+    # When some of them kill it
     deadly = [f"deadly:{n}" for n in range(4)]
     with lab.app.producer_pool.acquire(block=True) as producer, batch(producer):
         for n in range(80):
@@ -146,7 +146,7 @@ def test_a_childs_death_repeats_only_what_ran(make_lab: LabMaker) -> None:
                 name = deadly[n // 20]
                 lab.send(name, [name], task="die", kwargs={"how": "killed", "times": 1}, producer=producer)
     lab.drained()
-    # Then these run again, and nothing else does
+    # Then only these run again
     history = lab.history
     assert [ids(history, "start").count(name) for name in deadly] == [2] * 4
     others = [f"other:{n}" for n in range(80)]
@@ -169,7 +169,7 @@ def test_a_message_that_always_kills_its_process_is_buried(make_lab: LabMaker) -
 
 @pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
 def test_a_frozen_worker_changes_nothing_after_its_lease(make_lab: LabMaker, pool: str, slots: int) -> None:
-    # Given a worker that is frozen while it runs a message, which another one runs again meanwhile
+    # Given a worker that is frozen while it runs a message, which another worker runs again meanwhile
     lab = make_lab(options=SHORT)
     lab.publish("slow", ["lane"], gate="open")
     lab.publish("behind", ["lane"])
@@ -179,17 +179,17 @@ def test_a_frozen_worker_changes_nothing_after_its_lease(make_lab: LabMaker, poo
     lab.worker("threads", 8)
     until(lambda: ids(lab.history, "start") == ["slow", "slow"])
     refused = lab.count("refused")
-    # When it goes on, ends its run, and stops
+    # When it is thawed, ends its run, and stops
     lab.open(f"open {frozen.name}")
     frozen.thaw()
     until(lambda: ids(lab.history, "end") == ["slow"])
     frozen.stop()
-    # Then its settle was refused, or it had learned by then that there is nothing to settle
+    # Then its settle was refused, or it noticed before that its lease was lost
     assert lab.count("refused") > refused or "lost the lease of slow" in frozen.log
-    # And the other one still holds the message, with the next behind it
+    # And the other worker still holds the message, with the next one behind it
     assert lab.leases() == ["slow"]
     assert lab.client.zrange("lanes:lane:lane", 0, -1) == [b"slow", b"behind"]
-    # And works on as if nothing had been
+    # And it runs both to their end
     lab.open("open")
     lab.drained()
     assert [each.id for each in lab.history if each.worker == "w2" and each.what == "end"] == ["slow", "behind"]
@@ -197,26 +197,26 @@ def test_a_frozen_worker_changes_nothing_after_its_lease(make_lab: LabMaker, poo
 
 
 def test_a_late_failure_of_a_frozen_child_changes_nothing(make_lab: LabMaker) -> None:
-    # Given a prefork worker that is frozen while its children run two messages, which another one runs again meanwhile
+    # Given a prefork worker that is frozen while its children run two messages, which another worker runs meanwhile
     lab = make_lab(options=SHORT)
     for how in ("retry", "bury"):
-        lab.publish(how, [how], task="give_up", how=how, gate="open")
+        lab.publish(how, [how], task="retry_or_bury", how=how, gate="open")
     frozen = lab.worker("prefork", 2)
     lab.started("retry", "bury")
     frozen.freeze()
     lab.worker("threads", 8)
     lab.ended("retry", "bury")
-    # When its children go on, and would retry the one and bury the other
+    # When its children are thawed, and try to retry the one and bury the other
     frozen.thaw()
     lab.open("open")
     until(lambda: set(ids(lab.history, "LOST")) == {"retry", "bury"})
-    # Then they are told that it is too late
+    # Then both attempts are refused
     lab.drained()
     assert (lab.count("settled"), lab.count("retried"), lab.count("buried")) == (2, 0, 0)
 
 
 def test_only_a_message_that_kills_its_worker_is_buried(make_lab: LabMaker) -> None:
-    # Given seven messages that run in one process with one that ends it, each time a worker is started anew
+    # Given seven messages that run in one process together with one that kills it, in two workers in turn
     lab = make_lab(options={"lease_seconds": 2, "max_deaths": 4})
     beside = [f"beside:{n}" for n in range(7)]
     for name in beside[:4]:
@@ -227,12 +227,12 @@ def test_only_a_message_that_kills_its_worker_is_buried(make_lab: LabMaker) -> N
         lab.publish(name, [name], gate="open")
     for _ in range(2):
         lab.worker("threads", 8).exit_code()
-    # When all of them are suspects, and each is handed out alone
+    # When all of them are suspects, so that each is handed out alone
     lab.open("open")
     while "deadly" not in lab.dead():
         worker = lab.worker("threads", 8)
         until(lambda worker=worker: not worker.is_running() or lab.count("pending") == 0)
-    # Then only the guilty one is buried, and all the others ran to their end
+    # Then only the deadly one is buried, and all others run to their end
     lab.drained()
     assert lab.dead() == ["deadly"]
     assert "its worker died 4 times" in lab.problem("deadly")
@@ -241,7 +241,7 @@ def test_only_a_message_that_kills_its_worker_is_buried(make_lab: LabMaker) -> N
 
 
 def test_a_frozen_child_does_not_start_after_its_lease(make_lab: LabMaker) -> None:
-    # Given a prefork worker whose only child is frozen when it is given a message
+    # Given a prefork worker whose only child is frozen when it receives a message
     lab = make_lab(options=SHORT)
     lab.publish("first", ["lane"])
     worker = lab.worker("prefork", 1)
@@ -250,10 +250,10 @@ def test_a_frozen_child_does_not_start_after_its_lease(make_lab: LabMaker) -> No
     os.kill(child, signal.SIGSTOP)
     lab.publish("late", ["lane"])
     until(lambda: lab.leases() == ["late"])
-    # When the lease was let run out, because the message never began, and another worker has run it
+    # When the lease expires, because the message has not started, and another worker runs the message
     lab.worker("solo")
     lab.ended("late")
-    # Then the child, when it goes on, does not
+    # Then the thawed child does not run it
     os.kill(child, signal.SIGCONT)
     worker.tells("not run: the lease of late is over")
     worker.stop()
@@ -262,17 +262,17 @@ def test_a_frozen_child_does_not_start_after_its_lease(make_lab: LabMaker) -> No
 
 
 def test_children_end_with_a_parent_that_dies_early(make_lab: LabMaker) -> None:
-    # Given children that have begun, and have not asked the kernel yet
+    # Given children that have started, and have not yet asked the kernel to be killed with their parent
     worker = make_lab(ends_with_parent=False).worker("prefork", 3, is_awaited=False)
     until(lambda: len(worker.children()) == 3)
     children = [psutil.Process(child) for child in worker.children()]
-    # When their parent is killed, then they end
+    # When their parent is killed, then they exit
     worker.kill_main()
     until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
 
 
 def test_a_suspect_in_a_backlog_delays_no_other(lab: Lab, pool: tuple[str, int]) -> None:
-    # Given a backlog in which a message comes second that two workers have died with
+    # Given a backlog whose second message was running in two workers that died
     backlog = numbered(300, lambda n: [f"chat:{n}"])
     first, suspect, *rest = backlog
     for each in (first, suspect):
@@ -284,7 +284,7 @@ def test_a_suspect_in_a_backlog_delays_no_other(lab: Lab, pool: tuple[str, int])
         lab.store.release([(first, fences[first])])
     for each in rest:
         lab.publish(each, backlog[each])
-    # When a worker comes, then all of it is run, the suspect too
+    # When a worker starts, then all messages run, also the suspect
     lab.worker(*pool)
     lab.drained()
     lab.check_once_each()

@@ -1,4 +1,4 @@
-"""Blocking calls of coroutines: parallel up to a limit, each result to its caller."""
+"""Blocking calls of coroutines run in parallel up to a limit, and each caller receives its result."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from chatlanes.lanes.worker import executor as module
 from chatlanes.lanes.worker.executor import blocking_executor
 
-who = ContextVar("who", default="nobody")
+caller = ContextVar("caller", default="none")
 
 
-def test_calls_run_beside_each_other_and_threads_are_used_again() -> None:
-    together = Barrier(8)
+def test_calls_run_in_parallel_and_threads_are_reused() -> None:
+    barrier = Barrier(8)
 
     def call() -> object:
-        together.wait(60)
+        barrier.wait(60)
         return current_thread()
 
     async def both() -> tuple[set[object], set[object]]:
@@ -42,23 +42,23 @@ def test_excess_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_call_runs_in_its_callers_context() -> None:
     async def one() -> object:
-        who.set("me")
+        caller.set("me")
         with pytest.raises(ZeroDivisionError):
             await blocking_executor().call(lambda: 1 // 0)
         with pytest.raises(RuntimeError, match="StopIteration"):
             await blocking_executor().call(lambda: next(iter(())))
-        return await blocking_executor().call(who.get)
+        return await blocking_executor().call(caller.get)
 
     assert asyncio.run(one()) == "me"
 
 
 def test_a_cancelled_caller_does_not_affect_others() -> None:
-    goes_on = Event()
+    is_cancelled = Event()
 
-    async def impatient() -> object:
-        left = blocking_executor().call(lambda: goes_on.wait(60))
-        left.cancel()
-        goes_on.set()
+    async def cancel() -> object:
+        call = blocking_executor().call(lambda: is_cancelled.wait(60))
+        call.cancel()
+        is_cancelled.set()
         return await blocking_executor().call(lambda: "served")
 
-    assert asyncio.run(impatient()) == "served"
+    assert asyncio.run(cancel()) == "served"

@@ -1,4 +1,4 @@
-"""Garbage in an ordinary queue is logged and left out; a child that dies while its worker starts is replaced."""
+"""Garbage in an ordinary queue is logged and dropped; a child that dies while its worker starts is replaced."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize(("pool", "slots"), [("prefork", 1), ("gevent", 5), ("threads", 2)])
-def test_garbage_in_an_ordinary_queue_ends_no_worker(lab: Lab, pool: str, slots: int) -> None:
+def test_garbage_in_an_ordinary_queue_is_dropped(lab: Lab, pool: str, slots: int) -> None:
     # Given a worker
     worker = lab.worker(pool, slots)
-    # When all kinds of garbage come to its ordinary queue, and messages
+    # When all kinds of garbage are pushed to its ordinary queue, and valid messages too
     lab.client.lpush(ORDINARY_QUEUE, *GARBAGE.values())
-    lab.publish_plainly("plain", "behind")
+    lab.publish_unordered("plain", "behind")
     lab.publish("beside", ["lane"])
     # Then the messages run
     lab.ended("behind", "beside")
-    # And nothing of the garbage is kept, or made the worker connect again
+    # And no garbage is kept, and the worker did not reconnect
     until(lambda: [lab.client.llen(ORDINARY_QUEUE), lab.client.hlen("unacked")] == [0, 0])
     assert "Connection to broker lost" not in worker.log
     assert "Unrecoverable error" not in worker.log
@@ -53,16 +53,16 @@ def test_garbage_in_an_ordinary_queue_ends_no_worker(lab: Lab, pool: str, slots:
 
 @pytest.mark.parametrize("moment", range(3))
 def test_a_child_killed_during_startup_is_replaced(lab: Lab, moment: int) -> None:
-    # Given a worker that starts
+    # Given a worker that is starting
     worker = lab.worker("prefork", 4, is_awaited=False)
-    # When its first children are killed as soon as they are there
+    # When its first children are killed as soon as they exist
     killed = until(worker.children)
     if moment:
         until(lambda: len(worker.children()) == 4)
     for child in killed if moment < 2 else worker.children():
         with suppress(ProcessLookupError):  # the first one may be a command that the worker runs while it starts
             os.kill(child, signal.SIGKILL)
-    # Then others are there in their place, and run what comes
+    # Then they are replaced, and the new children run messages
     worker.tells(" ready.")
     lab.publish_many({f"m{n}": [f"lane{n}"] for n in range(20)})
     lab.drained()

@@ -1,4 +1,4 @@
-"""Jobs on the thread of an event loop: one that waits or blocks delays no other, and each has its own context."""
+"""Jobs on the thread of an event loop: a job that waits or blocks delays no other, and each has its own context."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chatlanes.lanes.runtime.retry import Retries
 from chatlanes.lanes.worker.loop_jobs import LoopJob, LoopJobs, getcurrent
 from tests.support.waiting import until
 
-who = ContextVar("who", default="nobody")
+owner = ContextVar("owner", default="none")
 
 
 @pytest.fixture
@@ -41,71 +41,71 @@ def client(redis_url: str) -> Iterator[Redis]:
 
 
 def test_a_redis_command_blocks_no_other_job(jobs: LoopJobs, client: Redis) -> None:
-    # Given a job that waits for an answer of Redis, one in which a script does, and one for which Redis is away
-    wires, told, is_back = PipelinedPool(client), set[Any](), threading.Event()
+    # Given a job that waits for a blocking command, one that waits for a script, and one that retries during an outage
+    pool, results, is_back = PipelinedPool(client), set[Any](), threading.Event()
 
     class Slow:
-        """A client whose answer comes when the last job has run."""
+        """A client that replies after the last job has run."""
 
         def execute_command(self, *_: object) -> bytes:
             assert is_back.wait(60)
             return b"of a script"
 
-    def away() -> str:
+    def unavailable() -> str:
         if not is_back.is_set():
             raise RedisError
-        return "at last"
+        return "after retries"
 
-    jobs.begin(lambda: told.add(wires.run(PipelinedCommand(None, ["BLPOP", "errands", 60]))[0][1]))
-    jobs.begin(lambda: told.add(script("begin").run(Slow(), [])))  # type: ignore[arg-type]
-    jobs.begin(lambda: told.add(Retries(60, lambda: False, lambda: False).until_done(away)))
-    # When another one of the same loop answers all of them
-    jobs.begin(lambda: (is_back.set(), wires.ask(PipelinedCommand(None, ["RPUSH", "errands", "of Redis"]))))
-    # Then each has its answer
-    until(lambda: len(told) == 3)
-    assert told == {"at last", b"of a script", b"of Redis"}
-    wires.close()
+    jobs.begin(lambda: results.add(pool.run(PipelinedCommand(None, ["BLPOP", "list", 60]))[0][1]))
+    jobs.begin(lambda: results.add(script("begin").run(Slow(), [])))  # type: ignore[arg-type]
+    jobs.begin(lambda: results.add(Retries(60, lambda: False, lambda: False).until_done(unavailable)))
+    # When another job of the same loop makes all three succeed
+    jobs.begin(lambda: (is_back.set(), pool.ask(PipelinedCommand(None, ["RPUSH", "list", "of a command"]))))
+    # Then each has its result
+    until(lambda: len(results) == 3)
+    assert results == {"after retries", b"of a script", b"of a command"}
+    pool.close()
 
 
-def test_jobs_have_nothing_in_common_but_the_thread(jobs: LoopJobs) -> None:
-    stack, met, found = LocalStack(), asyncio.Event(), list[Any]()
+def test_jobs_share_only_the_thread(jobs: LoopJobs) -> None:
+    stack, both_wait, found = LocalStack(), asyncio.Event(), list[Any]()
 
     def job(name: str) -> Callable[[], None]:
         def run() -> None:
-            before = (who.get(), stack.top)
-            who.set(name)
+            before = (owner.get(), stack.top)
+            owner.set(name)
             stack.push(name)
-            here: LoopJob = getcurrent()
-            here.wait(jobs.loop.create_task(met.wait()))
-            apart = here.run_blocking(who.get)
-            found.append((*before, who.get(), stack.pop(), apart, threading.get_ident()))
+            current: LoopJob = getcurrent()
+            current.wait(jobs.loop.create_task(both_wait.wait()))
+            in_blocking_call = current.run_blocking(owner.get)
+            found.append((*before, owner.get(), stack.pop(), in_blocking_call, threading.get_ident()))
 
         return run
 
     for name in ("a", "b"):
         jobs.begin(job(name))
-    jobs.begin(met.set)
+    jobs.begin(both_wait.set)
     until(lambda: len(found) == 2)
     thread = found[0][-1]
-    # And those that come after them find nothing of theirs
+    # And a later job sees none of their state
     jobs.begin(job("c"))
     until(lambda: len(found) == 3)
-    assert sorted(found) == [("nobody", None, name, name, name, thread) for name in ("a", "b", "c")]
+    assert sorted(found) == [("none", None, name, name, name, thread) for name in ("a", "b", "c")]
 
 
-def test_an_end_and_the_end_of_the_time_wake_once(jobs: LoopJobs) -> None:
-    # Given a job whose future ends in the very round of the loop in which its time is over
-    told = list[Any]()
+def test_a_result_and_a_timeout_in_one_iteration_wake_once(jobs: LoopJobs) -> None:
+    # Given a job whose future ends in the same iteration of the loop in which its timeout is over
+    results = list[Any]()
 
     def job() -> None:
-        here, future = getcurrent(), jobs.loop.create_future()
+        current, future = getcurrent(), jobs.loop.create_future()
         jobs.loop.call_soon(future.set_result, "in time")
-        told.append(here.wait(future, 0))
+        results.append(current.wait(future, 0))
         # When it waits again
-        told.append(here.wait(jobs.loop.create_future(), 0.01))
-        told.append("over")
+        results.append(current.wait(jobs.loop.create_future(), 0.01))
+        results.append("over")
 
     jobs.begin(job)
-    # Then that was not cut short by what was left of the first wait
-    until(lambda: told[-1:] == ["over"])
-    assert told[1:] == [False, "over"]
+    # Then a second wake-up of the first wait does not cut the second wait short
+    until(lambda: results[-1:] == ["over"])
+    assert results[1:] == [False, "over"]

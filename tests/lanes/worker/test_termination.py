@@ -12,22 +12,22 @@ from tests.support.history import ids
 from tests.support.lab import Lab
 from tests.support.waiting import until
 
-#: A message with an expiry takes Celery's own way through the worker, one without takes ours.
-WAYS: dict[str, dict[str, Any]] = {"ours": {}, "celery's": {"expires": 3600}}
+#: A message with an expiry uses Celery's code path in the worker, one without the fast path.
+PATHS: dict[str, dict[str, Any]] = {"fast": {}, "celery": {"expires": 3600}}
 POOLS = {"prefork": 2, "threads": 2, "gevent": 5}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_terminated_message_is_buried_and_can_be_replayed(lab: Lab, pool: str, way: str) -> None:
-    # Given a message that runs, and another behind it
-    lab.send("unwanted", ["lane"], kwargs={"gate": "open"}, **WAYS[way])
+def test_a_terminated_message_is_buried_and_can_be_replayed(lab: Lab, pool: str, path: str) -> None:
+    # Given a running message, and another behind it
+    lab.send("unwanted", ["lane"], kwargs={"gate": "open"}, **PATHS[path])
     lab.publish("behind", ["lane"])
     worker = lab.worker(pool, POOLS[pool])
     lab.started("unwanted")
     # When it is terminated
     lab.app.control.revoke("unwanted", terminate=True)
-    # Then it is buried with its reason, and its lane goes on
+    # Then it is buried with its reason, and its lane continues
     until(lambda: lab.dead() == ["unwanted"])
     lab.ended("behind")
     assert ids(lab.history, "end") == ["behind"]
@@ -46,49 +46,49 @@ def test_a_terminated_message_is_buried_and_can_be_replayed(lab: Lab, pool: str,
     worker.stop()
 
 
-def test_a_terminated_child_has_ended_before_its_lane_goes_on(lab: Lab) -> None:
-    # Given a handler that takes its time to tidy up when it is interrupted
-    lab.publish("unwanted", ["lane"], task="tidy_up", gate="open")
+def test_a_lane_waits_until_a_terminated_handler_has_ended(lab: Lab) -> None:
+    # Given a handler with a slow cleanup when it is interrupted
+    lab.publish("unwanted", ["lane"], task="clean_up_slowly", gate="open")
     lab.publish("behind", ["lane"])
     lab.worker("prefork", 2)
     lab.started("unwanted")
-    # When it is terminated, and has begun to tidy up
+    # When it is terminated, and its cleanup has started
     lab.app.control.revoke("unwanted", terminate=True)
-    until(lambda: "tidy" in {event.what for event in lab.history})
+    until(lambda: "cleanup" in {event.what for event in lab.history})
     # Then its lane waits for it
     assert ids(lab.history, "start") == ["unwanted"]
     lab.open("open")
     lab.ended("behind")
-    assert [event.what for event in lab.history] == ["start", "tidy", "tidied", "start", "end"]
+    assert [event.what for event in lab.history] == ["start", "cleanup", "cleaned", "start", "end"]
     assert lab.dead() == ["unwanted"]
 
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
 def test_a_handler_that_ignores_termination_is_evicted(lab: Lab, pool: str) -> None:
-    # Given a handler that swallows what interrupts it
-    lab.publish("deaf", ["lane"], task="be_deaf", gate="never")
+    # Given a handler that suppresses interrupts
+    lab.publish("stuck", ["lane"], task="ignore_interrupts", gate="never")
     lab.publish("behind", ["lane"])
     lab.worker(pool, POOLS[pool])
-    lab.started("deaf")
+    lab.started("stuck")
     # When it is terminated
-    lab.app.control.revoke("deaf", terminate=True)
-    # Then it is buried after a grace period, and its lane goes on
+    lab.app.control.revoke("stuck", terminate=True)
+    # Then it is buried after a grace period, and its lane continues
     lab.ended("behind")
-    assert lab.dead() == ["deaf"]
-    assert json.loads(lab.problem("deaf"))["type"] == "Terminated"
+    assert lab.dead() == ["stuck"]
+    assert json.loads(lab.problem("stuck"))["type"] == "Terminated"
 
 
 @pytest.mark.parametrize("pool", [*POOLS, "solo"])
 def test_a_terminated_waiting_message_is_buried(lab: Lab, pool: str) -> None:
-    # Given a worker that knows, from a message it has never seen, that it is to be terminated
+    # Given a worker that received the command to terminate a message before the message exists
     worker = lab.worker(pool, POOLS.get(pool, 1))
-    ask(lab, worker, "ping")  # a broadcast before it listens is lost
+    ask(lab, worker, "ping")  # a broadcast before the worker listens is lost
     lab.app.control.revoke("unwanted", terminate=True)
     until(lambda: "unwanted" in ask(lab, worker, "revoked"))
-    # When that message comes
+    # When that message is published
     lab.publish("unwanted", ["lane"])
     lab.publish("behind", ["lane"])
-    # Then it is buried without having run
+    # Then it is buried and does not run
     lab.ended("behind")
     lab.drained()
     assert ids(lab.history, "start") == ["behind"]
@@ -96,19 +96,19 @@ def test_a_terminated_waiting_message_is_buried(lab: Lab, pool: str) -> None:
     assert json.loads(lab.problem("unwanted"))["type"] == "Terminated"
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_terminated_prefetched_message_is_buried(lab: Lab, pool: str, way: str) -> None:
-    # Given a worker with one slot, that holds messages behind the one that runs
+def test_a_terminated_prefetched_message_is_buried(lab: Lab, pool: str, path: str) -> None:
+    # Given a worker with one slot that has prefetched messages behind the running one
     names = [f"held:{n}" for n in range(20)]
     for name in ["running", *names]:
-        lab.send(name, [name], kwargs={"gate": "open"} if name == "running" else {"gate": "other"}, **WAYS[way])
+        lab.send(name, [name], kwargs={"gate": "open"} if name == "running" else {"gate": "other"}, **PATHS[path])
     lab.worker(pool, 1)
     lab.started("running")
     # When all of these are terminated
     lab.app.control.revoke(names, terminate=True)
     lab.open("open")
-    # Then each is buried, wherever it was, and none of them has run to its end
+    # Then each of them is buried, and none has run to its end
     lab.drained()
     assert set(lab.dead()) == set(names)
     assert ids(lab.history, "end") == ["running"]

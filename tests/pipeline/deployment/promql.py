@@ -1,6 +1,6 @@
-"""What PromQL expressions ask for: enough of the language to hold ours against what is served.
+"""A minimal PromQL parser, to compare the metrics in our alerts and dashboards with the served ones.
 
-Knows no other functions than ours: it takes every word that it does not know for a metric.
+It knows only the functions that our expressions use, and takes every other word for a metric.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORDS = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "absent"
 
 
 def expressions() -> list[str]:
-    """Of every alert, and of every panel and variable of the dashboards."""
+    """The expressions of every alert, and of every panel and variable of the dashboards."""
     rules = YAML(typ="safe", pure=True).load(DEPLOY / "alerts.yml")["groups"]
     found = [rule["expr"] for group in rules for rule in group["rules"]]
     for file in sorted(DEPLOY.glob("grafana/dashboards/*.json")):
@@ -30,8 +30,8 @@ def expressions() -> list[str]:
     return found
 
 
-def asked(expression: str) -> Iterator[tuple[str, set[str]]]:
-    """(metric, labels) of each selector; what a sum is `by`, and what label_values names, are labels of all of them."""
+def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
+    """(metric, labels) of each selector. Labels in `by (…)` and label_values count for every selector."""
     plain = re.sub(r"\[[^\]]*\]", "", expression)
     grouped = {label for by in re.findall(r"\bby \(([^)]*)\)", plain) for label in re.split(r", *", by)}
     grouped |= set(re.findall(r"^label_values\(\w+, (\w+)\)", plain))
@@ -42,7 +42,7 @@ def asked(expression: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def served(text: str) -> Mapping[str, set[str]]:
-    """Each metric as it can be asked for -> its labels; None are known of one without a sample."""
+    """Each metric as it can be queried -> its labels. The set is empty for a metric without samples."""
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -54,7 +54,7 @@ def served(text: str) -> Mapping[str, set[str]]:
 
 
 def values(text: str) -> dict[tuple[str, Any], float]:
-    """(metric, its one label's value, or None) -> value, of those that have no more labels."""
+    """(metric, value of its only label or None) -> value, for metrics with at most one label."""
     return {
         (sample.name, next(iter(sample.labels.values()), None)): sample.value
         for family in text_string_to_metric_families(text)

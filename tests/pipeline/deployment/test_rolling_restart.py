@@ -1,4 +1,4 @@
-"""A deploy under load: every poller and worker is restarted in turn, one of them with new code of the bot."""
+"""A deploy under load: every poller and worker is restarted in turn, with new code of the bot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.support.pipeline import Pipeline, message
 from tests.support.waiting import until
 
 CHATS = 20
-#: Each chat writes so often. Its updates take 20 ms each: more than one worker does with all chats, less than both.
+#: Each chat sends an update in this interval. An update takes 20 ms: the load is more than one worker can process, but
+#: less than two can.
 EVERY_S = 0.25
 ORDERS = "counts:1 takes:20"
 
@@ -25,27 +26,27 @@ def handle(ctx):
 
 
 @contextmanager
-def users_who_write(pipeline: Pipeline) -> Iterator[None]:
-    """All the time. Nobody else may use the simulator meanwhile: its client is for one thread."""
+def constant_load(pipeline: Pipeline) -> Iterator[None]:
+    """Push updates inside of the block. The simulator's client is not thread-safe: do not use it meanwhile."""
     is_over = Event()
 
-    def write() -> None:
+    def push() -> None:
         number = 0
         while not is_over.wait(EVERY_S):
             number += 1
             pipeline.push(*(message(number, chat, do=ORDERS) for chat in range(1, CHATS + 1)))
 
-    writing = Thread(target=write)
-    writing.start()
+    thread = Thread(target=push)
+    thread.start()
     try:
         yield
     finally:
         is_over.set()
-        writing.join()
+        thread.join()
 
 
 def test_a_rolling_restart_loses_and_repeats_nothing(make_pipeline: MakePipeline) -> None:
-    # Given two pollers, of which one leads, and two workers, while users write
+    # Given a leading poller, a standby poller and two workers, under constant load
     pipeline = make_pipeline(BOT="shop:handle")
     code = pipeline.directory / "shop.py"
     code.write_text(BOT % 1)
@@ -53,7 +54,7 @@ def test_a_rolling_restart_loses_and_repeats_nothing(make_pipeline: MakePipeline
     leader.tells("leading")
     standby = pipeline.poller()
     workers = [pipeline.worker("prefork", 2), pipeline.worker("threads", 8)]
-    with users_who_write(pipeline):
+    with constant_load(pipeline):
         pipeline.some_ended(2 * CHATS)
         # When each worker is restarted, with new code of the bot
         code.write_text(BOT % 2)
@@ -61,7 +62,7 @@ def test_a_rolling_restart_loses_and_repeats_nothing(make_pipeline: MakePipeline
             old.stop()
             renewed = pipeline.worker(pool, slots)
             until(lambda name=renewed.name: any(event.worker == name for event in pipeline.history))
-        # And each poller, the one that leads first
+        # And each poller, the leader first
         leader.stop()
         standby.tells("leading")
         leader = pipeline.poller()
@@ -70,14 +71,14 @@ def test_a_rolling_restart_loses_and_repeats_nothing(make_pipeline: MakePipeline
         leader.tells("leading")
         pipeline.some_ended(len(pipeline.happened("end")) + 2 * CHATS)
     pipeline.drained()
-    # Then every update ran once, in its order, and in its first attempt
+    # Then every update ran once, in order, in its first attempt
     pipeline.check_once_each()
     assert {event.attempt for event in pipeline.history} == {1}
     assert all(numbers == sorted(numbers) for numbers in pipeline.simulator.answers().values())
-    # And nothing had been fetched twice, taken from a worker that lived, tried again or given up
+    # And no update was fetched twice, taken from a live worker, refused, retried or buried
     kinds = ["seen", "expired", "refused", "retried", "buried"]
     assert {kind: pipeline.count(kind) for kind in kinds} == dict.fromkeys(kinds, 0)
-    # And what the old code has kept of each chat, the new code went on with
+    # And the new code continued with the sessions of the old code
     each = len(pipeline.lanes) // CHATS
     kept = [pipeline.session(chat) for chat in range(1, CHATS + 1)]
     assert kept == [{"n": each, "versions": [1, 2]}] * CHATS

@@ -1,4 +1,4 @@
-"""What cannot work says so in a sentence when it is started, and takes no update."""
+"""A process with invalid settings exits with a one-line error and takes no update."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.waiting import until
         ({"REDIS_URL": "http://127.0.0.1/"}, "REDIS_URL"),
     ],
 )
-def test_a_worker_that_cannot_work_ends_with_a_sentence(
+def test_a_worker_with_an_invalid_setting_exits_with_one_line(
     make_pipeline: MakePipeline, settings: dict[str, object], sentence: str
 ) -> None:
     # Given an update that waits in its lane
@@ -32,9 +32,9 @@ def test_a_worker_that_cannot_work_ends_with_a_sentence(
     [waiting] = pipeline.push(message(1, 7))
     pipeline.poller()
     until(lambda: pipeline.state_of(waiting) == "ready")
-    # When a worker starts with a setting that cannot work
+    # When a worker starts with an invalid setting
     worker = pipeline.worker("prefork", 1, is_awaited=False, **settings)
-    # Then it ends, and its last line says what to do
+    # Then it exits, and its last line names the problem
     assert worker.exit_code() == 1
     assert worker.log.strip().splitlines()[-1].startswith(sentence)
     assert "Traceback" not in worker.log
@@ -44,14 +44,14 @@ def test_a_worker_that_cannot_work_ends_with_a_sentence(
 
 
 @pytest.mark.parametrize("option", ["-Q", "-X"])
-def test_a_queue_that_is_none_is_named(make_pipeline: MakePipeline, option: str) -> None:
+def test_an_unknown_queue_is_named(make_pipeline: MakePipeline, option: str) -> None:
     worker = make_pipeline(QUEUES=2).worker("prefork", 1, option, "updates.0,updates.9", is_awaited=False)
     assert worker.exit_code() == 1
     assert worker.log.strip().splitlines()[-1].startswith("-Q or -X names updates.9: there is no such queue. There are")
     assert "Traceback" not in worker.log
 
 
-def test_an_import_error_of_the_bot_shows_its_place(make_pipeline: MakePipeline) -> None:
+def test_an_import_error_of_the_bot_shows_its_line(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline()
     (pipeline.directory / "broken.py").write_text("def handle(ctx): ...\n\nraise RuntimeError('not today')\n")
     worker = pipeline.worker("prefork", 1, is_awaited=False, BOT="broken:handle")
@@ -62,19 +62,19 @@ def test_an_import_error_of_the_bot_shows_its_place(make_pipeline: MakePipeline)
 
 
 def test_a_wrong_redis_password_is_logged_and_retried(make_pipeline: MakePipeline, tmp_path: Path) -> None:
-    # Given a Redis with a password, and a pipeline with another one
+    # Given a Redis with a password, and settings with a wrong one
     with start_server(tmp_path / "redis", extra=["--requirepass", "correct"]) as redis:
         wrong = redis.url.replace("127", ":wrong-password@127")
         pipeline = make_pipeline(redis_url=redis.url.replace("127", ":correct@127"))
         # When poller and worker start
         poller = pipeline.poller(REDIS_URL=wrong)
         worker = pipeline.worker(is_awaited=False, REDIS_URL=wrong)
-        # Then each says what is wrong and tries again; neither tells the password
+        # Then each logs the error and retries; neither logs the password
         for process in (poller, worker):
             process.tells("invalid username-password pair")
             assert process.is_running()
             assert "wrong-password" not in process.log
-        # And they go on as soon as it is accepted
+        # And they continue as soon as Redis accepts the password
         pipeline.redis.config_set("requirepass", "wrong-password")
         worker.tells(" ready.")
         [update] = pipeline.push(message(1, 7))
@@ -82,16 +82,16 @@ def test_a_wrong_redis_password_is_logged_and_retried(make_pipeline: MakePipelin
 
 
 @pytest.mark.parametrize("level", ["DEBUG", "INFO"])
-def test_a_bot_api_that_fails_gets_no_token_into_a_log(make_pipeline: MakePipeline, level: str) -> None:
-    # Given a Bot API that cannot be reached, and one update that is tried twice
+def test_an_unreachable_bot_api_leaks_no_token(make_pipeline: MakePipeline, level: str) -> None:
+    # Given an update with two attempts
     pipeline = make_pipeline(MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
     [failing] = pipeline.push(message(1, 7))
     pipeline.poller()
     until(lambda: pipeline.state_of(failing) == "ready")
-    # When a worker says all it has to say
+    # When a worker that cannot reach the Bot API runs it
     worker = pipeline.worker("threads", 2, "--loglevel", level, BOT_API_URL="http://127.0.0.1:1")
     pipeline.drained()
-    # Then the failure is in its log, and nowhere is the token: not there (process.py) and not in the dead letters
+    # Then the failure is in its log, and the token is neither there (process.py checks it) nor in the dead letters
     assert "NetworkError" in worker.log
     problems = pipeline.problems(pipeline.dead()[0])
     assert {problem["type"] for problem in problems} == {"NetworkError"}

@@ -1,4 +1,4 @@
-"""Two deployments of different bots on one database: the second one refuses to start, unless they cannot meet."""
+"""Two deployments of different bots on one database: the second refuses to start if they would share queues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator, start
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.monitoring.test_command import said
+from tests.pipeline.monitoring.test_command import command_output
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.process import Process
 from tests.support.waiting import until
@@ -27,12 +27,12 @@ def other_telegram() -> Iterator[Simulator]:
 
 @pytest.fixture
 def other(other_telegram: Simulator) -> dict[str, object]:
-    """The settings of another bot."""
+    """The settings of a deployment with another bot."""
     other_telegram.reset()
     return {"BOT_TOKEN": OTHER_TOKEN, "BOT_API_URL": other_telegram.url}
 
 
-def refuses(process: Process, bot: int) -> None:
+def assert_refused(process: Process, bot: int) -> None:
     assert process.exit_code() == 1
     assert f"this database is in use by another deployment, of bot {bot} (" in process.log
     for remedy in ("REDIS_URL", "BOTS, docs/many_bots.md", "stop the other one"):
@@ -52,38 +52,38 @@ def test_the_second_deployment_refuses_to_start(pipeline: Pipeline, other: dict[
     ]
     # Then each of its processes names the first one and the remedies
     for process in refused:
-        refuses(process, BOT_ID)
-    # And the first one goes on, and its processes may be restarted
+        assert_refused(process, BOT_ID)
+    # And the first deployment continues, and its processes can be restarted
     worker.stop()
     pipeline.worker("threads", 4)
     pipeline.push(*(message(1, chat) for chat in range(1, 21)))
     pipeline.drained()
     assert pipeline.count("parked") == 0
-    assert "WRONG" not in said(pipeline, "check")
+    assert "WRONG" not in command_output(pipeline, "check")
 
 
 def test_another_bot_may_take_over_a_database(pipeline: Pipeline, other: dict[str, object]) -> None:
-    # Given a deployment of which one process was stopped and one was killed
+    # Given a deployment whose poller was stopped and whose worker was killed
     poller, worker = pipeline.poller(), pipeline.worker("threads", 4)
     poller.tells("leading")
     poller.stop()
     worker.kill_all()
-    # When another bot is started with its database
+    # When another bot is started on its database
     worker = pipeline.worker("threads", 4, **other)
-    # Then it waits until the killed one counts as gone, and starts
+    # Then it waits until the killed worker counts as gone, and starts
     assert "this database is in use" not in worker.log
-    # And now the first one is refused
-    refuses(pipeline.poller(), OTHER_ID)
+    # And now the first bot is refused
+    assert_refused(pipeline.poller(), OTHER_ID)
 
 
-def test_deployments_that_share_a_bot_are_one(
+def test_deployments_that_share_a_bot_do_not_conflict(
     make_pipeline: MakePipeline, other: dict[str, object], tmp_path: Path
 ) -> None:
-    # Given a bot that is alone
+    # Given a deployment with a single bot
     pipeline = make_pipeline()
     old_poller, old_worker = pipeline.poller(), pipeline.worker("threads", 4)
     old_poller.tells("leading")
-    # When it becomes one of two, by a rolling restart, workers first, and an old worker is restarted meanwhile
+    # When it becomes one of two bots by a rolling restart, workers first, and an old worker is restarted meanwhile
     file = tmp_path / "bots.toml"
     file.write_text(
         f'[one]\ntoken_env = "BOT_TOKEN"\n[two]\ntoken_env = "OTHER_TOKEN"\nbot_api_url = "{other["BOT_API_URL"]}"\n'
@@ -96,19 +96,19 @@ def test_deployments_that_share_a_bot_are_one(
     poller = pipeline.poller(**many)
     until(lambda: poller.log.count("leading") == 2)
     old_worker.stop()
-    # Then nobody is refused
+    # Then no process is refused
     assert worker.is_running()
-    # But a third bot alone, whose updates these workers would be handed, is
+    # But a third bot without BOTS is refused, because these workers would be handed its updates
     third = {**other, "BOT_TOKEN": f"555{OTHER_TOKEN}"}
     refused = pipeline.worker("threads", 1, is_awaited=False, **third)
     assert refused.exit_code() == 1
     assert f"of bot {OTHER_ID}, {BOT_ID} (" in refused.log
 
 
-def test_deployments_of_named_bots_have_queues_of_their_own(
+def test_deployments_of_named_bots_have_separate_queues(
     make_pipeline: MakePipeline, other: dict[str, object], tmp_path: Path
 ) -> None:
-    # Given two deployments with BOTS, that have no bot in common
+    # Given two deployments with BOTS and no common bot
     pipeline = make_pipeline()
     for name, variable in (("one", "BOT_TOKEN"), ("two", "OTHER_TOKEN")):
         (tmp_path / f"{name}.toml").write_text(f'[{name}]\ntoken_env = "{variable}"\n')
@@ -124,7 +124,7 @@ def test_deployments_of_named_bots_have_queues_of_their_own(
     processes += [pipeline.poller(**two), pipeline.worker("threads", 2, **two)]
     for poller in (processes[0], processes[2]):
         poller.tells("leading")
-    # And neither is handed what is the other's
+    # And neither is handed the updates of the other
     pipeline.push(*(message(1, chat) for chat in range(1, 21)))
     pipeline.drained()
     assert pipeline.count("parked") == 0

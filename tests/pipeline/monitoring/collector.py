@@ -1,4 +1,4 @@
-"""What spans are sent to: a real HTTP server that takes OTLP, and what it got so far."""
+"""An HTTP server that receives spans by OTLP and stores them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = {2: "server", 3: "client", 4: "producer", 5: "consumer"}
 
 @dataclass(frozen=True)
 class ReceivedSpan:
-    """A span. `of` is the process it is of: service.name and process.pid."""
+    """A span. `process` is its service.name and process.pid."""
 
     name: str
     kind: str
@@ -28,11 +28,11 @@ class ReceivedSpan:
     fields: dict[str, Any]
     events: tuple[tuple[str, dict[str, Any]], ...]
     is_error: bool
-    of: tuple[str, int]
+    process: tuple[str, int]
 
 
 class Collector:
-    """`raw` is everything, as it came."""
+    """`raw` holds all received bytes, decompressed."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -43,15 +43,15 @@ class Collector:
         request = ExportTraceServiceRequest.FromString(body)
         self.raw += body
         for group in request.resource_spans:
-            about = _fields(group.resource.attributes)
-            of = (str(about["service.name"]), int(about["process.pid"]))
-            self.spans += [_sent(span, of) for scope in group.scope_spans for span in scope.spans]
+            resource = _fields(group.resource.attributes)
+            process = (str(resource["service.name"]), int(resource["process.pid"]))
+            self.spans += [_received(span, process) for scope in group.scope_spans for span in scope.spans]
 
     def named(self, name: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.name == name]
 
     def of_update(self, message_id: str, operation: str) -> list[ReceivedSpan]:
-        """The `create`, or `process`, spans of an update."""
+        """The spans of an update with this operation: `create` or `process`."""
         wanted = {"messaging.message.id": message_id, "messaging.operation.name": operation}
         return [span for span in self.spans if wanted.items() <= span.fields.items()]
 
@@ -76,7 +76,7 @@ def collecting() -> Iterator[Collector]:
         server.shutdown()
 
 
-def _sent(span: Any, of: tuple[str, int]) -> ReceivedSpan:
+def _received(span: Any, process: tuple[str, int]) -> ReceivedSpan:
     return ReceivedSpan(
         name=span.name,
         kind=KINDS.get(span.kind, "internal"),
@@ -87,7 +87,7 @@ def _sent(span: Any, of: tuple[str, int]) -> ReceivedSpan:
         fields=_fields(span.attributes),
         events=tuple((event.name, _fields(event.attributes)) for event in span.events),
         is_error=span.status.code == 2,
-        of=of,
+        process=process,
     )
 
 

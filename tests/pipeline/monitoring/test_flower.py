@@ -1,4 +1,4 @@
-"""Flower shows each update with its kind, chat and id, and never its text; and how long the queues are."""
+"""Flower shows each update with its kind, chat and id, but never its text, and the length of the queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HIDDEN = "nobody-else-may-read-this"
 
 
 class Flower:
-    """Its HTTP interface."""
+    """A Flower process and its HTTP interface."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._url = f"http://127.0.0.1:{(port := free_port())}"
@@ -41,7 +41,7 @@ class Flower:
         return response.json() if response.ok else {}
 
     def knows(self, worker: str) -> bool:
-        """Whether it has heard of this worker: from then on it hears everything."""
+        """True if Flower lists this worker. From then on it receives all events of the worker."""
         return worker in self.api("workers?status=true")
 
     def task(self, update: int) -> dict[str, Any]:
@@ -59,12 +59,12 @@ class Flower:
 
 
 def test_flower_shows_updates_without_their_text(make_pipeline: MakePipeline) -> None:
-    # Given Flower and a worker that it knows
+    # Given Flower and a worker that it lists
     pipeline = make_pipeline(MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
     flower = Flower(pipeline)
     worker = pipeline.worker("prefork", 1)
     until(lambda: flower.knows("w1@test"))
-    # When an update succeeds, one succeeds the second time, and one fails for good
+    # When one update succeeds, one succeeds in its second attempt, and one always fails
     good, again, failing = pipeline.push(
         message(1, 5, do=HIDDEN), message(2, -6, 9, do=f"fails:1 {HIDDEN}"), message(3, 7, do=f"fails:9 {HIDDEN}")
     )
@@ -77,13 +77,13 @@ def test_flower_shows_updates_without_their_text(make_pipeline: MakePipeline) ->
         assert task["name"] == "tasks.update"
         assert task["args"] == f"(message, chat {chat}, update {update})"
         assert task["kwargs"] == "{}"
-    # And failures with their traceback
+    # And failures are shown with their traceback
     assert flower.task(good)["retried"] is None
     assert flower.task(again)["retried"]
     assert "RuntimeError: attempt 1 of" in flower.task(again)["traceback"]
     assert flower.task(failing)["exception"] == f"RuntimeError('attempt 2 of {failing}')"
     assert "in handle" in flower.task(failing)["traceback"]
-    # And nowhere the text, nor in the worker's log
+    # And neither Flower nor the worker's log contains the text
     pages = [flower.page(f"task/{BOT_ID}:{update}") for update in (good, again, failing)]
     assert all("tasks.update" in page for page in pages)
     assert HIDDEN not in "".join([*pages, str(flower.api("tasks")), flower.page("tasks"), worker.log])
@@ -91,7 +91,7 @@ def test_flower_shows_updates_without_their_text(make_pipeline: MakePipeline) ->
 
 
 def test_flower_shows_an_update_that_waits_for_its_next_attempt(make_pipeline: MakePipeline) -> None:
-    # Given a worker, and Flower that is started after it
+    # Given a worker, and Flower, which is started after it
     pipeline = make_pipeline(RETRY_BACKOFF=60)
     pipeline.worker("threads", 1)
     flower = Flower(pipeline)
@@ -103,7 +103,7 @@ def test_flower_shows_an_update_that_waits_for_its_next_attempt(make_pipeline: M
     flower.close()
 
 
-def test_a_port_that_is_taken_is_one_sentence(pipeline: Pipeline) -> None:
+def test_a_port_in_use_is_reported_without_a_traceback(pipeline: Pipeline) -> None:
     taken = int(pipeline.simulator.url.rpartition(":")[2])
     flower = pipeline.flower(taken)
     assert flower.exit_code() == 1
@@ -123,13 +123,13 @@ def test_flower_shows_how_many_updates_are_ready_in_each_queue(make_pipeline: Ma
     pipeline.poller()
     pipeline.started(busy)
     pipeline.push(*(message(n, chat) for n in (1, 2) for chat in range(1, 9)))
-    # Then the first update of each is counted in its queue, when nothing is held in reserve any more
+    # Then the first update of each chat is counted in its queue, when the worker prefetches no more
     until(lambda: sum(flower.lengths().values()) == 8)
     lengths = flower.lengths()
     assert set(lengths) == {"celery", "updates.0", "updates.1", "updates.express"}
     assert lengths["updates.0"] == pipeline.redis.llen("updates.0") > 0
     assert lengths["updates.1"] == pipeline.redis.llen("updates.1") > 0
-    # And its page of the broker shows the queues
+    # And Flower's broker page shows the queues
     page = flower.page("broker")
     assert "updates.0" in page
     assert "updates.1" in page
@@ -149,9 +149,9 @@ def test_flowers_terminate_button_buries_the_update(make_pipeline: MakePipeline,
     unwanted, behind = pipeline.push(message(1, 5, do="gate:never"), message(2, 5))
     pipeline.poller()
     pipeline.started(unwanted)
-    # When somebody terminates it in Flower
+    # When a user terminates it in Flower
     flower.terminate(unwanted)
-    # Then it is buried, with who asked, its chat goes on, and Flower shows it as revoked
+    # Then it is buried with the name of the requesting program, its chat continues, and Flower shows it as revoked
     pipeline.ended(behind)
     until(lambda: pipeline.dead() == [f"{BOT_ID}:{unwanted}"])
     [problem] = pipeline.problems(f"{BOT_ID}:{unwanted}")

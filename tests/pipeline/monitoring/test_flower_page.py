@@ -1,4 +1,4 @@
-"""Flower as its user sees it: a real page in a real browser, behind a password."""
+"""Flower's pages in a real browser, protected by a password."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support.waiting import until
 
 
 def test_flower_requires_its_generated_password(make_pipeline: MakePipeline) -> None:
-    # Given Flower that was told nothing, a worker, an update that succeeded and one that failed
+    # Given Flower without a password setting, a worker, an update that succeeded and one that failed
     pipeline = make_pipeline(MAX_ATTEMPTS=1, QUEUES=2)
     port = free_port()
     flower = pipeline.flower(port, FLOWER_UNAUTHENTICATED_API="false")
     flower.tells("Flower asks for user admin and password ")
     url, password = f"http://127.0.0.1:{port}", re.findall("password (\\S+), until", flower.log)[0]
-    until(lambda: answers(f"{url}/healthcheck") == 200)
+    until(lambda: status_of(f"{url}/healthcheck") == 200)
     pipeline.worker("prefork", 1)
     until(
         lambda: "w1@test" in requests.get(f"{url}/api/workers?status=true", auth=("admin", password), timeout=30).text
@@ -29,9 +29,9 @@ def test_flower_requires_its_generated_password(make_pipeline: MakePipeline) -> 
     good, failing = pipeline.push(message(1, 5), message(2, 7, do="fails:9"))
     pipeline.poller()
     pipeline.drained()
-    # Then nobody comes in without it
-    assert {answers(f"{url}{path}") for path in ("/", "/tasks", "/broker", "/api/tasks")} == {401}
-    # And whoever has it sees the worker, the updates, the failure with its traceback, and the queues
+    # Then every page requires the password
+    assert {status_of(f"{url}{path}") for path in ("/", "/tasks", "/broker", "/api/tasks")} == {401}
+    # And with the password, the pages show the worker, the updates, the failure with its traceback, and the queues
     with browser(http_credentials={"username": "admin", "password": password}) as window:
         page = window.new_page()
         page.goto(url)
@@ -43,17 +43,17 @@ def test_flower_requires_its_generated_password(make_pipeline: MakePipeline) -> 
             expect(row).to_contain_text(state)
         page.goto(f"{url}/task/{BOT_ID}:{failing}")
         expect(page.locator("body")).to_contain_text("RuntimeError: attempt 1 of")
-        shows_queues(page, url)
+        expect_queues(page, url)
 
 
-def shows_queues(page: Page, url: str) -> None:
+def expect_queues(page: Page, url: str) -> None:
     page.goto(f"{url}/broker")
     for queue in ("updates.0", "updates.1"):
         expect(page.locator("body")).to_contain_text(queue)
 
 
-def answers(url: str) -> int | None:
-    """The status; None while nobody answers."""
+def status_of(url: str) -> int | None:
+    """The HTTP status, or None if the connection fails."""
     try:
         return requests.get(url, timeout=30).status_code
     except requests.ConnectionError:

@@ -1,4 +1,4 @@
-"""What the processes log: ids in every line about an update, JSON where it is asked for, never a text or a token."""
+"""Logs of all processes: every line about an update has its ids, JSON if configured, and never a text or a token."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from tests.support.pipeline import BOT_ID, SECRET, TOKEN, Pipeline, message
 from tests.support.process import Process
 from tests.support.waiting import WITHIN_S, until
 
-#: Stands in every message.
+#: Part of every message.
 TEXT = "PRIVATE-words"
-#: Has something to say before there is a log.
+#: A bot that logs while it is imported, before logging is set up, and then fails.
 BROKEN = "import logging\nlogging.getLogger('mybot').warning('half way')\nraise RuntimeError('not today')\n"
-#: The id of the update that comes by webhook.
-HOOKED = 900_000
+#: The id of the update that arrives by webhook.
+WEBHOOK_UPDATE = 900_000
 HOOK_SECRET = {"X-Telegram-Bot-Api-Secret-Token": secret_from(TOKEN)}
 
 
-def happens(pipeline: Pipeline) -> dict[str, int]:
-    """One update for each thing that may become of one, and what is none; gives the ids by what happens."""
+def push_all_cases(pipeline: Pipeline) -> dict[str, int]:
+    """Push an update for each possible outcome, and malformed ones. Returns the update ids by outcome."""
     for chat, fault in ((3, {"status": 400}), (4, {"status": 502}), (5, {"reset": True})):
         pipeline.simulator.fault(method="sendMessage", chat_id=chat, **fault)
     pipeline.simulator.fault(method="sendMessage", chat_id=6, status=429, retry_after=1)
-    story = ["logs:it leaks:it", "fails:1", "", "", "", "", "refuses:it"]
-    ids = pipeline.push(*(message(chat, chat, do=f"{TEXT} {do} says:{TEXT}") for chat, do in enumerate(story, 1)))
+    orders = ["logs:it logs_token:it", "fails:1", "", "", "", "", "refuses:it"]
+    ids = pipeline.push(*(message(chat, chat, do=f"{TEXT} {do} says:{TEXT}") for chat, do in enumerate(orders, 1)))
     pipeline.simulator.push_raw({"message": {"text": TEXT}}, TEXT)
     bad = NewMessage("bad", "updates.0", pack_task("tasks.update", "()", f'[["{TEXT}'.encode()), [])
     worse = NewMessage("worse", "updates.0", pack_task("no.such.task", "()", f'[["{TEXT}"]]'.encode()), [])
@@ -42,10 +42,10 @@ def happens(pipeline: Pipeline) -> dict[str, int]:
     return dict(zip(("logged", "failed", "400", "502", "reset", "429", "buried"), ids, strict=True))
 
 
-def received(pipeline: Pipeline) -> Process:
-    """The same by webhook: an update, one without an id, and what is none."""
+def post_all_cases(pipeline: Pipeline) -> Process:
+    """Post to a webhook receiver: a valid update, one without an id, and malformed JSON."""
     receiver = pipeline.receiver(port := free_port(), "-v")
-    update = {"update_id": HOOKED, **message(1, 900, do=TEXT)}
+    update = {"update_id": WEBHOOK_UPDATE, **message(1, 900, do=TEXT)}
     bodies = [json.dumps(update), json.dumps({"update_id": None, "message": {"text": TEXT}}), f'{{"text": "{TEXT}']
     for body, status in zip(bodies, (200, 200, 400), strict=True):
         headers = {**HOOK_SECRET, "Content-Type": "application/json"}
@@ -55,65 +55,65 @@ def received(pipeline: Pipeline) -> Process:
 
 
 @pytest.mark.parametrize(("log_format", "pool", "slots"), [("json", "prefork", 2), ("text", "gevent", 9)])
-def test_ids_are_in_every_line_and_texts_and_tokens_in_none(
+def test_every_log_line_has_ids_and_none_has_a_text_or_token(
     make_pipeline: MakePipeline, collector: Collector, log_format: str, pool: str, slots: int
 ) -> None:
-    # Given processes that log all they can, and trace it
-    told = {"LOG_FORMAT": log_format, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
-    pipeline = make_pipeline(**told, BOT="tests.support.bots:bot", RETRY_BACKOFF=0.01)
+    # Given processes with debug logs and traces
+    settings = {"LOG_FORMAT": log_format, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
+    pipeline = make_pipeline(**settings, BOT="tests.support.bots:bot", RETRY_BACKOFF=0.01)
     worker = pipeline.worker(pool, slots, "-l", "DEBUG")
-    processes = [pipeline.poller("-v"), worker, received(pipeline)]
-    # When everything happens that can, and they stop
-    happened = happens(pipeline)
-    pipeline.ended(*(update for what, update in happened.items() if what != "buried"))
+    processes = [pipeline.poller("-v"), worker, post_all_cases(pipeline)]
+    # When updates with every possible outcome have run, and the processes stop
+    updates = push_all_cases(pipeline)
+    pipeline.ended(*(update for outcome, update in updates.items() if outcome != "buried"))
     until(lambda: pipeline.pending() == 0)
     for process in processes:
         process.stop()
-    # Then no line, and no trace, holds a text or a token
+    # Then no log line and no trace contains a text or a token
     for process in processes:
         assert TEXT not in process.log
         assert TOKEN not in process.log
     assert TEXT.encode() not in collector.raw
     assert SECRET.encode() not in collector.raw
-    # And what came by webhook has a trace in one piece
-    [created], [run] = (collector.of_update(f"{BOT_ID}:{HOOKED}", what) for what in ("create", "process"))
-    assert (created.of[0], run.of[0], run.parent) == ("chatlanes-receiver", "chatlanes-worker", created.id)
-    # And the lines of a handler, and of whatever it calls, say which update they are of
-    logged = f"{BOT_ID}:{happened['logged']}"
+    # And the update that arrived by webhook has a single trace
+    [created], [run] = (collector.of_update(f"{BOT_ID}:{WEBHOOK_UPDATE}", name) for name in ("create", "process"))
+    assert (created.process[0], run.process[0], run.parent) == ("chatlanes-receiver", "chatlanes-worker", created.id)
+    # And the log lines of a handler, and of the code it calls, name its update
+    logged = f"{BOT_ID}:{updates['logged']}"
     if log_format == "text":
-        for words in ("handled it", "beside it", "printed it", "emptied it"):
+        for words in ("handled it", "in a thread it", "printed it", "emptied it"):
             [line] = [line for line in worker.log.splitlines() if words in line]
             assert f" {words} [update={logged} chat=1 attempt=1 trace_id=" in line
         return
     lines = {process.name: lines_of(process) for process in processes}
-    for words in ("handled it", "beside it", "printed it", "emptied it"):
+    for words in ("handled it", "in a thread it", "printed it", "emptied it"):
         [line] = [line for line in lines[worker.name] if line["message"] == words]
         assert {"update": logged, "bot": BOT_ID, "chat": 1, "attempt": 1, "worker": "w0@test"}.items() <= line.items()
-    # And so do Celery's own, with what went wrong as a field
+    # And so do Celery's own lines, with the traceback as a field
     [failure] = [line for line in lines[worker.name] if "raised unexpected" in line["message"]]
-    assert (failure["update"], failure["chat"]) == (f"{BOT_ID}:{happened['buried']}", 7)
+    assert (failure["update"], failure["chat"]) == (f"{BOT_ID}:{updates['buried']}", 7)
     assert "BotRefusedError" in failure["traceback"]
     assert {line["bot"] for line in lines[processes[0].name]} == {BOT_ID}
 
 
 def lines_of(process: Process) -> list[dict[str, Any]]:
-    """Every line is an object, from the first to the last."""
+    """The log lines; each one is a JSON object."""
     return [json.loads(line) for line in process.log.splitlines()]
 
 
-def test_commands_that_end_or_only_serve_write_json_too(make_pipeline: MakePipeline) -> None:
-    # Given a bot that does not import, a token that is missing, Flower behind a password, and the metrics
+def test_failed_starts_flower_and_metrics_log_json(make_pipeline: MakePipeline) -> None:
+    # Given a bot that cannot be imported, a missing token, Flower with a password, and the metrics server
     pipeline = make_pipeline(LOG_FORMAT="json")
     (pipeline.directory / "broken.py").write_text(BROKEN)
     broken = pipeline.worker("prefork", 1, is_awaited=False, BOT="broken:handle")
     without_token = pipeline.poller(BOT_TOKEN="")
     flower = pipeline.flower(free_port(), FLOWER_UNAUTHENTICATED_API="")
     metrics = pipeline.command("lanes", "metrics", "--port", "0")
-    # When they have said what they have to say
+    # When they have exited or started
     assert (broken.exit_code(), without_token.exit_code()) == (1, 1)
     flower.tells("Visit me")
     metrics.tells("/metrics")
-    # Then all of it is JSON
+    # Then all their output is JSON
     assert lines_of(broken)[-2]["message"] == "half way"
     assert "not today" in lines_of(broken)[-1]["traceback"]
     assert lines_of(without_token)[-1]["message"].startswith("BOT_TOKEN is not set")

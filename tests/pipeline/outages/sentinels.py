@@ -1,6 +1,6 @@
-"""A master, its replicas, and three Sentinels that watch it: all with one password but the Sentinels.
+"""A master, its replicas, and three Sentinels that monitor it. All but the Sentinels require a password.
 
-Promises that the Sentinels know each other and all replicas when `start_watched` returns, so that a failover can begin.
+When `start_watched` returns, the Sentinels know each other and all replicas, so that a failover is possible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ sentinel failover-timeout {name} 5000
 
 @dataclass
 class Watched:
-    """`url` is what Celery and the poller are given."""
+    """A monitored master. `url` is the REDIS_URL for Celery and the poller."""
 
     url: str
     master: Server
@@ -47,9 +47,10 @@ def start_watched(directory: Path) -> Iterator[Watched]:
     auth = ["--requirepass", PASSWORD, "--masterauth", PASSWORD, "--repl-diskless-sync-delay", "0"]
     with ExitStack() as running:
         master = running.enter_context(start_server(directory / "master", extra=auth))
-        following = [*auth, "--replicaof", f"{HOST} {master.port}"]
+        replica_options = [*auth, "--replicaof", f"{HOST} {master.port}"]
         replicas = [
-            running.enter_context(start_server(directory / f"replica{n}", extra=following)) for n in range(REPLICAS)
+            running.enter_context(start_server(directory / f"replica{n}", extra=replica_options))
+            for n in range(REPLICAS)
         ]
         with connect(master.url.replace("://", f"://:{PASSWORD}@")) as client:
             until(lambda: client.info("replication")["connected_slaves"] == REPLICAS)
@@ -62,7 +63,7 @@ def start_watched(directory: Path) -> Iterator[Watched]:
 
 @contextmanager
 def _sentinel(directory: Path, master: Server) -> Iterator[int]:
-    """Its port."""
+    """Start a Sentinel; yields its port."""
     directory.mkdir()
     port, config = free_port(), directory / "sentinel.conf"
     config.write_text(

@@ -1,5 +1,6 @@
-"""Redis loses what it held, or an older state of it comes back: everybody who wrote to it says so, until somebody
-acknowledges it.
+"""Redis lost its data or went back to an older state: every process that wrote to it reports the loss.
+
+`lanes check` fails until the loss is acknowledged.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from chatlanes.poller.webhook.validation import secret_from
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.server import Server, start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.monitoring.test_command import said
+from tests.pipeline.monitoring.test_command import command_output
 from tests.poller.webhook.process import HEADER
 from tests.support.pipeline import TOKEN, Pipeline, message
 from tests.support.process import Process
@@ -27,7 +28,7 @@ LOST = "CRITICAL"
 
 
 def post(port: int, number: int, update: dict[str, Any]) -> int:
-    """As Telegram sends it; gives the status."""
+    """Post an update as Telegram does; returns the status."""
     content = {"update_id": number, **update}
     secret = {HEADER: secret_from(TOKEN)}
     return requests.post(f"http://127.0.0.1:{port}/hook", json=content, headers=secret, timeout=30).status_code
@@ -37,32 +38,32 @@ def losses(process: Process) -> list[str]:
     return [line for line in process.log.splitlines() if LOST in line]
 
 
-def wrong(pipeline: Pipeline) -> list[str]:
-    return [line for line in said(pipeline, "check", code=1).splitlines() if line.startswith("WRONG loss")]
+def reported_losses(pipeline: Pipeline) -> list[str]:
+    return [line for line in command_output(pipeline, "check", code=1).splitlines() if line.startswith("WRONG loss")]
 
 
-def worker_has_looked(pipeline: Pipeline) -> None:
-    """Waits until a sweep has begun and ended."""
+def wait_for_sweep(pipeline: Pipeline) -> None:
+    """Wait until a sweep has started and ended."""
     for _ in range(2):
         before = pipeline.redis.get(keys.SWEPT)
         until(lambda: pipeline.redis.get(keys.SWEPT) != before)  # noqa: B023 - waited for here
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[Server]:
-    """A server that may lose everything."""
+def own_redis(tmp_path: Path) -> Iterator[Server]:
+    """A server for this test only, which may lose its data."""
     with start_server(tmp_path / "first") as server:
         yield server
 
 
-def replaced(server: Server, folder: Path) -> Server:
-    """The server dies, and another one takes its address."""
+def replace(server: Server, folder: Path) -> Server:
+    """Kill the server and start another one at its address, with the data in `folder`."""
     server.kill()
     return start_server(folder, port=server.port)
 
 
-def with_a_backlog(pipeline: Pipeline) -> tuple[Process, Process]:
-    """A poller and a worker, ten updates done and five that wait behind one that runs."""
+def start_with_backlog(pipeline: Pipeline) -> tuple[Process, Process]:
+    """Start a poller and a worker: ten updates are settled, one runs, and five wait behind it."""
     poller, worker = pipeline.poller(), pipeline.worker("threads", 4)
     pipeline.push(*(message(1, chat) for chat in range(1, 11)))
     pipeline.drained()
@@ -70,93 +71,95 @@ def with_a_backlog(pipeline: Pipeline) -> tuple[Process, Process]:
     pipeline.started(first)
     until(lambda: pipeline.count("appended") == 16)
     until(lambda: pipeline.simulator.stats()["confirmed"] == 16)
-    worker_has_looked(pipeline)
+    wait_for_sweep(pipeline)
     return poller, worker
 
 
 def test_an_emptied_server_is_reported_by_poller_and_worker(pipeline: Pipeline) -> None:
-    # Given a poller and a worker that have been told of nothing but a new deployment
-    poller, worker = with_a_backlog(pipeline)
+    # Given a poller and a worker that started with an empty Redis and report no loss
+    poller, worker = start_with_backlog(pipeline)
     assert losses(poller) == losses(worker) == []
-    assert "WRONG" not in said(pipeline, "check")
-    # When somebody empties the server, and nothing else happens
+    assert "WRONG" not in command_output(pipeline, "check")
+    # When the server is emptied, and nothing else happens
     pipeline.redis.flushall()
-    # Then both say what is gone
+    # Then both report what is lost
     until(lambda: losses(poller) and losses(worker))
     for process in (poller, worker):
         [line] = losses(process)
         assert "updates 1 to 16" in line
         assert "6 of all were pending at the last look" in line
-    # And the worker does not claim that what it runs will run again elsewhere
+    # And the worker does not claim that its running update will run again elsewhere
     pipeline.open("a")
     until(lambda: "lost the lease of" in worker.log)
     assert "it runs again elsewhere" not in worker.log
-    # And the check fails, with one line for one loss, also after everything was restarted
-    [line] = wrong(pipeline)
+    # And the check fails, with one line for the loss, also after a restart of all processes
+    [line] = reported_losses(pipeline)
     assert "updates 1 to 16" in line
     assert "acknowledge-loss" in line
     poller.stop()
     worker.stop()
     poller, worker = pipeline.poller(), pipeline.worker("threads", 4)
-    assert wrong(pipeline) == [line]
+    assert reported_losses(pipeline) == [line]
     # Until it is acknowledged
-    assert "updates 1 to 16" in said(pipeline, "acknowledge-loss")
-    assert "WRONG" not in said(pipeline, "check")
-    assert said(pipeline, "acknowledge-loss") == "there is no loss to acknowledge\n"
-    # And what comes afterwards runs, and is not reported as lost
+    assert "updates 1 to 16" in command_output(pipeline, "acknowledge-loss")
+    assert "WRONG" not in command_output(pipeline, "check")
+    assert command_output(pipeline, "acknowledge-loss") == "there is no loss to acknowledge\n"
+    # And later updates run and are not reported as lost
     pipeline.push(message(1, 1))
     pipeline.drained()
     assert losses(poller) == losses(worker) == []
 
 
 def test_an_empty_server_at_the_same_address_is_reported(
-    make_pipeline: MakePipeline, own: Server, tmp_path: Path
+    make_pipeline: MakePipeline, own_redis: Server, tmp_path: Path
 ) -> None:
-    # Given a receiver, which writes when something comes, and a worker
-    pipeline = make_pipeline(redis_url=own.url)
+    # Given a receiver, which writes only when an update arrives, and a worker
+    pipeline = make_pipeline(redis_url=own_redis.url)
     port = free_port()
     receiver, worker = pipeline.receiver(port), pipeline.worker("threads", 4)
     for number in (1, 2):
         assert post(port, number, message(number, 7)) == 200
     until(lambda: pipeline.count("settled") == 2)
-    worker_has_looked(pipeline)
-    # When an empty one takes the place of the server
-    with replaced(own, tmp_path / "second"):
+    wait_for_sweep(pipeline)
+    # When an empty server replaces it
+    with replace(own_redis, tmp_path / "second"):
         until(lambda: losses(worker))
         until(lambda: post(port, 3, message(3, 7)) == 200)
-        # Then the receiver notices with the next update, which is taken
+        # Then the receiver notices it with the next update, which is accepted
         until(lambda: losses(receiver))
         for process in (receiver, worker):
             [line] = losses(process)
             assert "an empty or another database answers: updates 1 to 2 " in line
             assert "none of all were pending at the last look" in line
         until(lambda: pipeline.count("settled") == 1)
-        # And it is one loss
+        # And both report the same loss
         assert pipeline.redis.hlen(keys.LOSSES) == 1
 
 
-def test_an_older_state_is_reported_with_the_loss(make_pipeline: MakePipeline, own: Server, tmp_path: Path) -> None:
-    # Given a copy of the server's data, as a replica has it that lags
-    pipeline = make_pipeline(redis_url=own.url)
+def test_an_older_state_is_reported_with_the_loss(
+    make_pipeline: MakePipeline, own_redis: Server, tmp_path: Path
+) -> None:
+    # Given a copy of the server's data, like that of a lagging replica
+    pipeline = make_pipeline(redis_url=own_redis.url)
     poller, worker = pipeline.poller(), pipeline.worker("threads", 4)
     pipeline.push(*(message(1, chat) for chat in range(1, 11)))
     pipeline.drained()
     until(lambda: pipeline.simulator.stats()["confirmed"] == 10)
     worker.stop()
     shutil.copytree(tmp_path / "first", tmp_path / "second", ignore=shutil.ignore_patterns("*.log", "*lock*"))
-    # And seven updates that came after it
+    # And seven updates that are not in the copy
     worker = pipeline.worker("threads", 4)
     pipeline.push(*(message(2, chat) for chat in range(1, 8)))
     pipeline.drained()
     until(lambda: pipeline.simulator.stats()["confirmed"] == 17)
-    worker_has_looked(pipeline)
-    # When the copy takes the place of the server
-    with replaced(own, tmp_path / "second"):
-        # Then both say which updates are missing
+    wait_for_sweep(pipeline)
+    # When a server with the copy replaces it
+    with replace(own_redis, tmp_path / "second"):
+        # Then both report which updates are missing
         until(lambda: losses(poller) and losses(worker))
         for process in (poller, worker):
             [line] = losses(process)
             assert "an older state of it answers: updates 11 to 17 " in line
         assert pipeline.redis.hlen(keys.LOSSES) == 1
-        [line] = wrong(pipeline)
+        [line] = reported_losses(pipeline)
         assert "updates 11 to 17" in line

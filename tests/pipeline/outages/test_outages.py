@@ -1,4 +1,4 @@
-"""An outage of Redis while handlers are in flight is not their failure: no attempt is counted, nothing is buried."""
+"""An outage of Redis while handlers run does not count as their failure: no attempt is counted, nothing is buried."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from chatlanes.sandbox.server import Server, start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, message
 
-#: A client of ours gives up on a frozen Redis after 5 s, and looks once more before the update goes back.
+#: Our clients time out after 5 s on a frozen Redis, and retry once before the update is released.
 OUTAGE_S = 13.0
-#: Each starts, waits at the gate `a`, and then needs Redis for its call.
-IN_FLIGHT = (2, 4)
 
 PLAIN, COROUTINES = "tests.support.bots:handle", "tests.support.bots:coroutines"
 WHERE = [
@@ -39,7 +37,7 @@ def own_redis(tmp_path: Path) -> Iterator[Server]:
 
 @contextmanager
 def frozen(redis: Server) -> Iterator[None]:
-    """Frozen inside of the block: it accepts connections and answers nothing."""
+    """Freeze Redis inside of the block: it accepts connections and does not reply."""
     os.kill(redis.pid, signal.SIGSTOP)
     try:
         yield
@@ -48,7 +46,7 @@ def frozen(redis: Server) -> Iterator[None]:
 
 
 def last(seconds: float) -> None:
-    """How long the outage lasts: nothing is waited for."""
+    """Let the outage last this long; there is no condition to wait for."""
     time.sleep(seconds)
 
 
@@ -63,17 +61,17 @@ def check_nothing_is_counted(pipeline: Pipeline, *updates: int) -> None:
 def test_an_outage_is_not_an_attempt(
     make_pipeline: MakePipeline, own_redis: Server, bot: str, pool: str, slots: int, do: str
 ) -> None:
-    # Given handlers in flight that need Redis next, and may fail once only
+    # Given handlers in flight that need Redis next, and have only one attempt
     pipeline = make_pipeline(redis_url=own_redis.url, BOT=bot, LEASE_SECONDS=2, MAX_ATTEMPTS=1)
     in_flight = pipeline.push(*(message(1, chat, do=do) for chat in range(1, min(slots, 4) + 1)))
     pipeline.poller()
     worker = pipeline.worker(pool, slots)
     pipeline.started(*in_flight)
-    # When Redis hangs for longer than anybody waits for it
+    # When Redis hangs for longer than every timeout
     with frozen(own_redis):
         pipeline.open("a")
         last(OUTAGE_S)
-    # Then each runs to its end, and no failure and no death of it is counted
+    # Then each runs to its end, and neither a failure nor a death is counted
     pipeline.drained()
     check_nothing_is_counted(pipeline, *in_flight)
     assert set(pipeline.happened("end")) == set(in_flight), worker.log
@@ -81,10 +79,10 @@ def test_an_outage_is_not_an_attempt(
 
 
 @pytest.mark.parametrize("do", ["fails:9", "counts:x"], ids=["failed", "succeeded"])
-def test_an_outcome_that_redis_cannot_be_told_is_not_a_death(
+def test_an_outcome_that_cannot_be_written_is_not_a_death(
     make_pipeline: MakePipeline, own_redis: Server, do: str
 ) -> None:
-    # Given a handler that ends while Redis hangs, in a process of its own
+    # Given a handler in a prefork child that ends while Redis hangs
     pipeline = make_pipeline(redis_url=own_redis.url, LEASE_SECONDS=2, MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
     [update] = pipeline.push(message(0, 7, do=f"counts:x gate:a {do}"))
     pipeline.poller()
@@ -94,11 +92,11 @@ def test_an_outcome_that_redis_cannot_be_told_is_not_a_death(
         pipeline.open("a")
         last(OUTAGE_S)
     pipeline.drained()
-    # Then it runs again, as if for the first time
+    # Then it runs again, with the same attempt number
     attempts = [event.attempt for event in pipeline.history if event.what == "start"]
     assert attempts == ([1, 1, 2] if do == "fails:9" else [1, 1])
     assert len(pipeline.dead()) == (do == "fails:9")
-    # And what was kept of it is kept once
+    # And its session change is stored once
     assert pipeline.session(7) == (None if do == "fails:9" else {"n": 2})
 
 
@@ -107,7 +105,7 @@ def test_an_outcome_that_redis_cannot_be_told_is_not_a_death(
     ("bot", "pool"),
     [(PLAIN, "prefork"), (PLAIN, "threads"), (PLAIN, "gevent"), (COROUTINES, "prefork"), (COROUTINES, "threads")],
 )
-def test_a_time_limit_that_an_outage_uses_up_is_not_an_attempt(
+def test_a_timeout_during_an_outage_is_not_an_attempt(
     make_pipeline: MakePipeline, own_redis: Server, bot: str, pool: str, limit_s: int
 ) -> None:
     pipeline = make_pipeline(redis_url=own_redis.url, BOT=bot, LEASE_SECONDS=10, MAX_ATTEMPTS=1, UPDATE_TIMEOUT=limit_s)
@@ -123,7 +121,7 @@ def test_a_time_limit_that_an_outage_uses_up_is_not_an_attempt(
     assert pipeline.simulator.answers() == {7: [1]}
 
 
-@pytest.mark.parametrize("do", ["away:timeout", "away:connection"])
+@pytest.mark.parametrize("do", ["own_redis:timeout", "own_redis:connection"])
 @pytest.mark.parametrize(("bot", "pool", "slots"), WHERE[:2] + WHERE[-1:], ids=str)
 def test_an_error_of_the_bots_own_redis_is_its_failure(
     make_pipeline: MakePipeline, bot: str, pool: str, slots: int, do: str
@@ -135,4 +133,4 @@ def test_an_error_of_the_bots_own_redis_is_its_failure(
     pipeline.drained()
     assert pipeline.dead() == [f"{BOT_ID}:{update}"]
     [problem] = pipeline.problems(f"{BOT_ID}:{update}")
-    assert problem["type"] == {"away:timeout": "TimeoutError", "away:connection": "ConnectionError"}[do]
+    assert problem["type"] == {"own_redis:timeout": "TimeoutError", "own_redis:connection": "ConnectionError"}[do]

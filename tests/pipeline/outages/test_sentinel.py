@@ -1,4 +1,4 @@
-"""`sentinel://`: the master dies under load, and what was confirmed to Telegram runs to its end."""
+"""`sentinel://`: the master dies under load, and every update that was confirmed to Telegram runs to its end."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def test_a_failover_under_load_loses_nothing_that_a_replica_had(make_pipeline: M
         ids = pipeline.push(*conversations(chats=40, each=20))
         poller, worker = pipeline.poller(), pipeline.worker("prefork", 2)
         pipeline.some_ended(200)
-        # When the master dies for good
+        # When the master dies and does not return
         redis.master.kill()
         # Then poller and worker find the new one by themselves, and every update runs to its end
         until(lambda: pipeline.simulator.stats()["confirmed"] == len(ids))
         until(lambda: set(pipeline.happened("end")) == set(ids))
         pipeline.drained()
         assert pipeline.leftovers() == []
-        # And in order. An end that no replica had heard of is forgotten: such an update may run again
+        # And in order. If no replica has received the end of an update, it may run again
         firsts = list(dict.fromkeys(pipeline.happened("start")))
         for chat in set(pipeline.lanes.values()):
-            line = [each for each in ids if pipeline.lanes[each] == chat]
-            assert [each for each in firsts if pipeline.lanes[each] == chat] == line
+            lane = [each for each in ids if pipeline.lanes[each] == chat]
+            assert [each for each in firsts if pipeline.lanes[each] == chat] == lane
         poller.tells("Redis: works again")
         assert PASSWORD not in worker.log + poller.log
         worker.stop()

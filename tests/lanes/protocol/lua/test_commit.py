@@ -1,4 +1,4 @@
-"""commit: what a run leaves behind is written in the step that settles its message, or not at all."""
+"""commit: the writes of a run are made in the step that settles its message, or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.lanes.protocol.lua.model.state import (
     leased,
     ready,
     seed,
-    standing,
+    state_with,
     waiting,
 )
 
@@ -28,7 +28,7 @@ A, B, C = "1:10", "1:11", "1:12"
 
 
 def kept(client: Redis) -> dict[str, str]:
-    """What stands under keys that are no lane's, which are taken away; with the minutes that it still has."""
+    """The values of the other keys, with the minutes until they expire. Deletes these keys."""
     found = {}
     for key in client.scan_iter(f"{KEPT}*"):
         left_ms = client.pttl(key)
@@ -43,13 +43,13 @@ def test_a_commit_writes_and_settles(client: Redis, store: Store) -> None:
     # Given a message that failed before, and others behind it
     seed(
         client,
-        standing(leased(A, "a", "b", fence=4, failed=1, errors=("E",)), waiting(B, "a"), waiting(C, "b"), bells=[]),
+        state_with(leased(A, "a", "b", fence=4, failed=1, errors=("E",)), waiting(B, "a"), waiting(C, "b"), bells=[]),
     )
     # When it is committed
     assert store.commit(A, fence(4), [Set(f"{KEPT}x", b"1"), Set(f"{KEPT}y", b"2", 5 * MINUTE_MS)]) is Outcome.DONE
-    # Then both are written, nothing of the message is left, and the others are ready
+    # Then both keys are written, no key of the message is left, and the others are ready
     assert kept(client) == {"x": "1", "y": "2 for 5"}
-    assert read(client) == standing(ready(B, "a"), ready(C, "b"), counts={"settled": 1})
+    assert read(client) == state_with(ready(B, "a"), ready(C, "b"), counts={"settled": 1})
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,8 @@ def test_a_commit_writes_and_settles(client: Redis, store: Store) -> None:
         ([Set(f"{KEPT}old", b"v"), Move(f"{KEPT}old", f"{KEPT}far"), Delete(f"{KEPT}new")], {"far": "v"}),
     ],
 )
-def test_writes_are_done_in_their_order(
-    client: Redis, store: Store, writes: Sequence[Write], left: dict[str, str]
-) -> None:
-    seed(client, standing(leased(A)))
+def test_writes_are_made_in_order(client: Redis, store: Store, writes: Sequence[Write], left: dict[str, str]) -> None:
+    seed(client, state_with(leased(A)))
     client.set(f"{KEPT}old", "o", px=5 * MINUTE_MS)
     client.set(f"{KEPT}new", "n")
     assert store.commit(A, fence(1), writes) is Outcome.DONE
@@ -78,32 +76,32 @@ def test_writes_are_done_in_their_order(
 @pytest.mark.parametrize("old", [4, 6])
 def test_an_old_fence_writes_nothing(client: Redis, store: Store, old: int) -> None:
     given = [leased(A, "a", fence=5, holder="another"), waiting(B, "a")]
-    seed(client, standing(*given))
+    seed(client, state_with(*given))
     client.set(f"{KEPT}x", "1")
     writes = [Set(f"{KEPT}x", b"2"), Move(f"{KEPT}x", f"{KEPT}y"), Set(f"{KEPT}z", b"3")]
     assert store.commit(A, fence(old), writes) is Outcome.LOST
     assert kept(client) == {"x": "1"}
-    assert read(client) == standing(*given, counts={"refused": 1})
+    assert read(client) == state_with(*given, counts={"refused": 1})
 
 
-def test_a_commit_happens_once(client: Redis, store: Store) -> None:
-    seed(client, standing(leased(A, "a")))
+def test_a_second_commit_is_refused(client: Redis, store: Store) -> None:
+    seed(client, state_with(leased(A, "a")))
     assert store.commit(A, fence(1), [Set(f"{KEPT}x", b"1")]) is Outcome.DONE
     assert store.commit(A, fence(1), [Set(f"{KEPT}x", b"2")]) is Outcome.LOST
-    # And the acknowledgement that follows is refused
+    # And a later settle is refused
     assert store.turn([], holder="me", lease_ms=LEASE_MS, room=0, settles=[(A, fence(1))]).lost == [A]
     assert kept(client) == {"x": "1"}
-    assert read(client) == standing(counts={"settled": 1, "refused": 2})
+    assert read(client) == state_with(counts={"settled": 1, "refused": 2})
 
 
 def test_a_skipped_message_counts_as_settled_and_skipped(client: Redis, store: Store) -> None:
-    seed(client, standing(leased(A, "a"), waiting(B, "a"), bells=[]))
+    seed(client, state_with(leased(A, "a"), waiting(B, "a"), bells=[]))
     assert store.commit(A, fence(1), skipped=True) is Outcome.DONE
-    assert read(client) == standing(ready(B, "a"), counts={"settled": 1, "skipped": 1})
+    assert read(client) == state_with(ready(B, "a"), counts={"settled": 1, "skipped": 1})
 
 
 def test_the_holder_reads_its_lanes_and_requested_keys(client: Redis, store: Store) -> None:
-    seed(client, standing(leased(A, "1/chat:7", "1/user:9"), leased(B), buried(C, "c")))
+    seed(client, state_with(leased(A, "1/chat:7", "1/user:9"), leased(B), buried(C, "c")))
     client.set("x", b"\xff1")
     assert store.read(A, fence(1), ["x", "y"]) == Read(["1/chat:7", "1/user:9"], [b"\xff1", None])
     assert store.read(B, fence(1), []) == Read([], [])

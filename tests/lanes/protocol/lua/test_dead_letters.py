@@ -1,4 +1,4 @@
-"""bury, replay, purge: into the dead letters and back."""
+"""bury, replay, drop, purge: the verbs of the dead letters."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from chatlanes.lanes.protocol import store as stores
 from chatlanes.lanes.protocol.replies import Outcome
 from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.reading import read
-from tests.lanes.protocol.lua.model.state import buried, delayed, fence, leased, ready, seed, standing, waiting
+from tests.lanes.protocol.lua.model.state import buried, delayed, fence, leased, ready, seed, state_with, waiting
 
 A, B, C, D = "1:10", "1:11", "1:12", "1:13"
 
 
-def test_bury_keeps_it_with_its_error_and_its_lanes_go_on(client: Redis, store: Store) -> None:
-    # Given a message that two others wait for, one of them for something else too
+def test_a_buried_message_keeps_its_errors_and_its_lanes_continue(client: Redis, store: Store) -> None:
+    # Given a message that two others wait for, one of which waits also for another message
     others = [leased(D, "d")]
     given = [leased(A, "a", "b", fence=4, failed=1, errors=("E",)), waiting(B, "b"), waiting(C, "a", "d")]
-    seed(client, standing(*others, *given))
+    seed(client, state_with(*others, *given))
     # When it is buried
     assert store.bury(A, fence(4), {"type": "ValueError", "message": "no"}) is Outcome.DONE
-    # Then it is out of its lanes with all its errors, and who waited for nothing else is ready
-    assert read(client) == standing(
+    # Then it has left its lanes and has all its errors, and the message that waited only for it is ready
+    assert read(client) == state_with(
         *others,
         buried(A, "a", "b", fence=5, failed=1, errors=("E", "ValueError")),
         ready(B, "b"),
@@ -36,23 +36,23 @@ def test_bury_keeps_it_with_its_error_and_its_lanes_go_on(client: Redis, store: 
     assert problem == {"type": "ValueError", "message": "no", "at_ms": problem["at_ms"]}
 
 
-def test_replay_joins_the_end_of_its_lanes_with_zero_counts(client: Redis, store: Store) -> None:
-    # Given a buried message, and two lanes that went on
+def test_a_replayed_message_joins_the_end_with_zero_counts(client: Redis, store: Store) -> None:
+    # Given a buried message, and newer messages in both of its lanes
     buried_before = buried(A, "a", "b", fence=4, died=5, failed=3, errors=("E", "E"))
-    seed(client, standing(buried_before, leased(B, "a"), ready(C, "b")))
+    seed(client, state_with(buried_before, leased(B, "a"), ready(C, "b")))
     # When it is replayed
     assert store.replay(A) is True
-    # Then it waits behind what came since, and no error is held against it
-    assert read(client) == standing(
+    # Then it waits behind the newer ones, and its failures, deaths and errors are cleared
+    assert read(client) == state_with(
         leased(B, "a"), ready(C, "b"), waiting(A, "a", "b", fence=4, replayed=0), counts={"replayed": 1}
     )
 
 
-def test_replay_into_free_lanes_is_ready(client: Redis, store: Store) -> None:
-    seed(client, standing(buried(A, "a", "b", fence=4), buried(B), ready(C), bells=[]))
+def test_a_replayed_message_in_free_lanes_is_ready(client: Redis, store: Store) -> None:
+    seed(client, state_with(buried(A, "a", "b", fence=4), buried(B), ready(C), bells=[]))
     assert store.replay(A)
     assert store.replay(B)
-    assert read(client) == standing(
+    assert read(client) == state_with(
         ready(C), ready(A, "a", "b", fence=4, replayed=0), ready(B, fence=1, replayed=0), counts={"replayed": 2}
     )
 
@@ -61,82 +61,82 @@ def test_replay_into_free_lanes_is_ready(client: Redis, store: Store) -> None:
     "given", [waiting(A, "a"), ready(A, "a"), leased(A, "a"), delayed(A, "a")], ids=lambda message: message.state
 )
 def test_only_buried_messages_are_replayed(client: Redis, store: Store, given: stores.NewMessage) -> None:
-    state = standing(given)  # type: ignore[arg-type]
+    state = state_with(given)  # type: ignore[arg-type]
     seed(client, state)
     assert store.replay(A) is False
     assert store.replay("gone") is False
     assert read(client) == state
 
 
-def test_drop_leaves_nothing_but_that_it_was_seen(client: Redis, store: Store) -> None:
+def test_drop_leaves_only_the_seen_number(client: Redis, store: Store) -> None:
     others = [buried(B, "a"), leased(C, "a")]
-    seed(client, standing(buried(A, "a", died=2), *others, seen={"1:0": [10]}))
+    seed(client, state_with(buried(A, "a", died=2), *others, seen={"1:0": [10]}))
     assert [store.drop(A), store.drop(A), store.drop("gone")] == [True, False, False]
-    assert read(client) == standing(*others, seen={"1:0": [10]}, counts={"dropped": 1})
+    assert read(client) == state_with(*others, seen={"1:0": [10]}, counts={"dropped": 1})
 
 
 @pytest.mark.parametrize(
     "given", [waiting(A, "a"), ready(A, "a"), leased(A, "a"), delayed(A, "a")], ids=lambda message: message.state
 )
 def test_only_buried_messages_are_dropped(client: Redis, store: Store, given: stores.NewMessage) -> None:
-    state = standing(given)  # type: ignore[arg-type]
+    state = state_with(given)  # type: ignore[arg-type]
     seed(client, state)
     assert store.drop(A) is False
     assert read(client) == state
 
 
 def test_a_second_replay_does_nothing(client: Redis, store: Store) -> None:
-    seed(client, standing(buried(A, "a")))
+    seed(client, state_with(buried(A, "a")))
     assert [store.replay(A), store.replay(A)] == [True, False]
-    assert read(client) == standing(ready(A, "a", fence=1, replayed=0), counts={"replayed": 1})
+    assert read(client) == state_with(ready(A, "a", fence=1, replayed=0), counts={"replayed": 1})
 
 
-def test_a_replay_joins_behind_earlier_appends(client: Redis, store: Store) -> None:
-    seed(client, standing(buried(A, "a")))
+def test_a_replayed_message_is_behind_earlier_appends(client: Redis, store: Store) -> None:
+    seed(client, state_with(buried(A, "a")))
     store.append([stores.NewMessage(B, "q", "b", ["a"])])
     store.replay(A)
     store.append([stores.NewMessage(C, "q", "c", ["a"])])
     assert read(client).lanes == {"a": [B, A, C]}
 
 
-def test_a_replayed_one_goes_to_the_end_though_the_clock_went_back(client: Redis, store: Store) -> None:
-    # Given the last place was given when the clock stood in the future
-    seed(client, standing(leased(B, "a"), buried(A, "a")))
+def test_a_replayed_message_joins_the_end_when_the_clock_goes_back(client: Redis, store: Store) -> None:
+    # Given a last seq from a clock that was ahead
+    seed(client, state_with(leased(B, "a"), buried(A, "a")))
     for key in (keys.COUNTS, keys.message(B)):
         client.hset(key, "seq", 8 * 10**15)
     for zset in (keys.lane("a"), keys.pending("q")):
         client.zadd(zset, {B: 8 * 10**15})
-    # When one is replayed and a newcomer arrives, both with ids that sort before
+    # When one message is replayed and another appended, both with ids that sort before
     store.replay(A)
     store.append([stores.NewMessage("1:09", "q", "body", ["a"])])
-    # Then they stand behind, in this order
+    # Then both are at the end, in this order
     assert read(client).lanes == {"a": [B, A, "1:09"]}
 
 
 def test_purge_buries_messages_that_become_ready_meanwhile(client: Redis, store: Store) -> None:
-    # Given a queue with a ready message and its successors, one of which belongs to another queue
+    # Given a queue with a ready message and messages behind it, one of which belongs to another queue
     others = [leased(D, "d"), waiting("1:14", "d")]
     given = [ready(A, "a", fence=1), waiting(B, "a", fence=1), waiting(C, "a", queue="other"), waiting("1:15", "a")]
-    seed(client, standing(*others, *given))
+    seed(client, state_with(*others, *given))
     # When it is purged
     assert store.purge("q") == 2
-    # Then nothing is lost, nothing that runs is touched, and the other queue goes on and is rung
+    # Then its messages are buried, running ones are not affected, and the other queue continues with its bell set
     dead = [buried(A, "a", fence=2, errors=("Purged",)), buried(B, "a", fence=2, errors=("Purged",))]
     left = [ready(C, "a", queue="other"), waiting("1:15", "a")]
-    assert read(client) == standing(*others, *dead, *left, bells=["q", "other"], counts={"buried": 2})
+    assert read(client) == state_with(*others, *dead, *left, bells=["q", "other"], counts={"buried": 2})
 
 
 def test_purge_in_bounded_steps(client: Redis, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given more than a step buries, some of it leftovers
+    # Given more entries than a step handles, some of them without a message
     monkeypatch.setattr(stores, "PURGE_LIMIT", 2)
-    state = standing(ready(A), ready(B), ready(C), waiting(D, fence=1))
+    state = state_with(ready(A), ready(B), ready(C), waiting(D, fence=1))
     state.ready = {"q": ["gone:1", "gone:2", "gone:3", A, D, B, C]}
     seed(client, state)
     assert store.purge("q") == 3
     assert read(client).ready == {}
 
 
-def test_purge_keeps_a_foreign_entry_among_the_dead_letters(client: Redis, store: Store) -> None:
+def test_purge_buries_a_foreign_entry(client: Redis, store: Store) -> None:
     entry = json.dumps({"body": "W10=", "headers": {"id": "abc"}, "properties": {}})
     client.lpush("q", entry)
     assert store.purge("q") == 1
@@ -145,6 +145,6 @@ def test_purge_keeps_a_foreign_entry_among_the_dead_letters(client: Redis, store
 
 
 def test_purge_of_an_empty_queue(client: Redis, store: Store) -> None:
-    seed(client, standing(leased(A)))
+    seed(client, state_with(leased(A)))
     assert store.purge("q") == 0
-    assert read(client) == standing(leased(A))
+    assert read(client) == state_with(leased(A))

@@ -1,4 +1,4 @@
-"""A full Redis takes nothing in, and lets everything that makes room go on."""
+"""A full Redis refuses appends, and allows every verb that finishes or moves messages."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MINUTE_MS = 60_000
 
 @pytest.fixture
 def full(client: Redis) -> Iterator[Store]:
-    """With messages m0 to m6, each in a lane of its own, and no memory left."""
+    """A store with messages m0 to m6, each in its own lane, on a Redis without free memory."""
     store = Store(client)
     store.append([message(number) for number in range(7)])
     for each in (store.sweep, lambda _: store.renew([], 1), lambda _: store.reconcile("none", [])):
-        each(MINUTE_MS)  # scripts are loaded
+        each(MINUTE_MS)  # to load the scripts
     store.release([("none", "1")])
     store.retry("none", "1", delay_ms=0, problem={})
     store.park("none", "1", delay_ms=0)
@@ -65,10 +65,10 @@ def test_a_full_redis_refuses_appends_and_finishes_the_rest(full: Store) -> None
 
 
 def check_calls(full: Store, lease: tuple[str, str]) -> None:
-    """A handler may call, also in a process that has not met this server yet."""
-    wires = PipelinedPool(full.client, script("begin"), script("end"))
+    """A handler can make calls, also in a process that has not used this server before."""
+    pool = PipelinedPool(full.client, script("begin"), script("end"))
     call = {"position": "1", "what": "x"}
     begin = PipelinedCommand(script("begin"), begin_command(*lease, lease_ms=MINUTE_MS, **call))
     end = PipelinedCommand(script("end"), end_command(*lease, **call, kind=Kind.DONE, outcome=b"y"))
-    assert wires.ask(begin, end, begin) == [[b"begun"], 1, [b"done", b"y"]]
-    wires.close()
+    assert pool.ask(begin, end, begin) == [[b"begun"], 1, [b"done", b"y"]]
+    pool.close()

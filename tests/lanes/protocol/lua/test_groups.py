@@ -1,4 +1,4 @@
-"""Groups of queues, one for each bot, say: what waits in one delays no other, and each has a backlog of its own."""
+"""Groups of queues, such as one for each bot: a backlog in one group delays no other and is counted separately."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.transport.pending_fetch import rotated
-from tests.lanes.protocol.lua.model.state import LEASE_MS, leased, ready, seed, standing, waiting
+from tests.lanes.protocol.lua.model.state import LEASE_MS, leased, ready, seed, state_with, waiting
 
 FLOOD = [ready(f"1:{n}", f"a{n}", queue=f"bots.one.{n % 8}") for n in range(80)]
 FEW = [ready(f"2:{n}", f"b{n}", queue="bots.two.3") for n in range(10)]
@@ -20,7 +20,7 @@ QUEUES = [f"bots.{bot}.{n}" for bot in ("one", "two") for n in range(8)]
 
 
 def handed_out(store: Store, queues: list[str], room: int) -> list[str]:
-    """The groups of what a turn brings, in its order."""
+    """The groups of the messages that a turn hands out, in order."""
     leased = store.turn(queues, holder="me", lease_ms=LEASE_MS, room=room).leased
     return [keys.group_of(message.queue) for message in leased]
 
@@ -31,36 +31,36 @@ def handed_out(store: Store, queues: list[str], room: int) -> list[str]:
 )
 def test_a_group_is_the_name_before_the_last_dot(store: Store, queue: str, group: str) -> None:
     assert keys.group_of(queue) == group
-    # And the scripts see it in the same way
+    # And the scripts use the same rule
     store.append([NewMessage("1:1", queue, "body", [])])
     assert store.pending(group) == 1
 
 
-def test_the_slots_of_a_turn_are_shared_out_among_groups(client: Redis, store: Store) -> None:
-    # Given a flood over all queues of one bot, and a few messages in one queue of another
-    seed(client, standing(*FLOOD, *FEW))
-    # When there is room for some
-    brought = handed_out(store, QUEUES, 12)
-    # Then both get every other slot
-    assert brought == ["bots.one", "bots.two"] * 6
-    # And when one has no more, the other gets all
+def test_a_turn_alternates_between_groups(client: Redis, store: Store) -> None:
+    # Given a backlog in all queues of one bot, and a few messages in one queue of another bot
+    seed(client, state_with(*FLOOD, *FEW))
+    # When a turn has room for some of them
+    groups = handed_out(store, QUEUES, 12)
+    # Then it alternates between the bots
+    assert groups == ["bots.one", "bots.two"] * 6
+    # And when one bot has no more, the other gets all the room
     assert Counter(handed_out(store, QUEUES, 12)) == {"bots.one": 8, "bots.two": 4}
 
 
-def test_inside_of_a_group_queues_take_turns_too(client: Redis, store: Store) -> None:
-    seed(client, standing(*FLOOD, *FEW))
-    brought = store.turn(QUEUES, holder="me", lease_ms=LEASE_MS, room=16).leased
-    assert [message.queue for message in brought if message.id.startswith("1:")] == [f"bots.one.{n}" for n in range(8)]
+def test_a_turn_alternates_between_the_queues_of_a_group(client: Redis, store: Store) -> None:
+    seed(client, state_with(*FLOOD, *FEW))
+    leased = store.turn(QUEUES, holder="me", lease_ms=LEASE_MS, room=16).leased
+    assert [message.queue for message in leased if message.id.startswith("1:")] == [f"bots.one.{n}" for n in range(8)]
 
 
 @pytest.mark.parametrize("room", [1, 2, 3])
-def test_a_worker_with_few_slots_serves_all_groups_alike(client: Redis, store: Store, room: int) -> None:
-    seed(client, standing(*FLOOD, *FEW))
-    brought = [group for turn in range(12 // room) for group in handed_out(store, rotated(QUEUES, turn), room)]
-    assert Counter(brought) == {"bots.one": 6, "bots.two": 6}
+def test_a_worker_with_few_slots_serves_all_groups_equally(client: Redis, store: Store, room: int) -> None:
+    seed(client, state_with(*FLOOD, *FEW))
+    groups = [group for turn in range(12 // room) for group in handed_out(store, rotated(QUEUES, turn), room)]
+    assert Counter(groups) == {"bots.one": 6, "bots.two": 6}
 
 
-def test_turns_rotate_over_groups_and_queues() -> None:
+def test_queues_rotate_over_groups_and_queues() -> None:
     queues = ["a.0", "a.1", "b.0", "c.0", "c.1", "c.2", "alone"]
     orders = [rotated(queues, turn) for turn in range(24)]
     assert all(sorted(order) == sorted(queues) for order in orders)
@@ -69,16 +69,17 @@ def test_turns_rotate_over_groups_and_queues() -> None:
     assert rotated([], 5) == []
 
 
-def test_each_group_has_a_backlog_of_its_own(client: Redis, store: Store) -> None:
+def test_backlogs_are_counted_by_group(client: Redis, store: Store) -> None:
     # Given a backlog of one group
     seed(
-        client, standing(*FLOOD, leased("1:900", "a0", queue="bots.one.0"), waiting("1:901", "a0", queue="bots.one.0"))
+        client,
+        state_with(*FLOOD, leased("1:900", "a0", queue="bots.one.0"), waiting("1:901", "a0", queue="bots.one.0")),
     )
-    # When another one is appended to
+    # When messages are appended to another group
     appended = store.append(
         [NewMessage("2:1", "bots.two.0", "body", ["b"]), NewMessage("2:2", "bots.two.1", "body", [])]
     )
-    # Then the appender hears of that one's backlog
+    # Then the reply contains the backlog of that group
     assert appended == Appended(added=2, seen=0, buried=0, pending=2)
     assert (store.pending("bots.one"), store.pending("bots.two"), store.pending("none")) == (82, 2, 0)
     assert store.pending("bots.one", "bots.two") == store.pending() == 84

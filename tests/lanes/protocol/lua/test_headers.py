@@ -1,4 +1,4 @@
-"""Holds the header of each script against what the script binds, and against what the store sends."""
+"""Compares the header of each script with the names that the script binds, and with the arguments the store sends."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from chatlanes.lanes.protocol.scripts import Argument, Script, chunks, script
 from chatlanes.lanes.protocol.store import Store
 
 LUA = Path(chatlanes.lanes.protocol.__file__).parent / "lua"
-#: A verb takes arguments; what verbs share stands in front of them, and does not.
+#: A verb has arguments. Shared chunks, which are prepended to verbs, have none.
 FILES = {path.stem: path.read_text() for path in LUA.rglob("*.lua")}
 SOURCES = {name: source for name, source in FILES.items() if "\n-- ARGV" in source}
 VERBS = sorted(SOURCES)
 PRELUDE = FILES["prelude"]
 
-#: A file is readable in one sitting.
+#: The maximum length of a file.
 MOST_LINES = 90
 
 verbs = pytest.mark.parametrize("verb", VERBS)
@@ -55,7 +55,7 @@ def test_arguments_are_bound_by_name_in_order(verb: str) -> None:
         assert SOURCES[verb].splitlines()[len(header(verb))].startswith("local " + fixed[0])
     else:
         assert bound == []
-    assert set(re.findall(r"ARGV\[(\d+)\]", code(verb))) == set()  # none is known by its number alone
+    assert set(re.findall(r"ARGV\[(\d+)\]", code(verb))) == set()  # no argument is used by its number
 
 
 @verbs
@@ -68,23 +68,23 @@ def test_the_group_is_bound_by_its_names_and_its_size(verb: str) -> None:
     [(first, step)] = {(first, step) for first, _, step in loops}
     assert (int(first), int(step or 1)) == (len(fixed) + 1, len(group))
     named = f"local {', '.join(group)} = unpack(ARGV, i, i + {len(group) - 1})"
-    used = {f"ARGV[{place}]" for place in re.findall(r"ARGV\[([^\]]+)\]", code(verb))}
+    used = {f"ARGV[{index}]" for index in re.findall(r"ARGV\[([^\]]+)\]", code(verb))}
     if named not in code(verb):
-        assert used == {"ARGV[i]" if place == 0 else f"ARGV[i + {place}]" for place in range(len(group))}
+        assert used == {"ARGV[i]" if offset == 0 else f"ARGV[i + {offset}]" for offset in range(len(group))}
 
 
 @verbs
-def test_keys_are_used_as_the_header_says(verb: str) -> None:
+def test_keys_are_used_if_the_header_lists_them(verb: str) -> None:
     [line] = [line for line in header(verb) if line.startswith("-- KEYS")]
     assert bool(re.search(r"\bKEYS\b", code(verb))) == (line != "-- KEYS  none")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_is_readable_in_one_sitting(name: str) -> None:
+def test_files_are_short(name: str) -> None:
     assert len(FILES[name].splitlines()) <= MOST_LINES
 
 
-def test_a_room_stands_behind_those_that_it_needs() -> None:
+def test_a_chunk_follows_the_chunks_that_it_needs() -> None:
     assert chunks("turn") == ["ready", "back", "totals", "ends", "leasing", "rotation", "foreign", "taking"]
 
 
@@ -92,29 +92,29 @@ CHUNKS = {path.stem: path.read_text() for path in (LUA / "lib").glob("*.lua") if
 
 
 def bare(source: str) -> str:
-    """Without comments and texts."""
+    """The source without comments and string literals."""
     return re.sub(r"'[^']*'", "''", re.sub(r"--.*", "", source))
 
 
 def declared(source: str, indent: str) -> set[str]:
-    """Locals that are no constants, at the top of a file or inside of its functions."""
+    """Locals, except constants, at the top of a file or inside of its functions."""
     lines = re.findall(rf"^{indent}local (?!function)([^=\n]+?)(?: =.*)?$", bare(source), re.MULTILINE)
     return {name.strip() for line in lines for name in line.split(",") if not name.strip().isupper()}
 
 
 def assigned(source: str) -> set[str]:
-    """Names to which something is assigned, or to whose fields."""
+    """Names that are assigned to, also to one of their fields."""
     targets = re.findall(r"^(?!\s*local )([^=~<>\n]*[^=~<>\n])=(?!=)", bare(source), re.MULTILINE)
     named = " ".join(re.sub(r"\[[^\]]*\]", "", each) for each in targets)
     return {*re.findall(r"(?<![\w.])[a-z_]+", named), *re.findall(r"table\.remove\((\w+)", bare(source))}
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_a_chunk_says_which_locals_it_owns_reads_and_writes(chunk: str) -> None:
+def test_a_chunk_lists_the_locals_it_owns_reads_and_writes(chunk: str) -> None:
     source, named = CHUNKS[chunk], dict[str, dict[str, str]]()
-    for what in ("Reads", "Writes"):
-        lines = re.findall(rf"^-- {what}  (.*)$", source, re.MULTILINE)
-        named[what] = {name: owner for line in lines for name, owner in re.findall(r"(\w+) \((\w+)\)", line)}
+    for access in ("Reads", "Writes"):
+        lines = re.findall(rf"^-- {access}  (.*)$", source, re.MULTILINE)
+        named[access] = {name: owner for line in lines for name, owner in re.findall(r"(\w+) \((\w+)\)", line)}
     owned = {name: owner for owner, each in CHUNKS.items() for name in declared(each, "")}
     assert declared(source, "") == {
         name for line in re.findall(r"^-- Owns  (.*)$", source, re.MULTILINE) for name in line.split()
@@ -126,20 +126,22 @@ def test_a_chunk_says_which_locals_it_owns_reads_and_writes(chunk: str) -> None:
 
 
 @verbs
-def test_no_script_spells_a_key_itself(verb: str) -> None:
-    spelled = re.findall(r"'(lanes:[^']*)'", code(verb))
-    assert set(spelled) <= {"lanes:*"}
+def test_scripts_contain_no_literal_key(verb: str) -> None:
+    literals = re.findall(r"'(lanes:[^']*)'", code(verb))
+    assert set(literals) <= {"lanes:*"}
 
 
 def test_the_prelude_and_python_name_the_same_keys() -> None:
-    ours = {name: value for name, value in vars(keys).items() if isinstance(value, str) and value.startswith("lanes:")}
-    theirs: dict[str, str] = {}
+    in_python = {
+        name: value for name, value in vars(keys).items() if isinstance(value, str) and value.startswith("lanes:")
+    }
+    in_lua: dict[str, str] = {}
     for names, values in re.findall(r"^local ([A-Z, ]+) = ('lanes:.*)$", PRELUDE, re.MULTILINE):
-        theirs |= zip(names.split(", "), re.findall(r"'([^']+)'", values), strict=True)
-    assert theirs == ours
+        in_lua |= zip(names.split(", "), re.findall(r"'([^']+)'", values), strict=True)
+    assert in_lua == in_python
 
 
-def test_counts_are_those_of_the_catalogue() -> None:
+def test_the_catalogue_lists_all_counts() -> None:
     written = {name for source in FILES.values() for name in re.findall(r"\bcount\('(\w+)'", source)}
     catalogue = re.search(r"#: hash: seq (.*?)\nCOUNTS", Path(keys.__file__).read_text(), re.DOTALL)
     assert catalogue
@@ -147,7 +149,7 @@ def test_counts_are_those_of_the_catalogue() -> None:
     assert written == named
 
 
-def test_the_fields_of_a_message_are_those_of_the_catalogue() -> None:
+def test_the_catalogue_lists_all_fields_of_a_message() -> None:
     catalogue = re.search(r"#: hash: (state.*)\nMESSAGE", Path(keys.__file__).read_text())
     assert catalogue
     named = set(re.sub(r"\([^)]*\)", "", catalogue[1]).replace(" ", "").split(","))
@@ -160,19 +162,19 @@ def test_the_fields_of_a_message_are_those_of_the_catalogue() -> None:
 
 
 class Recorder:
-    """Stands where the client stands, and takes down what the store sends."""
+    """A client that records the command and returns a given reply."""
 
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
+    def __init__(self, reply: Any) -> None:
+        self.reply = reply
         self.sent: tuple[Argument, ...] = ()
 
     def execute_command(self, *command: Argument) -> Any:
         self.sent = command
-        return self.answer
+        return self.reply
 
 
 CALLS: list[tuple[str, Any, Any, int, int]] = [
-    # verb, how the store is called, the answer it gets, KEYS sent, groups sent
+    # verb, call of the store, reply, KEYS sent, groups sent
     (
         "append",
         lambda s: s.append([NewMessage("1", "q", "x", ["a"]), NewMessage("2", "q", "x", [])], Guard("g", "5")),
@@ -203,15 +205,15 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
 ]
 
 
-def test_every_verb_has_a_call_here() -> None:
+def test_every_verb_is_tested() -> None:
     assert sorted(call[0] for call in CALLS) == VERBS
 
 
-@pytest.mark.parametrize(("verb", "call", "answer", "sent_keys", "groups"), CALLS, ids=[call[0] for call in CALLS])
+@pytest.mark.parametrize(("verb", "call", "reply", "sent_keys", "groups"), CALLS, ids=[call[0] for call in CALLS])
 def test_the_store_sends_the_arguments_of_the_header(
-    verb: str, call: Any, answer: Any, sent_keys: int, groups: int
+    verb: str, call: Any, reply: Any, sent_keys: int, groups: int
 ) -> None:
-    recorder = Recorder(answer)
+    recorder = Recorder(reply)
     call(Store(recorder))  # type: ignore[arg-type]
     evalsha, sha, numkeys, *rest = recorder.sent
     assert (evalsha, sha, numkeys) == ("EVALSHA", script(verb).sha, sent_keys)
@@ -224,20 +226,20 @@ def test_the_store_sends_the_arguments_of_the_header(
         ("renew", {}, []),
         ("renew", {"lease_ms": 1, "more": 2}, []),
         ("renew", {"lease": 1}, []),
-        ("retry", {"fence": "1", "id": "1", "delay_ms": 1, "problem": ""}, []),  # the order is part of it
+        ("retry", {"fence": "1", "id": "1", "delay_ms": 1, "problem": ""}, []),  # wrong order
         ("renew", {"lease_ms": 1}, [("id",)]),
         ("renew", {"lease_ms": 1}, [("id", "fence"), ("id", "fence", "died")]),
         ("bury", {"id": "1", "fence": "1", "problem": ""}, [("id",)]),
     ],
 )
-def test_a_call_that_does_not_fit_is_refused_before_it_is_sent(
+def test_a_call_with_wrong_arguments_is_refused(
     verb: str, fixed: dict[str, Argument], group: Sequence[Sequence[Argument]]
 ) -> None:
     with pytest.raises(TypeError, match=rf"{verb}\.lua"):
         script(verb).command(group=group, **fixed)
 
 
-def test_a_script_that_the_server_forgot_is_loaded_again(store: Store) -> None:
+def test_a_flushed_script_is_loaded_again(store: Store) -> None:
     store.client.script_flush()
     assert store.sweep(1).next_ms is None
     assert Script("sweep").sha == script("sweep").sha

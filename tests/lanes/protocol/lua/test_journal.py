@@ -1,4 +1,4 @@
-"""begin and end: what a message's journal says of its calls, and what becomes of it with the message."""
+"""begin and end: the calls in a message's journal, and the lifetime of the journal."""
 
 from __future__ import annotations
 
@@ -11,23 +11,34 @@ from redis import Redis
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, Outcome
 from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.reading import read
-from tests.lanes.protocol.lua.model.state import LEASE_MS, State, buried, fence, leased, ready, seed, standing, waiting
+from tests.lanes.protocol.lua.model.state import (
+    LEASE_MS,
+    State,
+    buried,
+    fence,
+    leased,
+    ready,
+    seed,
+    state_with,
+    waiting,
+)
 
 A, B = "1:10", "1:11"
 HELLO, PHOTO = "sendMessage:1f", "sendPhoto:2e"
 
 
 def journal_of(client: Redis, store: Store, journal: Mapping[str, str], position: str, what: str = HELLO) -> Begun:
-    """Begins a call of run 4 in this journal; the lease was near its end."""
+    """Begin a call in this journal, as the run with fence 4, whose lease is about to expire."""
     seed(
-        client, standing(leased(A, "a", fence=4, minutes=1), waiting(B, "a"), journals={A: journal} if journal else {})
+        client,
+        state_with(leased(A, "a", fence=4, minutes=1), waiting(B, "a"), journals={A: journal} if journal else {}),
     )
     return store.begin(A, fence(4), lease_ms=LEASE_MS, position=position, what=what)
 
 
 def left(journal: Mapping[str, str]) -> State:
-    """With the lease extended."""
-    return standing(leased(A, "a", fence=4), waiting(B, "a"), journals={A: journal} if journal else {})
+    """The expected state: this journal, and a renewed lease."""
+    return state_with(leased(A, "a", fence=4), waiting(B, "a"), journals={A: journal} if journal else {})
 
 
 BEGINS: dict[str, tuple[Mapping[str, str], str, Begun, Mapping[str, str]]] = {
@@ -38,61 +49,61 @@ BEGINS: dict[str, tuple[Mapping[str, str], str, Begun, Mapping[str, str]]] = {
         Begun(Noted.BEGUN),
         {"1": f"done 4 {HELLO} true", "2": f"begun 4 {HELLO} ", "last": "2"},
     ),
-    "one that an earlier run made": (
+    "a call of an earlier run": (
         {"1": f"done 3 {HELLO} a b\nc", "last": "1"},
         "1",
         Begun(Noted.DONE, b"a b\nc"),
         {"1": f"done 3 {HELLO} a b\nc", "last": "1"},
     ),
-    "one that an earlier run made, with nothing to tell": (
+    "a call of an earlier run without an outcome text": (
         {"1": f"done 3 {HELLO} ", "last": "1"},
         "1",
         Begun(Noted.DONE, b""),
         {"1": f"done 3 {HELLO} ", "last": "1"},
     ),
-    "one that was refused, and the run went on": (
+    "a refused call before another call": (
         {"1": f"refused 3 {HELLO} no", "2": f"begun 3 {HELLO} ", "last": "2"},
         "1",
         Begun(Noted.REFUSED, b"no"),
         {"1": f"refused 3 {HELLO} no", "2": f"begun 3 {HELLO} ", "last": "2"},
     ),
-    "one that was refused, and the run went on to a call that was not made": (
+    "a refused call before an undone call": (
         {"1": f"refused 3 {HELLO} no", "last": "2"},
         "1",
         Begun(Noted.REFUSED, b"no"),
         {"1": f"refused 3 {HELLO} no", "last": "2"},
     ),
-    "one that was refused last": (
+    "a refused call that was the last one": (
         {"1": f"refused 3 {HELLO} no", "last": "1"},
         "1",
         Begun(Noted.BEGUN),
         {"1": f"begun 4 {HELLO} ", "last": "1"},
     ),
-    "one that an earlier run left without an outcome": (
+    "a call of an earlier run that has not ended": (
         {"1": f"begun 3 {HELLO} ", "last": "1"},
         "1",
         Begun(Noted.UNCERTAIN),
         {"1": f"doubtful 4 {HELLO} ", "last": "1"},
     ),
-    "one that is uncertain since several runs": (
+    "a call that is uncertain since several runs": (
         {"1": f"doubtful 3 {HELLO} ", "last": "1"},
         "1",
         Begun(Noted.UNCERTAIN),
         {"1": f"doubtful 4 {HELLO} ", "last": "1"},
     ),
-    "one that this run has begun and not made": (
+    "a call that this run has begun before": (
         {"1": f"begun 4 {HELLO} ", "last": "1"},
         "1",
         Begun(Noted.BEGUN),
         {"1": f"begun 4 {HELLO} ", "last": "1"},
     ),
-    "one that this run has begun and not made, and an earlier run may have": (
+    "a call that this run has begun before, uncertain since an earlier run": (
         {"1": f"doubtful 4 {HELLO} ", "last": "1"},
         "1",
         Begun(Noted.UNCERTAIN),
         {"1": f"doubtful 4 {HELLO} ", "last": "1"},
     ),
-    "another call than the earlier run's": (
+    "a different call than in the earlier run": (
         {
             "1": f"done 3 {HELLO} x",
             "2": f"done 3 {PHOTO} x",
@@ -112,13 +123,13 @@ BEGINS: dict[str, tuple[Mapping[str, str], str, Begun, Mapping[str, str]]] = {
             "last": "2",
         },
     ),
-    "another call, beside later ones of this run": (
+    "a different call, with later ones of this run": (
         {"1": f"done 3 {PHOTO} x", "2": f"begun 4 {HELLO} ", "3": f"done 3 {HELLO} x", "last": "3"},
         "1",
         Begun(Noted.DIFFERENT, PHOTO.encode()),
         {"1": f"begun 4 {HELLO} ", "2": f"begun 4 {HELLO} ", "last": "1"},
     ),
-    "a call in a series of its own": (
+    "a call in another series": (
         {"1": f"done 3 {PHOTO} x", "last": "1"},
         "hook2/1",
         Begun(Noted.BEGUN),
@@ -129,11 +140,11 @@ BEGINS: dict[str, tuple[Mapping[str, str], str, Begun, Mapping[str, str]]] = {
 
 @pytest.mark.parametrize("which", BEGINS)
 def test_begin_records_or_replays_a_call_and_extends_the_lease(client: Redis, store: Store, which: str) -> None:
-    given, position, answer, then = BEGINS[which]
-    assert journal_of(client, store, given, position) == answer
+    given, position, begun, then = BEGINS[which]
+    assert journal_of(client, store, given, position) == begun
     counted = {
-        "uncertain": answer.noted is Noted.UNCERTAIN and given["1"].split()[1] != "4",
-        "answered": answer.noted in (Noted.DONE, Noted.REFUSED),
+        "uncertain": begun.noted is Noted.UNCERTAIN and given["1"].split()[1] != "4",
+        "answered": begun.noted in (Noted.DONE, Noted.REFUSED),
     }
     assert read(client) == replace(left(then), counts={name: 1 for name, is_counted in counted.items() if is_counted})
 
@@ -142,28 +153,33 @@ BEGUN = {"1": f"begun 4 {HELLO} ", "last": "1"}
 DOUBTFUL = {"1": f"doubtful 4 {HELLO} ", "last": "1"}
 
 ENDS: dict[str, tuple[Mapping[str, str], Kind, bytes, Mapping[str, str]]] = {
-    "made": (BEGUN, Kind.DONE, b'{"a": 1}', {"1": f'done 4 {HELLO} {{"a": 1}}', "last": "1"}),
-    "made at last": (DOUBTFUL, Kind.DONE, b"x", {"1": f"done 4 {HELLO} x", "last": "1"}),
+    "done": (BEGUN, Kind.DONE, b'{"a": 1}', {"1": f'done 4 {HELLO} {{"a": 1}}', "last": "1"}),
+    "done after an uncertain run": (DOUBTFUL, Kind.DONE, b"x", {"1": f"done 4 {HELLO} x", "last": "1"}),
     "refused": (BEGUN, Kind.REFUSED, b"no", {"1": f"refused 4 {HELLO} no", "last": "1"}),
-    "told twice": ({"1": f"done 4 {HELLO} x", "last": "1"}, Kind.DONE, b"x", {"1": f"done 4 {HELLO} x", "last": "1"}),
-    "not made": (BEGUN, Kind.UNDONE, b"", {"last": "1"}),
-    "not made now, and perhaps before": (DOUBTFUL, Kind.UNDONE, b"", DOUBTFUL),
-    "not made, told after it was made": (
+    "done, reported twice": (
+        {"1": f"done 4 {HELLO} x", "last": "1"},
+        Kind.DONE,
+        b"x",
+        {"1": f"done 4 {HELLO} x", "last": "1"},
+    ),
+    "undone": (BEGUN, Kind.UNDONE, b"", {"last": "1"}),
+    "undone after an uncertain run": (DOUBTFUL, Kind.UNDONE, b"", DOUBTFUL),
+    "undone, reported after done": (
         {"1": f"done 4 {HELLO} x", "last": "1"},
         Kind.UNDONE,
         b"",
         {"1": f"done 4 {HELLO} x", "last": "1"},
     ),
-    "not made, told twice": ({"last": "1"}, Kind.UNDONE, b"", {"last": "1"}),
+    "undone, reported twice": ({"last": "1"}, Kind.UNDONE, b"", {"last": "1"}),
 }
 
 
 @pytest.mark.parametrize("which", ENDS)
-def test_end_notes_the_outcome(client: Redis, store: Store, which: str) -> None:
+def test_end_records_the_outcome(client: Redis, store: Store, which: str) -> None:
     given, kind, outcome, then = ENDS[which]
-    seed(client, standing(leased(A, "a", fence=4), journals={A: given}))
+    seed(client, state_with(leased(A, "a", fence=4), journals={A: given}))
     assert store.end(A, fence(4), position="1", what=HELLO, kind=kind, outcome=outcome) is Outcome.DONE
-    assert read(client) == standing(leased(A, "a", fence=4), journals={A: then})
+    assert read(client) == state_with(leased(A, "a", fence=4), journals={A: then})
 
 
 JOURNAL = {"1": f"done 1 {HELLO} x", "2": f"begun 1 {PHOTO} ", "last": "2"}
@@ -182,32 +198,32 @@ KEEPS: dict[str, Callable[[Store], object]] = {
 
 
 @pytest.mark.parametrize("verb", KEEPS)
-def test_whatever_does_not_finish_a_message_keeps_its_journal(client: Redis, store: Store, verb: str) -> None:
-    seed(client, standing(leased(A, "a", minutes=-1), journals={A: JOURNAL}))
+def test_verbs_that_do_not_settle_keep_the_journal(client: Redis, store: Store, verb: str) -> None:
+    seed(client, state_with(leased(A, "a", minutes=-1), journals={A: JOURNAL}))
     KEEPS[verb](store)
     assert read(client).journals == {A: JOURNAL}
 
 
-def test_a_settled_message_takes_its_journal_along(client: Redis, store: Store) -> None:
-    seed(client, standing(leased(A, "a"), leased(B, "b"), journals={A: JOURNAL, B: JOURNAL}))
+def test_a_settle_deletes_the_journal(client: Redis, store: Store) -> None:
+    seed(client, state_with(leased(A, "a"), leased(B, "b"), journals={A: JOURNAL, B: JOURNAL}))
     store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=0, settles=[(A, fence(1))])
-    assert read(client) == standing(leased(B, "b"), journals={B: JOURNAL}, counts={"settled": 1})
+    assert read(client) == state_with(leased(B, "b"), journals={B: JOURNAL}, counts={"settled": 1})
 
 
-def test_a_journal_without_a_message_is_no_use(client: Redis, store: Store) -> None:
-    seed(client, standing(ready(B, "b"), buried("1:12"), journals={A: JOURNAL, B: JOURNAL, "1:12": JOURNAL}))
+def test_repair_deletes_a_journal_without_a_message(client: Redis, store: Store) -> None:
+    seed(client, state_with(ready(B, "b"), buried("1:12"), journals={A: JOURNAL, B: JOURNAL, "1:12": JOURNAL}))
     store.repair("0", LEASE_MS)
     assert sorted(read(client).journals) == sorted([B, "1:12"])
     assert read(client).counts["repaired"] == 1
 
 
 @pytest.mark.parametrize("position", ["", "0", "a", "01", "1 2", "x 1", "1\n", "-1.5 "])
-def test_an_invalid_position_is_refused_before_it_is_sent(store: Store, position: str) -> None:
+def test_an_invalid_position_is_refused(store: Store, position: str) -> None:
     with pytest.raises(ValueError, match="no position"):
         store.begin(A, fence(1), lease_ms=1, position=position, what=HELLO)
 
 
 @pytest.mark.parametrize("what", ["", "a b", "a\nb"])
-def test_a_name_with_blanks_is_refused_before_it_is_sent(store: Store, what: str) -> None:
+def test_a_call_name_with_blanks_is_refused(store: Store, what: str) -> None:
     with pytest.raises(ValueError, match="no blanks"):
         store.begin(A, fence(1), lease_ms=1, position="1", what=what)

@@ -1,4 +1,4 @@
-"""Late verbs: whoever holds an older fence changes nothing, whatever became of the message meanwhile."""
+"""Late verbs: a holder with an older fence changes nothing, whatever the current state of the message."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.lanes.protocol.lua.model.state import (
     leased,
     ready,
     seed,
-    standing,
+    state_with,
     waiting,
 )
 
 A, B = "1:10", "1:11"
 
-#: What the old holder does with its fence, and whether it was told that it lost.
+#: A verb of the old holder, with its fence; returns true if the reply says that the lease is lost.
 LATE: dict[str, Callable[[Store, str], bool]] = {
     "settle": lambda store, old: (
         store.turn(["q"], holder="old", lease_ms=LEASE_MS, room=0, settles=[(A, old)]).lost == [A]
@@ -48,10 +48,10 @@ LATE: dict[str, Callable[[Store, str], bool]] = {
     "hold": lambda store, old: not store.holds(A, old),
 }
 
-#: What became of the message: fence 4 was the old holder's.
+#: The current state of the message. The old holder had fence 4.
 MEANWHILE: dict[str, list[MessageState]] = {
-    "leased to another": [leased(A, "a", fence=5, holder="new"), waiting(B, "a")],
-    "leased to it again": [leased(A, "a", fence=6, holder="old"), waiting(B, "a")],
+    "leased to another holder": [leased(A, "a", fence=5, holder="new"), waiting(B, "a")],
+    "leased to the same holder again": [leased(A, "a", fence=6, holder="old"), waiting(B, "a")],
     "released": [ready(A, "a", fence=5, died=1), waiting(B, "a")],
     "delayed": [delayed(A, "a", fence=5), waiting(B, "a")],
     "buried": [buried(A, "a", fence=5), ready(B, "a")],
@@ -65,19 +65,19 @@ MEANWHILE: dict[str, list[MessageState]] = {
 def test_a_late_verb_is_refused_and_changes_nothing(client: Redis, store: Store, verb: str, meanwhile: str) -> None:
     given = MEANWHILE[meanwhile]
     journals = {} if meanwhile == "settled" else {A: {"1": "begun 4 x ", "last": "1"}}
-    seed(client, standing(*given, journals=journals))
+    seed(client, state_with(*given, journals=journals))
     assert LATE[verb](store, fence(4))
-    is_last_word = verb in ("end", "undo") and meanwhile == "settled"  # as of a run that has settled it itself
-    refused = 0 if verb in ("renew", "read", "hold") or is_last_word else 1
-    assert read(client) == standing(*given, journals=journals, counts={"refused": refused})
+    is_after_settle = verb in ("end", "undo") and meanwhile == "settled"  # the run may have settled the message itself
+    refused = 0 if verb in ("renew", "read", "hold") or is_after_settle else 1
+    assert read(client) == state_with(*given, journals=journals, counts={"refused": refused})
 
 
 @pytest.mark.parametrize("given", [ready(A, fence=4), delayed(A, fence=4), buried(A, fence=4), waiting(A, fence=4)])
 @pytest.mark.parametrize("verb", LATE)
-def test_the_right_fence_is_not_enough_without_a_lease(
+def test_the_right_fence_without_a_lease_is_refused(
     client: Redis, store: Store, verb: str, given: MessageState
 ) -> None:
-    seed(client, standing(given))
+    seed(client, state_with(given))
     before = read(client)
     assert LATE[verb](store, fence(4))
     after = read(client)
@@ -100,20 +100,20 @@ def test_the_right_fence_is_not_enough_without_a_lease(
 def test_fences_grow_when_the_clock_goes_back(
     client: Redis, store: Store, take_back: Callable[[Store], object]
 ) -> None:
-    seed(client, standing(leased(A, fence=4, minutes=-1)))
+    seed(client, state_with(leased(A, fence=4, minutes=-1)))
     take_back(store)
     assert client.hget(keys.message(A), "fence") == fence(5).encode()
 
 
-def test_fences_follow_the_clock_where_redis_forgot_the_last_ones(client: Redis, store: Store) -> None:
-    # Given a message whose last hand-out was lost in a failover: its record holds an old fence, a holder a newer one
-    seed(client, standing(ready(A)))
+def test_fences_follow_the_clock_after_a_failover(client: Redis, store: Store) -> None:
+    # Given a message whose last hand-out was lost in a failover: its holder has a newer fence than the record
+    seed(client, state_with(ready(A)))
     [lost] = store.turn(["q"], holder="old", lease_ms=LEASE_MS, room=1).leased
     client.flushall()
-    seed(client, standing(ready(A)))
+    seed(client, state_with(ready(A)))
     client.hset(keys.message(A), "fence", 4)
     # When it is handed out again
     [again] = store.turn(["q"], holder="new", lease_ms=LEASE_MS, room=1).leased
-    # Then the forgotten fence is older
+    # Then the new fence is newer than the lost one
     assert FENCES_FROM > int(again.fence) > int(lost.fence)
     assert LATE["settle"](store, lost.fence)

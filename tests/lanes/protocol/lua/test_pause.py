@@ -1,4 +1,4 @@
-"""pause and resume: what was paused is not handed out, whatever happens meanwhile, and nothing else waits for it."""
+"""pause and resume: paused lanes, queues and groups are not handed out, and delay no others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.lanes.protocol.lua.model.state import (
     leased,
     ready,
     seed,
-    standing,
+    state_with,
     waiting,
 )
 
@@ -31,15 +31,15 @@ def turn(store: Store, *queues: str) -> list[str]:
     return [message.id for message in turned.leased]
 
 
-def test_a_paused_lane_is_not_handed_out_and_goes_on_in_its_order(client: Redis, store: Store) -> None:
+def test_a_paused_lane_is_not_handed_out_until_it_is_resumed(client: Redis, store: Store) -> None:
     # Given two lanes
-    seed(client, standing(ready(A, "a"), waiting(B, "a"), ready(C, "b")))
-    # When one is paused, and gets one more
+    seed(client, state_with(ready(A, "a"), waiting(B, "a"), ready(C, "b")))
+    # When one is paused, and one more message is appended to it
     assert store.pause("lane", "a")
     store.append([NewMessage(D, "q", f"body of {D}", ["a"])])
     # Then only the other one is handed out
     assert turn(store) == [C]
-    assert read(client) == standing(
+    assert read(client) == state_with(
         waiting(A, "a"),
         waiting(B, "a"),
         leased(C, "b", fence=CLOCK),
@@ -47,24 +47,24 @@ def test_a_paused_lane_is_not_handed_out_and_goes_on_in_its_order(client: Redis,
         paused=["lane:a"],
         counts={"appended": 1, "handed_out": 1},
     )
-    # And when it is resumed, its first one is ready, and its workers are told
+    # And when it is resumed, its first message is ready, and the bell is set
     assert store.resume("lane", "a")
     assert client.llen(keys.bell("q")) == 1
     assert turn(store) == [A]
     assert read(client).paused == set()
 
 
-@pytest.mark.parametrize("give_back", ["release", "retry", "death", "replay", "repair"])
-def test_a_message_returned_to_a_paused_lane_waits(client: Redis, store: Store, give_back: str) -> None:
-    # Given a message that runs, or was buried, when its lane is paused
-    first = {"replay": buried(A, "a"), "retry": delayed(A, "a", minutes=-1)}.get(give_back, leased(A, "a"))
-    if give_back == "repair":
+@pytest.mark.parametrize("verb", ["release", "retry", "death", "replay", "repair"])
+def test_a_message_returned_to_a_paused_lane_waits(client: Redis, store: Store, verb: str) -> None:
+    # Given a running, delayed or buried message whose lane is paused
+    first = {"replay": buried(A, "a"), "retry": delayed(A, "a", minutes=-1)}.get(verb, leased(A, "a"))
+    if verb == "repair":
         first = waiting(A, "a")
-    seed(client, standing(first, bells=[]))
+    seed(client, state_with(first, bells=[]))
     store.pause("lane", "a")
-    # When it comes back
-    if give_back in ("release", "death"):
-        store.release([(A, fence(1))], died=give_back == "death")
+    # When it returns to its lane
+    if verb in ("release", "death"):
+        store.release([(A, fence(1))], died=verb == "death")
     store.sweep(LEASE_MS)
     store.replay(A)
     store.repair("0", LEASE_MS)
@@ -76,8 +76,8 @@ def test_a_message_returned_to_a_paused_lane_waits(client: Redis, store: Store, 
     assert turn(store) == [A]
 
 
-def test_a_message_of_two_lanes_waits_for_the_one_that_is_paused(client: Redis, store: Store) -> None:
-    seed(client, standing(leased(A, "a"), waiting(B, "a", "b"), waiting(C, "b")))
+def test_a_message_of_two_lanes_waits_for_the_paused_one(client: Redis, store: Store) -> None:
+    seed(client, state_with(leased(A, "a"), waiting(B, "a", "b"), waiting(C, "b")))
     store.pause("lane", "b")
     assert store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=9, settles=[(A, fence(1))]).leased == []
     store.resume("lane", "b")
@@ -85,19 +85,19 @@ def test_a_message_of_two_lanes_waits_for_the_one_that_is_paused(client: Redis, 
 
 
 @pytest.mark.parametrize(("what", "name"), [("queue", "bots.one.0"), ("group", "bots.one")])
-def test_a_paused_queue_or_group_takes_in_and_gives_nothing_out(
+def test_a_paused_queue_or_group_accepts_appends_and_hands_out_nothing(
     client: Redis, store: Store, what: Pausable, name: str
 ) -> None:
     # Given queues of two bots, one of which is paused
-    seed(client, standing(ready(A, queue="bots.one.0"), ready(B, queue="bots.two.0")))
+    seed(client, state_with(ready(A, queue="bots.one.0"), ready(B, queue="bots.two.0")))
     store.pause(what, name)
     store.append([NewMessage(C, "bots.one.0", "body", [])])
     # When a worker of both takes a turn
     assert turn(store, "bots.one.0", "bots.two.0") == [B]
-    # Then what is paused is there still, and rings for nobody
+    # Then the paused messages are still ready, and their bell is not set
     state = read(client)
     assert (state.ready, state.bells) == ({"bots.one.0": [A, C]}, set())
-    # And when it is resumed, its workers are told, and get it in its order
+    # And when they are resumed, their bell is set, and they are handed out in order
     assert store.resume(what, name, ["bots.one.0", "bots.one.1"])
     assert read(client).bells == {"bots.one.0"}
     assert turn(store, "bots.one.0", "bots.two.0") == [A, C]
@@ -106,12 +106,12 @@ def test_a_paused_queue_or_group_takes_in_and_gives_nothing_out(
 def test_a_second_pause_is_reported(client: Redis, store: Store) -> None:
     assert [store.pause("lane", "a"), store.pause("lane", "a"), store.pause("queue", "a")] == [True, False, True]
     assert [store.resume("lane", "a"), store.resume("lane", "a"), store.resume("group", "a")] == [True, False, False]
-    assert read(client) == standing(paused=["queue:a"])
+    assert read(client) == state_with(paused=["queue:a"])
 
 
-def test_queues_that_go_first_take_turns_among_groups_too(client: Redis, store: Store) -> None:
+def test_first_queues_alternate_between_groups(client: Redis, store: Store) -> None:
     flood = [ready(f"1:{n}", queue="bots.one.express") for n in range(6)]
-    seed(client, standing(*flood, ready("2:1", queue="bots.two.express"), ready("2:2", queue="bots.two.0")))
+    seed(client, state_with(*flood, ready("2:1", queue="bots.two.express"), ready("2:2", queue="bots.two.0")))
     turned = store.turn(
         ["bots.one.express", "bots.two.express", "bots.two.0"], holder="me", lease_ms=LEASE_MS, room=4, first=2
     )

@@ -1,8 +1,8 @@
-"""Any sequence of verbs, late ones and lost keys included, against a model in plain Python.
+"""Random sequences of verbs, including late verbs and lost keys, compared with a model in plain Python.
 
-Promises that after every step each key agrees with the model, that hand-outs of a key follow the order of its lane
-one at a time, and that when all is settled nothing was lost and no key is left. A failure prints the seed it was
-found with; STATE_MACHINE_SEED repeats it, STATE_MACHINE_SHRINK makes it small, STATE_MACHINE_EXAMPLES asks for more.
+After every step, each key agrees with the model, and messages of a lane are handed out in order and one at a time. In
+the end, all messages are settled once and no key is left. A failure prints its seed: STATE_MACHINE_SEED repeats it,
+STATE_MACHINE_SHRINK minimizes it, STATE_MACHINE_EXAMPLES sets the number of sequences.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.lanes.protocol.lua.model.state import CLOCK, FENCES_FROM, KEPT, LEASE
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "100"))
 STEPS = 50
-#: Shrinking a failure takes minutes: only where it is asked for.
+#: Shrinking a failure takes minutes, so it is optional.
 PHASES = [Phase.generate, *([Phase.shrink] if "STATE_MACHINE_SHRINK" in os.environ else [])]
 MAX_DEATHS = 3
 QUEUES = ["q", "r"]
@@ -48,7 +48,7 @@ LEFT_WHEN_SETTLED = (
 
 a_batch = st.lists(
     st.tuples(
-        st.integers(-3, 5),  # its number, from the highest one so far
+        st.integers(-3, 5),  # its number, relative to the highest one so far
         st.sampled_from(QUEUES),
         st.lists(st.sampled_from("abcd"), max_size=3),
         st.sampled_from([None, None, None, "Malformed"]),
@@ -85,12 +85,12 @@ class LanesMachine(RuleBasedStateMachine):
         self.model = Model()
         self.highest = 10
         self.bells: set[str] = set()
-        self.given_out: list[tuple[str, str]] = []  # every (id, fence) there ever was
-        self.last_place: dict[str, int] = {}  # of each key: the place of the last one handed out
+        self.hand_outs: list[tuple[str, str]] = []  # (id, fence) of every hand-out
+        self.last_seq: dict[str, int] = {}  # lane -> seq of its last message that was handed out
         self.appended: set[str] = set()
         self.settled: list[str] = []
 
-    # What workers and pollers do.
+    # The verbs of workers and pollers.
 
     @rule(batch=a_batch, holds=st.booleans())
     def append(self, batch: list[tuple[int, str, list[str], str | None]], holds: bool) -> None:
@@ -99,9 +99,9 @@ class LanesMachine(RuleBasedStateMachine):
             number = max(self.highest + offset, 1)
             self.highest = max(self.highest, number)
             message_id = f"1:{number}"
-            why = {"type": problem} if problem else None
+            error = {"type": problem} if problem else None
             body = f"body of {message_id}"
-            messages.append(NewMessage(message_id, queue, body, lanes, once=("1", number), problem=why))
+            messages.append(NewMessage(message_id, queue, body, lanes, once=("1", number), problem=error))
             if self.model.append(number, queue, lanes, problem, holds=holds):
                 added += 1
                 self.appended.add(message_id)
@@ -127,7 +127,7 @@ class LanesMachine(RuleBasedStateMachine):
     def take_turn(
         self, queues: list[str], holder: str, room: int, done: list[ModelMessage], stale: list[tuple[str, str]]
     ) -> None:
-        self.client.delete(*map(keys.bell, queues))  # it was woken by them
+        self.client.delete(*map(keys.bell, queues))  # as a worker that they woke
         self.bells -= set(queues)
         holding = len(self.model.in_state("leased", holder)) - len(done)
         settles = [*stale, *((item.id, str(item.fence)) for item in done)]
@@ -139,17 +139,17 @@ class LanesMachine(RuleBasedStateMachine):
         for item in done:
             self.model.settle(item)
             self.settled.append(item.id)
-        buried = self.bury_the_dead(queues)
+        buried = self.bury_after_max_deaths(queues)
         for message in turned.leased:
             self.handed_out(message, queues, holder)
         assert turned.more == bool(self.model.ready(queues))
-        if not buried:  # what becomes ready by that, in a queue that was empty before, is left for the next turn
-            self.as_much_as_it_could(queues, room, holding, turned)
+        if not buried:  # a message that a burial makes ready, in an empty queue, is left for the next turn
+            self.check_room_is_used(queues, room, holding, turned)
         self.compare()
         assert all((queue in self.bells) == bool(self.model.ready([queue])) for queue in queues)
 
-    def bury_the_dead(self, queues: list[str]) -> int:
-        """Which of those that died too often a turn comes across depends on the order of its queues: ask it."""
+    def bury_after_max_deaths(self, queues: list[str]) -> int:
+        """Bury in the model what the turn has buried, which depends on the order of its queues."""
         buried = 0
         while found := [
             item
@@ -164,16 +164,16 @@ class LanesMachine(RuleBasedStateMachine):
         item = self.model.items[message.id]
         assert item in self.model.ready(queues), f"{item} is not ready"
         for lane in item.lanes:
-            assert not [other for other in self.model.in_state("leased") if lane in other.lanes], f"{lane} is taken"
-            assert item.place >= self.last_place.get(lane, 0), f"{item} is behind the order of {lane}"
-            self.last_place[lane] = item.place
+            assert not [other for other in self.model.in_state("leased") if lane in other.lanes], f"{lane} is leased"
+            assert item.seq >= self.last_seq.get(lane, 0), f"{item} is out of order in {lane}"
+            self.last_seq[lane] = item.seq
         assert (message.queue, message.died, message.failed) == (item.queue, item.died, item.failed)
         assert (message.replayed_s is None) == (item.replayed is None)
         assert message.stored == f"body of {message.id}".encode()
         self.model.hand_out(item, holder)
-        self.given_out.append((message.id, message.fence))
+        self.hand_outs.append((message.id, message.fence))
 
-    def as_much_as_it_could(self, queues: list[str], room: int, holding: int, turned: Fetched) -> None:
+    def check_room_is_used(self, queues: list[str], room: int, holding: int, turned: Fetched) -> None:
         alone = [message for message in turned.leased if message.died >= SUSPECT_AFTER]
         left = self.model.ready(queues)
         suspects = [item for item in left if SUSPECT_AFTER <= item.died < MAX_DEATHS]
@@ -259,7 +259,7 @@ class LanesMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.stale())
     @rule(data=st.data(), verb=st.sampled_from(LATE))
-    def come_late(self, data: st.DataObject, verb: str) -> None:
+    def late_verb(self, data: st.DataObject, verb: str) -> None:
         message_id, fence = data.draw(st.sampled_from(self.stale()))
         late: dict[str, Callable[[], Any]] = {
             "settle": lambda: (
@@ -277,7 +277,7 @@ class LanesMachine(RuleBasedStateMachine):
         }
         assert late[verb]() in ([message_id], Outcome.LOST, Noted.LOST)
         assert not self.store.holds(message_id, fence)
-        # The last word on a call may come behind the commit of its own run.
+        # The end of a call may arrive after the commit of its own run.
         self.model.counts["refused"] += verb != "renew" and (verb != "end" or message_id in self.model.items)
         self.compare()
 
@@ -318,10 +318,10 @@ class LanesMachine(RuleBasedStateMachine):
     @rule(data=st.data(), holder=st.sampled_from(HOLDERS))
     def reconcile(self, data: st.DataObject, holder: str) -> None:
         leased = self.model.in_state("leased", holder)
-        forgotten = data.draw(st.lists(st.sampled_from(leased), unique_by=lambda item: item.id)) if leased else []
-        held = [item.id for item in leased if item not in forgotten]
-        assert self.store.reconcile(holder, [*held, "gone"]) == len(forgotten)
-        for item in forgotten:
+        unknown = data.draw(st.lists(st.sampled_from(leased), unique_by=lambda item: item.id)) if leased else []
+        held = [item.id for item in leased if item not in unknown]
+        assert self.store.reconcile(holder, [*held, "gone"]) == len(unknown)
+        for item in unknown:
             self.model.release(item)
         self.compare()
 
@@ -329,29 +329,29 @@ class LanesMachine(RuleBasedStateMachine):
     def sweep(self) -> None:
         swept = self.store.sweep(LEASE_MS)
         assert (swept.expired, swept.due) == self.model.sweep()
-        still = [item for item in self.model.in_order() if item.minutes is not None]
-        assert (swept.next_ms is None) == (not still)
+        timed = [item for item in self.model.in_order() if item.minutes is not None]
+        assert (swept.next_ms is None) == (not timed)
         self.compare()
 
-    # What time does: scores are moved, nobody sleeps.
+    # The passage of time: scores are changed, without sleeping.
 
     @precondition(lambda self: self.model.in_state("leased"))
     @rule(data=st.data())
-    def lease_runs_out(self, data: st.DataObject) -> None:
+    def expire_lease(self, data: st.DataObject) -> None:
         item = self.draw(data, self.model.in_state("leased"))
         self.overdue(keys.LEASES, item)
 
     @precondition(lambda self: self.model.in_state("delayed"))
     @rule(data=st.data())
-    def delay_runs_out(self, data: st.DataObject) -> None:
+    def end_delay(self, data: st.DataObject) -> None:
         self.overdue(keys.DELAYED, self.draw(data, self.model.in_state("delayed")))
 
     @precondition(lambda self: self.model.gaps)
     @rule(data=st.data())
-    def hold_runs_out(self, data: st.DataObject) -> None:
-        self.waited_long_enough(data.draw(st.sampled_from(sorted(self.model.gaps))))
+    def expire_any_hold(self, data: st.DataObject) -> None:
+        self.expire_hold(data.draw(st.sampled_from(sorted(self.model.gaps))))
 
-    def waited_long_enough(self, number: int) -> None:
+    def expire_hold(self, number: int) -> None:
         minutes = self.model.gaps[number]
         if minutes is not None:
             self.client.zincrby(keys.HELD, -(minutes + 1) * MINUTE_MS, f"1:{number}")
@@ -360,8 +360,8 @@ class LanesMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.missing)
     @rule(data=st.data())
-    def gaps_are_given_up(self, data: st.DataObject) -> None:
-        """The lower ones, which are older: nothing that is held or arrives waits for them."""
+    def expire_gaps(self, data: st.DataObject) -> None:
+        """Let the lower gaps, which are older, expire: no message waits for them any longer."""
         highest = data.draw(st.sampled_from(sorted(self.model.missing)))
         key = keys.MISSING + "1"
         for member in self.client.zrangebyscore(key, "-inf", highest):
@@ -380,29 +380,29 @@ class LanesMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.swept is not None)
     @rule()
-    def nobody_sweeps(self) -> None:
+    def pause_sweeping(self) -> None:
         self.client.decrby(keys.SWEPT, 30 * MINUTE_MS)
         self.model.swept = (self.model.swept or 0) + 30
 
     @precondition(lambda self: [item for item in self.model.in_order() if item.state != "leased"])
     @rule(data=st.data())
-    def clock_goes_back(self, data: st.DataObject) -> None:
-        """What was given before it did is in the future now."""
+    def set_clock_back(self, data: st.DataObject) -> None:
+        """Give a message a fence from the future, as if the clock had been set back since."""
         item = self.draw(data, [item for item in self.model.in_order() if item.state != "leased"])
         fence = max(item.fence or 0, FENCES_FROM)
         self.client.hset(keys.message(item.id), "fence", fence)
         item.fence = fence
         self.compare()
 
-    # What is lost is put back.
+    # Lost keys.
 
     @rule(data=st.data())
     def lose_a_key_and_repair(self, data: st.DataObject) -> None:
         lost = data.draw(st.sampled_from(["", "q", "r", *KEYS]))
         existed = bool(lost) and self.client.delete(lost) == 1
         total = 0
-        while mended := self.repair_a_round():
-            total += mended
+        while repairs := self.repair_round():
+            total += repairs
         assert bool(total) == existed
         self.model.counts["repaired"] += total
         for item in self.model.in_order():
@@ -412,14 +412,14 @@ class LanesMachine(RuleBasedStateMachine):
                 item.minutes = 0
         self.compare()
 
-    def repair_a_round(self) -> int:
+    def repair_round(self) -> int:
         cursor, total = self.store.repair("0", LEASE_MS)
         while cursor != "0":
-            cursor, mended = self.store.repair(cursor, LEASE_MS)
-            total += mended
+            cursor, repairs = self.store.repair(cursor, LEASE_MS)
+            total += repairs
         return total
 
-    # What is true after each step, and in the end.
+    # The checks after each step, and in the end.
 
     def compare(self) -> None:
         state = read(self.client)
@@ -434,8 +434,8 @@ class LanesMachine(RuleBasedStateMachine):
             object.__setattr__(message, "fence", short)
             assert message_id in state.messages
         assert state == expected
-        assert state.ready.keys() <= state.bells, "something is ready and nobody was told"
-        assert state.bells <= self.bells | state.ready.keys(), "a bell was rung for nothing"
+        assert state.ready.keys() <= state.bells, "a queue has ready messages, but its bell is not set"
+        assert state.bells <= self.bells | state.ready.keys(), "a bell was set, but its queue has no ready messages"
         self.bells = state.bells
 
     def check_fences(self) -> None:
@@ -450,17 +450,17 @@ class LanesMachine(RuleBasedStateMachine):
         self.model.refenced.clear()
 
     def stale(self) -> list[tuple[str, str]]:
-        """Fences that hold no more, each in the hands of somebody who does not know."""
+        """(id, fence) of leases that are no longer valid, as a late holder would still use them."""
         current = {(item.id, str(item.fence)) for item in self.model.in_state("leased")}
-        taken_back = [(item.id, str(item.fence)) for item in self.model.in_order() if item.fence]
-        return [pair for pair in dict.fromkeys([*self.given_out[-20:], *taken_back]) if pair not in current]
+        released = [(item.id, str(item.fence)) for item in self.model.in_order() if item.fence]
+        return [pair for pair in dict.fromkeys([*self.hand_outs[-20:], *released]) if pair not in current]
 
     @staticmethod
     def draw(data: st.DataObject, items: list[ModelMessage]) -> ModelMessage:
         return data.draw(st.sampled_from(items))
 
     def teardown(self) -> None:
-        """Work on all there is, to its end."""
+        """Run all messages to their end."""
         for lane in [*self.model.paused]:
             self.pause_or_resume(lane)
         for _ in range(1000):
@@ -468,7 +468,7 @@ class LanesMachine(RuleBasedStateMachine):
                 break
             self.advance_to_the_end()
         assert self.model.items == {}
-        assert sorted(self.settled) == sorted(self.appended), "something was lost, or settled twice"
+        assert sorted(self.settled) == sorted(self.appended), "a message was lost or settled twice"
         self.take_turn(QUEUES, "me", 0, [], [])
         assert self.store.pending() == 0
         left = [key.decode() for key in self.client.scan_iter()]
@@ -481,7 +481,7 @@ class LanesMachine(RuleBasedStateMachine):
         for item in self.model.in_state("delayed"):
             self.overdue(keys.DELAYED, item)
         for number in self.model.gaps:
-            self.waited_long_enough(number)
+            self.expire_hold(number)
         self.sweep()
         for holder in HOLDERS:
             self.take_turn(QUEUES, holder, 4, self.model.in_state("leased", holder), [])

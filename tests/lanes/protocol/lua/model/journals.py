@@ -1,6 +1,6 @@
-"""What a message's journal promises, in plain Python: for the model of the state machine (lanes.py).
+"""A model of a message's journal, for the model of the lanes (lanes.py).
 
-Does not know fences as numbers: two are the same or they are not.
+It compares fences only for equality.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class ModelJournal:
         series, number = parts(position)
         found = self.notes.get(position)
         if found is None:
-            answer = Begun(Noted.BEGUN)
+            begun = Begun(Noted.BEGUN)
         elif found.what != what:
-            answer = Begun(Noted.DIFFERENT, found.what.encode())
+            begun = Begun(Noted.DIFFERENT, found.what.encode())
             for other in [*self.notes]:
-                its_series, its_number = parts(other)
-                if its_series == series and its_number >= number and self.notes[other].by != fence:
+                other_series, other_number = parts(other)
+                if other_series == series and other_number >= number and self.notes[other].by != fence:
                     del self.notes[other]
             self.last[series] = 0
         elif found.state == "done":
@@ -43,13 +43,13 @@ class ModelJournal:
         elif found.state == "refused" and self.last.get(series, 0) > number:
             return Begun(Noted.REFUSED, found.outcome.encode())
         elif found.state == "doubtful" or (found.state == "begun" and found.by != fence):
-            answer = Begun(Noted.UNCERTAIN)
+            begun = Begun(Noted.UNCERTAIN)
             self.times_uncertain += found.by != fence
         else:
-            answer = Begun(Noted.BEGUN)
-        self.notes[position] = Note("doubtful" if answer.noted is Noted.UNCERTAIN else "begun", fence, what)
+            begun = Begun(Noted.BEGUN)
+        self.notes[position] = Note("doubtful" if begun.noted is Noted.UNCERTAIN else "begun", fence, what)
         self.last[series] = max(self.last.get(series, 0), number)
-        return answer
+        return begun
 
     def end(self, fence: int, position: str, what: str, kind: Kind, outcome: str) -> None:
         if kind is not Kind.UNDONE:
@@ -58,7 +58,7 @@ class ModelJournal:
             del self.notes[position]
 
     def fields(self) -> dict[str, str]:
-        """As Redis should hold them."""
+        """The expected fields in Redis."""
         noted = {
             position: f"{note.state} {_short(note.by)} {note.what} {note.outcome}"
             for position, note in self.notes.items()
@@ -67,12 +67,12 @@ class ModelJournal:
 
 
 def parts(position: str) -> tuple[str, int]:
-    """Series and number."""
+    """The series and the number of a position."""
     found = re.fullmatch(r"(.*?)(\d+)", position)
     assert found
     return found[1], int(found[2])
 
 
 def _short(fence: int) -> int:
-    """As a state tells it."""
+    """A fence as a State has it."""
     return fence - FENCES_FROM if fence >= FENCES_FROM else CLOCK

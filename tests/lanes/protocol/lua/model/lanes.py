@@ -1,7 +1,7 @@
-"""What the lanes promise, in plain Python: the model that test_state_machine.py holds the scripts against.
+"""A model of the lanes in plain Python, which test_state_machine.py compares with the scripts.
 
-A message stands in its lanes, or is leased, delayed or buried; which of those that stand are ready is not recorded
-but follows from their order. Does not know in which order queues are served, nor which fences the clock gives.
+A message is queued in its lanes, leased, delayed, held or buried. Which queued messages are ready is not recorded: it
+follows from their order. The model does not define the order of queues in a turn, nor the values of fences.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
 from chatlanes.lanes.protocol.replies import Begun, Noted
 from tests.lanes.protocol.lua.model.journals import ModelJournal
-from tests.lanes.protocol.lua.model.state import KEPT, LEASE_MINUTES, MessageState, State, number_of, standing
+from tests.lanes.protocol.lua.model.state import KEPT, LEASE_MINUTES, MessageState, State, number_of, state_with
 
 GRACE_MINUTES = LEASE_MINUTES // 3
 HOLD_MINUTES = 10
@@ -22,13 +22,13 @@ SUSPECT_AFTER = 2
 
 @dataclass
 class ModelMessage:
-    """A message. `place` grows with every append and replay; `minutes` are those of its lease or delay."""
+    """A message. `seq` grows with every append and replay; `minutes` is the time left of its lease or delay."""
 
     id: str
     queue: str
     lanes: tuple[str, ...]
-    place: int
-    state: str = "standing"
+    seq: int
+    state: str = "queued"
     fence: int | None = None
     holder: str | None = None
     minutes: int | None = None
@@ -46,33 +46,33 @@ class ModelMessage:
 class Model:
     items: dict[str, ModelMessage] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
-    #: number that is held -> for how many minutes; None: for no longer than a lower one that is held
+    #: number of a held message -> minutes left; None: until the lower held ones are released
     gaps: dict[int, int | None] = field(default_factory=dict)
-    #: number right above a gap -> for how many minutes anything may wait for it
+    #: number right above a gap -> minutes for which a message may wait for the gap
     missing: dict[int, int] = field(default_factory=dict)
-    #: the highest number that has lined up in order
+    #: the highest number that joined its lanes in order
     last: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
     swept: int | None = None
     kept: dict[str, str] = field(default_factory=dict)
-    places: int = 0
+    last_seq: int = 0
     paused: set[str] = field(default_factory=set)
-    #: whose fence has to be a newer one after the verb; all others keep theirs
+    #: ids whose fence must be newer after the verb; all others keep their fence
     refenced: set[str] = field(default_factory=set)
 
     def in_order(self) -> list[ModelMessage]:
-        return sorted(self.items.values(), key=lambda item: item.place)
+        return sorted(self.items.values(), key=lambda item: item.seq)
 
     def ready(self, queues: Iterable[str] | None = None) -> list[ModelMessage]:
-        """Those that stand, with none in any of their lanes before them, and none of their lanes paused."""
-        taken: set[str] = set()
+        """The queued messages that are first in all their lanes, none of which is paused."""
+        occupied: set[str] = set()
         found = []
         for item in self.in_order():
             if item.state in ("buried", "held"):
                 continue
-            if item.state == "standing" and not (taken | self.paused) & set(item.lanes):
+            if item.state == "queued" and not (occupied | self.paused) & set(item.lanes):
                 found.append(item)
-            taken |= set(item.lanes)
+            occupied |= set(item.lanes)
         return [item for item in found if queues is None or item.queue in queues]
 
     def in_state(self, state: str, holder: str | None = None) -> list[ModelMessage]:
@@ -86,7 +86,7 @@ class Model:
     def append(
         self, number: int, queue: str, lanes: Iterable[str], problem: str | None, *, holds: bool = False
     ) -> bool:
-        """Whether it was added. Who `holds` waits for what is missing before it; else it goes behind what waits."""
+        """True if it was added. With `holds`, it waits for lower missing numbers; else lower held ones are released."""
         if number in self.seen:
             self.counts["seen"] += 1
             return False
@@ -94,10 +94,10 @@ class Model:
         if holds:
             self._note_arrival(number)
         elif self.gaps:
-            self._let_go([each for each in self.gaps if each < number])
+            self._release_held([each for each in self.gaps if each < number])
             self.missing = {above: minutes for above, minutes in self.missing.items() if above > number + 1}
         self.seen.add(number)
-        item = ModelMessage(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), self._next_place())
+        item = ModelMessage(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), self._next_seq())
         self.items[item.id] = item
         if problem:
             self.bury(item, problem)
@@ -111,7 +111,7 @@ class Model:
         return True
 
     def _note_arrival(self, number: int) -> None:
-        """It ends the gap right below the next number, and leaves its rest, or a new one, below itself."""
+        """Close the gap that ends with this number, and open one for the missing numbers below it."""
         above = min((each for each in self.missing if each > number), default=None)
         minutes = 2 * HOLD_MINUTES if above is None else self.missing[above]
         if above == number + 1:
@@ -135,18 +135,18 @@ class Model:
             self._advance()
 
     def _advance(self) -> None:
-        """From the lowest on, those go that wait for nothing more."""
+        """Release held messages, lowest first, up to the first one that still waits for a gap."""
         for number in sorted(self.gaps):
             until = self.gaps[number]
             if until is not None and until > 0 and self._has_gap(number, until):
                 return
-            self._let_go([number])
+            self._release_held([number])
 
-    def _let_go(self, numbers: list[int]) -> None:
+    def _release_held(self, numbers: list[int]) -> None:
         for number in sorted(numbers):
             del self.gaps[number]
             item = self.items[f"1:{number}"]
-            item.state, item.place = "standing", self._next_place()
+            item.state, item.seq = "queued", self._next_seq()
             self._note(number)
 
     def _note(self, number: int) -> None:
@@ -188,7 +188,7 @@ class Model:
         return begun
 
     def release(self, item: ModelMessage, *, died: bool = False) -> None:
-        self._take_back(item, "standing")
+        self._take_back(item, "queued")
         item.died += died
         item.alive = 0 if died else item.alive
         self.counts["released"] += 1
@@ -212,7 +212,7 @@ class Model:
         self.counts["buried"] += 1
 
     def replay(self, item: ModelMessage) -> None:
-        item.state, item.place, item.replayed = "standing", self._next_place(), 0
+        item.state, item.seq, item.replayed = "queued", self._next_seq(), 0
         item.died, item.failed, item.errors, item.parked = 0, 0, (), None
         item.alive = None
         self.counts["replayed"] += 1
@@ -222,7 +222,7 @@ class Model:
         self.counts["dropped"] += 1
 
     def purge(self, queue: str) -> int:
-        """How many were buried: what is ready, and what becomes ready by that."""
+        """Bury what is ready, and what becomes ready meanwhile; returns the number of buried messages."""
         purged = 0
         while found := self.ready([queue]):
             self.bury(found[0], "Purged")
@@ -230,7 +230,7 @@ class Model:
         return purged
 
     def sweep(self) -> tuple[int, int]:
-        """How many leases expired and how many retries were due."""
+        """The number of expired leases and of due retries."""
         if self.swept is not None and self.swept > GRACE_MINUTES:
             for item in self.in_state("leased"):
                 if item.minutes is not None and item.minutes <= GRACE_MINUTES and not item.graced:
@@ -249,25 +249,25 @@ class Model:
         for item in overdue:
             if item.state == "leased":
                 item.alive = LEASE_MINUTES - (item.minutes or 0)
-            self._take_back(item, "standing")
+            self._take_back(item, "queued")
         return overdue
 
     def _take_back(self, item: ModelMessage, state: str) -> None:
         item.state, item.holder, item.minutes, item.graced = state, None, None, False
         self.refenced.add(item.id)
 
-    def _next_place(self) -> int:
-        self.places += 1
-        return self.places
+    def _next_seq(self) -> int:
+        self.last_seq += 1
+        return self.last_seq
 
-    # What Redis should hold.
+    # The expected state in Redis.
 
     def expected(self, bells: Iterable[str]) -> State:
-        """All keys; `ready` and `dead` in the order of the lanes."""
+        """All keys; `ready` and `dead` in lane order."""
         ready = {item.id for item in self.ready()}
         messages = []
         for item in self.in_order():
-            state = item.state if item.state != "standing" else "ready" if item.id in ready else "waiting"
+            state = item.state if item.state != "queued" else "ready" if item.id in ready else "waiting"
             messages.append(
                 MessageState(
                     item.id,
@@ -287,7 +287,7 @@ class Model:
                 )
             )
         seen = {"1:0": self.seen} if self.seen else {}
-        state = standing(
+        state = state_with(
             *messages,
             bells=bells,
             counts=self.counts,

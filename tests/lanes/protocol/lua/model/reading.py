@@ -1,7 +1,7 @@
-"""Reads every key of the database back into a State (state.py).
+"""Reads every key of the database into a State (state.py).
 
-Promises to fail on a key, or a field of a message, that it does not know, and on a message whose place in a lane
-differs from the one it records. Is no snapshot: nobody else may write meanwhile.
+It fails on an unknown key or message field, and on a message whose score in a lane differs from its recorded seq. It
+is not a snapshot: there must be no concurrent writes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.lanes.protocol.lua.model.state import (
     number_of,
 )
 
-#: A fence that was taken from the clock in this test is younger than that.
+#: A fence that this test took from the clock is not older than this.
 RECENT_US = 600 * 1_000_000
 
 
 def read(client: Redis) -> State:
-    """All there is. Raises AssertionError."""
+    """Read the whole state. Raises AssertionError if it is inconsistent."""
     names = sorted(text(name) for name in client.scan_iter(count=1000))
     families = [next((family for family in _FAMILIES if name.startswith(family)), "") for name in names]
     with client.pipeline() as pipe:
@@ -48,25 +48,25 @@ def read(client: Redis) -> State:
 
 
 class _Reading:
-    """One method for each kind of key, and what they share."""
+    """One method for each kind of key, and their shared state."""
 
     def __init__(self, now_us: int) -> None:
         self.now_us = now_us
         self.state = State()
         self.settled_by_queue = self.parked_by_kind = 0
         self.records: dict[str, dict[str, str]] = {}
-        self.places: dict[tuple[str, str], float] = {}
+        self.seqs: dict[tuple[str, str], float] = {}
 
     def record(self, message_id: str, fields: dict[bytes, bytes]) -> None:
         self.records[message_id] = {text(name): text(value) for name, value in fields.items()}
 
     def lane(self, name: str, members: list[tuple[bytes, float]]) -> None:
         self.state.lanes[name] = [text(member) for member, _ in members]
-        self.places |= {(name, text(member)): place for member, place in members}
+        self.seqs |= {(name, text(member)): seq for member, seq in members}
 
     def pending(self, group: str, members: list[tuple[bytes, float]]) -> None:
         self.state.pending[group] = [text(member) for member, _ in members]
-        self.places |= {(f"pending {group}", text(member)): place for member, place in members}
+        self.seqs |= {(f"pending {group}", text(member)): seq for member, seq in members}
 
     def leases(self, _: str, members: list[tuple[bytes, float]]) -> None:
         self.state.leases = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
@@ -108,13 +108,13 @@ class _Reading:
         by, _, what = rest.partition(" ")
         return f"{state} {self.fence(by)} {what}"
 
-    def bell(self, queue: str, rung: list[bytes]) -> None:
-        assert rung == [b"1"], f"the bell of {queue} was rung {len(rung)} times"
+    def bell(self, queue: str, elements: list[bytes]) -> None:
+        assert elements == [b"1"], f"the bell of {queue} has {len(elements)} elements"
         self.state.bells.add(queue)
 
     def seen(self, block: str, bitmap: bytes) -> None:
         self.state.seen[block] = {
-            place * BITS + bit for place, byte in enumerate(bitmap) for bit in range(BITS) if byte & (128 >> bit)
+            index * BITS + bit for index, byte in enumerate(bitmap) for bit in range(BITS) if byte & (128 >> bit)
         }
 
     def counts(self, _: str, fields: dict[bytes, bytes]) -> None:
@@ -124,7 +124,7 @@ class _Reading:
         self.settled_by_queue = sum(map(int, fields.values()))
 
     def parked(self, _: str, fields: dict[bytes, bytes]) -> None:
-        times = [int(n) for what, n in fields.items() if what.startswith(b"times ")]
+        times = [int(n) for name, n in fields.items() if name.startswith(b"times ")]
         self.parked_by_kind = sum(times)
 
     def times(self, _: str, fields: dict[bytes, bytes]) -> None:
@@ -137,7 +137,7 @@ class _Reading:
         self.state.swept = -self.minutes_until(float(at_ms))
 
     def identity(self, _: str, at_us: bytes) -> None:
-        """Every database has one once it was used."""
+        """Every database that was used has an identity."""
         assert self.now_us - int(at_us) < RECENT_US
 
     def kept(self, name: str, value: bytes) -> None:
@@ -148,10 +148,10 @@ class _Reading:
 
     def message(self, message_id: str, record: dict[str, str]) -> MessageState:
         lanes = tuple(filter(None, record.pop("lanes").split("\n")))
-        place = float(record.pop("seq"))
+        seq = float(record.pop("seq"))
         for lane in (*lanes, f"pending {keys.group_of(record['queue'])}"):
-            found = self.places.get((lane, message_id), place)
-            assert found == place, f"{message_id} has place {place}, and {found} in {lane}"
+            found = self.seqs.get((lane, message_id), seq)
+            assert found == seq, f"{message_id} has seq {seq}, but {found} in {lane}"
         replayed, alive = record.pop("replayed", None), record.pop("alive", None)
         times = {"leased": self.state.leases, "delayed": self.state.delayed, "held": self.state.held}
         minutes = times.get(record["state"], {}).get(message_id)
@@ -173,7 +173,7 @@ class _Reading:
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
         )
-        assert not record, f"{message_id} has fields that nobody knows: {record}"
+        assert not record, f"{message_id} has unknown fields: {record}"
         return message
 
     def minutes_until(self, at_ms: float) -> int:
@@ -184,7 +184,7 @@ class _Reading:
             return None
         if int(value) >= FENCES_FROM:
             return int(value) - FENCES_FROM
-        assert abs(int(value) - self.now_us) < RECENT_US, f"fence {value} is neither seeded nor the clock's"
+        assert abs(int(value) - self.now_us) < RECENT_US, f"fence {value} is neither seeded nor from the clock"
         return CLOCK
 
 
@@ -204,7 +204,7 @@ def _string(pipe: Any, name: str) -> None:
     pipe.get(name)
 
 
-#: prefix -> how to fetch such a key, and how to take it in. Whatever has none of ours is the list of a queue.
+#: prefix -> how to fetch such a key, and how to read it. A key without a known prefix is the list of a queue.
 _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.MESSAGE: (_fields, _Reading.record),
     keys.LANE: (_members, _Reading.lane),

@@ -1,7 +1,7 @@
-"""The whole state of the lanes as a value: written key by key, read back key by key.
+"""The whole state of the lanes as a value that can be written to Redis (`seed`) and read back (reading.py).
 
-Promises that `read` takes in every key of the database and fails on one that it does not know, so that a test that
-compares two states sees whatever a script did besides. Does not use the scripts.
+`read` covers every key of the database and fails on an unknown one, so that a comparison of two states shows every
+effect of a script. The scripts are not used.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from redis import Redis
 from chatlanes.lanes.protocol import keys
 
 MINUTE_MS = 60_000
-#: So long that no test is slow enough to see a minute of it pass; expiries are compared in minutes.
+#: Expiries are compared in minutes, and no test takes a minute.
 LEASE_MINUTES = 60
 LEASE_MS = LEASE_MINUTES * MINUTE_MS
 
-#: Fences of a state are counted from here. The server's clock comes to it in the year 2223; until then a message that
-#: was seeded with fence 4 gets 5 and 6, as if its clock had been set back.
+#: The fences of a State start here. The server's clock reaches this value in the year 2223. Until then, a message that
+#: is seeded with fence 4 gets fences 5 and 6, as if the clock had been set back.
 FENCES_FROM = 8 * 10**15
 #: A fence that the server took from its clock.
 CLOCK = -1
 
 BITS = 8
 
-#: Keys of the holders' own, which they write with a commit.
+#: The prefix of other keys, which holders write with a commit.
 KEPT = "kept:"
 
 
 @dataclass(frozen=True)
 class MessageState:
-    """What one message's keys say. `minutes` is the time left of its lease, or of its delay."""
+    """The keys of one message. `minutes` is the time left of its lease or delay."""
 
     id: str
     state: str
@@ -47,7 +47,7 @@ class MessageState:
     failed: int = 0
     replayed: int | None = None  # minutes ago
     held: str | None = None  # its scope and number
-    parked: str | None = None  # why
+    parked: str | None = None  # the reason
     alive: int | None = None  # minutes ago
     errors: tuple[str, ...] = ()  # their types
     body: str | None = None  # None: "body of <id>"
@@ -55,7 +55,7 @@ class MessageState:
 
 @dataclass
 class State:
-    """All keys. `ready` names the next one first; `counts` leaves out what is zero, and `seq`."""
+    """All keys. `ready` starts with the next message; `counts` omits zeros and `seq`."""
 
     messages: dict[str, MessageState] = field(default_factory=dict)
     lanes: dict[str, list[str]] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def delayed(message_id: str, *lanes: str, **more: Any) -> MessageState:
 
 
 def held(message_id: str, *lanes: str, **more: Any) -> MessageState:
-    """By its id, as the tests make them: <scope>:<number>."""
+    """Its scope and number are taken from the id: <scope>:<number>."""
     return MessageState(message_id, "held", lanes, held=message_id, **({"minutes": 10} | more))
 
 
@@ -113,7 +113,7 @@ def buried(message_id: str, *lanes: str, **more: Any) -> MessageState:
     return MessageState(message_id, "buried", lanes, **({"fence": 1, "errors": ("E",)} | more))
 
 
-def standing(
+def state_with(
     *messages: MessageState,
     ready: Mapping[str, Sequence[str]] | None = None,
     bells: Iterable[str] | None = None,
@@ -126,13 +126,14 @@ def standing(
     missing: Mapping[int, int] | None = None,
     paused: Iterable[str] = (),
 ) -> State:
-    """The state in which all keys agree with these messages, which stand in their lanes in this order.
+    """The consistent state with these messages, in this lane order.
 
-    `ready` and `dead` too are in this order, unless said otherwise; a queue's bell is rung when it has something ready.
+    `ready` and `dead` have this order, too, unless `ready` is given. By default, the bells of all queues with ready
+    messages are set.
     """
     state = State(messages={message.id: message for message in messages}, swept=swept, kept=dict(kept or {}))
     for message in messages:
-        _place(state, message)
+        _add(state, message)
     for queue, ids in (ready or {}).items():
         assert sorted(ids) == sorted(state.ready[queue])
         state.ready[queue] = list(ids)
@@ -146,7 +147,7 @@ def standing(
     return state
 
 
-def _place(state: State, message: MessageState) -> None:
+def _add(state: State, message: MessageState) -> None:
     state.bodies[message.id] = message.body or f"body of {message.id}"
     if message.errors:
         state.errors[message.id] = message.errors
@@ -174,13 +175,13 @@ def number_of(message_id: str) -> int:
 def seed(client: Redis, state: State) -> None:
     """Write a state into an empty database."""
     now_ms = _now_ms(client)
-    places = {message_id: place for place, message_id in enumerate(state.messages, 1)}
+    seqs = {message_id: seq for seq, message_id in enumerate(state.messages, 1)}
     with client.pipeline() as pipe:
         for message in state.messages.values():
-            pipe.hset(keys.message(message.id), mapping=_record(message, places[message.id], now_ms))
+            pipe.hset(keys.message(message.id), mapping=_record(message, seqs[message.id], now_ms))
         in_order = {keys.lane(lane): ids for lane, ids in state.lanes.items()}
         for zset, ids in {**in_order, **{keys.pending(name): ids for name, ids in state.pending.items()}}.items():
-            pipe.zadd(zset, {each: places.get(each, 0) for each in ids})
+            pipe.zadd(zset, {each: seqs.get(each, 0) for each in ids})
         for queue, ids in state.ready.items():
             pipe.rpush(queue, *reversed(ids))
         _zset(pipe, keys.LEASES, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.leases.items()})
@@ -193,14 +194,14 @@ def seed(client: Redis, state: State) -> None:
             _zset(pipe, keys.MISSING + scope, {f"{number}:{end_ms}": number for number, end_ms in ends.items()})
         _hash(pipe, keys.LAST, state.last)
         _hash(pipe, keys.PAUSED, dict.fromkeys(state.paused, now_ms))
-        _zset(pipe, keys.DEAD, {each: now_ms - MINUTE_MS + place for place, each in enumerate(state.dead)})
-        _belongings(pipe, state, now_ms)
+        _zset(pipe, keys.DEAD, {each: now_ms - MINUTE_MS + index for index, each in enumerate(state.dead)})
+        _seed_contents(pipe, state, now_ms)
         for queue in state.bells:
             pipe.lpush(keys.bell(queue), 1)
         for block, offsets in state.seen.items():
             for offset in offsets:
                 pipe.setbit(keys.SEEN + block, offset, 1)
-        pipe.hset(keys.COUNTS, mapping={"seq": len(places), **state.counts})
+        pipe.hset(keys.COUNTS, mapping={"seq": len(seqs), **state.counts})
         if state.swept is not None:
             pipe.set(keys.SWEPT, now_ms - state.swept * MINUTE_MS)
         pipe.execute()
@@ -211,8 +212,8 @@ def _strings(state: State) -> dict[str, str]:
     return bodies | {KEPT + name: value for name, value in state.kept.items()}
 
 
-def _belongings(pipe: Any, state: State, now_ms: int) -> None:
-    """What goes with the messages, and what is kept besides."""
+def _seed_contents(pipe: Any, state: State, now_ms: int) -> None:
+    """Write bodies, errors, journals, and the holders' other keys."""
     for name, value in _strings(state).items():
         pipe.set(name, value)
     for message_id, kinds in state.errors.items():
@@ -240,7 +241,7 @@ def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
 
 
 def _call(noted: str) -> str:
-    """With its fence as a holder sends it. `last` is a number alone."""
+    """A journal field with its fence as a holder sends it. The field `last` is only a number."""
     state, blank, rest = noted.partition(" ")
     by, _, what = rest.partition(" ")
     return f"{state} {fence(int(by))} {what}" if blank else noted
