@@ -1,7 +1,7 @@
-"""Costs: what an update takes of each part, beside stock Celery: processor time, commands and bytes to and from Redis.
+"""Costs: processor time, Redis commands and bytes per update in each part, against stock Celery.
 
-Counts of the kernel and of Redis, from 10 % to 95 % of a backlog, so that nothing of a start is in them and a busy
-machine changes little. Commands are those that a client sends; what a script does is in the processor time of Redis.
+The kernel and Redis count them between 10 % and 95 % of a backlog, so start-up is excluded and a busy machine changes
+little. Commands are those that a client sends; the work of scripts is in the processor time of Redis.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POLLER = {
     "bytes between poller and Redis": "bytes",
 }
 
-#: part -> its rounds
+#: part -> values, one per round
 Found = dict[str, list[float]]
 
 
@@ -73,14 +73,14 @@ def run(stage: Stage) -> list[Result]:
     ]
 
 
-def _keep(found: Found, told: dict[str, float]) -> None:
-    for what, value in told.items():
+def _keep(found: Found, measured: dict[str, float]) -> None:
+    for what, value in measured.items():
         found[what].append(value)
 
 
 @dataclass(frozen=True)
 class Used:
-    """Counters at one moment."""
+    """The counters at one moment."""
 
     main_s: float
     children_s: float

@@ -1,7 +1,7 @@
-"""Dedup: what Redis needs to remember 50 million consecutive update ids.
+"""Dedup: the memory that Redis needs to remember 50 million consecutive update ids.
 
-Measured is one bitmap, filled by real appends in batches of 100, as Telegram gives them out; all are alike, so that the
-rest is multiplication.
+One bitmap is measured, filled by real appends in batches of 100, as Telegram returns them. All bitmaps have the same
+size, so the result is multiplied.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One hot lane: every update is of one chat, so each needs a turn, a run and a settle before the next; two workers."""
+"""One hot lane: all updates belong to one chat, so each is fetched, run and settled before the next; two workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(stage: Stage) -> list[Result]:
 
 
 def _measure(stage: Stage, client: Redis, url: str, children: list[BenchProcess], number: int) -> float:
-    """The workers begin while the backlog is still loaded, which takes a moment of the first tenth."""
+    """The workers start while the backlog is still being loaded; this affects only the first tenth."""
     side, total = LanesSide(), stage.scale.hot
     side.load(client, url, make_updates(total, chats=1, first=1 + number * total))
     rate = measure(lambda: side.left(client), total, children)

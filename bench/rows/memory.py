@@ -1,4 +1,4 @@
-"""Memory: what one waiting update takes in Redis, everything counted that the server has to keep for it."""
+"""Memory: what one waiting update takes in Redis, with everything that the server stores for it."""
 
 from __future__ import annotations
 

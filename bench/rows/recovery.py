@@ -1,8 +1,8 @@
-"""Recovery: workers are killed with kill -9 while each runs a handler; how long until another worker starts it again.
+"""Recovery: workers are killed with kill -9 while each runs a handler; the time until another worker starts it again.
 
-Each of five workers holds one update; a sixth waits beside them, idle. They are killed at different moments between two
-renewals. All sides wait at the same time, each on a server of its own: waiting takes next to nothing of the machine.
-Stock Celery's default visibility timeout is an hour, which is not waited for.
+Each of five workers runs one update; a sixth worker is idle. They are killed at different moments between two lease
+renewals. All sides wait at the same time, each on its own server: waiting uses almost no processor time. Stock Celery's
+default visibility timeout, one hour, is not measured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from redis import Redis
 
 from bench.figures import Goal, Result, Side
 from bench.holding import HOLDS, PATIENCE
-from bench.pace import LOOK_EVERY_S, until
+from bench.pace import POLL_EVERY_S, until
 from bench.scale import READY
 from bench.sides import BacklogSide, LanesSide, Stock, lane_message, worker
 from bench.slow_chat import STARTS
@@ -28,13 +28,13 @@ from chatlanes.lanes.protocol.store import Store
 
 HOLDER = ("-P", "solo", "--prefetch-multiplier", "1")
 RESCUER = ("-P", "threads", "-c", "8")
-#: Longer than stock Celery with 10 s was ever seen to need; what takes longer stands as this.
+#: Longer than stock Celery with 10 s has ever needed; longer times count as this.
 GIVE_UP_S = 240.0
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How long a dead worker keeps what it held."""
+    """For how long the messages of a dead worker stay with it."""
 
     name: str
     side: type[BacklogSide]
@@ -86,7 +86,7 @@ class Camp:
         self._starts.touch()
         self._settings = {STARTS: str(self._starts), PATIENCE: str(policy.seconds)}
         self._between_s = policy.seconds / 15
-        self._killed_s: dict[int, float] = {}  # process -> when
+        self._killed_s: dict[int, float] = {}  # process -> time of its death
         self.holders: list[BenchProcess] = []
         self.rescuers: list[BenchProcess] = []
 
@@ -105,13 +105,13 @@ class Camp:
         for child in self.holders:
             self._killed_s[child.pid] = time.monotonic()
             child.kill()
-            time.sleep(self._between_s)  # a lease is renewed each third of it
+            time.sleep(self._between_s)  # a lease is renewed after a third of its time
 
     def is_recovered(self) -> bool:
         return len(self._lines()) == 2 * len(self.holders)
 
     def waits_s(self) -> list[float]:
-        """Of each update, from the death of its first worker to its second start."""
+        """For each update, the time from the death of its first worker to its second start."""
         first, second = self._lines()[: len(self.holders)], self._lines()[len(self.holders) :]
         again = {update: at_s for update, _, at_s in second}
         waits_s = [again.get(update, float("inf")) - self._killed_s[pid] for update, pid, _ in first]
@@ -120,7 +120,7 @@ class Camp:
 
     def _publish(self, number: int) -> None:
         [update] = make_updates(1, 1, first=number)
-        update["message"]["chat"]["id"] += number  # each in a lane of its own
+        update["message"]["chat"]["id"] += number  # each in its own lane
         if isinstance(self._side, LanesSide):
             Store(self._client).append([lane_message(update, "bench.hold")])
             return
@@ -145,10 +145,10 @@ class Camp:
 
 
 def _await(camps: Collection[Camp]) -> None:
-    """Until all have recovered, or none of the others is worth waiting for."""
+    """Wait until all updates have been started again, but not longer than GIVE_UP_S."""
     give_up_at_s = time.monotonic() + GIVE_UP_S
     while not all(camp.is_recovered() for camp in camps) and time.monotonic() < give_up_at_s:
         for camp in camps:
             for child in camp.rescuers:
                 child.check()
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)

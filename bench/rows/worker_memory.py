@@ -1,8 +1,8 @@
-"""Worker memory: what a worker has after a hundred thousand updates (a million with --all), beside itself after 10,000.
+"""Worker memory: a worker's memory after 100,000 updates (a million with --all), against its memory after 10,000.
 
-Main process and children, what they share counted once. The backlog is filled up while the worker is at it. The rounds
-are five looks, a thousand updates apart, at the beginning and at the end of one worker's life. What stock Celery's
-worker has after 10,000 stands beside ours, too.
+Main process and children, with shared memory counted once. The backlog is refilled while the worker runs. The rounds
+are five samples, a thousand updates apart, at the beginning and at the end of one worker's life. The memory of stock
+Celery's worker after 10,000 updates is compared with ours, too.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bench.stage import BenchProcess, Stage, emptied
 from bench.updates import make_updates
 from bench.usage import memory_mb
 
-#: What an allocator keeps for later is no growth.
+#: Leaves room for memory that the allocator keeps for reuse.
 GOAL = Goal("ratio", "at most", 1.05)
-#: A worker that does not get so far in a while has stopped.
+#: A worker that does not get this far within a time limit has stalled.
 STEP = 1_000
 POOLS = (("-P", "prefork", "-c", "2"), ("-P", "threads", "-c", "8"))
 
@@ -48,11 +48,11 @@ def _watch(stage: Stage, pool: tuple[str, ...]) -> list[Result]:
 
 
 def _look(stage: Stage, side: BacklogSide, pool: tuple[str, ...], when: Sequence[int]) -> list[float]:
-    """MB after so many updates, each time."""
+    """MB after each of these numbers of updates."""
     with ExitStack() as stack:
         url = stack.enter_context(stage.server("worker-memory"))
         client = stack.enter_context(emptied(url))
-        client.config_set("appendfsync", "no")  # it is not the disk that is measured
+        client.config_set("appendfsync", "no")  # the disk is not measured
         child = stack.enter_context(stage.child("worker", *worker(side.app, url, *pool)))
         feed = BacklogFeed(client, url, side, child, when[-1])
         seen_mb = [feed.memory_mb_after(done) for done in when]
@@ -63,7 +63,7 @@ def _look(stage: Stage, side: BacklogSide, pool: tuple[str, ...], when: Sequence
 
 
 class BacklogFeed:
-    """Keeps a backlog before the worker until `total` updates have been appended."""
+    """Keeps a backlog in front of the worker until `total` updates have been appended."""
 
     def __init__(self, client: Redis, url: str, side: BacklogSide, child: BenchProcess, total: int) -> None:
         self._client, self._url, self._side = client, url, side
