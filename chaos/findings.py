@@ -1,6 +1,6 @@
-"""What only the running servers know at the end of a chaos run, kept in a file beside the history.
+"""The findings that must be read from the running servers at the end of a chaos run, stored next to the history.
 
-Promises that a kept folder can be judged again, by a better judge, without running anything.
+A kept folder can be checked again later, by a newer checker, without another run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FILE, HISTORY, AOF_COPY = "findings.json", "history.jsonl", "aof"
 
 @dataclass(frozen=True)
 class Findings:
-    """`lease_s` is that of a system without fences."""
+    """`lease_s` is set for a system without fences."""
 
     seed: int
     sent: int
@@ -41,7 +41,7 @@ def load(folder: Path) -> Findings:
 
 
 def evidence(folder: Path) -> Evidence:
-    """All that a run left behind."""
+    """The evidence of a run, from its folder."""
     found = load(folder)
     blows = [
         Blow(**{**blow, "pids": tuple(blow["pids"]), "updates": tuple(blow.get("updates", ()))}) for blow in found.blows

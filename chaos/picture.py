@@ -1,6 +1,6 @@
-"""Draws a chaos run as SVG: who was struck when, how much was finished each second, how much waited.
+"""Draws a chaos run as SVG: the faults over time, updates finished per second, and updates waiting.
 
-Promises a picture that any browser shows, of a size that does not depend on how long the run was. Pure.
+Any browser displays the picture; its size does not depend on the length of the run. Pure functions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Points = list[tuple[float, float]]
 
 
 def draw(evidence: Evidence, backlog: Sequence[tuple[float, int]], title: str) -> str:
-    """`backlog` are pairs of time and updates that wait."""
+    """`backlog` has pairs of time and number of waiting updates."""
     ends = [run.end_s for run in evidence.runs if run.outcome == "end"]
     times = [*(run.start_s for run in evidence.runs), *ends, *(at_s for at_s, _ in backlog)] or [0.0]
     scale = _TimeAxis(min(times), max(*times, min(times) + 1))
@@ -43,7 +43,7 @@ def draw(evidence: Evidence, backlog: Sequence[tuple[float, int]], title: str) -
 
 
 class _TimeAxis:
-    """From time to x."""
+    """Maps time to x."""
 
     def __init__(self, from_s: float, to_s: float) -> None:
         self.from_s, self.to_s = from_s, to_s
@@ -53,7 +53,7 @@ class _TimeAxis:
         return LEFT + (at_s - self.from_s) * self._per_s
 
     def ticks(self) -> Iterable[float]:
-        """At most a dozen, at round numbers of seconds."""
+        """At most twelve, at round numbers of seconds."""
         length_s = self.to_s - self.from_s
         step_s = next((s for s in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600) if length_s / s <= 12), 7200)
         return (float(s) for s in range(0, int(length_s) + 1, step_s))
@@ -83,7 +83,7 @@ def _timeline(blows: Sequence[Blow], rows: list[str], scale: _TimeAxis) -> list[
 
 
 def _per_bin(times_s: Sequence[float], scale: _TimeAxis) -> Points:
-    """Per second, over as many seconds as there are to a few pixels."""
+    """Rates per second, averaged over bins of at least one second and a few pixels."""
     bin_s = max(1.0, (scale.to_s - scale.from_s) / 300)
     counts = Counter(int((at_s - scale.from_s) / bin_s) for at_s in times_s)
     bins = range(int((scale.to_s - scale.from_s) / bin_s) + 1)
@@ -107,7 +107,7 @@ def _chart(name: str, points: Points, top: float, scale: _TimeAxis) -> list[str]
 
 
 def _thinned(line: Points) -> Points:
-    """Not more than two points to a pixel: an hour is as small a file as a minute. Peaks stay."""
+    """At most two points per pixel, so the file of an hour is as small as that of a minute. Peaks are kept."""
     kept = [line[0]]
     for (_, y), (x, next_y) in pairwise(line):
         if x - kept[-1][0] >= 0.5:

@@ -1,4 +1,4 @@
-"""What to do next to whom: chosen by the seed alone, so that a bad run can be planned again."""
+"""The plan of faults, which depends on the seed only, so that a failed run can be repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OF_UPDATES = ("terminate",)
 
 @dataclass(frozen=True)
 class Planned:
-    """A blow, and the pause before it. `amount`, 0 to 1, is how long it lasts or whom of several it meets."""
+    """A fault and the pause before it. `amount`, 0 to 1, is its duration, or selects one of several targets."""
 
     pause_s: float
     what: str
@@ -26,8 +26,8 @@ class Planned:
 
 
 def blows(seed: int, system: System, every_s: float) -> Iterator[Planned]:
-    """For ever, one every `every_s` seconds on the average."""
-    chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    """Generates faults endlessly, one every `every_s` seconds on average."""
+    chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
     weights = [6, 2, 6 if system.receives else 2, 2, 1, 1 if system.buried else 0]
     while True:
         pause_s = chance.uniform(0.3, 1.7) * every_s

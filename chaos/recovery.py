@@ -1,7 +1,7 @@
-"""How long a kill kept updates waiting: pure.
+"""The recovery time after a kill. Pure functions.
 
-For each kill that met updates in hand: from the kill until the last of them was started elsewhere. In hand is what the
-dead processes were running, and with fences also what their worker had been handed and not started.
+For each kill that met updates in flight: the time until the last of them was started elsewhere. In flight are the
+updates that the killed processes ran, and with fences also those that were leased to their worker and not started.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chaos.records import Blow, Evidence, HandlerRun
 
 
 def times_s(evidence: Evidence) -> list[float]:
-    """One for each kill that met something; an update that never ran again (buried) does not count."""
+    """One time per kill that met updates in flight; an update that never ran again (buried) does not count."""
     runs, starts, holds = _by_pid(evidence.runs), _starts(evidence.runs), _never_started(evidence)
     times = []
     for blow in evidence.blows:

@@ -1,4 +1,4 @@
-"""What a chaos run says at its end: a table in Markdown, and of what must not be, the shortest excerpt."""
+"""The report of a chaos run: a table in Markdown, and the shortest excerpt that shows a violation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _cells(evidence: Evidence, verdict: Verdict) -> dict[str, str]:
 
 
 def _count(kind: str, number: int, evidence: Evidence) -> str:
-    """A dash for what a system does not have."""
+    """A dash if the system does not have this feature."""
     has = {"innocents buried": evidence.buried is not None, "sessions wrong": evidence.sessions is not None}
     return str(number) if has.get(kind, True) else "–"
 
@@ -48,7 +48,7 @@ def _recovery(times_s: Sequence[float]) -> str:
 
 
 def complaints(verdict: Verdict, evidence: Evidence) -> str:
-    """The first offences of each kind, and the shortest excerpt that shows one."""
+    """The first violations of each kind, and the shortest excerpt that shows one."""
     lines = []
     for kind, offences in verdict.offences.items():
         lines += [f"{kind}: {offence}" for offence in offences[:SHOWN]]
@@ -58,7 +58,7 @@ def complaints(verdict: Verdict, evidence: Evidence) -> str:
 
 
 def excerpt(offence: Offence, evidence: Evidence) -> list[str]:
-    """All that is known of the updates of an offence, in the order of time; and the blows meanwhile."""
+    """The history of an offence's updates in order of time, with the faults meanwhile."""
     lines: list[tuple[float, str]] = []
     for run in evidence.runs:
         if run.update in offence.updates:

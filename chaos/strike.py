@@ -1,6 +1,6 @@
-"""Carries out the blows of a plan on a running chaos.
+"""Carries out the faults of a plan.
 
-Promises that a blow which lasts (a freeze, a hole) ends by itself, while others go on: they meet.
+A fault with a duration (a freeze, a hole) ends by itself while other faults continue, so faults overlap.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from chatlanes.sandbox.simulator import Simulator
 
 #: The longest freeze or hole, in leases: some are shorter than a lease, most are longer.
 LONGEST_LEASES = 2.0
-#: Redis frozen: long enough for every lease to run out, and for clients to give up.
+#: The longest freeze of Redis: long enough for every lease to expire and for clients to give up.
 LONGEST_LEASES_OF_REDIS = 1.5
-#: An outage: longer than the clients' timeout of 5 s, twice, and a lease, so that handlers in flight give up on it.
+#: An outage is longer than a lease and twice the clients' timeout of 5 s, so handlers in flight give up.
 OUTAGE_S = 14.0
-#: SIGTERM for all parts while Redis is frozen: what is promised to end within 10 s and 2 s, on a machine that is busy.
-#: What a handler may need to notice is in it, too.
+#: Limits after SIGTERM to all parts while Redis is frozen. The promises are 10 s and 2 s; the limits are larger because
+#: the machine is busy. They include the time a handler needs to notice.
 WORKER_STOPS_WITHIN_S, POLLER_STOPS_WITHIN_S = 20.0, 5.0
-#: So many calls of a bot fail at a time: one less than MAX_ATTEMPTS, for no innocent must be buried.
+#: The number of consecutive calls that fail: less than MAX_ATTEMPTS, because innocent updates must not be buried.
 FAULTS = 4
-#: Some waits are shorter than FLOOD_WAIT, and waited for in place; after the others the update is handed out again.
+#: Waits shorter than FLOOD_WAIT are spent in the handler; after longer ones the update is handed out again.
 LONGEST_FLOOD_S = 9
 
-#: Redis may be frozen just now.
+#: Redis may be frozen, so give up soon.
 _IN_A_SECOND = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, "max_retries": 1}
 
 
@@ -61,11 +61,11 @@ class Striker:
     _ends: list[threading.Timer] = field(default_factory=list)
 
     def strike(self, planned: Planned) -> Blow:
-        """And remember it."""
+        """Carries out the fault and records it."""
         at_s, for_s, pids, updates = time.time(), 0.0, tuple[int, ...](), tuple[int, ...]()
         if planned.what in ("kill_all", "kill_main", "kill_child"):
             pids = self._kill(planned)
-            at_s = time.time()  # from here on nothing of theirs is written any more
+            at_s = time.time()  # the killed processes write nothing after this
         elif planned.whom == "redis":
             for_s = self._on_redis(planned)
         elif planned.whom == "telegram":
@@ -83,7 +83,7 @@ class Striker:
         return self.blows[-1]
 
     def end(self) -> None:
-        """Wait until every blow that lasts is over."""
+        """Waits until every fault with a duration is over."""
         for timer in self._ends:
             timer.join()
 
@@ -130,7 +130,7 @@ class Striker:
         return 0.0
 
     def _stop_while_redis_is_frozen(self) -> float:
-        """Every part at once, and nothing else until they have ended."""
+        """Stops every part at once, without other faults until all have ended."""
         began_s = time.monotonic()
         os.kill(self.redis.pid, signal.SIGSTOP)
         try:
@@ -141,7 +141,7 @@ class Striker:
         return time.monotonic() - began_s
 
     def _terminate(self, planned: Planned) -> tuple[int, ...]:
-        """One of the updates that run, as Flower's button does."""
+        """Terminates one of the running updates, as Flower's button does."""
         asked: list[str] = []
         url = f"redis://127.0.0.1:{self.redis.port}/0"
         try:
@@ -154,7 +154,7 @@ class Striker:
                 app.conf.broker_transport_options = _IN_A_SECOND
                 app.control.revoke(asked, terminate=True)
         except (RedisError, OperationalError):
-            pass  # the command may have arrived all the same
+            pass  # the command may have arrived anyway
         return tuple(int(each.rpartition(":")[2]) for each in asked)
 
     def _on_telegram(self, planned: Planned) -> None:

@@ -1,4 +1,4 @@
-"""Histories made by hand, told run by run."""
+"""Builds histories by hand, run by run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from chaos.aof import FOREVER, Book, Hold
 from chaos.checker import Verdict, check
 from chaos.records import Blow, Effect, Evidence, Record, runs_in
 
-#: Of a system without fences.
+#: For systems without fences.
 LEASE_S = 10.0
 
 
 class Story:
-    """Writes records as chaos/bot.py does, and a ledger beside them. A fence is the time of a hand-out, as in Redis."""
+    """Writes records as chaos/bot.py does, and a book. A fence is the time of a hand-out, as in Redis."""
 
     def __init__(self, *, fences: bool = True) -> None:
         self.records: list[Record] = []
@@ -64,7 +64,7 @@ class Story:
         return self
 
     def handed_out(self, update: int, at_s: float, *, pid: int = 1, taken_back_s: float = FOREVER) -> Story:
-        """And never started."""
+        """Adds a hand-out that is never started."""
         self._handed_out(update, at_s, pid, taken_back_s)
         return self
 
@@ -84,7 +84,7 @@ class Story:
         return check(self.evidence(*expected))
 
     def offences(self, *expected: int) -> dict[str, int]:
-        """How many of each kind, of those that there are."""
+        """The number of offences by kind, without empty kinds."""
         found = self.judged(*expected).offences
         return {kind: len(offences) for kind, offences in found.items() if offences}
 

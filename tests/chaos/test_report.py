@@ -1,4 +1,4 @@
-"""What a chaos run shows: a table, the shortest excerpt, a picture."""
+"""The report of a chaos run: a table, the shortest excerpt, a picture."""
 
 from xml.etree import ElementTree
 
@@ -13,7 +13,7 @@ def bad() -> Story:
     return story.run(5, 4.0, 5.0, keys=("chat:8",)).kills(9, 3.5)
 
 
-def test_the_table_has_a_column_for_each_system() -> None:
+def test_table_has_a_column_per_system() -> None:
     evidence = bad().evidence(1, 2, 3, 4, 5, 6)
 
     rows = [
@@ -26,7 +26,7 @@ def test_the_table_has_a_column_for_each_system() -> None:
     assert ["out of order", "1", "1"] in rows
 
 
-def test_the_excerpt_shows_only_the_updates_of_the_offence() -> None:
+def test_excerpt_shows_only_the_updates_of_the_offence() -> None:
     evidence = bad().evidence(1, 2, 3, 4, 5)
 
     text = complaints(check(evidence), evidence)
@@ -37,7 +37,7 @@ def test_the_excerpt_shows_only_the_updates_of_the_offence() -> None:
     assert "update 1," not in text
 
 
-def test_the_picture_is_xml_with_a_bar_for_each_blow() -> None:
+def test_picture_has_a_bar_per_fault() -> None:
     story = bad()
 
     for evidence in (story.evidence(1, 2, 3, 4, 5), Story().evidence()):
@@ -46,7 +46,7 @@ def test_the_picture_is_xml_with_a_bar_for_each_blow() -> None:
         assert len(bars) == len(evidence.blows)
 
 
-def test_the_picture_of_an_hour_is_no_larger_than_a_page() -> None:
+def test_picture_size_does_not_depend_on_the_length() -> None:
     story = Story()
     for second in range(3600):
         story.run(second + 1, second, second + 0.5)
