@@ -1,4 +1,4 @@
-"""Traces are off unless OpenTelemetry's own variables say where they go."""
+"""Traces are off unless OpenTelemetry's own variables configure an exporter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
         ({"OTEL_SDK_DISABLED": "false", **ENDPOINT}, True),
     ],
 )
-def test_they_are_wanted_where_they_have_somewhere_to_go(env: dict[str, str], wanted: bool) -> None:
+def test_switch(env: dict[str, str], wanted: bool) -> None:
     assert are_wanted(env) is wanted
 
 
