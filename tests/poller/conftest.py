@@ -40,7 +40,7 @@ def unsafe_redis(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Server]:
-    """A server that cannot carry lanes."""
+    """A Redis Cluster, which lanes do not support."""
     with start_server(tmp_path / "redis", extra=["--cluster-enabled", "yes"]) as server:
         yield server
 

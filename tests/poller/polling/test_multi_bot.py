@@ -40,7 +40,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 
 class StartBoth:
-    """A poller for the bots `one`, at the simulator, and `other`, at another simulator; `more` is added to its table."""
+    """A poller for the bots `one`, at the simulator, and `other`, at another one; `more` is added to its table."""
 
     def __init__(self, directory: Path, other: Simulator, start_poller: StartPoller) -> None:
         self._file = directory / "bots.toml"

@@ -1,4 +1,4 @@
-"""Failures of Telegram or Redis are logged once and waited out, and nothing is lost; permanent errors end the poller."""
+"""Failures of Telegram or Redis are logged once, waited out, and lose nothing; permanent errors end the poller."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
