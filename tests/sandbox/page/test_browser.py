@@ -1,4 +1,4 @@
-"""The sandbox's page in a real browser, with real workers: what one does there, and what one sees."""
+"""The sandbox's page in a real browser, with real workers: actions of a user, and their display."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SCRIPT = "<script>document.title = 'broken'</script> <b>x</b>"
 def test_a_message_shows_its_update_and_answer(tmp_path: Path) -> None:
     shutil.copy(HERE / "story_bot.py", tmp_path)
     complaints: list[str] = []
-    # Given a sandbox with somebody's bot, and its page on a laptop
+    # Given a sandbox with a bot, and its page on a laptop
     with (
         sandbox(tmp_path, "story_bot:bot") as running,
         browser(viewport={"width": 1440, "height": 900}, color_scheme="light") as window,
     ):
         page = opened(window, running.url, complaints)
-        # When Ann writes, then the bot's answer comes, and texts are texts
+        # When Ann writes, then the bot's answer appears, and markup in texts is not interpreted
         ann = ChatRegion(page, "Ann")
         ann.write(SCRIPT)
         expect(ann.message(f"You wrote: {SCRIPT}")).to_be_visible()
@@ -35,9 +35,9 @@ def test_a_message_shows_its_update_and_answer(tmp_path: Path) -> None:
         edits_what_was_said(ann)
         fails_and_replays(page, ChatRegion(page, "Ben"))
         two_write_in_a_group(page, ChatRegion(page, "Ann and Ben"))
-        # And a flood while a worker is killed loses nothing
+        # And a flood during which a worker is killed loses nothing
         kills_a_worker_under_a_flood(page)
-        # And a reload has all chats, a phone and the dark have the same
+        # And after a reload all chats are there, on a phone and in the dark theme too
         page.reload()
         ben = ChatRegion(page, "Ben")
         ben.press("Earlier messages")
@@ -45,15 +45,15 @@ def test_a_message_shows_its_update_and_answer(tmp_path: Path) -> None:
         makes_a_chat(page)
         fits_a_phone(page)
         assert complaints == []
-        # And when the sandbox is stopped, the page says so
+        # And after the sandbox is stopped, the page shows this
         running.stop()
         expect(page.get_by_role("alert")).to_contain_text("The sandbox does not answer.")
-        # No text was ever run
+        # No script in a text was ever run
         expect(page).to_have_title(re.compile("sandbox"))
 
 
 BROKEN = "import nothing_of_this_name"
-MENDED = "def handle(ctx):\n    ctx.reply('Mended.')"
+FIXED = "def handle(ctx):\n    ctx.reply('Fixed.')"
 
 
 def test_an_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
@@ -62,16 +62,16 @@ def test_an_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
     (tmp_path / "my_bot.py").write_text(BROKEN)
     with sandbox(tmp_path, "my_bot:handle") as running, browser() as window:
         page = opened(window, running.url, complaints)
-        # Then the page says so, with the traceback
+        # Then the page shows this, with the traceback
         trouble = page.get_by_role("alert")
         expect(trouble).to_contain_text("my_bot:handle does not import.")
         trouble.get_by_role("button", name="Traceback").click()
         expect(page.get_by_role("tabpanel", name="Problems")).to_contain_text(BROKEN)
-        # And what is written waits until the bot is mended
+        # And messages wait until the bot is fixed
         ann = ChatRegion(page, "Ann")
         ann.write("Are you there?")
-        (tmp_path / "my_bot.py").write_text(MENDED)
-        expect(ann.message("Mended.")).to_be_visible()
+        (tmp_path / "my_bot.py").write_text(FIXED)
+        expect(ann.message("Fixed.")).to_be_visible()
         expect(trouble).to_be_hidden()
         assert complaints == []
 
@@ -81,7 +81,7 @@ def presses_buttons(page: Page, ann: ChatRegion) -> None:
     asked = ann.message("What would you like? /no")
     expect(asked.locator("strong")).to_have_text("What")
     expect(asked.locator("em")).to_have_text("you")
-    # A command in code is no command
+    # A command inside code is not a command
     expect(asked.locator("code")).to_have_text("/no")
     ann.press("Coffee")
     page.get_by_role("dialog").get_by_text("Coffee, of course.").wait_for()
@@ -121,7 +121,7 @@ def edits_what_was_said(ann: ChatRegion) -> None:
 def fails_and_replays(page: Page, ben: ChatRegion) -> None:
     ben.write("/fail")
     expect(ben.message("/fail")).to_contain_text("HopelessError: nothing helps <script>")
-    about = ben.look_at("/fail")
+    about = ben.open_details("/fail")
     # The update, its times, its calls and its traceback
     expect(about).to_contain_text('"text": "/fail"')
     expect(about).to_contain_text("waited in its lane")
@@ -129,10 +129,10 @@ def fails_and_replays(page: Page, ben: ChatRegion) -> None:
     expect(about).to_contain_text("in fail\n    raise HopelessError")
     page.get_by_role("tab", name="Problems").click()
     expect(page.get_by_role("tabpanel", name="Problems")).to_contain_text("HopelessError: nothing helps <script>")
-    # Its chat goes on, and it can be replayed: what it had sent is not sent again
+    # Its chat continues, and it can be replayed: calls that were made are not repeated
     ben.write("next")
     expect(ben.message("You wrote: next")).to_be_visible()
-    ben.look_at("/fail").get_by_role("button", name="Replay").click()
+    ben.open_details("/fail").get_by_role("button", name="Replay").click()
     expect(ben.message("/fail").get_by_role("button", name=re.compile("buried"))).to_be_visible()
     expect(ben.here.get_by_text("Just before.")).to_have_count(1)
 
@@ -143,7 +143,7 @@ def two_write_in_a_group(page: Page, group: ChatRegion) -> None:
         group.write(f"It is {name}")
         expect(group.message(f"It is {name}").get_by_text(name, exact=True)).to_be_visible()
         expect(group.message(f"You wrote: It is {name}")).to_be_visible()
-    about = group.look_at("It is Ben")
+    about = group.open_details("It is Ben")
     expect(about).to_contain_text('"type": "supergroup"')
     expect(about).to_contain_text('"first_name": "Ben"')
 
