@@ -31,7 +31,7 @@ QUICK_RUNS: tuple[dict[str, int], ...] = (
 )
 
 #: They install the programs they compare with, or need many workers or a long time even for a quick run.
-NOT_RUN = {"peers", "waits", "computes", "growth", "idle", "worker-memory"}
+NOT_RUN = {"peers", "pieces", "waits", "computes", "growth", "idle", "worker-memory"}
 
 
 def test_rows_are_run_or_listed_as_not_run() -> None:
