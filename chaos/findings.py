@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.aof import book_in
-from chaos.records import Blow, Evidence, effects_in, runs_in
+from chaos.records import Evidence, Fault, effects_in, runs_in
 
 FILE, HISTORY, AOF_COPY = "findings.json", "history.jsonl", "aof"
 
@@ -22,7 +22,7 @@ class Findings:
 
     seed: int
     sent: int
-    blows: list[dict[str, Any]]
+    faults: list[dict[str, Any]]
     calls: list[dict[str, Any]]
     buried: list[int] | None
     sessions: dict[str, int] | None
@@ -43,16 +43,17 @@ def load(folder: Path) -> Findings:
 def evidence(folder: Path) -> Evidence:
     """The evidence of a run, from its folder."""
     found = load(folder)
-    blows = [
-        Blow(**{**blow, "pids": tuple(blow["pids"]), "updates": tuple(blow.get("updates", ()))}) for blow in found.blows
+    faults = [
+        Fault(**{**fault, "pids": tuple(fault["pids"]), "updates": tuple(fault.get("updates", ()))})
+        for fault in found.faults
     ]
     book = book_in(folder / AOF_COPY) if found.lease_s is None else None
     with (folder / HISTORY).open() as lines:
-        runs = runs_in(map(json.loads, lines), blows, book.holds if book else None, found.lease_s or 0.0)
+        runs = runs_in(map(json.loads, lines), faults, book.holds if book else None, found.lease_s or 0.0)
     return Evidence(
         runs=runs,
         effects=effects_in(found.calls),
-        blows=blows,
+        faults=faults,
         expected=range(1, found.sent + 1),
         buried=None if found.buried is None else frozenset(found.buried),
         book=book,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import pairwise
 
-from chaos.records import Blow, Evidence
+from chaos.records import Evidence, Fault
 
 WIDTH, LEFT, RIGHT, TOP = 1200, 110, 20, 60
 ROW, CHART, GAP = 18, 130, 45
@@ -26,13 +26,13 @@ def draw(evidence: Evidence, backlog: Sequence[tuple[float, int]], title: str) -
     ends = [run.end_s for run in evidence.runs if run.outcome == "end"]
     times = [*(run.start_s for run in evidence.runs), *ends, *(at_s for at_s, _ in backlog)] or [0.0]
     scale = _TimeAxis(min(times), max(*times, min(times) + 1))
-    rows = list(dict.fromkeys(sorted(blow.whom for blow in evidence.blows)))
+    rows = list(dict.fromkeys(sorted(fault.target for fault in evidence.faults)))
     charts_top = TOP + ROW * len(rows) + GAP
     finished = _per_bin(ends, scale)
     waiting = [(scale.x(at_s), float(count)) for at_s, count in backlog]
     parts = [
         *_legend(title),
-        *_timeline(evidence.blows, rows, scale),
+        *_timeline(evidence.faults, rows, scale),
         *_chart("finished per second", finished, charts_top, scale),
         *_chart("waiting", waiting, charts_top + CHART + GAP, scale),
     ]
@@ -68,15 +68,15 @@ def _legend(title: str) -> list[str]:
     return parts
 
 
-def _timeline(blows: Sequence[Blow], rows: list[str], scale: _TimeAxis) -> list[str]:
-    parts = [_text(LEFT - 8, TOP + row * ROW + 13, whom, anchor="end") for row, whom in enumerate(rows)]
-    for blow in blows:
-        colour = COLOURS.get(blow.what.partition("_")[0], OTHER)
-        width = max(2.0, scale.x(blow.at_s + blow.for_s) - scale.x(blow.at_s))
-        y = TOP + rows.index(blow.whom) * ROW + 3
-        what = f"{blow.what} {blow.whom} at {blow.at_s - scale.from_s:.1f} s"
+def _timeline(faults: Sequence[Fault], rows: list[str], scale: _TimeAxis) -> list[str]:
+    parts = [_text(LEFT - 8, TOP + row * ROW + 13, target, anchor="end") for row, target in enumerate(rows)]
+    for fault in faults:
+        colour = COLOURS.get(fault.what.partition("_")[0], OTHER)
+        width = max(2.0, scale.x(fault.at_s + fault.for_s) - scale.x(fault.at_s))
+        y = TOP + rows.index(fault.target) * ROW + 3
+        what = f"{fault.what} {fault.target} at {fault.at_s - scale.from_s:.1f} s"
         parts.append(
-            f'<rect x="{scale.x(blow.at_s):.1f}" y="{y}" width="{width:.1f}" height="{ROW - 5}" fill="{colour}" '
+            f'<rect x="{scale.x(fault.at_s):.1f}" y="{y}" width="{width:.1f}" height="{ROW - 5}" fill="{colour}" '
             f'fill-opacity="0.8"><title>{escape(what)}</title></rect>'
         )
     return parts

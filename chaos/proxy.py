@@ -3,7 +3,7 @@
 A cut resets every open connection. A hole accepts data but forwards nothing until it is healed. Data for Redis is then
 delivered late, as TCP would retransmit it: these are commands of a zombie, which the fences must refuse. Data for
 Telegram is lost and its connections are reset: Telegram has no fences, so a call sent in time and delivered late could
-not be told from a stale one.
+not be distinguished from a stale one.
 """
 
 from __future__ import annotations

@@ -63,12 +63,12 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Blow:
+class Fault:
     """`pids` are the killed processes, `for_s` is the duration, `updates` are the updates to terminate."""
 
     at_s: float
     what: str
-    whom: str
+    target: str
     for_s: float = 0.0
     pids: tuple[int, ...] = ()
     updates: tuple[int, ...] = ()
@@ -84,7 +84,7 @@ class Evidence:
 
     runs: Sequence[HandlerRun]
     effects: Sequence[Effect]
-    blows: Sequence[Blow]
+    faults: Sequence[Fault]
     expected: Sequence[int]
     buried: frozenset[int] | None
     book: Book | None
@@ -94,20 +94,22 @@ class Evidence:
     @property
     def terminated(self) -> frozenset[int]:
         """Updates that were terminated and are buried."""
-        return frozenset(update for blow in self.blows for update in blow.updates) & (self.buried or frozenset())
+        return frozenset(update for fault in self.faults for update in fault.updates) & (self.buried or frozenset())
 
     @property
     def holds(self) -> Holds | None:
         return None if self.book is None else self.book.holds
 
 
-def runs_in(records: Iterable[Record], blows: Sequence[Blow], holds: Holds | None, lease_s: float) -> list[HandlerRun]:
+def runs_in(
+    records: Iterable[Record], faults: Sequence[Fault], holds: Holds | None, lease_s: float
+) -> list[HandlerRun]:
     """The runs in a history, in the order of their first lines."""
     runs: dict[str, HandlerRun] = {}
     died: dict[int, list[float]] = defaultdict(list)
-    for blow in blows:
-        for pid in blow.pids:
-            died[pid].append(blow.at_s)
+    for fault in faults:
+        for pid in fault.pids:
+            died[pid].append(fault.at_s)
     for record in records:
         if record["what"] == "start":
             runs[record["run"]] = _started(record, holds, lease_s)

@@ -26,9 +26,9 @@ def table(columns: Sequence[tuple[str, Evidence, Verdict]]) -> str:
 
 def _cells(evidence: Evidence, verdict: Verdict) -> dict[str, str]:
     return {
-        "blows; updates": f"{len(evidence.blows)}; {len(evidence.expected):,}",
+        "faults; updates": f"{len(evidence.faults)}; {len(evidence.expected):,}",
         **{kind: _count(kind, len(offences), evidence) for kind, offences in verdict.offences.items()},
-        "sent twice, where a call was in flight at a blow": str(verdict.twice_in_flight),
+        "sent twice, where a call was in flight at a fault": str(verdict.twice_in_flight),
         "finished more than once": str(verdict.duplicates),
         "started late, without effect": str(verdict.late_starts),
         "recovery after a kill, median; max": _recovery(verdict.recoveries_s),
@@ -77,6 +77,8 @@ def excerpt(offence: Offence, evidence: Evidence) -> list[str]:
             )
     times = [at_s for at_s, _ in lines if at_s < float("inf")]
     if times:
-        meanwhile = [blow for blow in evidence.blows if min(times) - blow.for_s - 1 < blow.at_s < max(times)]
-        lines += [(b.at_s, f"blow: {b.what} {b.whom} {f'for {b.for_s:.1f} s' if b.for_s else ''}") for b in meanwhile]
+        meanwhile = [fault for fault in evidence.faults if min(times) - fault.for_s - 1 < fault.at_s < max(times)]
+        lines += [
+            (b.at_s, f"fault: {b.what} {b.target} {f'for {b.for_s:.1f} s' if b.for_s else ''}") for b in meanwhile
+        ]
     return [f"  {at_s:.3f}  {text}" if at_s < float("inf") else f"  never  {text}" for at_s, text in sorted(lines)]

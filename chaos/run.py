@@ -21,10 +21,10 @@ from chaos.aof import AofCopy
 from chaos.feed import Feed
 from chaos.findings import AOF_COPY, HISTORY, Findings
 from chaos.fleet import Fleet
-from chaos.plan import blows
+from chaos.inject import FaultInjector
+from chaos.plan import faults
 from chaos.proxy import HOST, Link, Network
 from chaos.samples import Samples
-from chaos.strike import Striker
 from chaos.systems import System
 from chatlanes.poller.webhook.validation import secret_from
 from chatlanes.sandbox import simulator
@@ -48,7 +48,7 @@ class Chaos:
     telegram: Simulator
     network: Network
     fleet: Fleet
-    striker: Striker
+    injector: FaultInjector
     aof_copy: AofCopy
     samples: Samples
     buried: list[int] | None = None
@@ -62,15 +62,15 @@ class Chaos:
         feed = Feed(self.telegram, seed, rate)
         feed.start()
         ends_s = time.monotonic() + seconds
-        for planned in blows(seed, self.system, every_s):
+        for planned in faults(seed, self.system, every_s):
             if not self._tend_for(planned.pause_s, ends_s):
                 break
-            blow = self.striker.strike(planned)
-            print(f"{len(self.striker.blows):5}  {blow.what:15} {blow.whom}", flush=True)  # noqa: T201
+            fault = self.injector.inject(planned)
+            print(f"{len(self.injector.faults):5}  {fault.what:15} {fault.target}", flush=True)  # noqa: T201
         feed.end()
-        self.striker.end()
+        self.injector.end()
         self._wait_until_calm()
-        with Redis(port=self.striker.redis.port) as client:
+        with Redis(port=self.injector.redis.port) as client:
             self._read_final_state(client)
             if self.system.has_drills:
                 self._drill(client)
@@ -83,7 +83,7 @@ class Chaos:
         Findings(
             seed=seed,
             sent=self.telegram.stats()["added"],
-            blows=[asdict(blow) for blow in self.striker.blows],
+            faults=[asdict(fault) for fault in self.injector.faults],
             calls=self.samples.calls,
             buried=self.buried,
             sessions=self.sessions,
@@ -137,13 +137,15 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
             _set_webhook(telegram, network, [links[part, "telegram"].port for part in ports])
         fleet = Fleet(system.parts, environments, folder)
         ends.callback(fleet.end)
-        striker = Striker(fleet, network, links, folder / "redis", redis, telegram, LEASE_S, tuple(system.pollers))
-        ends.callback(lambda: striker.redis.stop())  # looked up late: the server may have been replaced
+        injector = FaultInjector(
+            fleet, network, links, folder / "redis", redis, telegram, LEASE_S, tuple(system.pollers)
+        )
+        ends.callback(lambda: injector.redis.stop())  # looked up late: the server may have been replaced
         aof_copy = AofCopy(folder / "redis", folder / AOF_COPY)
         samples = Samples(telegram, redis.port, system.pending)
         aof_copy.start()
         samples.start()
-        yield Chaos(system, folder, telegram, network, fleet, striker, aof_copy, samples)
+        yield Chaos(system, folder, telegram, network, fleet, injector, aof_copy, samples)
 
 
 def _links(system: System, network: Network, redis_port: int, telegram_port: int, ports: Mapping[str, int]) -> Links:

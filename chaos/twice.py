@@ -50,7 +50,7 @@ def _was_struck(run: HandlerRun, call: Call, evidence: Evidence) -> bool:
     hold = (evidence.holds or {}).get((run.update, run.fence or ""))
     part = evidence.parts.get(hold.pid) if hold else None
     return any(
-        blow.at_s <= call.ended_s + ARRIVES_WITHIN_S and blow.at_s + blow.for_s >= call.began_s
-        for blow in evidence.blows
-        if blow.whom == "redis" or (blow.whom == part and blow.what in KEEP_FROM_REDIS)
+        fault.at_s <= call.ended_s + ARRIVES_WITHIN_S and fault.at_s + fault.for_s >= call.began_s
+        for fault in evidence.faults
+        if fault.target == "redis" or (fault.target == part and fault.what in KEEP_FROM_REDIS)
     )

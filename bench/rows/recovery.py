@@ -51,15 +51,16 @@ POLICIES = {
 
 def run(stage: Stage) -> list[Result]:
     with ExitStack() as stack:
-        camps = {
-            name: Camp(stage, stack, f"camp{place}", POLICIES[name]) for place, name in enumerate(stage.scale.policies)
+        sides = {
+            name: RecoverySide(stage, stack, f"side{place}", POLICIES[name])
+            for place, name in enumerate(stage.scale.policies)
         }
-        for camp in camps.values():
-            camp.occupy()
-        for camp in camps.values():
-            camp.strike()
-        _await(camps.values())
-        waits = {name: camp.waits_s() for name, camp in camps.items()}
+        for side in sides.values():
+            side.start_holders()
+        for side in sides.values():
+            side.kill_holders()
+        _await(sides.values())
+        waits = {name: side.waits_s() for name, side in sides.items()}
     beside = waits.pop("stock", None)
     return [
         Result(
@@ -74,7 +75,7 @@ def run(stage: Stage) -> list[Result]:
     ]
 
 
-class Camp:
+class RecoverySide:
     """One side: `holders` run a handler that never ends; `rescuers` have nothing to do."""
 
     def __init__(self, stage: Stage, stack: ExitStack, name: str, policy: Policy) -> None:
@@ -90,7 +91,7 @@ class Camp:
         self.holders: list[BenchProcess] = []
         self.rescuers: list[BenchProcess] = []
 
-    def occupy(self) -> None:
+    def start_holders(self) -> None:
         """Every holder has started one update, and a rescuer is ready."""
         count = self._stage.scale.killed
         self.holders = [self._worker(f"holder{n}", HOLDER, {HOLDS: "1"}) for n in range(count)]
@@ -101,7 +102,7 @@ class Camp:
         self.rescuers = [self._worker("rescuer", RESCUER, {})]
         self._wait_until_ready(self.rescuers)
 
-    def strike(self) -> None:
+    def kill_holders(self) -> None:
         for child in self.holders:
             self._killed_s[child.pid] = time.monotonic()
             child.kill()
@@ -144,11 +145,11 @@ class Camp:
         return [(int(update), int(pid), float(at_s)) for update, pid, at_s in words]
 
 
-def _await(camps: Collection[Camp]) -> None:
+def _await(sides: Collection[RecoverySide]) -> None:
     """Wait until all updates have been started again, but not longer than GIVE_UP_S."""
     give_up_at_s = time.monotonic() + GIVE_UP_S
-    while not all(camp.is_recovered() for camp in camps) and time.monotonic() < give_up_at_s:
-        for camp in camps:
-            for child in camp.rescuers:
+    while not all(side.is_recovered() for side in sides) and time.monotonic() < give_up_at_s:
+        for side in sides:
+            for child in side.rescuers:
                 child.check()
         time.sleep(POLL_EVERY_S)

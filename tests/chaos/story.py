@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chaos.aof import FOREVER, Book, Hold
 from chaos.checker import Verdict, check
-from chaos.records import Blow, Effect, Evidence, Record, runs_in
+from chaos.records import Effect, Evidence, Fault, Record, runs_in
 
 #: For systems without fences.
 LEASE_S = 10.0
@@ -17,7 +17,7 @@ class Story:
         self.records: list[Record] = []
         self.book = Book() if fences else None
         self.effects: list[Effect] = []
-        self.blows: list[Blow] = []
+        self.faults: list[Fault] = []
         self.buried: set[int] = set()
         self.sessions: dict[str, int] | None = None
         self._runs = 0
@@ -52,11 +52,11 @@ class Story:
         return self
 
     def kills(self, pid: int, at_s: float) -> Story:
-        self.blows.append(Blow(at_s, "kill_all", "prefork", 0.0, (pid,)))
+        self.faults.append(Fault(at_s, "kill_all", "prefork", 0.0, (pid,)))
         return self
 
-    def strikes(self, what: str, whom: str, at_s: float, for_s: float = 0.0) -> Story:
-        self.blows.append(Blow(at_s, what, whom, for_s))
+    def injects(self, what: str, target: str, at_s: float, for_s: float = 0.0) -> Story:
+        self.faults.append(Fault(at_s, what, target, for_s))
         return self
 
     def buries(self, *updates: int) -> Story:
@@ -70,9 +70,9 @@ class Story:
 
     def evidence(self, *expected: int) -> Evidence:
         return Evidence(
-            runs=runs_in(self.records, self.blows, self.book and self.book.holds, LEASE_S),
+            runs=runs_in(self.records, self.faults, self.book and self.book.holds, LEASE_S),
             effects=self.effects,
-            blows=self.blows,
+            faults=self.faults,
             expected=expected,
             buried=None if self.book is None else frozenset(self.buried),
             book=self.book,

@@ -22,7 +22,7 @@ def test_table_has_a_column_per_system() -> None:
     ]
 
     assert rows[0] == ["", "a", "a"]
-    assert ["blows; updates", "1; 6", "1; 6"] in rows
+    assert ["faults; updates", "1; 6", "1; 6"] in rows
     assert ["out of order", "1", "1"] in rows
 
 
@@ -32,7 +32,7 @@ def test_excerpt_shows_only_the_updates_of_the_offence() -> None:
     text = complaints(check(evidence), evidence)
 
     assert "out of order: chat:7: 3 started at 3.000, after 4 had started" in text
-    assert "blow: kill_all prefork" in text
+    assert "fault: kill_all prefork" in text
     assert "update 4, run 3: starts" in text
     assert "update 1," not in text
 
@@ -43,7 +43,7 @@ def test_picture_has_a_bar_per_fault() -> None:
     for evidence in (story.evidence(1, 2, 3, 4, 5), Story().evidence()):
         picture = ElementTree.fromstring(draw(evidence, [(0.0, 5), (1.0, 0)], "<seed 7>"))  # noqa: S314 - our own
         bars = picture.findall(".//{*}title")
-        assert len(bars) == len(evidence.blows)
+        assert len(bars) == len(evidence.faults)
 
 
 def test_picture_size_does_not_depend_on_the_length() -> None:

@@ -26,28 +26,28 @@ def test_answered_call_must_not_be_repeated() -> None:
     assert counted(sent_twice()) == (0, 1)
 
 
-@pytest.mark.parametrize("blow", [("cut_redis", "prefork"), ("freeze", "prefork"), ("freeze", "redis")])
-def test_fault_that_delays_the_answer_excuses_a_repeat(blow: tuple[str, str]) -> None:
-    assert counted(sent_twice().strikes(*blow, at_s=0.3, for_s=2.0)) == (1, 0)
+@pytest.mark.parametrize("fault", [("cut_redis", "prefork"), ("freeze", "prefork"), ("freeze", "redis")])
+def test_fault_that_delays_the_answer_excuses_a_repeat(fault: tuple[str, str]) -> None:
+    assert counted(sent_twice().injects(*fault, at_s=0.3, for_s=2.0)) == (1, 0)
 
 
 @pytest.mark.parametrize(
-    ("what", "whom", "at_s"),
+    ("what", "target", "at_s"),
     [("hole_redis", "threads", 0.3), ("hole_telegram", "prefork", 0.3), ("hole_redis", "prefork", 1.0)],
 )
-def test_fault_elsewhere_or_later_is_no_excuse(what: str, whom: str, at_s: float) -> None:
-    assert counted(sent_twice().strikes(what, whom, at_s, for_s=0.5)) == (0, 1)
+def test_fault_elsewhere_or_later_is_no_excuse(what: str, target: str, at_s: float) -> None:
+    assert counted(sent_twice().injects(what, target, at_s, for_s=0.5)) == (0, 1)
 
 
 @pytest.mark.parametrize("unanswered", [True, False])
 def test_repeat_of_a_noted_call_is_needless(unanswered: bool) -> None:
-    story = sent_twice(unanswered=unanswered, noted=True).strikes("cut_redis", "prefork", 0.3)
+    story = sent_twice(unanswered=unanswered, noted=True).injects("cut_redis", "prefork", 0.3)
 
     assert counted(story) == (0, 1)
 
 
 def test_without_journal_every_repeat_counts() -> None:
-    story = Story(fences=False).run(1, 0.0, says=(0.4,)).strikes("cut_redis", "prefork", 0.4).kills(1, 0.5)
+    story = Story(fences=False).run(1, 0.0, says=(0.4,)).injects("cut_redis", "prefork", 0.4).kills(1, 0.5)
 
     assert counted(story.run(1, 20.0, 21.0, pid=2, says=(20.5,))) == (0, 1)
 
