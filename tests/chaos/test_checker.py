@@ -6,7 +6,7 @@ from tests.chaos.story import Story
 RAISES, KILLS = 250, 480
 
 
-def test_a_good_history_is_clean() -> None:
+def test_good_history_is_clean() -> None:
     story = Story().run(1, 0.0, 1.0, says=(0.5,)).run(2, 1.0, 2.0, pid=2).run(3, 0.5, 0.7, keys=("chat:8",))
 
     verdict = story.judged(1, 2, 3)

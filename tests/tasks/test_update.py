@@ -280,7 +280,7 @@ def test_failure_without_redis_releases_the_update(lanes: Lanes, failed: int, mo
             settlement.fail(served(), delivery, ERROR, Secrets())
 
 
-def test_a_failing_report_does_not_settle_the_update(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_report_does_not_settle_the_update(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Celery acknowledges a task that raised; its update would be settled."""
     monkeypatch.setattr(settlement, "problem_of", lambda error, attempt, secrets: {"not JSON": object()})
     with pytest.raises(Reject) as raised_error:

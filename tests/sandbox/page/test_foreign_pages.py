@@ -83,7 +83,7 @@ def foreign_site() -> Iterator[str]:
     server.server_close()
 
 
-def fetches(page: Page, url: str, body: str, **options: str) -> None:
+def fetch(page: Page, url: str, body: str, **options: str) -> None:
     """Sends a POST from a script; returns when the answer has arrived, readable by the page or not."""
     page.evaluate(
         "([url, options]) => fetch(url, options).catch(() => null)",
@@ -91,7 +91,7 @@ def fetches(page: Page, url: str, body: str, **options: str) -> None:
     )
 
 
-def posts_a_form(page: Page, url: str, body: str) -> int:
+def post_a_form(page: Page, url: str, body: str) -> int:
     """Submits a form whose single field makes the body JSON; returns the status of the resulting page."""
     name, value = body[:-1] + ', "kwargs": {}, "x": "', '"}'
     script = """([url, name, value]) => {
@@ -106,13 +106,13 @@ def posts_a_form(page: Page, url: str, body: str) -> int:
     return response.value.status
 
 
-def attacks(window: BrowserContext, site: str, servers: Servers) -> None:
+def attack(window: BrowserContext, site: str, servers: Servers) -> None:
     page = window.new_page()
     apply = f"{servers.flower}/api/task/async-apply/tasks.update"
     page.goto(site)
-    fetches(page, apply, forged(f"{FORGED} by fetch"))
-    fetches(page, f"{servers.simulator}/control/updates", json.dumps([update(f"{FORGED} by the simulator")]))
-    status = posts_a_form(page, apply, forged(f"{FORGED} by form"))
+    fetch(page, apply, forged(f"{FORGED} by fetch"))
+    fetch(page, f"{servers.simulator}/control/updates", json.dumps([update(f"{FORGED} by the simulator")]))
+    status = post_a_form(page, apply, forged(f"{FORGED} by form"))
     assert status in (401, 403)
     # A foreign name that resolves to this machine: for the browser, Flower then has the page's own origin
     rebound = window.new_page()
@@ -129,7 +129,7 @@ def test_foreign_pages_cannot_use_flower_or_the_simulator(tmp_path: Path) -> Non
         servers = Servers(running)
         until(servers.is_flower_up)
         # When a foreign page tries everything, before its user has opened Flower and after
-        attacks(window, site, servers)
+        attack(window, site, servers)
         # Then the link that the sandbox prints opens Flower without a login
         flower = window.new_page()
         opened = flower.goto(servers.flower_link)
@@ -138,7 +138,7 @@ def test_foreign_pages_cannot_use_flower_or_the_simulator(tmp_path: Path) -> Non
         flower.locator("#workers-table").get_by_text("worker1@").wait_for()
         flower.goto(f"{servers.flower}/tasks")
         flower.locator("#tasks-table").wait_for()
-        attacks(window, site, servers)
+        attack(window, site, servers)
         # And the bot runs only the update that it got in the regular way
         until(lambda: servers.has_answered("a true update"))
         assert servers.answered() == ["a true update"]

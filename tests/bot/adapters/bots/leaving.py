@@ -46,7 +46,7 @@ async def leave(text: str, send: Send) -> None:
     tasks.add(task)
     task.add_done_callback(tasks.discard)
     if when == "fails":
-        raise RuntimeError("behind the task")
+        raise RuntimeError("after the task")
 
 
 def is_open(gate: str) -> bool:
