@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace, stage: Stage) -> None:
     about = {"command": command, "commit": machine.commit(), "machine": here}
     results: list[Result] = []
     for name in options.only or (ROWS if options.all else CORE):
-        stage.tell(name)
+        stage.report(name)
         results += ROWS[name](stage)
         took_s = round(time.monotonic() - began_s)
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

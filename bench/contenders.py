@@ -150,5 +150,5 @@ class BacklogRace:
             client.config_set("appendfsync", self.appendfsync)
             signal_all(children, signal.SIGCONT)
             rate = measure(lambda: self.contender.left(client), size, children, to_the_end=False)
-        self.stage.tell(f"{self.contender.name}, {setting.label}, {self.appendfsync}, {size}: {rate:,.0f}/s")
+        self.stage.report(f"{self.contender.name}, {setting.label}, {self.appendfsync}, {size}: {rate:,.0f}/s")
         return rate

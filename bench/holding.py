@@ -13,7 +13,7 @@ from typing import Any
 from bench.slow_chat import STARTS
 
 #: Environment variables: set if the handler must never end; how long, in seconds, a dead worker keeps its messages.
-HOLDS, PATIENCE = "BENCH_HOLDS", "BENCH_PATIENCE_S"
+HOLDS, RELEASE_AFTER = "BENCH_HOLDS", "BENCH_RELEASE_AFTER_S"
 HOLD_S = 86_400
 
 

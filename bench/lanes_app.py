@@ -33,8 +33,8 @@ def noop(update: dict[str, Any]) -> None:
     """Measures only the cost of delivery."""
 
 
-if patience := os.environ.get(holding.PATIENCE):
-    app.conf.broker_transport_options = {"lease_seconds": int(patience)}
+if release_after := os.environ.get(holding.RELEASE_AFTER):
+    app.conf.broker_transport_options = {"lease_seconds": int(release_after)}
 
 
 @app.task(name="bench.hold")

@@ -62,7 +62,7 @@ class Stage:
         finally:
             child.kill()
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Prints progress to stderr; the table goes to stdout."""
         print(f"  {text}", file=sys.stderr, flush=True)
 
@@ -93,7 +93,7 @@ class BenchProcess:
         if (code := self._process.poll()) is not None:
             raise BenchFailedError(f"{self.name} ended by itself with code {code}: {self._log_end()}")
 
-    def said(self, text: str) -> bool:
+    def has_printed(self, text: str) -> bool:
         return text in self.log.read_text(errors="replace")
 
     def stop(self) -> None:

@@ -17,8 +17,8 @@ from bench.scale import READY
 
 app = Celery("bench")
 app.conf.update(task_acks_late=True, task_ignore_result=True, broker_connection_retry_on_startup=True)
-if patience := os.environ.get(holding.PATIENCE):
-    app.conf.broker_transport_options = {"visibility_timeout": int(patience)}
+if release_after := os.environ.get(holding.RELEASE_AFTER):
+    app.conf.broker_transport_options = {"visibility_timeout": int(release_after)}
 
 
 @app.task(name="bench.noop")

@@ -40,7 +40,7 @@ class Team:
         self.load(size, chats)
         with self.at_work():
             rate = measure(lambda: self.side.left(self.client), size, self.children)
-        self.stage.tell(f"{self.side.name}, {len(self.children)} workers, {size}: {rate:,.0f}/s")
+        self.stage.report(f"{self.side.name}, {len(self.children)} workers, {size}: {rate:,.0f}/s")
         return rate
 
     def load(self, size: int, chats: int) -> None:
@@ -80,7 +80,7 @@ def team(
             for number, options in enumerate(workers)
         ]
         for child in children:
-            until(lambda child=child: child.said(READY), children, f"{child.name} is ready")  # type: ignore[misc]
+            until(lambda child=child: child.has_printed(READY), children, f"{child.name} is ready")  # type: ignore[misc]
         made = Team(stage, side, url, client, children, count(1, 10_000_000))
         signal_all(children, signal.SIGSTOP)
         yield made

@@ -70,24 +70,24 @@ def exchanged_bytes(client: Redis) -> int:
     )
 
 
-Seen = TypeVar("Seen")
+Sample = TypeVar("Sample")
 
 
-class Meter(Generic[Seen]):
+class Meter(Generic[Sample]):
     """Counts the messages left, and samples twice: at the start and at the end of the measured stretch (figures.py)."""
 
-    def __init__(self, left: Callable[[], int], total: int, look: Callable[[], Seen]) -> None:
-        self._left, self._total, self._look = left, total, look
-        self._marks: list[tuple[int, Seen]] = []
+    def __init__(self, left: Callable[[], int], total: int, sample: Callable[[], Sample]) -> None:
+        self._left, self._total, self._sample = left, total, sample
+        self._marks: list[tuple[int, Sample]] = []
 
     def __call__(self) -> int:
         left = self._left()
         shares = (STEADY_FROM, STEADY_TO)
         if len(self._marks) < len(shares) and left <= self._total * (1 - shares[len(self._marks)]):
-            self._marks.append((left, self._look()))
+            self._marks.append((left, self._sample()))
         return left
 
-    def between(self) -> tuple[int, Seen, Seen]:
+    def between(self) -> tuple[int, Sample, Sample]:
         """(number done between the samples, first sample, second sample)."""
         (before, first), (after, second) = self._marks
         if before == after:

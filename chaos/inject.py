@@ -100,10 +100,10 @@ class FaultInjector:
         what, _, server = planned.what.partition("_")
         link = self.links[planned.target, server]
         if what == "cut":
-            self.network.tell(link.cut)
+            self.network.submit(link.cut)
             return 0.0
-        self.network.tell(link.hole)
-        return self._lasting(planned, LONGEST_LEASES, lambda: self.network.tell(link.heal))
+        self.network.submit(link.hole)
+        return self._lasting(planned, LONGEST_LEASES, lambda: self.network.submit(link.heal))
 
     def _on_redis(self, planned: PlannedFault) -> float:
         with suppress(RedisError), Redis(port=self.redis.port, socket_timeout=1.0) as client:

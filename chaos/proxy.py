@@ -98,7 +98,7 @@ class Link:
 
 
 class Network:
-    """All links, in a thread with its own event loop; other threads use `tell`."""
+    """All links, in a thread with its own event loop; other threads use `submit`."""
 
     def __init__(self) -> None:
         self._links: list[Link] = []
@@ -115,7 +115,7 @@ class Network:
 
         return self._await(made())
 
-    def tell(self, act: Callable[[], None]) -> None:
+    def submit(self, act: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(act)
 
     def end(self) -> None:

@@ -56,7 +56,7 @@ class Chaos:
     drills: list[str] = field(default_factory=list)
 
     def run(self, seconds: float, seed: int, rate: float, every_s: float) -> None:
-        """Runs for `seconds`, then until all updates are done or none has finished for `patience_s`."""
+        """Runs for `seconds`, then until all updates are done or none has finished for `give_up_after_s`."""
         for name in self.system.parts:
             self.fleet.start(name)
         feed = Feed(self.telegram, seed, rate)
@@ -115,10 +115,10 @@ class Chaos:
         return True
 
     def _wait_until_calm(self) -> None:
-        smallest, ends_s = None, time.monotonic() + self.system.patience_s
+        smallest, ends_s = None, time.monotonic() + self.system.give_up_after_s
         while (waiting := self.samples.waiting()) != 0 and self._tend_for(2 * TEND_EVERY_S, ends_s):
             if waiting is not None and (smallest is None or waiting < smallest):
-                smallest, ends_s = waiting, time.monotonic() + self.system.patience_s
+                smallest, ends_s = waiting, time.monotonic() + self.system.give_up_after_s
 
 
 @contextmanager

@@ -24,7 +24,7 @@ class System:
     """Its parts with their commands, the parts that fork, and the number of updates it holds.
 
     `buried`, `sessions`: None if it has none. `lease_s`: None if take-backs are read from Redis.
-    `patience_s`: give up when the backlog has not shrunk for this long at the end.
+    `give_up_after_s`: give up when the backlog has not shrunk for this long at the end.
     `has_drills`: run drills.py.
     """
 
@@ -37,7 +37,7 @@ class System:
     buried: Callable[[Redis], frozenset[int]] | None
     sessions: Callable[[Redis], dict[str, int]] | None
     lease_s: float | None
-    patience_s: float
+    give_up_after_s: float
     has_drills: bool = False
     #: True if its pollers are webhook receivers.
     receives: bool = False
@@ -97,7 +97,7 @@ LANES = System(
     buried=_dead_letters,
     sessions=_sessions,
     lease_s=None,
-    patience_s=120.0,
+    give_up_after_s=120.0,
     has_drills=True,
 )
 
@@ -122,5 +122,5 @@ RECIPE = System(
     buried=None,
     sessions=None,
     lease_s=recipe.VISIBILITY_TIMEOUT_S,
-    patience_s=45.0,
+    give_up_after_s=45.0,
 )

@@ -177,7 +177,7 @@ class BotComparison:
             signal_all(children, signal.SIGCONT)
             rate = measure(lambda: WARM_UP + self.total - done.stat().st_size, self.total, children)
         share_us = (self._simulator_s() - before_s) / self.total * 1e6
-        self.stage.tell(f"{name}, {self.total}: {rate:,.0f}/s; simulator: {share_us:,.0f} µs per update")
+        self.stage.report(f"{name}, {self.total}: {rate:,.0f}/s; simulator: {share_us:,.0f} µs per update")
         return rate
 
     def _push(self, count: int, first: int) -> None:

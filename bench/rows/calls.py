@@ -79,5 +79,5 @@ class Talker:
                 rate = measure(intake.pending, total, [child])
             intake.close()
         self.times_ms.append(median(map(float, times.read_text().splitlines())))
-        self.stage.tell(f"{' '.join(self.pool)} {self.handler}: {rate:,.0f}/s, {self.times_ms[-1]:.2f} ms a call")
+        self.stage.report(f"{' '.join(self.pool)} {self.handler}: {rate:,.0f}/s, {self.times_ms[-1]:.2f} ms a call")
         return rate

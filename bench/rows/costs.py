@@ -88,7 +88,7 @@ class Used:
     exchanged: int
 
 
-def _look(child: BenchProcess, client: Redis) -> Callable[[], Used]:
+def _counters(child: BenchProcess, client: Redis) -> Callable[[], Used]:
     return lambda: Used(*tree_cpu_s(child.pid), server_cpu_s([client]), exchanged_bytes(client))
 
 
@@ -96,14 +96,14 @@ def _worker(stage: Stage, of: Team) -> dict[str, float]:
     size, counted = stage.scale.costed, stage.scale.counted
     [child] = of.children
     of.load(size, CHATS)
-    meter = Meter(lambda: of.side.left(of.client), size, _look(child, of.client))
+    meter = Meter(lambda: of.side.left(of.client), size, _counters(child, of.client))
     with of.at_work():
         measure(meter, size, [child])
     done, first, second = meter.between()
     of.load(counted, CHATS)
     with sent(of.url, of.client) as commands, of.at_work():
         until(lambda: of.side.left(of.client) == 0, [child], f"{counted} are settled")
-    stage.tell(f"costs, worker, {of.side.name}: {dict(commands.commands)} for {counted}")
+    stage.report(f"costs, worker, {of.side.name}: {dict(commands.commands)} for {counted}")
     return {
         "the worker's main process": (second.main_s - first.main_s) / done * 1000,
         "the worker's children": (second.children_s - first.children_s) / done * 1000,
@@ -116,13 +116,13 @@ def _worker(stage: Stage, of: Team) -> dict[str, float]:
 def _poller(stage: Stage, way: Way) -> dict[str, float]:
     total, counted = stage.scale.intake[way.name], stage.scale.counted
     with emptied(way.url) as client, way.at_work(total) as child:
-        meter = Meter(lambda: total - way.arrived(client), total, _look(child, client))
+        meter = Meter(lambda: total - way.arrived(client), total, _counters(child, client))
         measure(meter, total, [child])
         with sent(way.url, client) as commands:
             way.push(counted, first=total + 1)
             until(lambda: way.arrived(client) == total + counted, [child], f"{counted} more have arrived")
     done, first, second = meter.between()
-    stage.tell(f"costs, poller, {way.name}: {dict(commands.commands)} for {counted}")
+    stage.report(f"costs, poller, {way.name}: {dict(commands.commands)} for {counted}")
     return {
         "the poller": (second.main_s - first.main_s) / done * 1000,
         "Redis, for the poller": (second.server_s - first.server_s) / done * 1000,

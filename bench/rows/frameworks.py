@@ -108,7 +108,7 @@ class FrameworkRace:
                 answered += total
                 rate = measure(lambda: answered - self._answered(), total, children)  # noqa: B023  called only in this iteration
                 rates[side, handler].append(rate)
-                self.stage.tell(f"{self.name} {side}, {handler}, {total}: {rate:,.0f}/s")
+                self.stage.report(f"{self.name} {side}, {handler}, {total}: {rate:,.0f}/s")
 
     def _push_while_frozen(self, children: Sequence[BenchProcess], count: int, first: int, ending: str) -> None:
         signal_all(children, signal.SIGSTOP)

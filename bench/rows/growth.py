@@ -100,7 +100,7 @@ class Field:
             done, done_s = self._work_off(chunk)
             taken, used_s = taken + done, used_s + done_s
         each_us = used_s / taken * 1e6
-        self.stage.tell(f"growth, {self.size.name}, {taken}: {each_us:,.0f} µs each")
+        self.stage.report(f"growth, {self.size.name}, {taken}: {each_us:,.0f} µs each")
         return each_us
 
     def append(self, count: int) -> None:
@@ -144,7 +144,7 @@ def field(stage: Stage, size: Size) -> Iterator[Field]:
         Store(client).pause("group", GROUP)
         command = worker(LanesSide.app, url, *POOL)
         child = stack.enter_context(stage.child("growth-worker", *command, BENCH_QUEUES=str(size.queues)))
-        until(lambda: child.said(READY), [child], f"the worker for {size.name} is ready")
+        until(lambda: child.has_printed(READY), [child], f"the worker for {size.name} is ready")
         stack.callback(signal_all, [child], signal.SIGCONT)
         signal_all([child], signal.SIGSTOP)
         made = Field(stage, size, client, child)

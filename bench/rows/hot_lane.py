@@ -26,7 +26,7 @@ def run(stage: Stage) -> list[Result]:
             for n in (1, 2)
         ]
         for child in children:
-            until(lambda child=child: child.said(READY), children, f"{child.name} is ready")  # type: ignore[misc]
+            until(lambda child=child: child.has_printed(READY), children, f"{child.name} is ready")  # type: ignore[misc]
         rounds = [_measure(stage, client, url, children, number) for number in range(stage.scale.rounds)]
     case = f"all updates in one lane, two workers {' '.join(POOL)}"
     return [Result("hot lane", case, "updates/s", Side("lanes", rounds), goal=GOAL)]
@@ -37,5 +37,5 @@ def _measure(stage: Stage, client: Redis, url: str, children: list[BenchProcess]
     side, total = LanesSide(), stage.scale.hot
     side.load(client, url, make_updates(total, chats=1, first=1 + number * total))
     rate = measure(lambda: side.left(client), total, children)
-    stage.tell(f"hot lane, {total}: {rate:,.0f}/s")
+    stage.report(f"hot lane, {total}: {rate:,.0f}/s")
     return rate

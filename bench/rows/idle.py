@@ -83,7 +83,7 @@ class Idler:
         self.used_ms.append(used_s / length_s * 1000)
         self.commands.append(counted.total / length_s)
         figures = f"{self.used_ms[-1]:.1f} ms/s, {self.commands[-1]:.2f} commands/s"
-        self.stage.tell(f"idle {self.name}: {figures} {dict(counted.commands)}")
+        self.stage.report(f"idle {self.name}: {figures} {dict(counted.commands)}")
 
 
 @contextmanager
@@ -94,5 +94,5 @@ def worker(stage: Stage, name: str, app: str) -> Iterator[Idler]:
         client = stack.enter_context(emptied(url))
         command = [sys.executable, "-m", "celery", "-A", app, "-b", url, "worker", "-l", "INFO", *POOL, "-E"]
         child = stack.enter_context(stage.foreign(f"{name}-idle", command, REDIS_URL=url, **settings))
-        until(lambda: child.said(READY), [child], f"{name} is ready")
+        until(lambda: child.has_printed(READY), [child], f"{name} is ready")
         yield Idler(stage, name, url, client, child)

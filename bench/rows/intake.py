@@ -61,7 +61,7 @@ class Way:
         total = self.stage.scale.intake[self.name]
         with emptied(self.url) as client, self.at_work(total) as child:
             rate = measure(lambda: total - self.arrived(client), total, [child])
-        self.stage.tell(f"intake {self.name}, {total}: {rate:,.0f}/s")
+        self.stage.report(f"intake {self.name}, {total}: {rate:,.0f}/s")
         return rate
 
     @contextmanager

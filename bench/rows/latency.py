@@ -96,7 +96,7 @@ def _measure_rate(stage: Stage, pool: str, rate: int, *chains: Chain) -> list[Re
             waits_ms = side.waits_ms(rate, count, seed)
             medians[side.name].append(median(waits_ms))
             slowest[side.name].append(percentile(waits_ms, 99))
-            stage.tell(
+            stage.report(
                 f"{pool}, {rate}/s, {side.name}: {medians[side.name][-1]:.1f} ms, p99 {slowest[side.name][-1]:.1f}"
             )
     case = f"{' '.join(POOLS[pool])}, {rate}/s"

@@ -39,7 +39,7 @@ def _measure(stage: Stage, url: str, name: str, fill: Callable[[Redis], None]) -
         before = _used(client)
         fill(client)
         each = (_used(client) - before) / stage.scale.stored
-    stage.tell(f"memory {name}: {each:,.0f} bytes")
+    stage.report(f"memory {name}: {each:,.0f} bytes")
     return each
 
 

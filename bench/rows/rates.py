@@ -72,7 +72,7 @@ def _measure(stage: Stage, case: Case) -> list[Result]:
         span_s = [(line[-1] - line[0]) / 1_000_000 for line in lines]
         used.append(min(100 * (len(line) - 1) / s / case.limit for line, s in zip(lines, span_s, strict=True)))
         most.append(max(100 * fullest(line, WINDOW_S * 1_000_000) / (case.limit * WINDOW_S) for line in lines))
-        stage.tell(f"rates, {case.name}: {used[-1]:.1f} %, fullest {WINDOW_S:g} s {most[-1]:.1f} %")
+        stage.report(f"rates, {case.name}: {used[-1]:.1f} %, fullest {WINDOW_S:g} s {most[-1]:.1f} %")
     # A run shorter than the window says nothing about the fullest window.
     goal = FULLEST if stage.scale.rates_s > WINDOW_S else None
     return [
@@ -101,7 +101,9 @@ def _grants(stage: Stage, case: Case) -> Grants:
                 stack.enter_context(stage.child(f"rates-{process}", "bench.rate_app", plan.text()))
                 for process, plan in enumerate(plans)
             ]
-            until(lambda: all(child.said(BEGUN) for child in children), children, "every process was given a slot")
+            until(
+                lambda: all(child.has_printed(BEGUN) for child in children), children, "every process was given a slot"
+            )
             time.sleep(stage.scale.rates_s)
         given = [sorted(map(tuple, orjson.loads(file.read_bytes()))) for file in files]
     begun, ended = max(each[0][0] for each in given), min(each[-1][0] for each in given)

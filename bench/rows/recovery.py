@@ -17,7 +17,7 @@ from functools import partial
 from redis import Redis
 
 from bench.figures import Goal, Result, Side
-from bench.holding import HOLDS, PATIENCE
+from bench.holding import HOLDS, RELEASE_AFTER
 from bench.pace import POLL_EVERY_S, until
 from bench.scale import READY
 from bench.sides import BacklogSide, LanesSide, Stock, lane_message, worker
@@ -85,7 +85,7 @@ class RecoverySide:
         self._client: Redis = stack.enter_context(emptied(self._url))
         self._starts = stage.directory / f"{name}.starts"
         self._starts.touch()
-        self._settings = {STARTS: str(self._starts), PATIENCE: str(policy.seconds)}
+        self._settings = {STARTS: str(self._starts), RELEASE_AFTER: str(policy.seconds)}
         self._between_s = policy.seconds / 15
         self._killed_s: dict[int, float] = {}  # process -> time of its death
         self.holders: list[BenchProcess] = []
@@ -116,7 +116,7 @@ class RecoverySide:
         first, second = self._lines()[: len(self.holders)], self._lines()[len(self.holders) :]
         again = {update: at_s for update, _, at_s in second}
         waits_s = [again.get(update, float("inf")) - self._killed_s[pid] for update, pid, _ in first]
-        self._stage.tell(f"{self._name}: {', '.join(f'{wait_s:.1f}' for wait_s in waits_s)} s")
+        self._stage.report(f"{self._name}: {', '.join(f'{wait_s:.1f}' for wait_s in waits_s)} s")
         return [min(wait_s, GIVE_UP_S) for wait_s in waits_s]
 
     def _publish(self, number: int) -> None:
@@ -137,7 +137,7 @@ class RecoverySide:
 
     def _wait_until_ready(self, children: list[BenchProcess]) -> None:
         for child in children:
-            until(partial(child.said, READY), children, f"{child.name} is ready")
+            until(partial(child.has_printed, READY), children, f"{child.name} is ready")
 
     def _lines(self) -> list[tuple[int, int, float]]:
         """(update, process, seconds)"""

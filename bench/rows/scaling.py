@@ -95,7 +95,7 @@ def _workers(stage: Stage, stack: ExitStack, urls: list[str]) -> list[BenchProce
         for n, url in enumerate(urls)
     ]
     for child in children:
-        until(lambda child=child: child.said(READY), children, f"{child.name} is ready")  # type: ignore[misc]
+        until(lambda child=child: child.has_printed(READY), children, f"{child.name} is ready")  # type: ignore[misc]
     return children
 
 
@@ -115,7 +115,7 @@ def _work_off(
         append_s=append_s,
         call_s=_call_s(clients[0]),
     )
-    stage.tell(f"{len(children)} workers, {len(clients)} Redis, {total}: {reached:,.0f}/s")
+    stage.report(f"{len(children)} workers, {len(clients)} Redis, {total}: {reached:,.0f}/s")
     return Measured(reached, costs)
 
 

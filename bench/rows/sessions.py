@@ -48,5 +48,5 @@ def _measure(stage: Stage, url: str, pool: tuple[str, ...], bot: str) -> float:
         with stage.child("sessions-worker", *worker("tasks", url, *pool), **settings) as child:
             rate = measure(intake.pending, total, [child])
         intake.close()
-    stage.tell(f"{' '.join(pool)} {bot}, {total}: {rate:,.0f}/s")
+    stage.report(f"{' '.join(pool)} {bot}, {total}: {rate:,.0f}/s")
     return rate

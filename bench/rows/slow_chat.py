@@ -88,7 +88,7 @@ class Crowd:
         waits_ms = [float(waited) for chat, waited in lines if int(chat) != SLOW_CHAT]
         self.p99_ms[slow].append(percentile(waits_ms, 99))
         name = f"{self.team.side.name}, {'one slow chat' if slow else 'none slow'}"
-        self.team.stage.tell(f"{name}: p99 of the others {self.p99_ms[slow][-1]:,.1f} ms of {len(waits_ms)}")
+        self.team.stage.report(f"{name}: p99 of the others {self.p99_ms[slow][-1]:,.1f} ms of {len(waits_ms)}")
 
     def _started(self) -> int:
         return self.starts.read_bytes().count(b"\n")

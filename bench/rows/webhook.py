@@ -63,7 +63,7 @@ class Answering:
             until(lambda: answers_at(place), [child], f"{self._name} listens")
             figures = _send(place, count)
         self.p99_ms.append(figures["p99_ms"])
-        self._stage.tell(f"webhook {self._name}, {count}: {figures['rate']:,.0f}/s, p99 {figures['p99_ms']:.1f} ms")
+        self._stage.report(f"webhook {self._name}, {count}: {figures['rate']:,.0f}/s, p99 {figures['p99_ms']:.1f} ms")
         return float(figures["rate"])
 
 

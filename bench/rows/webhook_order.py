@@ -99,7 +99,7 @@ class Receiver:
         until(lambda: telegram.stats()["confirmed"] == count, [self.child], f"{count} updates are delivered")
         until(lambda: not self.client.exists(keys.HELD), [self.child], "nothing is held")
         order = _inspect(self.client)
-        self.stage.tell(
+        self.stage.report(
             f"delays up to {jitter_s * 1000:g} ms, WEBHOOK_REORDER={self.reorder_ms}: {order.swapped:.1f} of 1,000 "
             f"swapped, {order.median_ms:.1f} ms, p99 {order.p99_ms:.1f} ms"
         )

@@ -33,13 +33,13 @@ def run(stage: Stage) -> list[Result]:
 
 
 def _watch(stage: Stage, pool: tuple[str, ...]) -> list[Result]:
-    first, last, looks = stage.scale.worked_first, stage.scale.worked, stage.scale.rounds
+    first, last, samples = stage.scale.worked_first, stage.scale.worked, stage.scale.rounds
     step = first // 10
-    early = [first + step * look for look in range(looks)]
-    late = [last - step * (looks - 1 - look) for look in range(looks)]
-    seen_mb = _look(stage, LanesSide(), pool, (*early, *late))
-    young, old = Side("lanes", seen_mb[:looks]), Side("lanes", seen_mb[looks:])
-    stock, name = Side("stock", _look(stage, Stock(), pool, early)), " ".join(pool)
+    early = [first + step * number for number in range(samples)]
+    late = [last - step * (samples - 1 - number) for number in range(samples)]
+    sizes_mb = _sample(stage, LanesSide(), pool, (*early, *late))
+    young, old = Side("lanes", sizes_mb[:samples]), Side("lanes", sizes_mb[samples:])
+    stock, name = Side("stock", _sample(stage, Stock(), pool, early)), " ".join(pool)
     itself = Side(f"itself after {first:,}", young.rounds)
     return [
         Result("worker memory", f"{name}, after {last:,} updates", "MB", old, itself, GOAL),
@@ -47,7 +47,7 @@ def _watch(stage: Stage, pool: tuple[str, ...]) -> list[Result]:
     ]
 
 
-def _look(stage: Stage, side: BacklogSide, pool: tuple[str, ...], when: Sequence[int]) -> list[float]:
+def _sample(stage: Stage, side: BacklogSide, pool: tuple[str, ...], when: Sequence[int]) -> list[float]:
     """MB after each of these numbers of updates."""
     with ExitStack() as stack:
         url = stack.enter_context(stage.server("worker-memory"))
@@ -55,11 +55,11 @@ def _look(stage: Stage, side: BacklogSide, pool: tuple[str, ...], when: Sequence
         client.config_set("appendfsync", "no")  # the disk is not measured
         child = stack.enter_context(stage.child("worker", *worker(side.app, url, *pool)))
         feed = BacklogFeed(client, url, side, child, when[-1])
-        seen_mb = [feed.memory_mb_after(done) for done in when]
-    stage.tell(
-        f"{side.name} {' '.join(pool)}: {seen_mb[0]:.1f} MB after {when[0]:,}, {seen_mb[-1]:.1f} after {when[-1]:,}"
+        sizes_mb = [feed.memory_mb_after(done) for done in when]
+    stage.report(
+        f"{side.name} {' '.join(pool)}: {sizes_mb[0]:.1f} MB after {when[0]:,}, {sizes_mb[-1]:.1f} after {when[-1]:,}"
     )
-    return seen_mb
+    return sizes_mb
 
 
 class BacklogFeed:

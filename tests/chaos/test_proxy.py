@@ -54,7 +54,7 @@ def connected(link: Link) -> socket.socket:
 def test_cut_resets_open_connections_only(network: Network, echo: int) -> None:
     link = network.link(echo, arrives_late=True)
     with connected(link) as client:
-        network.tell(link.cut)
+        network.submit(link.cut)
         with pytest.raises(ConnectionResetError):
             client.recv(100)
     connected(link).close()
@@ -63,12 +63,12 @@ def test_cut_resets_open_connections_only(network: Network, echo: int) -> None:
 def test_data_in_a_hole_arrives_late(network: Network, echo: int) -> None:
     link = network.link(echo, arrives_late=True)
     with connected(link) as client:
-        network.tell(link.hole)
+        network.submit(link.hole)
         client.sendall(b"late")
         client.settimeout(0.1)
         with pytest.raises(TimeoutError):
             client.recv(100)
-        network.tell(link.heal)
+        network.submit(link.heal)
         client.settimeout(TIMEOUT_S)
         assert client.recv(100) == b"late"
 
@@ -76,9 +76,9 @@ def test_data_in_a_hole_arrives_late(network: Network, echo: int) -> None:
 def test_data_to_telegram_in_a_hole_is_lost(network: Network, echo: int) -> None:
     link = network.link(echo, arrives_late=False)
     with connected(link) as client:
-        network.tell(link.hole)
+        network.submit(link.hole)
         client.sendall(b"lost")
-        network.tell(link.heal)
+        network.submit(link.heal)
         with pytest.raises(ConnectionResetError):
             client.recv(100)
     connected(link).close()
@@ -86,10 +86,10 @@ def test_data_to_telegram_in_a_hole_is_lost(network: Network, echo: int) -> None
 
 def test_connection_made_in_a_hole_works_after_healing(network: Network, echo: int) -> None:
     link = network.link(echo, arrives_late=True)
-    network.tell(link.hole)
+    network.submit(link.hole)
     with socket.create_connection((HOST, link.port), TIMEOUT_S) as client:
         client.sendall(b"hello")
-        network.tell(link.heal)
+        network.submit(link.heal)
         assert client.recv(100) == b"hello"
 
 
