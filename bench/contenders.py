@@ -25,7 +25,7 @@ from bench.stage import Stage, emptied
 from bench.team import signal_all
 from bench.updates import Update, make_updates
 
-#: Tasks run before the measurement; the time by which the last process may be ready later than the first.
+#: Tasks run before the measurement; the time allowed between the first ready process and the last.
 WARM_UP, ALL_BEGUN_S = 50, 0.5
 
 

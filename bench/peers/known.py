@@ -1,4 +1,5 @@
-"""The released peers with the settings that their documentation recommends for throughput. Each setting is tried.
+"""The released peers with the settings that their documentation recommends for throughput. All are tried, and the best
+is measured.
 
 `how` says whether a queue loses tasks when a worker dies.
 """

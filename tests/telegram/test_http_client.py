@@ -139,7 +139,7 @@ def test_other_answers_close_the_connection(wire: Wire, answer: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "reason"),
     [
         (None, "Connection reset by peer"),
         (b"SSH-2.0-OpenSSH\x1b[1m\r\n", "SSH-2.0-OpenSSH\\x1b[1m\\r\\n"),
@@ -152,11 +152,11 @@ def test_other_answers_close_the_connection(wire: Wire, answer: bytes) -> None:
         (b"", "Remote end closed connection without response"),
     ],
 )
-def test_incomplete_answer_is_uncertain(wire: Wire, answer: bytes | None, told: str) -> None:
+def test_incomplete_answer_is_uncertain(wire: Wire, answer: bytes | None, reason: str) -> None:
     with pytest.raises(NetworkError) as caught:
         asked(wire, answer)
     assert caught.value.uncertain is True
-    assert str(caught.value) == f"sendMessage: no answer ({told})"
+    assert str(caught.value) == f"sendMessage: no answer ({reason})"
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nConte", GZIP % 4 + PACKED[:4]])
@@ -367,30 +367,30 @@ def test_certificates_are_checked_through_a_proxy(secure: HttpServer, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("says", "name", "told"),
+    ("says", "name", "reason"),
     [
         (b"200 OK", "other.test", "certificate verify failed: Hostname mismatch"),
         (b"403 Forbidden", "bot-api.test", "Tunnel connection failed: 403 Forbidden"),
     ],
 )
 def test_unreachable_server_behind_a_proxy_is_not_uncertain(
-    secure: HttpServer, monkeypatch: pytest.MonkeyPatch, says: bytes, name: str, told: str
+    secure: HttpServer, monkeypatch: pytest.MonkeyPatch, says: bytes, name: str, reason: str
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", Proxy(secure, says).address)
-    with pytest.raises(NetworkError, match=told) as caught:
+    with pytest.raises(NetworkError, match=reason) as caught:
         BotApi(f"https://{name}", "1:x").send(prepare("sendMessage", {}))
     assert caught.value.uncertain is False
     assert secure.asked == []
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("variable", "value", "reason"),
     [
         ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem", "REQUESTS_CA_BUNDLE=/nowhere/ca.pem names no file"),
         ("HTTPS_PROXY", "socks5h://127.0.0.1:1", "Missing dependencies for SOCKS support."),
     ],
 )
-def test_unusable_setting_is_reported(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str) -> None:
+def test_unusable_setting_is_reported(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, reason: str) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(NetworkError, match=re.escape(told)):
+    with pytest.raises(NetworkError, match=re.escape(reason)):
         BotApi("https://bot-api.test", "1:x").send(prepare("sendMessage", {}))

@@ -21,7 +21,7 @@ from tests.support.waiting import WITHIN_S, until
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "text"),
     [
         ({"status": 500, "times": 3}, "Telegram: 500 Internal Server Error;"),
         ({"status": 502, "body": "<html>"}, "Telegram: 502 Bad Gateway, not an answer of a Bot API to getUpdates"),
@@ -37,7 +37,7 @@ from tests.support.waiting import WITHIN_S, until
     ],
 )
 def test_telegram_outage_is_logged_once_and_waited_out(
-    simulator: Simulator, start_poller: StartPoller, redis_url: str, fault: dict[str, Any], told: str
+    simulator: Simulator, start_poller: StartPoller, redis_url: str, fault: dict[str, Any], text: str
 ) -> None:
     # Given updates and failing polls
     pushed = simulator.push(message(), message())
@@ -49,7 +49,7 @@ def test_telegram_outage_is_logged_once_and_waited_out(
     assert lane(redis_url) == pushed
     # And the log has one line for the failure and one for its end
     poller.tells("Telegram: works again")
-    assert len(poller.told(told)) == 1
+    assert len(poller.told(text)) == 1
     assert len(poller.told("Telegram: ")) == 2
 
 
@@ -227,7 +227,7 @@ def lock_out(admin: Redis) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "repair", "told"),
+    ("cause", "repair", "text"),
     [
         (
             lambda admin: admin.config_set("maxmemory", 1),
@@ -249,7 +249,7 @@ def test_refusing_redis_is_logged_once_and_waited_out(
     own_redis: Server,
     cause: Callable[[Redis], None],
     repair: Callable[[Redis], None],
-    told: str,
+    text: str,
 ) -> None:
     # Given a working poller
     poller = start_poller(REDIS_URL=own_redis.url)
@@ -259,7 +259,7 @@ def test_refusing_redis_is_logged_once_and_waited_out(
         # When Redis refuses writes, and another update arrives
         cause(admin)
         pushed += simulator.push(message())
-        poller.tells(told)
+        poller.tells(text)
         assert simulator.stats()["confirmed"] == 1
         # Then it is confirmed when Redis accepts it
         repair(admin)

@@ -144,7 +144,7 @@ def test_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverProce
 
 
 @pytest.mark.parametrize(
-    ("settings", "code", "told"),
+    ("settings", "code", "text"),
     [
         ({"WEBHOOK_URL": ""}, 2, "WEBHOOK_URL is not set: give the public address"),
         ({"WEBHOOK_URL": "https://example.org/healthz"}, 2, "/healthz is the receiver's own"),
@@ -155,12 +155,12 @@ def test_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverProce
     ],
 )
 def test_missing_setting_is_reported_in_one_sentence(
-    tmp_path: Path, redis_url: str, settings: dict[str, str], code: int, told: str
+    tmp_path: Path, redis_url: str, settings: dict[str, str], code: int, text: str
 ) -> None:
     usual = {"BOT_TOKEN": TOKEN, "REDIS_URL": redis_url, "WEBHOOK_URL": "https://example.org/hook"}
     process = RunningPoller(tmp_path, "webhook", **{**usual, **settings})
     assert process.exit_code() == code
-    assert len([line for line in process.lines if told in line]) == 1, process.lines
+    assert len([line for line in process.lines if text in line]) == 1, process.lines
     process.end()
 
 
