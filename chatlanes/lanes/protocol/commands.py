@@ -100,7 +100,7 @@ def fetch_command(
     first: int = 0,
     times: Mapping[str, int] | None = None,
 ) -> list[Argument]:
-    """The turn as a command, for whoever reads the answer later. It looks at 64 ids more than there is room for.
+    """The script `turn` as a command, for whoever reads the answer later. It looks at 64 ids more than fit.
 
     The `first` queues are emptied before the rest is looked at.
     """

@@ -1,6 +1,6 @@
 """Redis clients for everything except kombu's own channels.
 
-Guarantees clients that never retry by themselves (redis-py 8 retries ten times, and a turn must not run twice) and
+Guarantees clients that never retry by themselves (redis-py 8 retries ten times, and a fetch must not run twice) and
 that give up on a silent server after `timeout_s`. `redis://`, `rediss://`, `unix://` and `sentinel://` as in Celery.
 """
 

@@ -86,7 +86,7 @@ class Leased(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a turn brought. `more`: ready ones are left; `suspects`: some of them want a worker for themselves, None:
+    """What a fetch brought. `more`: ready ones are left; `suspects`: some of them want a worker for themselves, None:
     it asked for nothing, and did not look.
     """
 

@@ -31,7 +31,7 @@ from chatlanes.lanes.transport.fetch import FetchLoop
 #: A queue with this argument is a lane queue: Queue("orders", queue_arguments=QUEUE_ARGUMENTS).
 LANES_ARGUMENT = "x-lanes"
 QUEUE_ARGUMENTS = {LANES_ARGUMENT: True}
-#: One with this argument too is emptied before any other is looked at, at each turn.
+#: One with this argument too is emptied before any other is looked at, at each fetch.
 FIRST_ARGUMENT = "x-lanes-first"
 FIRST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, FIRST_ARGUMENT: True}
 
@@ -138,7 +138,7 @@ class LaneChannelMixin(_StockChannel):
             super()._delete(queue, *args, **kwargs)
 
     def _get(self, queue: str) -> dict[str, Any]:
-        """For `queue.get()`: a turn for one message, which is held until it is acknowledged."""
+        """For `queue.get()`: a fetch of one message, which is held until it is acknowledged."""
         if not self._is_lane_queue(queue):
             return super()._get(queue)
         start_background(self.in_flight, self.connection.client)

@@ -20,7 +20,7 @@ logger = get_logger(__name__)
 
 
 class Dispatcher:
-    """Of one channel. `asked_s` (clock.now_s) is when a turn was asked for: its leases count from then."""
+    """Of one channel. `asked_s` (clock.now_s) is when the fetch was sent: its leases count from then."""
 
     def __init__(self, channel: Any) -> None:
         self._channel = channel
@@ -41,7 +41,7 @@ class Dispatcher:
             raise
 
     def release(self, fetched: Fetched, asked_s: float) -> None:
-        """For a turn that came too late: nobody consumes any more."""
+        """For a fetch that was answered too late: nobody consumes any more."""
         self._in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects)
         for leased in fetched.leased:
             self._in_flight.release(tag_of(leased.id, leased.fence))

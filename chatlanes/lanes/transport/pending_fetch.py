@@ -91,7 +91,7 @@ class PendingFetch(PolledConnection):
             if self.has_answer(within_s=2.0):
                 fetched = self.answer()
         except Exception as error:
-            logger.debug("lanes: the last turn was lost: %s", error)
+            logger.debug("lanes: the last fetch was lost: %s", error)
         if fetched is None:
             self.lost()
             self.drop(self._channel)
@@ -113,12 +113,12 @@ class PendingFetch(PolledConnection):
             logger.info("lanes: released %d messages whose hand-out never arrived", released)
 
 
-def rotated(queues: list[str], turn: int) -> list[str]:
+def rotated(queues: list[str], number: int) -> list[str]:
     """In another order each time: every group of queues comes first equally often, and in it every queue."""
     groups: dict[str, list[str]] = {}
     for queue in queues:
         groups.setdefault(group_of(queue), []).append(queue)
-    round_, first = divmod(turn, max(len(groups), 1))
+    round_, first = divmod(number, max(len(groups), 1))
     named = list(groups.values())
     return [queue for group in named[first:] + named[:first] for queue in _from(group, round_ % len(group))]
 

@@ -6,13 +6,14 @@ truth. See docs/flood.md.
 """
 
 from chatlanes.telegram.flood.decisions import GateAnswer
-from chatlanes.telegram.flood.gate import Gate, OpenGate, OpenPassage, Passage, RunGate
+from chatlanes.telegram.flood.gate import Ask, Gate, OpenGate, OpenPassage, Passage, RunGate
 from chatlanes.telegram.flood.inspection import flood_counts, flood_pauses
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
 from chatlanes.telegram.flood.rates import Rates
 from chatlanes.telegram.flood.waiting import Waiting
 
 __all__ = [
+    "Ask",
     "FloodWait",
     "Gate",
     "GateAnswer",

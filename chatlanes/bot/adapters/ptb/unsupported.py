@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from chatlanes.bot.adapters.errors import PermanentError, warn_of_address
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication
-from chatlanes.telegram import BotApi
+from chatlanes.telegram.client import BotApi
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from chatlanes.bot.adapters.telebot.state import States
 from chatlanes.bot.adapters.telebot.steps import NextSteps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.telegram import BotApi
+from chatlanes.telegram.client import BotApi
 
 log = logging.getLogger(__name__)
 
