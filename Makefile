@@ -1,31 +1,31 @@
-# Every command of the project; CI runs these and nothing else.
+# All commands of the project; CI runs these and nothing else.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
 .PHONY: install lock run test test-core test-oldest check chaos power-failure bench bench-all screenshots docs containers
 
-# pip's own output is five lines for each of a hundred packages, or none for minutes.
+# pip prints either five lines for each of a hundred packages, or nothing for minutes.
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
-EACH_PACKAGE := awk '/^Collecting/ {print "  " $$2; fflush()} /^Installing/ {print "chatlanes: putting them in place"; fflush()}'
+EACH_PACKAGE := awk '/^Collecting/ {print "  " $$2; fflush()} /^Installing/ {print "chatlanes: installing them"; fflush()}'
 
 install: $(VENV)/installed
 
-# The lock pins every version, with the hashes of all its files, and names no host: pip uses whatever registry this
-# machine is set up for, and refuses a file that is not in the lock.
+# The lock pins every version with the hashes of its files and names no registry: pip uses the one that this machine is
+# configured for, and refuses a file that is not in the lock.
 $(VENV)/installed: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "chatlanes needs Python 3.11 or newer: make PYTHON=python3.12 …")'
-	@echo "chatlanes: making $(VENV)"
+	@echo "chatlanes: creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "chatlanes: fetching the $$(grep -c == requirements.lock) packages of requirements.lock into $(VENV); once, for a minute or two"
+	@echo "chatlanes: downloading the $$(grep -c == requirements.lock) packages of requirements.lock into $(VENV); this takes a minute or two, once"
 	@$(BIN)/pip install --disable-pip-version-check --progress-bar off --require-hashes -r requirements.lock | $(EACH_PACKAGE)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
-	@echo "chatlanes: installed. To have its commands in this shell:  . $(VENV)/bin/activate"
+	@echo "chatlanes: installed. To use its commands in this shell:  . $(VENV)/bin/activate"
 
-# Both locks again after a change of pyproject.toml, with as few other changes as possible; ARGS="--upgrade" for the
-# newest of everything. requirements-run.lock is what the parts need at run time, without tools and frameworks.
+# Updates both locks after a change of pyproject.toml, with as few other changes as possible; ARGS="--upgrade" for the
+# newest versions of everything. requirements-run.lock has the runtime packages only, without tools and frameworks.
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml
 lock:
 	@$(PYTHON) -m venv $(VENV)-lock
@@ -37,23 +37,23 @@ lock:
 run: install
 	$(BIN)/python -m chatlanes.sandbox
 
-# Three at a time, for most tests wait for processes; ARGS="-n 0" for one at a time.
+# Three processes, because most tests wait for processes; ARGS="-n 0" for one.
 test: install
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
-# What depends on Celery. Redis scripts, the poller and the bot do not, and run in `make test` only.
+# The tests that depend on Celery. Redis scripts, the poller and the bot do not; `make test` runs their tests.
 PROMISES := tests/lanes/leases tests/lanes/transport tests/lanes/worker
 
-# The promises on Celery's own pools, request and tracer: order, recovery, retries, terminate, time limits and shutdown on
-# each pool. What the pools have no part in (monitoring, deployments, outages in handlers, lost state, flood control,
-# sessions, Sentinel, older releases) runs in `make test` only.
+# The tests of the promises with Celery's own pools, request and tracer: order, recovery, retries, terminate, time limits and
+# shutdown in each pool. Tests that do not depend on the pool (monitoring, deployments, outages in handlers, lost state, flood
+# control, sessions, Sentinel, older releases) run in `make test` only.
 CORE := $(PROMISES) $(addprefix tests/pipeline/, test_bot_hooks.py test_crashes.py test_failures.py test_journal.py test_order.py \
 	deployment/test_rolling_restart.py deployment/test_stops.py outages/test_stops_without_redis.py)
 test-core: install
 	FAST=0 $(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS) $(CORE)
 
-# The promises on Celery 5.6, in an environment of its own: order, recovery, shutdown, retries and terminate on all pools,
-# and the whole path in order and with crashes. Not yet seen to pass whole: pyproject.toml asks for 5.7.
+# The tests of the promises on Celery 5.6, in their own environment: order, recovery, shutdown, retries and terminate in all
+# pools, and the whole path in order and with crashes. They have not all passed yet: pyproject.toml requires 5.7.
 test-oldest: $(VENV)-oldest/installed
 	$(VENV)-oldest/bin/python -m pytest -n 3 --dist worksteal $(ARGS) $(PROMISES) \
 		tests/lanes/test_contract.py tests/lanes/fast/test_replaced.py tests/pipeline/test_order.py tests/pipeline/test_crashes.py
@@ -71,19 +71,19 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Kills everything but you, for a minute; ARGS="--seconds 3600 --seed 7" for longer.
+# Kills parts of the system for a minute; ARGS="--seconds 3600 --seed 7" for longer.
 chaos: install
 	$(BIN)/python -m chaos $(ARGS)
 
-# What Redis loses when its machine loses power; needs strace.
+# The data that Redis loses in a power failure of its machine; needs strace.
 power-failure: install
 	$(BIN)/python -m chaos.power $(ARGS)
 
-# The core rows in under ten minutes; ARGS="--only peers" for one row.
+# The core rows, in less than ten minutes; ARGS="--only peers" for one row.
 bench: install
 	$(BIN)/python -m bench $(ARGS)
 
-# Every row, at greater sizes: hours.
+# Every row, at greater sizes; takes hours.
 bench-all: install
 	$(BIN)/python -m bench --all $(ARGS)
 
@@ -91,11 +91,11 @@ bench-all: install
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(if $(ARGS),$(ARGS),build --strict)
 
-# The pictures of the sandbox's page in the documentation, taken of the real thing.
+# The documentation's pictures of the sandbox page, taken from the running page.
 screenshots: install
 	$(BIN)/python -m docs.screenshots
 
-# docker-compose.yml in real containers, with podman: as root, with the Debian packages that docs/operations.md names.
-# Not in CI; ten minutes the first time.
+# docker-compose.yml in real containers, with podman. Needs root and the Debian packages that docs/operations.md names.
+# Not part of CI; takes ten minutes the first time.
 containers: install
 	$(BIN)/python -m containers

@@ -1,5 +1,5 @@
-"""Measures lanes beside stock Celery: everything in one run, the sides taking turns, medians of several rounds.
+"""Benchmarks lanes against stock Celery. Everything is measured in one run; the sides alternate; figures are medians.
 
-Promises that both sides of a comparison get the same updates, the same server settings and the same machine at nearly
-the same time. Does not promise absolute numbers: other programs on the machine take their share, so read the ratios.
+Both sides of a comparison get the same updates, the same server settings and the same machine at nearly the same time.
+Absolute numbers depend on the other programs on the machine, so read the ratios.
 """

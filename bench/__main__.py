@@ -1,7 +1,7 @@
-"""python -m bench: measure the core rows, or with --all every row and at greater sizes; print a table, write JSON.
+"""python -m bench: measure the core rows, or every row at greater sizes with --all; print a table and write JSON.
 
-`python -m bench report FILE …` puts what was measured into the documentation (publish.py).
-Exit code 0 whether goals are met or missed, anything else when something that was measured did not do its work.
+`python -m bench report FILE …` writes the figures into the documentation (publish.py).
+Exit code 0 whether goals are met or missed; anything else if a measured program failed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
         publish.main(sys.argv[2:])
         return
     options = _parser().parse_args()
-    # By unwinding, so that every server and worker is ended.
+    # Interrupt the main thread, so that the context managers end every server and worker.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     DATA.mkdir(parents=True, exist_ok=True)
     try:
@@ -51,19 +51,19 @@ def _run(options: argparse.Namespace, stage: Stage) -> None:
     about = {"command": command, "commit": machine.commit(), "machine": here}
     results: list[Result] = []
     for name in options.only or (ROWS if options.all else CORE):
-        stage.tell(name)
+        stage.report(name)
         results += ROWS[name](stage)
         took_s = round(time.monotonic() - began_s)
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        # Row by row: who ends a run of an hour keeps what it has measured.
+        # Written after each row: an interrupted run keeps what it has measured.
         _write(_file(options), report.document(results, at=at, seconds=took_s, **about))
     rounds = f"medians of {stage.scale.rounds} rounds (least – most), the sides taking turns; fsync always"
-    told = f"{machine.line(here)}; {machine.moment(here)}"
-    print(report.table(results), "", rounds, f"$ {command}   # {took_s} s", told, sep="\n")
+    machine_text = f"{machine.line(here)}; {machine.moment(here)}"
+    print(report.table(results), "", rounds, f"$ {command}   # {took_s} s", machine_text, sep="\n")
 
 
 def _command(options: argparse.Namespace) -> str:
-    """As somebody else would give it: where it wrote to is of no interest."""
+    """The command line without --json: the name of the output file does not matter to readers."""
     flags = [f"--{name}" for name in ("all", "quick") if getattr(options, name)]
     rows = [text for row in options.only or () for text in ("--only", row)]
     rounds = ["--rounds", str(options.rounds)] if options.rounds else []
@@ -71,7 +71,7 @@ def _command(options: argparse.Namespace) -> str:
 
 
 def _file(options: argparse.Namespace) -> Path:
-    """A part of the rows must not take the place of a whole run."""
+    """A run of some rows does not overwrite a complete run."""
     if options.json is not None:
         return Path(options.json)
     if options.only or options.quick:
@@ -91,12 +91,12 @@ def _write(file: Path, document: dict[str, Any]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m bench", description="Lanes beside stock Celery and others, in turns."
+        prog="python -m bench", description="Benchmark lanes against stock Celery and others, alternating."
     )
-    parser.add_argument("--only", action="append", choices=ROWS, help="a row; may be given several times")
-    parser.add_argument("--all", action="store_true", help="every row, at greater sizes and with more cases")
-    parser.add_argument("--rounds", type=int, metavar="N", help="instead of five")
-    parser.add_argument("--quick", action="store_true", help="a few hundred messages: to see that everything runs")
+    parser.add_argument("--only", action="append", choices=ROWS, help="measure this row; may be repeated")
+    parser.add_argument("--all", action="store_true", help="measure every row, at greater sizes and with more cases")
+    parser.add_argument("--rounds", type=int, metavar="N", help="number of rounds (default: five)")
+    parser.add_argument("--quick", action="store_true", help="a few hundred messages: check that everything runs")
     parser.add_argument(
         "--json",
         type=Path,

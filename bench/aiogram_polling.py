@@ -1,4 +1,4 @@
-"""python -m bench.aiogram_polling: aiogram polls as its documentation sets it up; its handler is the one that waits."""
+"""python -m bench.aiogram_polling: aiogram polling as in its documentation, with the handler that waits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The bots of two rows. That of latency writes down how long after it was given out each update starts its handler.
+"""Bots of the benchmark. The latency bot records, for each update, the time from Telegram's answer to the handler's
+start.
 
-The file is named by the environment variable BENCH_STARTS; each line is one start, milliseconds. A line is one write
-to the end of the file, so lines of several processes do not mix.
+The environment variable BENCH_STARTS names the file; each line is one start, in milliseconds. Each line is one append,
+so lines of several processes do not mix.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def handle(ctx: Context) -> None:
 
 
 def do_nothing(_: Context) -> None:
-    """What is left is the cost of getting it here."""
+    """Measures only the cost of delivery."""
 
 
 def count(ctx: Context) -> None:

@@ -1,7 +1,7 @@
-"""Who is raced for throughput: how each gets its backlog, how it is counted from outside, and how it may be run.
+"""The contenders of the throughput race: how each is filled, counted from outside, and run.
 
-Promises that all of them get the same updates in the same server, and that each is tried in several settings and then
-measured in its best, the contenders taking turns.
+All of them get the same updates on the same server. Each is tried in several settings and then measured in its best,
+the contenders alternating.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from bench.stage import Stage, emptied
 from bench.team import signal_all
 from bench.updates import Update, make_updates
 
-#: Tasks that are done before the others come; and how much later than the first the last process may be ready.
+#: Tasks run before the measurement; the time allowed between the first ready process and the last.
 WARM_UP, ALL_BEGUN_S = 50, 0.5
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to run a contender: a command line for each process that is started."""
+    """One way to run a contender: one command line per process."""
 
     label: str
     commands: Sequence[Sequence[str]]
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Returns when all these updates are in Redis.
+#: Returns when all of these updates are in Redis.
 Fill = Callable[[Iterable[Update]], None]
 
 
 class Contender(Protocol):
-    """`how` is what is particular about it in any setting."""
+    """A queue that takes part in the race. `how` notes what applies in every setting."""
 
     @property
     def name(self) -> str: ...
@@ -58,16 +58,16 @@ class Contender(Protocol):
     def settings(self, url: str) -> list[Setting]: ...
 
 
-#: Workers of Celery that work together: a label, and the options of each.
+#: A group of Celery workers: a label, and the options of each worker.
 Crew = tuple[str, Sequence[Sequence[str]]]
 
 
 def crew(count: int, *options: str) -> Crew:
-    """So many workers, all alike."""
+    """`count` identical workers."""
     return f"{count} × {' '.join(options).replace('--prefetch-multiplier ', 'prefetch ×')}", [options] * count
 
 
-#: For lanes and stock Celery alike: pools that suit a task that takes no time.
+#: Pools that suit a task that takes no time; for lanes and stock Celery alike.
 CREWS = (
     crew(2, "-P", "solo", "--prefetch-multiplier", "16"),
     crew(2, "-P", "solo", "--prefetch-multiplier", "128"),
@@ -78,7 +78,7 @@ CREWS = (
 
 @dataclass(frozen=True)
 class CeleryContender:
-    """Stock Celery, or lanes in it."""
+    """Stock Celery or lanes."""
 
     side: BacklogSide
     crews: Sequence[Crew]
@@ -105,7 +105,7 @@ class CeleryContender:
 
 
 def race(stage: Stage, url: str, contenders: Sequence[Contender], appendfsync: str = "always") -> dict[str, Side]:
-    """By name; a trial says in which setting each is the fastest, and how many tasks it is to get."""
+    """Sides by name. A trial run picks the fastest setting of each contender and the number of tasks it gets."""
     runs = {}
     for contender in contenders:
         entry = BacklogRace(stage, url, contender, appendfsync)
@@ -124,7 +124,7 @@ def race(stage: Stage, url: str, contenders: Sequence[Contender], appendfsync: s
 
 @dataclass(frozen=True)
 class BacklogRace:
-    """One contender on one server. `appendfsync` is the server's for as long as the backlog is worked off."""
+    """One contender on one server. `appendfsync` applies while the backlog is processed."""
 
     stage: Stage
     url: str
@@ -132,9 +132,9 @@ class BacklogRace:
     appendfsync: str
 
     def measure(self, setting: Setting, size: int) -> float:
-        """Tasks per second. All processes are at work when they are frozen, and find the whole backlog afterwards."""
+        """Tasks per second. All processes are started, stopped while the whole backlog is loaded, and continued."""
         with emptied(self.url) as client, ExitStack() as stack:
-            client.config_set("appendfsync", "no")  # to load takes as long for everyone
+            client.config_set("appendfsync", "no")  # loading takes equally long for all contenders
             fill = stack.enter_context(self.contender.filler(client, self.url))
             children = [
                 stack.enter_context(
@@ -150,5 +150,5 @@ class BacklogRace:
             client.config_set("appendfsync", self.appendfsync)
             signal_all(children, signal.SIGCONT)
             rate = measure(lambda: self.contender.left(client), size, children, to_the_end=False)
-        self.stage.tell(f"{self.contender.name}, {setting.label}, {self.appendfsync}, {size}: {rate:,.0f}/s")
+        self.stage.report(f"{self.contender.name}, {setting.label}, {self.appendfsync}, {size}: {rate:,.0f}/s")
         return rate

@@ -1,4 +1,4 @@
-"""Workers that do one thing together: how many, with which options, and whether each has a processor of its own."""
+"""Groups of workers: how many, with which options, and whether each is pinned to a processor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.sides import worker
 
 
 class Crew(NamedTuple):
-    """So many workers with these options. `apart`: each on its own processor, which spares threads the way between."""
+    """A number of workers with these options. `apart`: each is pinned to one processor, so threads do not migrate."""
 
     workers: int
     options: Sequence[str]
@@ -32,7 +32,7 @@ class Crew(NamedTuple):
 
 
 def divided(at_once: int, pool: str) -> tuple[Crew, ...]:
-    """As many at a time in one process, or in two."""
+    """`at_once` slots in one process, or split over two."""
     one, two = (Crew(workers, ("-P", pool, "-c", str(at_once // workers))) for workers in (1, 2))
     can_pin = shutil.which("taskset") is not None and len(_processors()) >= two.workers
     return (two, *([two._replace(apart=True)] if can_pin else []), one)

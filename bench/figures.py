@@ -1,4 +1,4 @@
-"""The arithmetic of a comparison: medians, ratios with their spread, goals. Pure."""
+"""The arithmetic of a comparison: medians, ratios with their spread, goals. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Spread:
-    """A median, and how far the rounds lie apart."""
+    """The median of the rounds, with the minimum and the maximum."""
 
     median: float
     least: float
@@ -19,7 +19,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Raises ValueError for no values."""
+        """Raises ValueError if there are no values."""
         if not values:
             raise ValueError("a spread needs at least one value")
         return cls(median(values), min(values), max(values))
@@ -27,7 +27,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Goal:
-    """What the median is held against: that of our side, or of the ratio to the other."""
+    """A limit for a median: that of our side, or that of the ratio to the other side."""
 
     of: Literal["value", "ratio"]
     sense: Literal["at least", "at most"]
@@ -43,9 +43,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Side:
-    """One measured value for each round. The table shows the `name` of what stands beside ours; `how` says what is
-    particular about this side.
-    """
+    """One measured value per round. The table shows the `name` of the other side; `how` describes this side."""
 
     name: str
     rounds: list[float]
@@ -58,7 +56,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Result:
-    """One line of the table: our side, and what stands beside it (None: nothing can)."""
+    """One line of the table: our side and the side it is compared with (None: nothing to compare with)."""
 
     row: str
     case: str
@@ -77,7 +75,7 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """`met` when all goals are, `missed`, or nothing without a goal."""
+        """`met` if all goals are met, otherwise `missed`; empty without a goal."""
         if not self.goals:
             return ""
         return "met" if all(map(self._is_met, self.goals)) else "missed"
@@ -85,19 +83,21 @@ class Result:
     def _is_met(self, goal: Goal) -> bool:
         judged = self.ours.spread if goal.of == "value" else self.ratio
         if judged is None:
-            raise ValueError(f"{self.row}, {self.case}: a goal for a ratio needs something beside it")
+            raise ValueError(f"{self.row}, {self.case}: a goal for a ratio needs a side to compare with")
         return goal.is_met(judged.median)
 
 
 def ratios(ours: Sequence[float], beside: Sequence[float]) -> list[float]:
-    """Round by round: what slows the machine for a while slows both sides of a round. Raises ValueError."""
+    """The ratio of each round: a slow phase of the machine affects both sides of a round. Raises ValueError."""
     if len(ours) != len(beside):
-        raise ValueError(f"{len(ours)} rounds cannot be held against {len(beside)}")
+        raise ValueError(f"{len(ours)} rounds cannot be compared with {len(beside)}")
     return [mine / other if other else math.inf for mine, other in zip(ours, beside, strict=True)]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that `percent` of all values do not exceed (nearest rank). Raises ValueError for none."""
+    """The smallest value that `percent` of all values do not exceed (nearest rank). Raises ValueError if there are
+    none.
+    """
     if not values:
         raise ValueError("a percentile needs at least one value")
     rank = math.ceil(len(values) * percent / 100)
@@ -105,7 +105,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def fullest(moments: Sequence[float], window: float) -> int:
-    """The most of these moments, in their order, that lie within one window."""
+    """The largest number of these sorted moments that lie within one window."""
     most, first = 0, 0
     for last, moment in enumerate(moments):
         while moment - moments[first] >= window:
@@ -114,14 +114,15 @@ def fullest(moments: Sequence[float], window: float) -> int:
     return most
 
 
-#: The pool starts up before the first of these shares of a backlog is done; after the second its end is in sight.
+#: The rate is measured between these shares of the backlog: before the first the pool starts up, after the second it
+#: drains.
 STEADY_FROM, STEADY_TO = 0.10, 0.95
 
 
 def steady_rate(samples: Sequence[tuple[float, int]], total: int) -> float | None:
     """Messages per second from the first sample with 10 % done to the first with 95 % done.
 
-    A sample is (seconds, how many are left). None while the second has not come.
+    A sample is (seconds, messages left). None until the second sample exists.
     """
     first = _first(samples, total * (1 - STEADY_FROM))
     last = _first(samples, total * (1 - STEADY_TO))
@@ -129,7 +130,7 @@ def steady_rate(samples: Sequence[tuple[float, int]], total: int) -> float | Non
         return None
     (from_s, before), (to_s, after) = first, last
     if to_s <= from_s:
-        raise ValueError(f"all of {total} were done between two looks: too few to measure")
+        raise ValueError(f"all of {total} were done between two samples: too few to measure")
     return (before - after) / (to_s - from_s)
 
 

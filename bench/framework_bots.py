@@ -1,7 +1,7 @@
-"""The same bot in each framework: it answers every message with one. As a program: the framework's own polling loop.
+"""The same bot in each framework; it answers every message. Run as a program: the framework's own polling loop.
 
-Promises that both sides run the same object, that nothing but their ways of getting updates differs, and that the own
-loop handles as many updates at a time as it is told to, in whatever order.
+Both sides run the same object and differ only in how they get updates. The framework's own loop handles as many updates
+at a time as configured, in any order.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 TOKEN, API = os.environ.get("BOT_TOKEN", "1:BENCH"), os.environ.get("BOT_API_URL", "http://127.0.0.1")
 
-#: Environment: how many updates the own loop handles at a time.
+#: Environment variable: how many updates the framework's own loop handles at a time.
 AT_ONCE = "BENCH_AT_ONCE"
 PAUSE_MS = 50
-#: What the text of a message ends with that is answered after a pause.
+#: A message whose text ends with this is answered after a pause.
 WAITS = "wait"
 
 
 def __getattr__(name: str) -> Any:
-    """A worker imports one of them and not the other frameworks."""
+    """Imports only the framework that is asked for."""
     if name not in MADE:
         raise AttributeError(name)
     return MADE[name]()
@@ -80,10 +80,10 @@ def _at_once() -> int:
 
 
 def main(framework: str) -> None:
-    """Poll as the framework does, until SIGTERM."""
+    """Poll with the framework's own loop, until SIGTERM."""
     bot = MADE[framework]()
     if framework == "telebot":
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # it has no handler of its own
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # telebot installs no handler
         bot.infinity_polling()
     elif framework == "aiogram":
         dispatcher, its_bot = bot

@@ -1,6 +1,6 @@
-"""The handler of the recovery row: writes down who started whom and when, and, where it is told to, never ends.
+"""The handler of the recovery row: records which process starts which update and when; if configured, it never ends.
 
-The file is named by the environment variable BENCH_STARTS; each line is one start: update, process, seconds of the
+The environment variable BENCH_STARTS names the file; each line is one start: update, process, seconds of the
 monotonic clock, which all processes of a machine share.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 
 from bench.slow_chat import STARTS
 
-#: Environment: whether it never ends; how long, in seconds, a dead worker keeps what it held.
-HOLDS, PATIENCE = "BENCH_HOLDS", "BENCH_PATIENCE_S"
-FOR_EVER_S = 86_400
+#: Environment variables: set if the handler must never end; how long, in seconds, a dead worker keeps its messages.
+HOLDS, RELEASE_AFTER = "BENCH_HOLDS", "BENCH_RELEASE_AFTER_S"
+HOLD_S = 86_400
 
 
 def handle(update: dict[str, Any]) -> None:
@@ -22,4 +22,4 @@ def handle(update: dict[str, Any]) -> None:
     with open(os.environ[STARTS], "a", buffering=1) as starts:
         starts.write(line)
     if HOLDS in os.environ:
-        time.sleep(FOR_EVER_S)
+        time.sleep(HOLD_S)

@@ -1,7 +1,7 @@
-"""python -m bench.hooks bare|stock PORT BROKER: what a receiver is held against, on the same HTTP server.
+"""python -m bench.hooks bare|stock PORT BROKER: webhooks to compare the receiver with, on the same HTTP server.
 
-`bare` answers 200 and does nothing: what HTTP itself costs. `stock` is a webhook as one writes it without lanes: one
-apply_async for each request, then 200.
+`bare` answers 200 and does nothing: the cost of HTTP itself. `stock` is a webhook without lanes: one apply_async for
+each request, then 200.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def stock(scope: Any, receive: Any, send: Any) -> None:
 def main() -> None:
     which, port, broker = sys.argv[1:]
     app.conf.broker_url = broker
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # which uvicorn raises again when it has stopped
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal again after it has stopped
     sides = {"bare": bare, "stock": stock}
     uvicorn.run(sides[which], port=int(port), http="h11", lifespan="off", log_level="warning", access_log=False)
 

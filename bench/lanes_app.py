@@ -1,4 +1,4 @@
-"""The same no-op task as in stock_app, in lanes; all options as lanes.install sets them."""
+"""The no-op task of stock_app, in lanes, with the options that lanes.install sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chatlanes.lanes.fast import table
 
 app = Celery("bench")
 lanes.install(app, fast=os.environ.get("FAST") != "0")
-#: Pieces of chatlanes/lanes/fast to leave off, with commas: what each is worth (docs/fast.md).
+#: Modules of chatlanes/lanes/fast to switch off, separated by commas, to measure the gain of each (docs/fast.md).
 off = os.environ.get("BENCH_OFF", "").split(",")
 table.PIECES = tuple(piece for piece in table.PIECES if piece.module not in off)
 app.conf.update(
@@ -30,11 +30,11 @@ app.conf.update(
 
 @app.task(name="bench.noop")
 def noop(update: dict[str, Any]) -> None:
-    """What is left is the cost of getting it here."""
+    """Measures only the cost of delivery."""
 
 
-if patience := os.environ.get(holding.PATIENCE):
-    app.conf.broker_transport_options = {"lease_seconds": int(patience)}
+if release_after := os.environ.get(holding.RELEASE_AFTER):
+    app.conf.broker_transport_options = {"lease_seconds": int(release_after)}
 
 
 @app.task(name="bench.hold")

@@ -1,4 +1,4 @@
-"""What the bench ran on: figures mean nothing without it."""
+"""Describes the machine and the software of a measurement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FSYNCS = 50
 
 
 def describe(stage: Stage) -> dict[str, Any]:
-    """`load` is the machine's load average of the last minute as the bench begins: what others are doing."""
+    """`load` is the load average of the last minute when the bench starts: the load by other programs."""
     with stage.server("machine") as url, Redis.from_url(url) as client:
         server = client.info("server")
     return {
@@ -44,12 +44,12 @@ def line(machine: dict[str, Any]) -> str:
 
 
 def moment(machine: dict[str, Any]) -> str:
-    """What is different the next time."""
+    """The part that differs between two runs on the same machine."""
     return f"load {machine['load']:g} when it began, {machine['fsync_ms']:g} ms an fsync"
 
 
 def commit() -> str:
-    """What was measured: the newest commit, and whether files differ from it. Empty outside of a repository."""
+    """The measured version: the newest commit, and whether files differ from it. Empty outside of a repository."""
     try:
         command = ["git", "describe", "--always", "--dirty"]
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
@@ -67,7 +67,7 @@ def _processor() -> str:
 
 
 def _fsync_ms(directory: Path) -> float:
-    """What the disk under the servers takes for a small write to be safe."""
+    """The median time of an fsync after a small write, on the disk that the servers use."""
     times_ms = []
     with (directory / "fsync").open("wb", buffering=0) as file:
         for _ in range(FSYNCS):

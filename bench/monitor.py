@@ -1,7 +1,7 @@
-"""Counts the commands that clients send to a Redis server, by listening to MONITOR.
+"""Counts the commands that clients send to a Redis server, with MONITOR.
 
-Promises to tell what a client sent from what a script did, and to leave out the clients it is told to. Listening costs
-the server time: no processor time is measured meanwhile.
+Commands of scripts and of the given client are not counted. MONITOR costs the server time: no processor time is
+measured meanwhile.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 from redis import Redis
 
-#: As a client writes it at the end of the row: everything before it has been counted then.
+#: The client sends this at the end of the row: all commands before it have been counted by then.
 END = "bench:end"
 
 
 class Sent:
-    """`commands` counts them by name, once the block has ended."""
+    """`commands` counts commands by name; complete once the block has ended."""
 
     def __init__(self) -> None:
         self.commands: Counter[str] = Counter()
@@ -32,7 +32,7 @@ class Sent:
 
 @contextmanager
 def sent(url: str, client: Redis) -> Iterator[Sent]:
-    """What all clients but `client` send while the block runs."""
+    """Count what all clients except `client` send while the block runs."""
     place = urlsplit(url)
     counted = Sent()
     with socket.create_connection((str(place.hostname), place.port or 6379)) as connection:
@@ -52,8 +52,8 @@ def sent(url: str, client: Redis) -> Iterator[Sent]:
 def _count(lines: Iterator[bytes], ours: bytes, counted: Sent) -> None:
     """A line is `+<seconds> [<database> <client, or lua>] "<command>" "<argument>" …`."""
     for line in lines:
-        _, _, told = line.partition(b" [")
-        whose, _, what = told.partition(b"] ")
+        _, _, rest = line.partition(b" [")
+        whose, _, what = rest.partition(b"] ")
         source = whose.partition(b" ")[2]
         if source == ours:
             if END.encode() in what:

@@ -1,7 +1,7 @@
-"""What the bench is held against, fetched when a row first needs it: Python environments and Node packages.
+"""Installs the compared programs when a row first needs them: Python environments and Node packages.
 
-Promises that each is fetched once, in the versions named here, into the bench's own directory; nothing of it gets into
-the project's environment. Does not pin what these packages themselves depend on.
+Each is installed once, in the versions named here, into the bench's own directory; nothing is installed into the
+project's environment. The dependencies of these packages are not pinned.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from bench.stage import BenchFailedError
 
 FETCHED = Path(".data/bench/fetched").resolve()
-#: A slow registry.
+#: Long enough for a slow registry.
 FETCH_WITHIN_S = 600.0
 
 
 def python(name: str, packages: Sequence[str]) -> Path:
-    """The directory with the programs of an environment that holds these packages, `name==version` each."""
+    """The `bin` directory of an environment with these packages, each given as `name==version`."""
     home = _home(name, packages)
     programs = home / "bin"
     if not (home / "complete").exists():
@@ -33,9 +33,9 @@ def python(name: str, packages: Sequence[str]) -> Path:
 
 
 def node(name: str, packages: Sequence[str]) -> Path:
-    """The directory `node_modules` that holds these packages, `name@version` each."""
+    """The `node_modules` directory with these packages, each given as `name@version`."""
     if shutil.which("node") is None or shutil.which("npm") is None:
-        raise BenchFailedError(f"{name} needs Node 20 or newer with npm: install it, or leave this row out with --only")
+        raise BenchFailedError(f"{name} needs Node 20 or newer with npm: install it, or leave out this row with --only")
     home = _home(name, packages)
     if not (home / "complete").exists():
         shutil.rmtree(home, ignore_errors=True)
@@ -47,7 +47,7 @@ def node(name: str, packages: Sequence[str]) -> Path:
 
 
 def _home(name: str, packages: Sequence[str]) -> Path:
-    """Another list of packages is another directory."""
+    """A different list of packages gets a different directory."""
     return FETCHED / f"{name}-{sha256(' '.join(packages).encode()).hexdigest()[:8]}"
 
 

@@ -1,6 +1,6 @@
-"""Figures as SVG: groups of horizontal bars with their spread.
+"""Figures as SVG: groups of horizontal bars with their spread. Pure functions.
 
-Promises a picture that any browser and GitHub show, whose texts say what the numbers are. Pure.
+Browsers and GitHub display the pictures; their texts say what the numbers are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INK, PALE, LIMIT = "#1b2631", "#d5d8dc", "#c0392b"
 
 @dataclass(frozen=True)
 class Bar:
-    """One side. Ours stands out."""
+    """One side. Our bars have a colour of their own."""
 
     label: str
     spread: Spread
@@ -28,7 +28,7 @@ class Bar:
 
 
 def draw(title: str, unit: str, groups: Sequence[Sequence[Bar]], limit: float | None = None) -> str:
-    """`limit` is a goal that all bars are held against: a line across."""
+    """`limit` is a goal for all bars, drawn as a line across."""
     bars = [bar for group in groups for bar in group]
     top = max([bar.spread.most for bar in bars] + [limit or 0.0]) or 1.0
     height = TOP + len(bars) * BAR + len(groups) * GAP + 20
@@ -51,7 +51,7 @@ def _drawn(groups: Sequence[Sequence[Bar]], top: float) -> Iterator[str]:
 
 
 def _bar(bar: Bar, y: float, top: float) -> Iterable[str]:
-    """The whisker goes from the least round to the most."""
+    """The whisker extends from the minimum to the maximum of the rounds."""
     middle, end, spread = y + BAR / 2, _x(bar.spread.median, top), bar.spread
     colour = OURS if bar.is_ours else THEIRS
     least, most = _x(spread.least, top), _x(spread.most, top)

@@ -1,6 +1,6 @@
-"""python -m bench.pinned PROCESSOR MODULE [ARGUMENT …]: the module, on one processor of this machine.
+"""python -m bench.pinned PROCESSOR MODULE [ARGUMENT …]: run the module, pinned to one processor.
 
-So that who sends requests and who answers them do not take each other's time.
+Keeps the processor time of a load generator and of the measured server apart.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""python -m bench.posting: sends updates to a webhook as fast as it answers, and says how fast that was.
+"""python -m bench.posting: sends updates to a webhook as fast as it answers, and prints the rate.
 
-Promises one request under way on each connection, and JSON on stdout: answers per second from 10 % to 95 % of them, the
-answers' times in ms, and how often each status came. The requests are made before the clock starts.
+Each connection has one request in flight. Prints JSON: answers per second between 10 % and 95 % of the answers, their
+times in ms, and the count of each status. The requests are built before the clock starts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.updates import make_updates
 
 
 class PostConnection(asyncio.Protocol):
-    """One connection. Reads no more of an answer than its status and its length."""
+    """One connection. Parses only the status and the length of an answer."""
 
     def __init__(self, run: HttpLoad) -> None:
         self._run = run
@@ -41,7 +41,7 @@ class PostConnection(asyncio.Protocol):
         self._send()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._run.hung_up(error)
+        self._run.closed(error)
 
     def _send(self) -> None:
         if not self._run.requests:
@@ -52,7 +52,7 @@ class PostConnection(asyncio.Protocol):
 
 
 class HttpLoad:
-    """All connections together."""
+    """The load of all connections."""
 
     def __init__(self, requests: deque[bytes], connections: int) -> None:
         self.requests = requests
@@ -68,7 +68,7 @@ class HttpLoad:
         self.waits_ms.append(after_s * 1000)
         self.samples.append((time.monotonic(), self.total - len(self.waits_ms)))
 
-    def hung_up(self, error: Exception | None) -> None:
+    def closed(self, error: Exception | None) -> None:
         self._open -= 1
         if self._open == 0 and not self.done.done():
             self.done.set_result(None)
@@ -113,14 +113,14 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--connections", type=int, default=40)
     given = parser.parse_args()
-    told = asyncio.run(run(given.url, given.secret, given.count, given.chats, given.first, given.connections))
-    if len(told.waits_ms) < given.count:
-        sys.exit(f"{len(told.waits_ms)} of {given.count} were answered")
+    load = asyncio.run(run(given.url, given.secret, given.count, given.chats, given.first, given.connections))
+    if len(load.waits_ms) < given.count:
+        sys.exit(f"only {len(load.waits_ms)} of {given.count} requests were answered")
     figures = {
-        "rate": steady_rate(told.samples, told.total),
-        "median_ms": percentile(told.waits_ms, 50),
-        "p99_ms": percentile(told.waits_ms, 99),
-        "statuses": {str(status): times for status, times in told.statuses.items()},
+        "rate": steady_rate(load.samples, load.total),
+        "median_ms": percentile(load.waits_ms, 50),
+        "p99_ms": percentile(load.waits_ms, 99),
+        "statuses": {str(status): times for status, times in load.statuses.items()},
     }
     sys.stdout.write(orjson.dumps(figures).decode() + "\n")
 

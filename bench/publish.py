@@ -1,9 +1,8 @@
-"""python -m bench report [FILE …]: puts measured figures into the documentation; nobody types them.
+"""python -m bench report [FILE …]: writes measured figures into the documentation.
 
-Promises that docs/figures/bench.json holds the newest measurement of each case with the command and the machine it is
-from, and that pictures and tables are made of it and of nothing else. A page says which rows it wants between
-`<!-- bench: throughput; latency: 200/s -->` and `<!-- /bench -->`: rows, or those of a row's cases with such a text.
-`<!-- bench: headlines -->` is a list of three figures.
+docs/figures/bench.json holds the newest measurement of each case, with its command and machine; pictures and tables are
+generated from it alone. A page names the rows of a table between `<!-- bench: throughput; latency: 200/s -->` and
+`<!-- /bench -->`: whole rows, or the cases of a row that contain the text after the colon.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import orjson
 from bench import machine
 from bench.figures import Spread
 from bench.picture import Bar, draw
-from bench.report import markdown, number
+from bench.report import number
 from bench.stage import ROOT
 
-#: Beside the pages that show them.
+#: In the documentation, next to the pages that show them.
 FIGURES = Path("docs/figures")
 PAGES = (Path("README.md"), Path("docs/bench.md"), Path("docs/scaling.md"), Path("docs/webhook.md"))
 #: Row, case and the sentence that shows both sides of it.
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> None:
 
 
 def merged(entries: list[Entry], document: Entry) -> list[Entry]:
-    """A case that was measured again takes the place of its older self; new ones come behind their row."""
+    """A new measurement replaces the older one of its case; new cases are added at the end of their row."""
     here = document["machine"]
     about = {"command": document["command"], "at": document["at"], "commit": document["commit"]}
     about |= {"machine": machine.line(here), "moment": machine.moment(here)}
@@ -79,7 +78,7 @@ def merged(entries: list[Entry], document: Entry) -> list[Entry]:
 
 
 def filled(text: str, entries: Iterable[Entry]) -> str:
-    """The page with a table at each of its places."""
+    """The page with its tables filled in."""
     known = list(entries)
 
     def table(place: re.Match[str]) -> str:
@@ -109,7 +108,7 @@ def _headlines(entries: Sequence[Entry]) -> str:
 
 
 def _shown(entries: Sequence[Entry]) -> str:
-    """A table, and where each of its figures is from."""
+    """A table, followed by the source of its figures."""
     return f"{markdown(entries)}\n\n{_measured(entries)}"
 
 
@@ -124,7 +123,7 @@ def _measured(entries: Sequence[Entry]) -> str:
 
 
 def _make(command: str) -> str:
-    """`python -m bench …` as the target of the Makefile that does the same."""
+    """The make target for a `python -m bench …` command."""
     words = command.removeprefix("python -m bench").split()
     target = "make bench-all" if "--all" in words else "make bench"
     rest = " ".join(word for word in words if word != "--all")
@@ -135,7 +134,7 @@ def _make(command: str) -> str:
 
 
 def pictures(entries: Sequence[Entry]) -> dict[str, str]:
-    """File name -> SVG; an unmeasured picture says so."""
+    """SVG by file name; a picture without data says so."""
     made = {
         "throughput.svg": ("No-op tasks, fsync always, each at its best settings", "tasks/s", _of(entries, _is_raced)),
         "waits.svg": ("Handlers that wait 50 ms, 500 at a time", "updates/s", _of(entries, _is("waits"))),
@@ -153,7 +152,7 @@ def pictures(entries: Sequence[Entry]) -> dict[str, str]:
 
 
 def _of(entries: Sequence[Entry], wanted: Any) -> list[list[Bar]]:
-    """Our bar, and under it those that it was measured with."""
+    """One group per case of ours: our bar, followed by those it is compared with."""
     groups: dict[tuple[Any, ...], list[Bar]] = {}
     for each in filter(wanted, entries):
         ours = each["lanes"]

@@ -1,7 +1,7 @@
-"""python -m bench.rate_app: one of several processes that send as much as the gate lets them.
+"""python -m bench.rate_app: one of several processes that send as fast as the gate permits.
 
-Each thread is a handler that calls again and again; a call that passed is written down with the moment of its slot, by
-Redis' clock. Nothing is sent anywhere. The argument is one JSON object (RatePlan); what was given is told at SIGTERM.
+Each thread is a handler that makes call after call; each passed call is recorded with the time of its slot, by Redis'
+clock. Nothing is sent. The argument is one JSON object (RatePlan); the records are written at SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from chatlanes.lanes.protocol.connect import connect
 from chatlanes.telegram.client import prepare
 from chatlanes.telegram.flood import Gate, Parking, ParkUpdate, Rates, RunGate, Waiting
 
-BEGUN = "the first slot was given"
+BEGUN = "first slot granted"
 
 
 @dataclass(frozen=True)
 class RatePlan:
-    """`rates` as Rates takes them; each thread calls one of the chats, again and again."""
+    """`rates` as Rates takes them; each thread calls one of the chats repeatedly."""
 
     url: str
     grants: str
@@ -39,7 +39,7 @@ class RatePlan:
 
 
 class Nothing:
-    """What holds the run of a handler that is never disturbed."""
+    """The holder of a run that never loses its lease."""
 
     id = "bench"
 
@@ -74,7 +74,7 @@ def _call(plan: RatePlan, number: int, grants: list[tuple[int, int]]) -> None:
 
 
 def _slot(gate: Gate, chat: int, ask: Any) -> int | None:
-    """When the call may go; None when its update was put off, and comes back after that."""
+    """The time at which the call may be sent; None if its update was parked (returns after the delay)."""
     parking = Parking()
     passage = RunGate(gate, Waiting(Nothing(), parking)).passage(prepare("sendMessage", {"chat_id": chat}), ask)
     slot_us = 0

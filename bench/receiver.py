@@ -1,4 +1,4 @@
-"""The webhook's receiver, and the bare apps beside it: with which settings, and from when on they answer."""
+"""Settings of the webhook receiver, and a check whether it (or a bare app) answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chatlanes.sandbox.ports import HOST
 
 PATH = "/hook"
 SECRET = secret_from(simulator.TOKEN)
-#: Telegram's own number of connections.
+#: Telegram's default for max_connections.
 CONNECTIONS = 40
 
 

@@ -1,6 +1,6 @@
-"""The usual recipe for order on stock Celery: each chat hashed to one of eight queues, one worker with `-c 1` for each.
+"""The usual recipe for order with stock Celery: each chat hashed to one of eight queues, one `-c 1` worker per queue.
 
-Late acknowledgement as in stock_app; the queues are chosen as lanes choose theirs.
+Acknowledges late, as stock_app does; queues are chosen by the same hash as in lanes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ app.conf.update(
 
 @app.task(name="bench.noop")
 def noop(update: dict[str, Any]) -> None:
-    """What is left is the cost of getting it here."""
+    """Measures only the cost of delivery."""
 
 
 @app.task(name="bench.chat")

@@ -1,4 +1,4 @@
-"""The results as a table for people and as JSON for programs."""
+"""Results as a table for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEAD = ("what", "lanes", "beside it", "lanes ÷ that", "goal", "")
 
 
 def table(results: list[Result]) -> str:
-    """Markdown, padded so that it reads as plain text too."""
+    """Markdown, padded to be readable as plain text."""
     rows = [HEAD, *(_cells(result) for result in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     lines = [
@@ -33,7 +33,7 @@ def _cells(result: Result) -> tuple[str, ...]:
 
 
 def _named(side: Side, unit: str) -> str:
-    """The column has the name of lanes."""
+    """The side without its name if it is lanes: the column says so."""
     return ("" if side.name == "lanes" else f"{side.name}: ") + _shown(side, unit)
 
 
@@ -50,14 +50,14 @@ def _goals(result: Result) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits or more: what lies below them is noise."""
+    """At least three digits; smaller ones are noise."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def document(results: list[Result], **about: Any) -> dict[str, Any]:
-    """What the JSON file holds; every round of every side is in it."""
+    """The content of the JSON file, with every round of every side."""
     return {**about, "results": [_entry(result) for result in results]}
 
 
@@ -79,14 +79,14 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def markdown(entries: Sequence[dict[str, Any]]) -> str:
-    """The same table for a page, from what the JSON holds."""
+    """The table for a page, from the entries of the JSON file."""
     lines = ["| what | lanes | beside it | lanes ÷ that | goal |", "|---|---|---|---|---|"]
     for each in entries:
         ratio, goal, unit = each["ratio"], each["goal"], each["unit"]
         cells = (
             f"{each['row']}: {each['case']}",
-            _told(each["lanes"], unit),
-            _told(each["beside"], unit) if each["beside"] else "–",
+            _side_text(each["lanes"], unit),
+            _side_text(each["beside"], unit) if each["beside"] else "–",
             _spread(Spread(**ratio), "×") if ratio else "–",
             f"{goal['text']}: {goal['verdict']}" if goal else "",
         )
@@ -94,5 +94,5 @@ def markdown(entries: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _told(side: dict[str, Any], unit: str) -> str:
+def _side_text(side: dict[str, Any], unit: str) -> str:
     return _named(Side(side["name"], side["rounds"], side["how"]), unit)

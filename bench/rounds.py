@@ -1,6 +1,6 @@
-"""The sides of a comparison take turns: A B A B …, each in the setting that was the fastest when all were tried.
+"""Alternates the sides of a comparison, A B A B …, each in the setting that was fastest in a trial.
 
-Whatever else the machine does for a while then slows down both sides of a round, and their ratio stays.
+A slow phase of the machine then affects both sides of a round, and their ratio stays valid.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Choice = TypeVar("Choice")
 
 
 def alternate(rounds: int, sides: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
-    """What each side measured, round by round."""
+    """The values of each side, one per round."""
     measured: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, measure in sides.items():
@@ -21,7 +21,7 @@ def alternate(rounds: int, sides: Mapping[str, Callable[[], float]]) -> dict[str
 
 
 def best(choices: Sequence[Choice], measure: Callable[[Choice], float]) -> tuple[Choice, float]:
-    """The one with the highest rate, each measured once, and that rate. A single one is not measured: its rate is 0."""
+    """The choice with the highest rate, each measured once, and that rate. A single choice is not measured: rate 0."""
     if len(choices) == 1:
         return choices[0], 0.0
     rates = [measure(choice) for choice in choices]

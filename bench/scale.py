@@ -1,16 +1,16 @@
-"""How much is measured: enough for a figure, or just enough to see that the machinery runs."""
+"""How much is measured: enough for a reliable figure, or just enough to check that everything runs."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
 
-#: Updates of the throughput rows come from so many chats, and are about so long as JSON.
+#: Number of chats of the throughput rows, and the approximate size of an update as JSON.
 CHATS = 500
 UPDATE_BYTES = 400
-#: As many as the updates have (QUEUES), but where the row is about their number.
+#: The number of update queues (QUEUES), except where the row varies it.
 QUEUES = int(os.environ.get("BENCH_QUEUES", "8"))
-#: What a worker of the bench prints when it is ready.
+#: A worker of the bench prints this line when it is ready.
 READY = "bench: ready"
 
 
@@ -20,41 +20,41 @@ class Scale:
 
     rounds: int
     chats: int
-    fsyncs: tuple[str, ...]  # of the server, for the peers
-    settings: int  # each side is tried in the first so many of its settings, then measured in its best
-    trial: dict[str, int]  # for each contender, in such a try
-    pools: int  # each row is measured with the first so many of its pools
-    raced_s: float  # how long a measured run takes then
+    fsyncs: tuple[str, ...]  # appendfsync policies of the server, for the peers
+    settings: int  # each side is tried in this many of its settings, then measured in its best
+    trial: dict[str, int]  # tasks of such a trial, for each contender
+    pools: int  # each row is measured with this many of its pools
+    raced_s: float  # how long a measured run takes
     crowd_s: float  # how long updates arrive in a round of the slow-chat row
-    intake: dict[str, int]  # for each way in
+    intake: dict[str, int]  # updates, for each way in
     hooks: dict[str, int]  # requests, for each side
-    ordered: int  # updates that come by webhook in disorder
-    arrivals: dict[int, int]  # updates/s -> how many in a round
-    answered: int  # updates, by bots of frameworks
-    frameworks: int  # how many of them
-    waits: int  # updates, by each bot
+    ordered: int  # updates sent to the webhook out of order
+    arrivals: dict[int, int]  # updates/s -> number of updates in a round
+    answered: int  # updates, answered by bots of frameworks
+    frameworks: int  # how many frameworks
+    waits: int  # updates, handled by each bot
     waiting: tuple[str, ...]  # pools
     computes: int
     calls: int
     sessions: int
     hot: int
     stored: int
-    seen_every: int  # of the ids of a bitmap, one of so many: its memory is the same
+    seen_every: int  # of the ids of a bitmap, every n-th is set: its memory is the same
     backlogs: tuple[int, ...]
     lanes: tuple[int, ...]
     queues: tuple[int, ...]
-    taken: int  # updates of a round, as they grow
-    costed: int  # updates, of which processor time and bytes are counted
-    counted: int  # updates, of which commands are counted
+    taken: int  # updates of a round of the growth row
+    costed: int  # updates whose processor time and bytes are counted
+    counted: int  # updates whose commands are counted
     policies: tuple[str, ...]  # of recovery
-    killed: int  # workers
-    idle_s: float  # how long nothing happens, in each round
-    worked: int  # updates, by a worker whose memory is looked at
-    worked_first: int  # of these, until it is first looked at
+    killed: int  # workers of the recovery row
+    idle_s: float  # length of an idle round
+    worked: int  # updates of the worker whose memory is measured
+    worked_first: int  # updates until its first measurement
     rates_cases: int
     rates_rounds: int
     rates_processes: int
-    rates_s: float  # how long each round of the rates lasts
+    rates_s: float  # length of a round of the rates
     scaled: int
     crowds: int
 

@@ -1,4 +1,4 @@
-"""The two sides of a comparison: how each gets a backlog, how much of it is left, and which worker works on it."""
+"""The two sides of a comparison: how each gets a backlog, how much of it is left, and which worker processes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chatlanes.lanes.protocol.envelope import pack_task
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.updates import keys_of, queue_of
 
-#: As Telegram's batches.
+#: The size of Telegram's batches.
 BATCH = 100
 
 
@@ -32,7 +32,7 @@ class BacklogSide(Protocol):
 
 
 class Stock:
-    """One queue, as Celery has it by default: fewer queues are fewer keys for BRPOP to look at."""
+    """One queue, Celery's default: with fewer queues BRPOP has fewer keys to check."""
 
     name = "stock"
     app = "bench.stock_app"
@@ -45,7 +45,7 @@ class Stock:
                 noop.apply_async((update,), producer=one)
 
     def left(self, client: Redis) -> int:
-        """Waiting, or reserved and not acknowledged."""
+        """Tasks that wait, plus tasks that are reserved and not acknowledged."""
         with client.pipeline(transaction=False) as pipe:
             pipe.llen("celery")
             pipe.hlen("unacked")
@@ -54,7 +54,7 @@ class Stock:
 
 
 class Recipe(Stock):
-    """Stock Celery with each chat hashed to one of the queues that lanes have."""
+    """Stock Celery with each chat hashed to one of the queues that lanes use."""
 
     name = "hash-routed queues"
     app = "bench.recipe_app"
@@ -75,7 +75,7 @@ class Recipe(Stock):
 
 
 class LanesSide:
-    """Appended as tasks.intake does it, but for the no-op task."""
+    """Appends as chatlanes.updates.intake does, with the no-op task."""
 
     app = "bench.lanes_app"
     name = "lanes"
@@ -99,7 +99,7 @@ def chat_queue(update: Update) -> str:
 def lane_message(
     update: Update, task: str = "bench.noop", *, queues: int = QUEUES, more_lanes: Sequence[str] = ()
 ) -> NewMessage:
-    """`more_lanes` are keys besides its chat."""
+    """`more_lanes` are keys in addition to its chat."""
     number, keys = update["update_id"], keys_of(update)
     body = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]' % orjson.dumps(update)
     return NewMessage(
@@ -114,6 +114,6 @@ def lane_message(
 def worker(app: str, url: str, *options: Any) -> list[str]:
     """Arguments of `python -m`. Log level and events are Celery's defaults: WARNING, no events.
 
-    It does not ask for neighbours, which takes a second before the first task.
+    --without-mingle skips the search for other workers, which delays the first task by a second.
     """
     return ["celery", "-A", app, "-b", url, "worker", "-l", "WARNING", "--without-mingle", *map(str, options)]

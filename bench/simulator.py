@@ -1,8 +1,8 @@
-"""The sandbox's Bot API simulator, which also says when it gave each update out, and whose users are independent.
+"""The sandbox's Bot API simulator with timestamps: it records when it sent each update. Its users are independent.
 
-Promises that an update's `answered_at` is the monotonic clock of this machine just before the answer to getUpdates is
-written: what comes after it, from the HTTP answer to the handler, is all in the latency. Sent to a webhook it is the
-time of day at which that was meant to begin, for who is to be held against Redis' clock.
+An update's `answered_at` is the monotonic clock of this machine just before the answer to getUpdates is written, so the
+latency includes everything after that, from the HTTP answer to the handler. For a webhook it is the time of day at
+which the request was due, because it is compared with Redis' clock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StampingBot(SimulatedBot):
         self._streaming = asyncio.get_running_loop().create_task(self._arrive(plan))
 
     async def _arrive(self, plan: StreamPlan) -> None:
-        """One at a time at random moments (a Poisson process): people do not wait for each other."""
+        """Delivers single updates at random moments (a Poisson process): users act independently."""
         chance, due_s = random.Random(plan.seed), time.monotonic()
         for update in self._life(plan):
             due_s += chance.expovariate(plan.rate)
@@ -45,7 +45,7 @@ class StampingBot(SimulatedBot):
             self.deliver([update])
 
     def _life(self, plan: StreamPlan) -> Iterator[Update]:
-        """Messages; by webhook every second one is a button, pressed in the chat of the message before it."""
+        """Messages; with a webhook every second update is a button press in the chat of the message before it."""
         for number in range(plan.total):
             update = make_update(
                 number, plan.first_chat + (number // 2 if self.webhook else number) % plan.chats, numbered=False
@@ -65,14 +65,14 @@ class StampingAddress(Address):
 
 
 def press(update: Update) -> Update:
-    """The same as a button pressed in the chat: for Telegram it is of another queue than the chat's messages."""
+    """The update as a button press in its chat: Telegram sends these through a different queue than messages."""
     message = update["message"]
     pressed = {"id": "1", "from": message["from"], "message": message, "chat_instance": "1", "data": "yes"}
     return {"callback_query": pressed, "answered_at": update["answered_at"]}
 
 
 def start() -> Simulator:
-    """One of its own process, on any free port."""
+    """Starts the simulator in its own process, on a free port."""
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.simulator"], stdout=subprocess.PIPE, text=True, start_new_session=True
     )

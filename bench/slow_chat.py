@@ -1,7 +1,7 @@
-"""The handler of the slow-chat row: writes down whom it ran for and how long that waited, and is slow in one chat.
+"""The handler of the slow-chat row: records the chat and the waiting time of each start, and is slow in one chat.
 
-The file is named by the environment variable BENCH_STARTS; each line is one start: chat, milliseconds. A line is one
-write to the end of the file, so lines of several processes do not mix.
+The environment variable BENCH_STARTS names the file; each line is one start: chat, milliseconds. Each line is one
+append, so lines of several processes do not mix.
 """
 
 from __future__ import annotations

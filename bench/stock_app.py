@@ -1,6 +1,6 @@
-"""Stock Celery on Redis as people set it up when no task may get lost: kombu's own transport, late acknowledgement.
+"""Stock Celery on Redis as configured when no task may be lost: kombu's own transport, late acknowledgement.
 
-Knows nothing of lanes, and one process must not use both: lanes take the place of kombu's transport.
+Does not import lanes: they replace kombu's transport, so one process cannot use both.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bench.scale import READY
 
 app = Celery("bench")
 app.conf.update(task_acks_late=True, task_ignore_result=True, broker_connection_retry_on_startup=True)
-if patience := os.environ.get(holding.PATIENCE):
-    app.conf.broker_transport_options = {"visibility_timeout": int(patience)}
+if release_after := os.environ.get(holding.RELEASE_AFTER):
+    app.conf.broker_transport_options = {"visibility_timeout": int(release_after)}
 
 
 @app.task(name="bench.noop")
 def noop(update: dict[str, Any]) -> None:
-    """What is left is the cost of getting it here."""
+    """Measures only the cost of delivery."""
 
 
 @app.task(name="bench.hold")

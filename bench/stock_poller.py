@@ -1,6 +1,6 @@
-"""python -m bench.stock_poller: getUpdates into stock Celery, as one writes it without lanes.
+"""python -m bench.stock_poller: getUpdates into stock Celery, as a project without lanes would write it.
 
-Confirms a batch after it was published, as the real poller does. Survives no trouble at all.
+Confirms a batch after publishing it, as the real poller does. Handles no errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--api", required=True, help="http://…/bot<token>")
     parser.add_argument("--broker", required=True)
     parser.add_argument("--task", default="bench.noop")
-    parser.add_argument("--batched", action="store_true", help="kombu's batch: one pipeline for each getUpdates")
+    parser.add_argument("--batched", action="store_true", help="kombu's batch: one pipeline per getUpdates")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     app.conf.broker_url = options.broker
@@ -35,14 +35,14 @@ def main() -> None:
         poll(options.api, lambda updates: publish(task, updates))
 
 
-def poll(api: str, hand_over: Callable[[list[Any]], None]) -> None:
+def poll(api: str, publish_batch: Callable[[list[Any]], None]) -> None:
     offset = 0
     with requests.Session() as session:
         session.headers["Content-Type"] = "application/json"
         while True:
             wanted = orjson.dumps({"offset": offset, "limit": 100, "timeout": 50})
             updates = orjson.loads(session.post(f"{api}/getUpdates", data=wanted, timeout=60).content)["result"]
-            hand_over(updates)
+            publish_batch(updates)
             offset = updates[-1]["update_id"] + 1 if updates else offset
 
 

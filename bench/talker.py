@@ -1,7 +1,7 @@
-"""The bot of the calls row: says hello once for each update, and writes down how long that call took.
+"""The bot of the calls row: sends one message per update and records how long that call took.
 
-`journaled` calls as every bot does; `bare` as a bot would without journal and gate: with `requests`, one session for
-the process. The file is named by the environment variable BENCH_CALLS; each line is one call, milliseconds.
+`journaled` calls as every bot does; `bare` calls without journal and gate: with `requests`, one session per process.
+The environment variable BENCH_CALLS names the file; each line is one call, in milliseconds.
 """
 
 from __future__ import annotations

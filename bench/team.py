@@ -1,7 +1,7 @@
-"""Workers that stay for all rounds of a row: started once, frozen while the other side is measured.
+"""Workers that run for all rounds of a row: started once, and stopped (SIGSTOP) while the other side is measured.
 
-Promises that a frozen side takes no time of the machine from the other, and that a round begins with all workers ready
-and the whole backlog before them.
+A stopped side takes no processor time from the other. A round begins with all workers ready and the whole backlog
+loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.updates import make_updates
 
 @dataclass
 class Team:
-    """`first` gives numbers to the updates of each round: lanes know an update again that they have seen."""
+    """`first` numbers the updates of each round: lanes drop update ids that they have seen."""
 
     stage: Stage
     side: BacklogSide
@@ -36,11 +36,11 @@ class Team:
     first: count[int]
 
     def measure(self, size: int, chats: int) -> float:
-        """Tasks per second of a backlog that is there when the workers begin."""
+        """Tasks per second for a backlog that is loaded before the workers continue."""
         self.load(size, chats)
         with self.at_work():
             rate = measure(lambda: self.side.left(self.client), size, self.children)
-        self.stage.tell(f"{self.side.name}, {len(self.children)} workers, {size}: {rate:,.0f}/s")
+        self.stage.report(f"{self.side.name}, {len(self.children)} workers, {size}: {rate:,.0f}/s")
         return rate
 
     def load(self, size: int, chats: int) -> None:
@@ -56,7 +56,7 @@ class Team:
 
 
 def signal_all(children: Iterable[BenchProcess], number: int) -> None:
-    """To each of them and all of their own children."""
+    """Sends the signal to each child and all of its descendants."""
     for child in children:
         process = psutil.Process(child.pid)
         for each in (process, *process.children(recursive=True)):
@@ -67,7 +67,7 @@ def signal_all(children: Iterable[BenchProcess], number: int) -> None:
 def team(
     stage: Stage, side: BacklogSide, workers: Sequence[Sequence[str]], environment: Mapping[str, str] | None = None
 ) -> Iterator[Team]:
-    """On a server of its own, all ready and frozen. `workers` are the options of each."""
+    """Workers on their own server, all ready and stopped. `workers` has the options of each."""
     with stage.server(side.name) as url, emptied(url) as client, ExitStack() as stack:
         children = [
             stack.enter_context(
@@ -80,7 +80,7 @@ def team(
             for number, options in enumerate(workers)
         ]
         for child in children:
-            until(lambda child=child: child.said(READY), children, f"{child.name} is ready")  # type: ignore[misc]
+            until(lambda child=child: child.has_printed(READY), children, f"{child.name} is ready")  # type: ignore[misc]
         made = Team(stage, side, url, client, children, count(1, 10_000_000))
         signal_all(children, signal.SIGSTOP)
         yield made

@@ -1,4 +1,4 @@
-"""Made-up updates, all of nearly the same length as JSON."""
+"""Generated updates, all of nearly the same length as JSON."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bench.scale import UPDATE_BYTES
 
 Update = dict[str, Any]
 
-#: Where the simulator of the bench writes when it gave the update out: twelve digits, so that lengths stay the same.
+#: The simulator of the bench writes the time of its answer here; the length stays the same.
 UNSTAMPED = b'"answered_at":"0000000000.000000"'
 
 
 def make_update(number: int, chat: int, *, numbered: bool = True) -> Update:
-    """A private message. Without `numbered` Telegram's side gives the id."""
+    """A private message. Without `numbered`, the simulator assigns the id."""
     person = {"id": chat, "is_bot": False, "first_name": f"User {chat}", "language_code": "en"}
     message: Update = {
         "message_id": number,
@@ -33,10 +33,10 @@ def make_update(number: int, chat: int, *, numbered: bool = True) -> Update:
 
 
 def make_updates(count: int, chats: int, *, first: int = 1, numbered: bool = True) -> Iterator[Update]:
-    """Of all chats in turn, so that any stretch of them has as many different chats as it can."""
+    """Updates of all chats in turn, so that any stretch of them covers as many chats as possible."""
     return (make_update(first + i, 1001 + i % chats, numbered=numbered) for i in range(count))
 
 
 def stamp(body: bytes, now_s: float) -> bytes:
-    """The update as given out now."""
+    """The update with the time of its answer."""
     return body.replace(UNSTAMPED, b'"answered_at":"%017.6f"' % now_s, 1)

@@ -1,7 +1,7 @@
-"""What a measurement took of the machine: processor time of processes with their children, and of Redis servers.
+"""Resource usage of a measurement: processor time of processes with their children, and of Redis servers.
 
-Promises differences of counters that the kernel and Redis keep, so that being looked at costs what is measured nothing.
-Does not see children that ended in between.
+Uses differences of counters of the kernel and Redis, so sampling costs the measured programs nothing. Children that end
+between two samples are not counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.figures import STEADY_FROM, STEADY_TO
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    """Processor seconds, user and system, that these processes and their children have used since they began."""
+    """Processor seconds, user and system, that these processes and their children have used since their start."""
     total = 0.0
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
@@ -31,8 +31,8 @@ def cpu_s(pids: Iterable[int]) -> float:
 
 
 def idle_cpu_s(pid: int) -> float:
-    """The same of a process, its children and all their threads, to the nanosecond: of what does next to nothing, the
-    ticks of the kernel's clock are too few. Leaves out threads that have ended.
+    """Processor seconds of a process, its children and all their threads, with nanosecond resolution: clock ticks are
+    too coarse for an idle process. Threads that have ended are not counted.
     """
     process = psutil.Process(pid)
     pids = (each.pid for each in (process, *process.children(recursive=True)))
@@ -41,13 +41,13 @@ def idle_cpu_s(pid: int) -> float:
 
 
 def server_cpu_s(clients: Iterable[Redis]) -> float:
-    """The same of these servers, as they say themselves."""
-    told = [client.info("cpu") for client in clients]
-    return sum(float(each["used_cpu_user"]) + float(each["used_cpu_sys"]) for each in told)
+    """Processor seconds of these servers, as they report them."""
+    reported = [client.info("cpu") for client in clients]
+    return sum(float(each["used_cpu_user"]) + float(each["used_cpu_sys"]) for each in reported)
 
 
 def tree_cpu_s(pid: int) -> tuple[float, float]:
-    """The same of a process and of its children, apart."""
+    """Processor seconds of a process and of its children, separately."""
     both, own = cpu_s([pid]), 0.0
     with suppress(psutil.NoSuchProcess):
         times = psutil.Process(pid).cpu_times()
@@ -56,40 +56,40 @@ def tree_cpu_s(pid: int) -> tuple[float, float]:
 
 
 def memory_mb(pid: int) -> float:
-    """Of a process and its children; what they share is counted once."""
+    """Memory of a process and its children; shared memory is counted once."""
     process = psutil.Process(pid)
     shares = [each.memory_full_info().pss for each in (process, *process.children(recursive=True))]
     return float(sum(shares)) / 1e6
 
 
 def exchanged_bytes(client: Redis) -> int:
-    """What the server has read from and written to the clients that are connected now, but this one."""
+    """Bytes exchanged between the server and all currently connected clients except this one."""
     own = client.client_id()
     return sum(
         int(each["tot-net-in"]) + int(each["tot-net-out"]) for each in client.client_list() if int(each["id"]) != own
     )
 
 
-Seen = TypeVar("Seen")
+Sample = TypeVar("Sample")
 
 
-class Meter(Generic[Seen]):
-    """Counts what is left, and looks twice: where a rate is taken from, and where it is taken to (figures.py)."""
+class Meter(Generic[Sample]):
+    """Counts the messages left, and samples twice: at the start and at the end of the measured stretch (figures.py)."""
 
-    def __init__(self, left: Callable[[], int], total: int, look: Callable[[], Seen]) -> None:
-        self._left, self._total, self._look = left, total, look
-        self._marks: list[tuple[int, Seen]] = []
+    def __init__(self, left: Callable[[], int], total: int, sample: Callable[[], Sample]) -> None:
+        self._left, self._total, self._sample = left, total, sample
+        self._marks: list[tuple[int, Sample]] = []
 
     def __call__(self) -> int:
         left = self._left()
         shares = (STEADY_FROM, STEADY_TO)
         if len(self._marks) < len(shares) and left <= self._total * (1 - shares[len(self._marks)]):
-            self._marks.append((left, self._look()))
+            self._marks.append((left, self._sample()))
         return left
 
-    def between(self) -> tuple[int, Seen, Seen]:
-        """(how many were done, what was seen at the first look, and at the second)."""
+    def between(self) -> tuple[int, Sample, Sample]:
+        """(number done between the samples, first sample, second sample)."""
         (before, first), (after, second) = self._marks
         if before == after:
-            raise ValueError(f"all of {self._total} were done between two looks: too few to measure")
+            raise ValueError(f"all of {self._total} were done between two samples: too few to measure")
         return before - after, first, second

@@ -1,4 +1,4 @@
-"""The handlers of the rows beside grammY: they wait or compute, and note that they have ended: a byte in a file."""
+"""The handlers compared with grammY: they wait or compute, and then write one byte to a file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # aiogram runs one of them in an environment of its own
+if TYPE_CHECKING:  # aiogram runs wait_async in its own environment
     from chatlanes.bot.context import Context
 
-#: Environment: the file; how long to wait or compute; how many updates at a time.
+#: Environment variables: the file; the time to wait or compute; the number of updates at a time.
 DONE, WAIT_MS, COMPUTE_MS, CONCURRENCY = "BENCH_DONE", "BENCH_WAIT_MS", "BENCH_COMPUTE_MS", "BENCH_CONCURRENCY"
 
 
@@ -26,7 +26,7 @@ async def wait_async(_: Any) -> None:
 
 
 def compute(_: Context) -> None:
-    """So long of this thread's own processor time, however busy the machine is."""
+    """Computes for this much of the thread's own processor time, independent of the machine's load."""
     end_s = time.thread_time() + float(os.environ[COMPUTE_MS]) / 1000
     while time.thread_time() < end_s:
         sum(range(200))

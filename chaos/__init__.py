@@ -1,5 +1,4 @@
-"""A program that kills: the whole path under fire, and a count of what went wrong.
+"""Chaos tests: runs the whole system, kills its parts, and checks the result.
 
-`make chaos` runs it. Promises that the same seed makes the same plan; not that two runs are alike: the machine has a
-say.
+`make chaos` runs it. The same seed gives the same plan; the runs still differ, because timing depends on the machine.
 """

@@ -1,7 +1,7 @@
-"""`python -m chaos --seconds 60 --seed 7`: run the whole path, kill its parts, and judge what is left.
+"""`python -m chaos --seconds 60 --seed 7`: run the whole system, kill its parts, and check the result.
 
-Exits with 1 when anything was lost, out of order, twice at a time, done by a stale holder, or buried without a reason;
-says the seed, and the shortest excerpt that shows it.
+Exits with 1 if an update was lost, ran out of order or twice at a time, had effects by a stale holder, or was buried
+without a reason; then prints the seed and the shortest excerpt that shows the fault.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from chaos.systems import LANES, RECIPE, WEBHOOK, System
 
 def main() -> int:
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # nothing that was started outlives us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # exits cleanly, so all child processes are ended
     systems = _systems(arguments)
     with tempfile.TemporaryDirectory(prefix="chaos-") as scratch:
         keep = arguments.judge or arguments.keep or Path(scratch)
@@ -67,23 +67,29 @@ def _judged(system: System, folder: Path, arguments: argparse.Namespace) -> tupl
 
 
 def _named_after(system: System, arguments: argparse.Namespace) -> Path | None:
-    """Of two pictures the second is the recipe's."""
+    """The path given with --picture; with --both each system's name is appended."""
     path: Path | None = arguments.picture
     return path.with_stem(f"{path.stem}-{system.name}") if path and arguments.both else path
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long to strike (default: 60)")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000, help="of the plan (default: the clock)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of the faults (default: 60)")
+    parser.add_argument(
+        "--seed", type=int, default=time.time_ns() % 100_000, help="seed of the plan (default: the clock)"
+    )
     parser.add_argument("--rate", type=float, default=30.0, help="updates per second (default: 30)")
-    parser.add_argument("--every", type=float, default=2.0, help="seconds between two blows, mean (default: 2)")
-    parser.add_argument("--recipe", action="store_true", help="not lanes, but hash-routed queues on stock Celery")
-    parser.add_argument("--webhook", action="store_true", help="updates come by webhook, to two receivers")
-    parser.add_argument("--both", action="store_true", help="lanes, then the recipe, side by side; lanes are judged")
-    parser.add_argument("--keep", type=Path, help="a new folder for the history and the logs (default: none is kept)")
-    parser.add_argument("--judge", type=Path, help="run nothing: judge what was kept in this folder once more")
-    parser.add_argument("--picture", type=Path, help="where to draw it (default: beside the history, if it is kept)")
+    parser.add_argument("--every", type=float, default=2.0, help="mean seconds between two faults (default: 2)")
+    parser.add_argument(
+        "--recipe", action="store_true", help="test hash-routed queues on stock Celery instead of lanes"
+    )
+    parser.add_argument("--webhook", action="store_true", help="receive updates by webhook, with two receivers")
+    parser.add_argument("--both", action="store_true", help="lanes, then the recipe; the exit code is that of lanes")
+    parser.add_argument(
+        "--keep", type=Path, help="a new folder for the history and the logs (default: nothing is kept)"
+    )
+    parser.add_argument("--judge", type=Path, help="run nothing: check a kept folder again")
+    parser.add_argument("--picture", type=Path, help="the picture's path (default: in the kept folder)")
     return parser.parse_args()
 
 

@@ -1,9 +1,9 @@
-"""Who held which message, with which fence, from when until when, and which calls were noted: read from Redis'
-append-only file.
+"""Reads Redis' append-only file: which worker held which message, with which fence and when, and which calls were
+noted.
 
-Redis writes down what every script changed, in the order it happened, and a fence is the time (µs) of the hand-out or
-the take-back that made it. So the file is the one witness that neither worker nor handler can argue with. Promises to
-read it to its last whole command. A settle has no time in there: it ends a hold and takes nothing from its holder.
+Redis logs every change of a script in order, and a fence is the time (µs) of the hand-out or take-back that made it.
+The file is therefore independent of what workers and handlers claim. It is read to its last complete command. A settle
+has no time in the file: it ends a hold without a take-back.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import BinaryIO
 from chatlanes.lanes.protocol import keys
 
 FOREVER = float("inf")
-LOOK_EVERY_S = 0.2
+POLL_EVERY_S = 0.2
 _MESSAGE, _JOURNAL = keys.MESSAGE.encode(), keys.JOURNAL.encode()
 
 
 @dataclass
 class Hold:
-    """One hand-out of an update. From `until_s` on its fence is refused."""
+    """One hand-out of an update. From `until_s` on, its fence is refused."""
 
     update: int
     fence: str
@@ -47,7 +47,7 @@ Holds = dict[tuple[int, str], Hold]
 @dataclass
 class Book:
     """`holds`: every hand-out, by update and fence. `noted`: update, number of the call (from 0) and fence of each call
-    whose outcome Redis had.
+    whose outcome was stored in Redis.
     """
 
     holds: Holds = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Book:
 
 
 def book_of(commands: Iterable[list[bytes]]) -> Book:
-    """All that these commands, in their order, say."""
+    """The holds and noted calls in these commands, which must be in order."""
     book, current = Book(), dict[int, Hold]()
     for name, *arguments in commands:
         if not arguments:
@@ -82,7 +82,7 @@ def _moved(update: int, verb: bytes, fields: dict[bytes, bytes], current: dict[i
 
 
 def _noted(update: int, fields: dict[bytes, bytes], book: Book) -> None:
-    """Of the handler's own calls; a field is the place of one, from 1, its value `state fence what outcome`."""
+    """Reads calls of the handler: the field is the call's number, from 1; the value is `state fence what outcome`."""
     for place, value in fields.items():
         state, _, rest = value.partition(b" ")
         if place.isdigit() and state == b"done":
@@ -98,9 +98,9 @@ def _fields(verb: bytes, arguments: list[bytes]) -> dict[bytes, bytes]:
 
 
 def commands_in(file: BinaryIO) -> Iterator[list[bytes]]:
-    """Name and arguments of each command; stops where the file was cut off by a kill."""
+    """Name and arguments of each command; stops where a kill truncated the file."""
     while (line := file.readline()).endswith(b"\r\n"):
-        if line.startswith(b"#"):  # a comment with the time
+        if line.startswith(b"#"):  # a timestamp
             continue
         command = []
         for _ in range(int(line[1:])):
@@ -113,7 +113,7 @@ def commands_in(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def book_in(folder: Path) -> Book:
-    """What a AofCopy kept there. Its files are numbered: appendonly.aof.7.incr.aof."""
+    """Reads the files that an AofCopy kept. They are numbered: appendonly.aof.7.incr.aof."""
 
     def commands() -> Iterator[list[bytes]]:
         for path in sorted(folder.iterdir(), key=lambda path: int(path.name.split(".")[-3])):
@@ -124,9 +124,9 @@ def book_in(folder: Path) -> Book:
 
 
 class AofCopy(threading.Thread):
-    """Keeps every append-only file of a server by a second link, for the server removes those it has rewritten.
+    """Keeps a hard link to every append-only file of a server, because the server removes files that it has rewritten.
 
-    The server is up when this is made. A file lasts from one rewrite to the next: far longer than until the next look.
+    The server must be running. A file exists from one rewrite to the next, much longer than the polling interval.
     """
 
     def __init__(self, server: Path, folder: Path) -> None:
@@ -138,7 +138,7 @@ class AofCopy(threading.Thread):
         self._keep()
 
     def run(self) -> None:
-        while not self._ended.wait(LOOK_EVERY_S):
+        while not self._ended.wait(POLL_EVERY_S):
             self._keep()
 
     def end(self) -> None:

@@ -1,8 +1,8 @@
-"""The bot of a chaos run: talks, counts in its session, and writes down each step before and after it.
+"""The bot of a chaos run: makes calls, counts in its session, and records each step before and after it.
 
-Promises that a line is in the file before the handler goes on, whatever kills it next: one write to a file opened for
-appending is whole or not at all. Every call tells the simulator in its query which run makes it and with which fence;
-its own parameters are the same in every run of an update, so that a journal knows it again.
+A line is in the file before the handler continues, even if it is killed right after: a single write to a file opened
+for appending is atomic. Every call carries its run and fence in the query; its own parameters are the same in every
+run of an update, so the journal recognizes it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from chaos import poison
 from chatlanes.updates import keys_of
 
 HISTORY, SLOWEST_S, ORDER = "CHAOS_HISTORY", "CHAOS_SLOWEST_S", "ORDER_BY"
-#: What the session of a chat counts.
+#: The session key that counts the updates of a chat.
 HANDLED = "handled"
 
 _here = threading.local()
 
 
 class PoisonError(Exception):
-    """What a poison update raises, each time."""
+    """Raised by a poison update in each run."""
 
 
 class HandlerContext(Protocol):
-    """What this bot needs of its context, under lanes and under the recipe."""
+    """The part of a context that this bot uses, under lanes and under the recipe."""
 
     @property
     def update(self) -> dict[str, Any]: ...
@@ -55,14 +55,14 @@ def handle(ctx: HandlerContext) -> None:
     keys = keys_of(ctx.update, os.environ[ORDER])
     run.write("start", keys=keys, pid=os.getpid(), fence=run.fence, attempt=ctx.attempt)
     try:
-        _go(ctx, run)
+        _handle(ctx, run)
     except BaseException as error:
         run.write("raise", error=f"{type(error).__name__}: {error}"[:200])
         raise
     run.write("end")
 
 
-def _go(ctx: HandlerContext, run: _Run) -> None:
+def _handle(ctx: HandlerContext, run: _Run) -> None:
     _work()
     run.talk(0)
     _work()
@@ -99,17 +99,17 @@ class _Run:
 
 
 def _work() -> None:
-    time.sleep(random() ** 3 * float(os.environ[SLOWEST_S]) / 2)  # noqa: S311 - mostly short, now and then long
+    time.sleep(random() ** 3 * float(os.environ[SLOWEST_S]) / 2)  # noqa: S311 - mostly short, sometimes long
 
 
 def _fence() -> str | None:
-    """Under the recipe there is none."""
+    """The fence of the running update; None under the recipe."""
     delivery = getattr(current_task, "delivery", None)
     return None if delivery is None else delivery.fence
 
 
 def _sign(session: requests.Session, request: requests.PreparedRequest, **how: Any) -> requests.Response:
-    """As late as possible: a run that was retried inside of the client is still the one that sends."""
+    """Adds the run right before sending, so that a retry inside the client is signed as well."""
     run = getattr(_here, "run", None)
     if run is not None:
         request.prepare_url(request.url, {"run": run.name, "fence": run.fence or ""})

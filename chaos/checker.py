@@ -1,8 +1,8 @@
-"""Judges a chaos run: counts what must not be. Pure, and tested with bad histories made by hand.
+"""Checks a chaos run: counts violations. Pure functions, tested with bad histories made by hand.
 
-Promises to find what was lost, out of order, run two at a time, done by a stale holder, buried without a reason or not
-buried with one, sent twice though its first answer was known, and sessions that did not see each update once. Whoever
-lost a lease is in the wrong from that moment (the fence of the take-back says when), whoever took over is in the right.
+Finds updates that were lost, ran out of order or two at a time, effects by stale holders, burials without a reason and
+missing burials, messages sent twice although the first result was known, and sessions that did not count each update
+once. A holder is stale from the moment its lease is taken back (the fence of the take-back is that moment).
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from chaos.records import Evidence
 
 @dataclass
 class Verdict:
-    """`offences` by kind, all of which must be empty; and what is counted besides."""
+    """`offences` by kind, which must all be empty; the other figures are informative."""
 
     offences: dict[str, list[Offence]] = field(default_factory=dict)
     updates: int = 0
     runs: int = 0
-    duplicates: int = 0  #: ends beyond the first: at least once is what is promised
-    late_starts: int = 0  #: first lines of runs whose lease was over by then: frozen right before; no effect may follow
-    twice_in_flight: int = 0  #: messages sent again where a blow met the first call: nobody can know whether it arrived
-    recoveries_s: list[float] = field(default_factory=list)  #: one for each kill that met an update in hand
+    duplicates: int = 0  #: ends after the first: delivery is at least once
+    late_starts: int = (
+        0  #: runs that started after their lease was lost (frozen right before); they must have no effect
+    )
+    twice_in_flight: int = 0  #: messages sent again after a fault during the first call, whose outcome is unknown
+    recoveries_s: list[float] = field(default_factory=list)  #: one per kill that met an update in flight
 
     @property
     def is_clean(self) -> bool:
@@ -64,7 +66,7 @@ def _innocents_buried(evidence: Evidence) -> list[Offence]:
 
 
 def _sessions_wrong(evidence: Evidence, finished: Iterable[int]) -> list[Offence]:
-    """The session of a chat counts each update once that was finished there, however often it ran."""
+    """A chat's session must have counted each finished update of the chat once, however often it ran."""
     if evidence.sessions is None:
         return []
     chat_of = {run.update: run.keys[0] for run in evidence.runs}
@@ -73,17 +75,17 @@ def _sessions_wrong(evidence: Evidence, finished: Iterable[int]) -> list[Offence
         if not poison.is_poison(update) and update not in evidence.terminated:
             updates[chat_of[update]].append(update)
     return [
-        Offence(f"{chat}: its session has seen {seen} updates of {len(updates[chat])}", tuple(updates[chat]))
+        Offence(f"{chat}: its session has counted {seen} updates of {len(updates[chat])}", tuple(updates[chat]))
         for chat in sorted(updates.keys() | evidence.sessions)
         if (seen := evidence.sessions.get(chat, 0)) != len(updates[chat])
     ]
 
 
 def _poison_not_buried(evidence: Evidence) -> list[Offence]:
-    """Without dead letters: what still kills."""
+    """In a system without dead letters, only poison that kills is expected to be given up."""
     expected = [update for update in evidence.expected if poison.is_poison(update)]
     if evidence.buried is not None:
         left = [update for update in expected if update not in evidence.buried]
     else:
         left = [update for update in expected if poison.kills(update)]
-    return [Offence(f"{update} was never given up", (update,)) for update in left]
+    return [Offence(f"{update} was never buried", (update,)) for update in left]

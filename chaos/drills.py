@@ -1,6 +1,7 @@
-"""What is tried when all is calm, because it leaves nothing to judge behind: two deployments, and an empty replica.
+"""Drills after a chaos run, separate from it because they destroy the state to check: two deployments, an empty
+replica.
 
-Promises a sentence for each thing that was not as it must be, and to end what it started.
+Each returns one sentence per failure, and ends the processes that it started.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def two_deployments(system: System, fleet: Fleet, folder: Path) -> list[str]:
     wrong = []
     for name in (next(iter(system.pollers)), next(iter(system.workers))):
         log = folder / f"stranger-{name}.log"
-        # A port of its own: a receiver that finds its port taken says only that.
+        # Its own port: a receiver whose port is taken reports only that.
         environment = {**fleet.environments[name], "BOT_TOKEN": STRANGER, "WEBHOOK_PORT": str(free_port())}
         with log.open("wb") as file:
             process = subprocess.Popen(system.parts[name], env=environment, stdout=file, stderr=file)
@@ -43,8 +44,8 @@ def two_deployments(system: System, fleet: Fleet, folder: Path) -> list[str]:
 
 
 def empty_replica(system: System, fleet: Fleet, folder: Path, client: Redis) -> list[str]:
-    """The database is emptied, as when an empty replica is promoted: that is reported, and recorded as one loss."""
-    all_have_looked = _until(lambda: _have_looked(system, fleet, client))
+    """Empties the database, as if an empty replica were promoted: this must be reported, and recorded as one loss."""
+    all_have_swept = _until(lambda: _have_swept(system, fleet, client))
     appended = inspection.counts(client).get("appended", 0)
     logs = {name: folder / f"{name}.log" for name in system.parts}
     sizes = {name: log.stat().st_size for name, log in logs.items()}
@@ -53,20 +54,20 @@ def empty_replica(system: System, fleet: Fleet, folder: Path, client: Redis) -> 
     def silent(names: dict[str, list[str]]) -> list[str]:
         return [name for name in names if REPORTED not in logs[name].read_bytes()[sizes[name] :]]
 
-    # Of the pollers one leads; the other has seen nothing that could be missing. An idle receiver does not look.
+    # One poller leads; the other has seen no updates that could be missing. An idle receiver does not check.
     enough = len(system.pollers) if system.receives else len(system.pollers) - 1
     reported = _until(lambda: not silent(system.workers) and len(silent(system.pollers)) <= enough)
     wrong = [] if reported else [f"the loss was not reported by {', '.join(silent(system.parts))}"]
-    if not all_have_looked:
-        wrong.append("a worker gave no sign of life when all was calm")
+    if not all_have_swept:
+        wrong.append("a worker did not sweep before the drill")
     losses = [(loss.first, loss.last) for loss in inspection.losses(client)]
     if losses != [(1, appended)]:
-        wrong.append(f"one loss of updates 1 to {appended} was expected to be recorded, and these are: {losses}")
+        wrong.append(f"expected one recorded loss, of updates 1 to {appended}, but found {losses}")
     return wrong
 
 
-def _have_looked(system: System, fleet: Fleet, client: Redis) -> bool:
-    """Every worker has swept, and will not be started again."""
+def _have_swept(system: System, fleet: Fleet, client: Redis) -> bool:
+    """True if every worker has swept and no restart is pending."""
     fleet.tend()
     alive = {int(holder.split(":")[1]) for holder in inspection.workers(client)}
     return fleet.is_whole and {fleet.pid(name) for name in system.workers} <= alive

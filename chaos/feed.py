@@ -1,7 +1,7 @@
-"""What users send during a chaos run: private chats, groups with the same users in several of them, and channels.
+"""The users' updates in a chaos run: private chats, groups that share users, and channels.
 
-Promises that the same seed gives the same updates; that most stand in two lanes (chat and user), which cross each other
-in the groups, and the posts of channels in one.
+The same seed gives the same updates. Most of them are in two lanes (chat and user), which cross in the groups; channel
+posts are in one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Update = dict[str, Any]
 
 
 def updates(seed: int) -> Iterator[Update]:
-    """Without update_id, for ever."""
-    chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    """Generates updates without update_id, endlessly."""
+    chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
     number = 0
     while True:
         number += 1
@@ -43,7 +43,7 @@ def _message(number: int, chat: Update, user: int | None) -> Update:
 
 
 class Feed(threading.Thread):
-    """Sends them at a rate, from `start` until `end`."""
+    """Sends updates at a constant rate, from `start` until `end`."""
 
     def __init__(self, telegram: Simulator, seed: int, rate: float) -> None:
         super().__init__(name="feed", daemon=True)

@@ -1,6 +1,6 @@
-"""What only the running servers know at the end of a chaos run, kept in a file beside the history.
+"""The findings that must be read from the running servers at the end of a chaos run, stored next to the history.
 
-Promises that a kept folder can be judged again, by a better judge, without running anything.
+A kept folder can be checked again later, by a newer checker, without another run.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from chaos.aof import book_in
-from chaos.records import Blow, Evidence, effects_in, runs_in
+from chaos.records import Evidence, Fault, effects_in, runs_in
 
 FILE, HISTORY, AOF_COPY = "findings.json", "history.jsonl", "aof"
 
 
 @dataclass(frozen=True)
 class Findings:
-    """`lease_s` is that of a system without fences."""
+    """`lease_s` is set for a system without fences."""
 
     seed: int
     sent: int
-    blows: list[dict[str, Any]]
+    faults: list[dict[str, Any]]
     calls: list[dict[str, Any]]
     buried: list[int] | None
     sessions: dict[str, int] | None
@@ -41,18 +41,19 @@ def load(folder: Path) -> Findings:
 
 
 def evidence(folder: Path) -> Evidence:
-    """All that a run left behind."""
+    """The evidence of a run, from its folder."""
     found = load(folder)
-    blows = [
-        Blow(**{**blow, "pids": tuple(blow["pids"]), "updates": tuple(blow.get("updates", ()))}) for blow in found.blows
+    faults = [
+        Fault(**{**fault, "pids": tuple(fault["pids"]), "updates": tuple(fault.get("updates", ()))})
+        for fault in found.faults
     ]
     book = book_in(folder / AOF_COPY) if found.lease_s is None else None
     with (folder / HISTORY).open() as lines:
-        runs = runs_in(map(json.loads, lines), blows, book.holds if book else None, found.lease_s or 0.0)
+        runs = runs_in(map(json.loads, lines), faults, book.holds if book else None, found.lease_s or 0.0)
     return Evidence(
         runs=runs,
         effects=effects_in(found.calls),
-        blows=blows,
+        faults=faults,
         expected=range(1, found.sent + 1),
         buried=None if found.buried is None else frozenset(found.buried),
         book=book,

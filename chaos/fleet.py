@@ -1,7 +1,7 @@
-"""The processes of a chaos run: starts them, strikes them in every way, and remembers whom it killed when.
+"""The processes of a chaos run: starts, kills, freezes and stops them, and records the kills.
 
-Each part runs in a process group of its own, so that it can die like a machine: all at once. Promises to start again
-whatever has ended (`tend`), and that nothing of it outlives `end`.
+Each part runs in its own process group, so that all of it can be killed at once, like a machine. `tend` restarts every
+part that has ended; nothing survives `end`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-#: A warm shutdown waits for running handlers; one that takes longer than this hangs.
+#: A warm shutdown waits for running handlers; a longer one counts as a hang.
 STOP_WITHIN_S = 60.0
 
 
 @dataclass
 class Fleet:
-    """`commands` and `environments` are those of the parts, by name; logs go to files in `folder`.
+    """`commands` and `environments` of the parts, by name; logs are files in `folder`.
 
-    `started` names every main process there has been, by its id.
+    `started` maps the process id of every main process to its part.
     """
 
     commands: dict[str, list[str]]
@@ -43,7 +43,7 @@ class Fleet:
         self.started[self._processes[name].pid] = name
 
     def tend(self) -> None:
-        """Start again whatever has ended; kill what was told to stop and hangs."""
+        """Restarts every part that has ended; kills a part that hangs in its shutdown."""
         for name, process in list(self._processes.items()):
             if process.poll() is None and time.monotonic() > self._stop_by_s.get(name, float("inf")):
                 self.hung.append(f"{name} did not stop within {STOP_WITHIN_S:.0f} s")
@@ -53,21 +53,21 @@ class Fleet:
                 self.start(name)
 
     def kill_all(self, name: str) -> tuple[int, ...]:
-        """SIGKILL for the process and its children, as when the machine dies."""
+        """SIGKILL to the process and its children, as if the machine died."""
         pids = self._pids(name)
         self._signal_all(name, signal.SIGKILL)
         self._processes[name].wait()
         return pids
 
     def kill_main(self, name: str) -> tuple[int, ...]:
-        """SIGKILL for the main process alone; its children must follow by themselves."""
+        """SIGKILL to the main process only; its children must exit by themselves."""
         pids = self._pids(name)
         self._processes[name].kill()
         self._processes[name].wait()
         return pids
 
     def kill_child(self, name: str, which: float) -> tuple[int, ...]:
-        """SIGKILL for one child, as when it runs out of memory."""
+        """SIGKILL to one child, as the out-of-memory killer does."""
         children = self._pids(name)[1:]
         if not children:
             return ()
@@ -77,12 +77,12 @@ class Fleet:
         return (pid,)
 
     def pid(self, name: str) -> int:
-        """Of its main process."""
+        """The process id of the part's main process."""
         return self._processes[name].pid
 
     @property
     def is_whole(self) -> bool:
-        """Every part runs, and none was told to stop."""
+        """True if every part runs and no stop is pending."""
         return not self._stop_by_s and all(process.poll() is None for process in self._processes.values())
 
     def freeze(self, name: str) -> None:
@@ -92,12 +92,12 @@ class Fleet:
         self._signal_all(name, signal.SIGCONT)
 
     def stop(self, name: str) -> None:
-        """SIGTERM; `tend` sees to it."""
+        """SIGTERM; `tend` waits for the exit and restarts the part."""
         self._processes[name].terminate()
         self._stop_by_s[name] = time.monotonic() + STOP_WITHIN_S
 
     def stop_together(self, within_s: Mapping[str, float], others_within_s: float) -> None:
-        """SIGTERM for every part, while nothing else strikes: each has its time, and is killed after it."""
+        """SIGTERM to every part at once; each is killed if it exceeds its time."""
         began_s = time.monotonic()
         for name in self._processes:
             self.thaw(name)
@@ -120,7 +120,7 @@ class Fleet:
                 self.hung.append(f"{name} did not stop within {STOP_WITHIN_S:.0f} s at the end")
 
     def end(self) -> None:
-        """Whatever still runs is killed."""
+        """Kills everything that still runs."""
         for name, process in self._processes.items():
             self._signal_all(name, signal.SIGKILL)
             process.wait()
@@ -130,7 +130,7 @@ class Fleet:
             os.killpg(self._processes[name].pid, what)
 
     def _pids(self, name: str) -> tuple[int, ...]:
-        """The process and its children, the process first."""
+        """The process ids of the part, the main process first."""
         main = self._processes[name].pid
         return (main, *(pid for pid in _members(main) if pid != main))
 
@@ -139,13 +139,13 @@ class Fleet:
 
 
 def _members(group: int) -> list[int]:
-    """Processes of a group, which is named after its first one (proc_pid_stat(5): fields 1 and 5)."""
+    """Processes of a group; the group id is that of its first process (proc_pid_stat(5): fields 1 and 5)."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 stat = (entry / "stat").read_text()
-            except OSError:  # it has just ended
+            except OSError:  # the process has just ended
                 continue
             if int(stat.rpartition(")")[2].split()[2]) == group:
                 found.append(int(entry.name))

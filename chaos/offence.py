@@ -1,4 +1,4 @@
-"""One thing that must not have happened."""
+"""A violation found by the checker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Offence:
-    """A sentence, and the updates whose history shows it."""
+    """A sentence, and the updates whose history shows the violation."""
 
     text: str
     updates: tuple[int, ...]

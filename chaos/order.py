@@ -1,9 +1,9 @@
-"""Whether updates of one key ran in order, one at a time, and all of them: pure.
+"""Checks that the updates of a key ran in order, one at a time, and completely. Pure functions.
 
-An update is *finished* at the first end of a run that still held its lease; poison, which never ends, when it ran for
-the last time; so is one that was terminated and buried. Promises to find, for every key: an update that never finished
-(lost); one that started before an earlier one had finished, or again after a later one had started (out of order); two
-runs at the same time.
+An update is *finished* at the first end of a run that still held its lease. Poison, which never ends, is finished at
+the end of its last run; so is an update that was terminated and buried. For every key this finds updates that never
+finished (lost); updates that started before an earlier one had finished, or again after a later one had started (out
+of order); and two runs at the same time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chaos.records import HandlerRun
 
 
 def finished(runs: Iterable[HandlerRun], terminated: frozenset[int] = frozenset()) -> dict[int, float]:
-    """When each update was done. `terminated` ones were buried on purpose."""
+    """The time at which each update was finished. `terminated` updates were buried on purpose."""
     ends: dict[int, float] = {}
     for run in runs:
         if poison.is_poison(run.update) or run.update in terminated:
@@ -34,8 +34,8 @@ def lost(
     buried: frozenset[int] | None,
     terminated: frozenset[int] = frozenset(),
 ) -> list[Offence]:
-    """Buried poison need never have run: its worker may have died before the first line, each time. Nor need what was
-    terminated.
+    """Buried poison may never have run: its worker may have died before the first line, each time. The same holds for
+    terminated updates.
     """
     gone = terminated | {update for update in buried or () if poison.is_poison(update)}
     return [Offence(f"{u} never finished", (u,)) for u in expected if u not in ends and u not in gone]
@@ -58,7 +58,9 @@ def _by_key(runs: Iterable[HandlerRun]) -> dict[str, list[HandlerRun]]:
 
 
 def _disorder(key: str, runs: Sequence[HandlerRun], ends: dict[int, float]) -> list[Offence]:
-    """In the order of their starts, updates may only grow, and each must have waited for the one before it."""
+    """Update numbers must not decrease in the order of starts, and each start must follow the end of the update before
+    it.
+    """
     offences = []
     latest: HandlerRun | None = None
     for run in runs:

@@ -1,6 +1,6 @@
-"""Draws a chaos run as SVG: who was struck when, how much was finished each second, how much waited.
+"""Draws a chaos run as SVG: the faults over time, updates finished per second, and updates waiting.
 
-Promises a picture that any browser shows, of a size that does not depend on how long the run was. Pure.
+Any browser displays the picture; its size does not depend on the length of the run. Pure functions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import pairwise
 
-from chaos.records import Blow, Evidence
+from chaos.records import Evidence, Fault
 
 WIDTH, LEFT, RIGHT, TOP = 1200, 110, 20, 60
 ROW, CHART, GAP = 18, 130, 45
@@ -22,17 +22,17 @@ Points = list[tuple[float, float]]
 
 
 def draw(evidence: Evidence, backlog: Sequence[tuple[float, int]], title: str) -> str:
-    """`backlog` are pairs of time and updates that wait."""
+    """`backlog` has pairs of time and number of waiting updates."""
     ends = [run.end_s for run in evidence.runs if run.outcome == "end"]
     times = [*(run.start_s for run in evidence.runs), *ends, *(at_s for at_s, _ in backlog)] or [0.0]
     scale = _TimeAxis(min(times), max(*times, min(times) + 1))
-    rows = list(dict.fromkeys(sorted(blow.whom for blow in evidence.blows)))
+    rows = list(dict.fromkeys(sorted(fault.target for fault in evidence.faults)))
     charts_top = TOP + ROW * len(rows) + GAP
     finished = _per_bin(ends, scale)
     waiting = [(scale.x(at_s), float(count)) for at_s, count in backlog]
     parts = [
         *_legend(title),
-        *_timeline(evidence.blows, rows, scale),
+        *_timeline(evidence.faults, rows, scale),
         *_chart("finished per second", finished, charts_top, scale),
         *_chart("waiting", waiting, charts_top + CHART + GAP, scale),
     ]
@@ -43,7 +43,7 @@ def draw(evidence: Evidence, backlog: Sequence[tuple[float, int]], title: str) -
 
 
 class _TimeAxis:
-    """From time to x."""
+    """Maps time to x."""
 
     def __init__(self, from_s: float, to_s: float) -> None:
         self.from_s, self.to_s = from_s, to_s
@@ -53,7 +53,7 @@ class _TimeAxis:
         return LEFT + (at_s - self.from_s) * self._per_s
 
     def ticks(self) -> Iterable[float]:
-        """At most a dozen, at round numbers of seconds."""
+        """At most twelve, at round numbers of seconds."""
         length_s = self.to_s - self.from_s
         step_s = next((s for s in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600) if length_s / s <= 12), 7200)
         return (float(s) for s in range(0, int(length_s) + 1, step_s))
@@ -68,22 +68,22 @@ def _legend(title: str) -> list[str]:
     return parts
 
 
-def _timeline(blows: Sequence[Blow], rows: list[str], scale: _TimeAxis) -> list[str]:
-    parts = [_text(LEFT - 8, TOP + row * ROW + 13, whom, anchor="end") for row, whom in enumerate(rows)]
-    for blow in blows:
-        colour = COLOURS.get(blow.what.partition("_")[0], OTHER)
-        width = max(2.0, scale.x(blow.at_s + blow.for_s) - scale.x(blow.at_s))
-        y = TOP + rows.index(blow.whom) * ROW + 3
-        what = f"{blow.what} {blow.whom} at {blow.at_s - scale.from_s:.1f} s"
+def _timeline(faults: Sequence[Fault], rows: list[str], scale: _TimeAxis) -> list[str]:
+    parts = [_text(LEFT - 8, TOP + row * ROW + 13, target, anchor="end") for row, target in enumerate(rows)]
+    for fault in faults:
+        colour = COLOURS.get(fault.what.partition("_")[0], OTHER)
+        width = max(2.0, scale.x(fault.at_s + fault.for_s) - scale.x(fault.at_s))
+        y = TOP + rows.index(fault.target) * ROW + 3
+        what = f"{fault.what} {fault.target} at {fault.at_s - scale.from_s:.1f} s"
         parts.append(
-            f'<rect x="{scale.x(blow.at_s):.1f}" y="{y}" width="{width:.1f}" height="{ROW - 5}" fill="{colour}" '
+            f'<rect x="{scale.x(fault.at_s):.1f}" y="{y}" width="{width:.1f}" height="{ROW - 5}" fill="{colour}" '
             f'fill-opacity="0.8"><title>{escape(what)}</title></rect>'
         )
     return parts
 
 
 def _per_bin(times_s: Sequence[float], scale: _TimeAxis) -> Points:
-    """Per second, over as many seconds as there are to a few pixels."""
+    """Rates per second, averaged over bins of at least one second and a few pixels."""
     bin_s = max(1.0, (scale.to_s - scale.from_s) / 300)
     counts = Counter(int((at_s - scale.from_s) / bin_s) for at_s in times_s)
     bins = range(int((scale.to_s - scale.from_s) / bin_s) + 1)
@@ -107,7 +107,7 @@ def _chart(name: str, points: Points, top: float, scale: _TimeAxis) -> list[str]
 
 
 def _thinned(line: Points) -> Points:
-    """Not more than two points to a pixel: an hour is as small a file as a minute. Peaks stay."""
+    """At most two points per pixel, so the file of an hour is as small as that of a minute. Peaks are kept."""
     kept = [line[0]]
     for (_, y), (x, next_y) in pairwise(line):
         if x - kept[-1][0] >= 0.5:

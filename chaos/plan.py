@@ -1,4 +1,4 @@
-"""What to do next to whom: chosen by the seed alone, so that a bad run can be planned again."""
+"""The plan of faults, which depends on the seed only, so that a failed run can be repeated."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ OF_UPDATES = ("terminate",)
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A blow, and the pause before it. `amount`, 0 to 1, is how long it lasts or whom of several it meets."""
+class PlannedFault:
+    """A fault and the pause before it. `amount`, 0 to 1, is its duration, or selects one of several targets."""
 
     pause_s: float
     what: str
-    whom: str
+    target: str
     amount: float
 
 
-def blows(seed: int, system: System, every_s: float) -> Iterator[Planned]:
-    """For ever, one every `every_s` seconds on the average."""
-    chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+def faults(seed: int, system: System, every_s: float) -> Iterator[PlannedFault]:
+    """Generates faults endlessly, one every `every_s` seconds on average."""
+    chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
     weights = [6, 2, 6 if system.receives else 2, 2, 1, 1 if system.buried else 0]
     while True:
         pause_s = chance.uniform(0.3, 1.7) * every_s
         match chance.choices(["worker", "child", "poller", "redis", "telegram", "update"], weights)[0]:
             case "worker":
-                what, whom = chance.choice(OF_WORKERS), chance.choice(list(system.workers))
+                what, target = chance.choice(OF_WORKERS), chance.choice(list(system.workers))
             case "child":
-                what, whom = "kill_child", chance.choice(system.forking)
+                what, target = "kill_child", chance.choice(system.forking)
             case "poller":
-                what, whom = chance.choice(OF_POLLERS), chance.choice(list(system.pollers))
+                what, target = chance.choice(OF_POLLERS), chance.choice(list(system.pollers))
             case "redis":
-                what, whom = chance.choice(OF_REDIS), "redis"
+                what, target = chance.choice(OF_REDIS), "redis"
             case "telegram":
-                what, whom = chance.choice(OF_TELEGRAM), "telegram"
+                what, target = chance.choice(OF_TELEGRAM), "telegram"
             case _:
-                what, whom = chance.choice(OF_UPDATES), "updates"
-        yield Planned(pause_s, what, whom, chance.random())
+                what, target = chance.choice(OF_UPDATES), "updates"
+        yield PlannedFault(pause_s, what, target, chance.random())

@@ -1,7 +1,7 @@
-"""Which updates are poison: told by their number alone, so that the bot and the judge agree without talking.
+"""Which updates are poison: the update id alone decides, so the bot and the checker agree without communication.
 
-Promises that about one of 500 raises each time it runs, and one of 1,000 kills the process it runs in, as a segfault or
-the out-of-memory killer would. All others are innocent: nobody may bury them.
+About one update of 500 raises in each run, and one of 1,000 kills the process it runs in, like a segfault or the
+out-of-memory killer. All others are innocent and must not be buried.
 """
 
 
@@ -10,7 +10,7 @@ def raises(update_id: int) -> bool:
 
 
 def kills(update_id: int) -> bool:
-    """Under threads and gevent that is the whole worker, and whatever else runs in it."""
+    """With threads and gevent this is the whole worker, including the other updates it runs."""
     return update_id % 1000 == 480
 
 

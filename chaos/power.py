@@ -1,9 +1,9 @@
-"""`make power-failure`: a power failure of the machine that Redis runs on, emulated, with `appendfsync always` and
-`everysec`.
+"""`make power-failure`: emulates a power failure of Redis' machine, with `appendfsync always` and `everysec`.
 
-strace records what the server writes and syncs. The server is killed, and its append-only files are cut to what the
-last finished fsync covers. Lost is what the poller had confirmed to Telegram and the server, started again, does not
-hold. Exits with 1 when anything was lost although the poller had called Redis durable; with 2 where strace cannot run.
+strace records the writes and syncs of the server. The server is killed, and its append-only files are truncated to the
+part that the last finished fsync covers. An update is lost if the poller had confirmed it to Telegram and the restarted
+server does not have it. Exits with 1 if an update was lost although the poller had called Redis durable; with 2 if
+strace cannot run.
 """
 
 from __future__ import annotations
@@ -30,58 +30,58 @@ from chatlanes.sandbox import simulator
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator
 
-#: Only ever used up by what is broken.
+#: Reached only if something is broken.
 WITHIN_S = 60.0
 BOT_ID = 1
-#: What strace prints of a call: its thread, its name, its file, and its result unless another thread interrupts it.
+#: A call in strace's output: its thread, name and file, and its result unless another thread interrupts it.
 _CALL = re.compile(r"(\d+) +(write|fdatasync|fsync)\(\d+<([^>]*)>.*?(?:= (-?\d+).*|<unfinished \.\.\.>)$")
 _RESUMED = re.compile(r"(\d+) +<\.\.\. (write|fdatasync|fsync) resumed>.*= (-?\d+)")
 
 
 @dataclass(frozen=True)
 class PowerFailure:
-    """`said` is what the poller said of Redis when it started."""
+    """`durability` is the poller's log line about Redis' durability, from its start."""
 
-    said: str
+    durability: str
     confirmed: int
     lost: int
 
     @property
     def is_kept(self) -> bool:
         """Nothing was lost, or durability was not promised."""
-        return not self.lost or "Redis is durable" not in self.said
+        return not self.lost or "Redis is durable" not in self.durability
 
 
 def can_trace() -> bool:
-    """strace is installed, and this machine lets it look at a process."""
+    """True if strace is installed and may trace processes on this machine."""
     if shutil.which("strace") is None:
         return False
     return subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False).returncode == 0
 
 
 def power_failure(folder: Path, appendfsync: str, rate: float = 100.0, at_least: int = 300) -> PowerFailure:
-    """At some moment after `at_least` updates were confirmed to Telegram."""
+    """Emulates a power failure after at least `at_least` updates were confirmed to Telegram."""
     folder.mkdir(parents=True, exist_ok=True)
     trace = folder / "trace"
     with simulator.start(f"{BOT_ID}:POWER") as telegram:
         with start_server(folder / "redis", appendfsync=appendfsync, binary=_traced(folder, trace)) as server:
-            said = _poll_until_it_fails(telegram, server, folder / "poller.log", rate, at_least)
+            durability = _poll_until_failure(telegram, server, folder / "poller.log", rate, at_least)
         _until(lambda: re.search(rf"^{server.pid} +\+\+\+ killed by SIGKILL", trace.read_text(), re.MULTILINE))
         for path, size in unsynced(trace.read_text()).items():
             os.truncate(path, Path(path).stat().st_size - size)
         with start_server(folder / "redis") as server:
             confirmed = telegram.stats()["confirmed"]
-            return PowerFailure(said, confirmed, confirmed - _held(server, confirmed))
+            return PowerFailure(durability, confirmed, confirmed - _held(server, confirmed))
 
 
 def unsynced(trace: str) -> dict[str, int]:
-    """Append-only file (its increment) -> bytes written that no finished fsync covers.
+    """Append-only file (its increment) -> number of written bytes that no finished fsync covers.
 
-    An fsync covers what was written when it began.
+    An fsync covers the bytes that were written when it began.
     """
     written: dict[str, int] = {}
     covered: dict[str, int] = {}
-    under_way: dict[str, tuple[str, int]] = {}  # thread -> file, and what of it was written when the call began
+    under_way: dict[str, tuple[str, int]] = {}  # thread -> file, and its written bytes when the call began
     for line in trace.splitlines():
         if call := _CALL.match(line):
             thread, name, path, result = call.groups()
@@ -103,7 +103,7 @@ def unsynced(trace: str) -> dict[str, int]:
 
 
 def _traced(folder: Path, trace: Path) -> Path:
-    """A program that is the embedded server, with its own process id (-D), under strace."""
+    """A program that runs the embedded server under strace, with the server's own process id (-D)."""
     program = folder / "valkey-server"
     calls = "--seccomp-bpf -e trace=write,fdatasync,fsync"
     program.write_text(f'#!/bin/sh\nexec strace -D -f -y -s 0 -o {trace} {calls} {get_binary_path()} "$@"\n')
@@ -111,7 +111,7 @@ def _traced(folder: Path, trace: Path) -> Path:
     return program
 
 
-def _poll_until_it_fails(telegram: Simulator, server: Server, log: Path, rate: float, at_least: int) -> str:
+def _poll_until_failure(telegram: Simulator, server: Server, log: Path, rate: float, at_least: int) -> str:
     feed = Feed(telegram, seed=1, rate=rate)
     feed.start()
     environment = {"BOT_TOKEN": telegram.token, "BOT_API_URL": telegram.url, "REDIS_URL": server.url}
@@ -120,7 +120,7 @@ def _poll_until_it_fails(telegram: Simulator, server: Server, log: Path, rate: f
     try:
         _until(lambda: telegram.stats()["confirmed"] >= at_least)
         server.kill()
-        _until(lambda: "Redis: " in log.read_text())  # what was appended before is confirmed by then
+        _until(lambda: "Redis: " in log.read_text())  # updates appended before are confirmed by then
     finally:
         feed.end()
         poller.kill()
@@ -129,7 +129,7 @@ def _poll_until_it_fails(telegram: Simulator, server: Server, log: Path, rate: f
 
 
 def _held(server: Server, confirmed: int) -> int:
-    """How many of the confirmed updates are in Redis; their ids begin with 1."""
+    """The number of confirmed updates that are in Redis; their ids start at 1."""
     with Redis(port=server.port) as client:
         return int(client.exists(*[keys.message(f"{BOT_ID}:{number}") for number in range(1, confirmed + 1)]))
 
@@ -138,14 +138,16 @@ def _until(condition: Callable[[], object]) -> None:
     give_up_at_s = time.monotonic() + WITHIN_S
     while not condition():
         if time.monotonic() > give_up_at_s:
-            raise TimeoutError("the power failure did not come about")
+            raise TimeoutError("the power failure did not happen in time")
         time.sleep(0.01)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m chaos.power", description=__doc__)
     parser.add_argument("--rate", type=float, default=100.0, help="updates per second (default: 100)")
-    parser.add_argument("--confirmed", type=int, default=300, help="fail after so many were confirmed (default: 300)")
+    parser.add_argument(
+        "--confirmed", type=int, default=300, help="confirmed updates before the failure (default: 300)"
+    )
     arguments = parser.parse_args()
     if not can_trace():
         print("strace is not installed, or may not trace here", file=sys.stderr)  # noqa: T201
@@ -155,7 +157,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="power-") as scratch:
             outcomes.append(power_failure(Path(scratch), appendfsync, arguments.rate, arguments.confirmed))
         print(f"{appendfsync}: {outcomes[-1].lost} of {outcomes[-1].confirmed} confirmed updates lost")  # noqa: T201
-        print(f"  the poller said: {outcomes[-1].said}")  # noqa: T201
+        print(f"  the poller logged: {outcomes[-1].durability}")  # noqa: T201
     return 0 if all(outcome.is_kept for outcome in outcomes) else 1
 
 

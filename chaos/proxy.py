@@ -1,9 +1,9 @@
-"""A network between the parts that can be cut: one TCP link for each part and each server it talks to.
+"""A TCP proxy with one link for each part and each server it talks to. Links can be cut.
 
-Promises that a cut resets every open connection, and that a hole forwards nothing, though it accepts, until it is
-healed. What went into a hole to Redis comes out when it is healed, late, as TCP repeats what was not acknowledged: a
-zombie's words, which the fences must refuse. What went into a hole to Telegram is lost, and its connections are reset:
-Telegram knows no fences, so what is sent in time and arrives late could be told apart by nobody.
+A cut resets every open connection. A hole accepts data but forwards nothing until it is healed. Data for Redis is then
+delivered late, as TCP would retransmit it: these are commands of a zombie, which the fences must refuse. Data for
+Telegram is lost and its connections are reset: Telegram has no fences, so a call sent in time and delivered late could
+not be distinguished from a stale one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RESET = struct.pack("ii", 1, 0)  # socket(7), SO_LINGER: close with a reset
 
 
 class Link:
-    """One listening port, forwarded to `targets` in turn. Only the network's own loop touches it."""
+    """One listening port, forwarded to `targets` in turn. Only the network's event loop uses it."""
 
     def __init__(self, *targets: int, arrives_late: bool) -> None:
         self.port = 0
@@ -59,7 +59,7 @@ class Link:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - it runs in one
+        assert task is not None  # noqa: S101 - a connection handler runs in a task
         writers = self._connections[task] = [writer]
         try:
             await self._is_open.wait()
@@ -72,14 +72,14 @@ class Link:
                 for pump in pumps:
                     pump.cancel()
         except (OSError, asyncio.CancelledError):
-            pass  # the server is away, or the link was cut
+            pass  # the server is unreachable, or the link was cut
         finally:
             del self._connections[task]
             for each in writers:
                 each.close()
 
     async def _far(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to the next target that takes one. Raises OSError."""
+        """Connects to the next target that accepts. Raises OSError."""
         for _ in self._targets[1:]:
             with contextlib.suppress(OSError):
                 return await asyncio.open_connection(HOST, self._next())
@@ -98,7 +98,7 @@ class Link:
 
 
 class Network:
-    """All links, in a thread with a loop of its own; other threads speak to it by `tell`."""
+    """All links, in a thread with its own event loop; other threads use `submit`."""
 
     def __init__(self) -> None:
         self._links: list[Link] = []
@@ -115,7 +115,7 @@ class Network:
 
         return self._await(made())
 
-    def tell(self, act: Callable[[], None]) -> None:
+    def submit(self, act: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(act)
 
     def end(self) -> None:

@@ -1,8 +1,8 @@
-"""The usual recipe for order on stock Celery: each chat hashed to one of a few queues, one worker with `-c 1` for each.
+"""The usual recipe for order with stock Celery: each chat hashed to one of a few queues, one `-c 1` worker per queue.
 
-Late acknowledgement, lost children rejected, a visibility timeout of 10 s: set up as well as stock Celery allows. It
-stands beside the lanes in a chaos run, on the same updates and under the same blows. `python -m chaos.recipe` is its
-poller, which confirms a batch after it was published, as ours does.
+Late acknowledgement, lost children rejected, a visibility timeout of 10 s: the best configuration that stock Celery
+offers. A chaos run compares it with lanes, on the same updates and under the same kinds of faults. `python -m
+chaos.recipe` is its poller, which confirms a batch after publishing it, as ours does.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ app.conf.update(
 
 @dataclass(frozen=True)
 class RecipeContext:
-    """What the bot needs, without anything of ours between it and Telegram."""
+    """The context of the bot, with direct calls to Telegram."""
 
     update: dict[str, Any]
     attempt: int
-    session: dict[str, Any] = field(default_factory=dict)  # it has none that lasts
+    session: dict[str, Any] = field(default_factory=dict)  # not stored
 
     @property
     def update_id(self) -> int:

@@ -1,7 +1,7 @@
-"""What a chaos run leaves behind, as values: runs of the handler, the calls Telegram received, the blows.
+"""The records of a chaos run as values: runs of the handler, calls that Telegram received, and faults.
 
-Promises nothing about right or wrong; checker.py judges. All times are those of the machine's clock, which Redis' TIME
-is too: seconds.
+This module does not judge them; checker.py does. All times are seconds by the machine's clock, which Redis' TIME
+uses too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Call:
 
 @dataclass
 class HandlerRun:
-    """One time that a handler ran. It ends when it says so, or when its process was killed."""
+    """One run of a handler. It ends with its last record, or when its process is killed."""
 
     name: str
     update: int
@@ -38,12 +38,12 @@ class HandlerRun:
     start_s: float
     end_s: float = FOREVER
     outcome: str = "died"  # or "end", "raise", "die" (killed itself)
-    valid_until_s: float = FOREVER  # from then on somebody else may have it
+    valid_until_s: float = FOREVER  # from then on another run may have the lease
     calls: dict[int, Call] = field(default_factory=dict)
 
     @property
     def is_late(self) -> bool:
-        """Frozen between its look at the lease and its first line."""
+        """Frozen between the lease check and its first line."""
         return self.start_s > self.valid_until_s
 
     @property
@@ -53,7 +53,7 @@ class HandlerRun:
 
 @dataclass(frozen=True)
 class Effect:
-    """A call that Telegram carried out."""
+    """A call that Telegram executed."""
 
     at_s: float
     update: int
@@ -63,12 +63,12 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Blow:
-    """`pids` are those that it killed, `for_s` how long it lasted, `updates` those that it was to end."""
+class Fault:
+    """`pids` are the killed processes, `for_s` is the duration, `updates` are the updates to terminate."""
 
     at_s: float
     what: str
-    whom: str
+    target: str
     for_s: float = 0.0
     pids: tuple[int, ...] = ()
     updates: tuple[int, ...] = ()
@@ -76,15 +76,15 @@ class Blow:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All there is to judge by. None is what a system does not have: dead letters, a book, sessions.
+    """Everything that the checker uses. None means that the system has no dead letters, book or sessions.
 
-    `sessions`: how many updates each chat's session says it has seen, by the chat's key. `parts`: the names of the main
-    processes, by their ids.
+    `sessions`: the number of updates that each chat's session has counted, by the chat's key. `parts`: the names of
+    the main processes, by process id.
     """
 
     runs: Sequence[HandlerRun]
     effects: Sequence[Effect]
-    blows: Sequence[Blow]
+    faults: Sequence[Fault]
     expected: Sequence[int]
     buried: frozenset[int] | None
     book: Book | None
@@ -93,30 +93,32 @@ class Evidence:
 
     @property
     def terminated(self) -> frozenset[int]:
-        """What was to be ended, and is buried."""
-        return frozenset(update for blow in self.blows for update in blow.updates) & (self.buried or frozenset())
+        """Updates that were terminated and are buried."""
+        return frozenset(update for fault in self.faults for update in fault.updates) & (self.buried or frozenset())
 
     @property
     def holds(self) -> Holds | None:
         return None if self.book is None else self.book.holds
 
 
-def runs_in(records: Iterable[Record], blows: Sequence[Blow], holds: Holds | None, lease_s: float) -> list[HandlerRun]:
-    """The runs of a history, in the order of their first lines."""
+def runs_in(
+    records: Iterable[Record], faults: Sequence[Fault], holds: Holds | None, lease_s: float
+) -> list[HandlerRun]:
+    """The runs in a history, in the order of their first lines."""
     runs: dict[str, HandlerRun] = {}
     died: dict[int, list[float]] = defaultdict(list)
-    for blow in blows:
-        for pid in blow.pids:
-            died[pid].append(blow.at_s)
+    for fault in faults:
+        for pid in fault.pids:
+            died[pid].append(fault.at_s)
     for record in records:
         if record["what"] == "start":
             runs[record["run"]] = _started(record, holds, lease_s)
         else:
-            _went_on(runs[record["run"]], record)
+            _continued(runs[record["run"]], record)
             if record["what"] == "die":
                 died[runs[record["run"]].pid].append(record["at_s"])
     for run in runs.values():
-        if run.end_s == FOREVER:  # process ids come again
+        if run.end_s == FOREVER:  # process ids are reused, so take the first death after the start
             run.end_s = min((at_s for at_s in died[run.pid] if at_s >= run.start_s), default=FOREVER)
     return list(runs.values())
 
@@ -131,7 +133,7 @@ def _started(record: Record, holds: Holds | None, lease_s: float) -> HandlerRun:
     return run
 
 
-def _went_on(run: HandlerRun, record: Record) -> None:
+def _continued(run: HandlerRun, record: Record) -> None:
     match record["what"]:
         case "call":
             run.calls[record["number"]] = Call(record["number"], record["at_s"])
@@ -149,7 +151,7 @@ def _called(run: HandlerRun, record: Record, outcome: str) -> None:
 
 
 def effects_in(calls: Iterable[Record]) -> list[Effect]:
-    """The calls that a simulator received and carried out, by what chaos/bot.py put into them."""
+    """The calls that the simulator received and executed, with the marks of chaos/bot.py."""
     return [_effect(call) for call in calls if call["ok"] and call["method"] == "sendMessage"]
 
 

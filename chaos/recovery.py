@@ -1,7 +1,7 @@
-"""How long a kill kept updates waiting: pure.
+"""The recovery time after a kill. Pure functions.
 
-For each kill that met updates in hand: from the kill until the last of them was started elsewhere. In hand is what the
-dead processes were running, and with fences also what their worker had been handed and not started.
+For each kill that met updates in flight: the time until the last of them was started elsewhere. In flight are the
+updates that the killed processes ran, and with fences also those that were leased to their worker and not started.
 """
 
 from __future__ import annotations
@@ -10,26 +10,29 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from chaos.aof import FOREVER, Hold
-from chaos.records import Blow, Evidence, HandlerRun
+from chaos.records import Evidence, Fault, HandlerRun
 
 
 def times_s(evidence: Evidence) -> list[float]:
-    """One for each kill that met something; an update that never ran again (buried) does not count."""
+    """One time per kill that met updates in flight; an update that never ran again (buried) does not count."""
     runs, starts, holds = _by_pid(evidence.runs), _starts(evidence.runs), _never_started(evidence)
     times = []
-    for blow in evidence.blows:
-        held = {run.update for pid in blow.pids for run in runs[pid] if run.start_s <= blow.at_s <= run.end_s}
+    for fault in evidence.faults:
+        held = {run.update for pid in fault.pids for run in runs[pid] if run.start_s <= fault.at_s <= run.end_s}
         held |= {
-            hold.update for pid in blow.pids for hold in holds[pid] if hold.from_s <= blow.at_s < hold.until_s < FOREVER
+            hold.update
+            for pid in fault.pids
+            for hold in holds[pid]
+            if hold.from_s <= fault.at_s < hold.until_s < FOREVER
         }
-        waits_s = [start_s - blow.at_s for update in held if (start_s := _next(starts[update], blow)) is not None]
+        waits_s = [start_s - fault.at_s for update in held if (start_s := _next(starts[update], fault)) is not None]
         if waits_s:
             times.append(max(waits_s))
     return times
 
 
-def _next(starts_s: list[float], blow: Blow) -> float | None:
-    return min((start_s for start_s in starts_s if start_s > blow.at_s), default=None)
+def _next(starts_s: list[float], fault: Fault) -> float | None:
+    return min((start_s for start_s in starts_s if start_s > fault.at_s), default=None)
 
 
 def _by_pid(runs: Sequence[HandlerRun]) -> dict[int, list[HandlerRun]]:

@@ -1,4 +1,4 @@
-"""What a chaos run says at its end: a table in Markdown, and of what must not be, the shortest excerpt."""
+"""The report of a chaos run: a table in Markdown, and the shortest excerpt that shows a violation."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def table(columns: Sequence[tuple[str, Evidence, Verdict]]) -> str:
 
 def _cells(evidence: Evidence, verdict: Verdict) -> dict[str, str]:
     return {
-        "blows; updates": f"{len(evidence.blows)}; {len(evidence.expected):,}",
+        "faults; updates": f"{len(evidence.faults)}; {len(evidence.expected):,}",
         **{kind: _count(kind, len(offences), evidence) for kind, offences in verdict.offences.items()},
-        "sent twice, where a call was in flight at a blow": str(verdict.twice_in_flight),
+        "sent twice, where a call was in flight at a fault": str(verdict.twice_in_flight),
         "finished more than once": str(verdict.duplicates),
         "started late, without effect": str(verdict.late_starts),
         "recovery after a kill, median; max": _recovery(verdict.recoveries_s),
@@ -36,7 +36,7 @@ def _cells(evidence: Evidence, verdict: Verdict) -> dict[str, str]:
 
 
 def _count(kind: str, number: int, evidence: Evidence) -> str:
-    """A dash for what a system does not have."""
+    """A dash if the system does not have this feature."""
     has = {"innocents buried": evidence.buried is not None, "sessions wrong": evidence.sessions is not None}
     return str(number) if has.get(kind, True) else "–"
 
@@ -48,7 +48,7 @@ def _recovery(times_s: Sequence[float]) -> str:
 
 
 def complaints(verdict: Verdict, evidence: Evidence) -> str:
-    """The first offences of each kind, and the shortest excerpt that shows one."""
+    """The first violations of each kind, and the shortest excerpt that shows one."""
     lines = []
     for kind, offences in verdict.offences.items():
         lines += [f"{kind}: {offence}" for offence in offences[:SHOWN]]
@@ -58,7 +58,7 @@ def complaints(verdict: Verdict, evidence: Evidence) -> str:
 
 
 def excerpt(offence: Offence, evidence: Evidence) -> list[str]:
-    """All that is known of the updates of an offence, in the order of time; and the blows meanwhile."""
+    """The history of an offence's updates in order of time, with the faults meanwhile."""
     lines: list[tuple[float, str]] = []
     for run in evidence.runs:
         if run.update in offence.updates:
@@ -77,6 +77,8 @@ def excerpt(offence: Offence, evidence: Evidence) -> list[str]:
             )
     times = [at_s for at_s, _ in lines if at_s < float("inf")]
     if times:
-        meanwhile = [blow for blow in evidence.blows if min(times) - blow.for_s - 1 < blow.at_s < max(times)]
-        lines += [(b.at_s, f"blow: {b.what} {b.whom} {f'for {b.for_s:.1f} s' if b.for_s else ''}") for b in meanwhile]
+        meanwhile = [fault for fault in evidence.faults if min(times) - fault.for_s - 1 < fault.at_s < max(times)]
+        lines += [
+            (b.at_s, f"fault: {b.what} {b.target} {f'for {b.for_s:.1f} s' if b.for_s else ''}") for b in meanwhile
+        ]
     return [f"  {at_s:.3f}  {text}" if at_s < float("inf") else f"  never  {text}" for at_s, text in sorted(lines)]

@@ -1,6 +1,7 @@
-"""One chaos run: starts everything, feeds and strikes for a time, waits until all is calm, and gathers the evidence.
+"""One chaos run: starts everything, sends updates and faults for a time, waits until all updates are done, and saves
+the evidence.
 
-Promises to end whatever it started, whatever happens in between.
+Everything that was started is ended, even after an error.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from chaos.aof import AofCopy
 from chaos.feed import Feed
 from chaos.findings import AOF_COPY, HISTORY, Findings
 from chaos.fleet import Fleet
-from chaos.plan import blows
+from chaos.inject import FaultInjector
+from chaos.plan import faults
 from chaos.proxy import HOST, Link, Network
 from chaos.samples import Samples
-from chaos.strike import Striker
 from chaos.systems import System
 from chatlanes.poller.webhook.validation import secret_from
 from chatlanes.sandbox import simulator
@@ -40,14 +41,14 @@ TEND_EVERY_S = 0.1
 
 @dataclass
 class Chaos:
-    """Everything that runs, in a folder of its own."""
+    """Everything that runs, with its own folder."""
 
     system: System
     folder: Path
     telegram: Simulator
     network: Network
     fleet: Fleet
-    striker: Striker
+    injector: FaultInjector
     aof_copy: AofCopy
     samples: Samples
     buried: list[int] | None = None
@@ -55,34 +56,34 @@ class Chaos:
     drills: list[str] = field(default_factory=list)
 
     def run(self, seconds: float, seed: int, rate: float, every_s: float) -> None:
-        """Until nothing is left to do, or for as long as that may take."""
+        """Runs for `seconds`, then until all updates are done or none has finished for `give_up_after_s`."""
         for name in self.system.parts:
             self.fleet.start(name)
         feed = Feed(self.telegram, seed, rate)
         feed.start()
         ends_s = time.monotonic() + seconds
-        for planned in blows(seed, self.system, every_s):
+        for planned in faults(seed, self.system, every_s):
             if not self._tend_for(planned.pause_s, ends_s):
                 break
-            blow = self.striker.strike(planned)
-            print(f"{len(self.striker.blows):5}  {blow.what:15} {blow.whom}", flush=True)  # noqa: T201
+            fault = self.injector.inject(planned)
+            print(f"{len(self.injector.faults):5}  {fault.what:15} {fault.target}", flush=True)  # noqa: T201
         feed.end()
-        self.striker.end()
+        self.injector.end()
         self._wait_until_calm()
-        with Redis(port=self.striker.redis.port) as client:
-            self._look_at_the_end(client)
+        with Redis(port=self.injector.redis.port) as client:
+            self._read_final_state(client)
             if self.system.has_drills:
                 self._drill(client)
         self.fleet.stop_everything()
         self.samples.end()
 
     def save(self, seed: int) -> None:
-        """All that is left behind, in the folder. After `run`."""
+        """Saves the findings in the folder. Call after `run`."""
         self.aof_copy.end()
         Findings(
             seed=seed,
             sent=self.telegram.stats()["added"],
-            blows=[asdict(blow) for blow in self.striker.blows],
+            faults=[asdict(fault) for fault in self.injector.faults],
             calls=self.samples.calls,
             buried=self.buried,
             sessions=self.sessions,
@@ -93,8 +94,8 @@ class Chaos:
             drills=self.drills,
         ).save(self.folder)
 
-    def _look_at_the_end(self, client: Redis) -> None:
-        """Before a drill empties it."""
+    def _read_final_state(self, client: Redis) -> None:
+        """Must run before a drill empties the database."""
         self.buried = sorted(self.system.buried(client)) if self.system.buried else None
         self.sessions = self.system.sessions(client) if self.system.sessions else None
 
@@ -104,7 +105,7 @@ class Chaos:
         print(f"       drills: {'; '.join(self.drills) or 'as expected'}", flush=True)  # noqa: T201
 
     def _tend_for(self, seconds: float, at_most_until_s: float) -> bool:
-        """False when the time is over."""
+        """False if `at_most_until_s` has passed."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             if time.monotonic() > at_most_until_s:
@@ -114,15 +115,15 @@ class Chaos:
         return True
 
     def _wait_until_calm(self) -> None:
-        least, ends_s = None, time.monotonic() + self.system.patience_s
-        while (waiting := self.samples.look()) != 0 and self._tend_for(2 * TEND_EVERY_S, ends_s):
-            if waiting is not None and (least is None or waiting < least):
-                least, ends_s = waiting, time.monotonic() + self.system.patience_s
+        smallest, ends_s = None, time.monotonic() + self.system.give_up_after_s
+        while (waiting := self.samples.waiting()) != 0 and self._tend_for(2 * TEND_EVERY_S, ends_s):
+            if waiting is not None and (smallest is None or waiting < smallest):
+                smallest, ends_s = waiting, time.monotonic() + self.system.give_up_after_s
 
 
 @contextmanager
 def chaos(system: System, folder: Path) -> Iterator[Chaos]:
-    """Redis, the simulator and the network are up; the parts are not yet."""
+    """Starts Redis, the simulator and the network; the parts are not started yet."""
     with ExitStack() as ends:
         redis = start_server(folder / "redis")
         ends.callback(redis.stop)
@@ -136,17 +137,19 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
             _set_webhook(telegram, network, [links[part, "telegram"].port for part in ports])
         fleet = Fleet(system.parts, environments, folder)
         ends.callback(fleet.end)
-        striker = Striker(fleet, network, links, folder / "redis", redis, telegram, LEASE_S, tuple(system.pollers))
-        ends.callback(lambda: striker.redis.stop())  # by then it may be another one
+        injector = FaultInjector(
+            fleet, network, links, folder / "redis", redis, telegram, LEASE_S, tuple(system.pollers)
+        )
+        ends.callback(lambda: injector.redis.stop())  # looked up late: the server may have been replaced
         aof_copy = AofCopy(folder / "redis", folder / AOF_COPY)
         samples = Samples(telegram, redis.port, system.pending)
         aof_copy.start()
         samples.start()
-        yield Chaos(system, folder, telegram, network, fleet, striker, aof_copy, samples)
+        yield Chaos(system, folder, telegram, network, fleet, injector, aof_copy, samples)
 
 
 def _links(system: System, network: Network, redis_port: int, telegram_port: int, ports: Mapping[str, int]) -> Links:
-    """Between a receiver, which listens on one of the `ports`, and Telegram it is Telegram that connects."""
+    """For a receiver, which listens on one of the `ports`, Telegram is the one that connects."""
     redis = {(part, "redis"): network.link(redis_port, arrives_late=True) for part in system.parts}
     telegram = {
         (part, "telegram"): network.link(ports.get(part, telegram_port), arrives_late=False) for part in system.parts
@@ -155,10 +158,10 @@ def _links(system: System, network: Network, redis_port: int, telegram_port: int
 
 
 def _set_webhook(telegram: Simulator, network: Network, ports: Sequence[int]) -> None:
-    """To the receivers in turn, as by a proxy in front of them."""
+    """Sends updates to the receivers in turn, like a proxy in front of them."""
     front = network.link(*ports, arrives_late=False)
-    said = {"url": f"http://{HOST}:{front.port}/hook", "secret_token": secret_from(telegram.token)}
-    requests.post(f"{telegram.url}/bot{telegram.token}/setWebhook", json=said, timeout=30).raise_for_status()
+    hook = {"url": f"http://{HOST}:{front.port}/hook", "secret_token": secret_from(telegram.token)}
+    requests.post(f"{telegram.url}/bot{telegram.token}/setWebhook", json=hook, timeout=30).raise_for_status()
 
 
 def _environment(

@@ -1,6 +1,6 @@
-"""Looks every half second at how much waits, and now and then at what Telegram received, while all else is under fire.
+"""Samples the number of waiting updates every half second, and reads Telegram's received calls every 20 s.
 
-Promises every call, though the simulator keeps only the last ones: `calls` ends with the last of them.
+`calls` is complete although the simulator keeps only the most recent calls.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from chatlanes.sandbox.simulator import Simulator
 
 EVERY_S = 0.5
 READ_CALLS_EVERY_S = 20.0
-#: A call younger than this may not have been carried out yet.
+#: A younger call may still be in progress.
 CALL_TAKES_S = 2.0
 
 
 class Samples(threading.Thread):
-    """`backlog` are pairs: when, and how many updates were neither finished nor buried, at Telegram's or in Redis."""
+    """`backlog` has pairs: time, and number of updates neither finished nor buried, at Telegram or in Redis."""
 
     def __init__(self, telegram: Simulator, redis_port: int, pending: Callable[[Redis], int]) -> None:
         super().__init__(name="samples", daemon=True)
         self.backlog: list[tuple[float, int]] = []
         self.calls: list[dict[str, Any]] = []
-        self._telegram = Simulator(telegram.url, telegram.token)  # a session of its own: it is a thread of its own
+        self._telegram = Simulator(telegram.url, telegram.token)  # a session for this thread
         self._redis = Redis(port=redis_port, socket_timeout=1.0)
         self._pending = pending
         self._ended = threading.Event()
@@ -40,10 +40,10 @@ class Samples(threading.Thread):
             if time.time() > read_s + READ_CALLS_EVERY_S:
                 read_s = time.time()
                 self._read_calls(read_s - CALL_TAKES_S)
-            if (waiting := self.look()) is not None:
+            if (waiting := self.waiting()) is not None:
                 self.backlog.append((time.time(), waiting))
 
-    def look(self) -> int | None:
+    def waiting(self) -> int | None:
         """None while Redis does not answer."""
         try:
             return int(self._telegram.stats()["pending"]) + self._pending(self._redis)
@@ -51,7 +51,7 @@ class Samples(threading.Thread):
             return None
 
     def end(self) -> None:
-        """When nobody calls any more."""
+        """Call when no more calls are made."""
         self._ended.set()
         self.join()
         self._read_calls(float("inf"))

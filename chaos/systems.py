@@ -1,4 +1,4 @@
-"""What can stand under fire: the lanes, and beside them the usual recipe."""
+"""The systems that a chaos run can test: lanes, and for comparison the usual recipe."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _WORKER = ("worker", "-l", "INFO")
 
 @dataclass(frozen=True)
 class System:
-    """Its parts with their commands, which of them fork, and how many updates it holds.
+    """Its parts with their commands, the parts that fork, and the number of updates it holds.
 
-    `buried`, `sessions` None: it has none. `lease_s` None: what was taken from a holder is read from Redis.
-    `patience_s`: what has not shrunk for so long at the end will not become less.
-    `has_drills`: drills.py is for it.
+    `buried`, `sessions`: None if it has none. `lease_s`: None if take-backs are read from Redis.
+    `give_up_after_s`: give up when the backlog has not shrunk for this long at the end.
+    `has_drills`: run drills.py.
     """
 
     name: str
@@ -37,9 +37,9 @@ class System:
     buried: Callable[[Redis], frozenset[int]] | None
     sessions: Callable[[Redis], dict[str, int]] | None
     lease_s: float | None
-    patience_s: float
+    give_up_after_s: float
     has_drills: bool = False
-    #: Its pollers are webhook receivers.
+    #: True if its pollers are webhook receivers.
     receives: bool = False
 
     @property
@@ -97,11 +97,11 @@ LANES = System(
     buried=_dead_letters,
     sessions=_sessions,
     lease_s=None,
-    patience_s=120.0,
+    give_up_after_s=120.0,
     has_drills=True,
 )
 
-#: By chat alone: Telegram keeps no order between the chats of a user, and what it repeats runs late.
+#: Ordered by chat only: Telegram keeps no order between the chats of a user, and repeated updates run late.
 WEBHOOK = replace(
     LANES,
     name="webhook",
@@ -111,7 +111,7 @@ WEBHOOK = replace(
     receives=True,
 )
 
-#: By chat alone: a queue can keep one order only. It is never calm again once an update has killed its worker.
+#: Ordered by chat only: a queue can keep one order. It never becomes idle once an update has killed its worker.
 RECIPE = System(
     name="recipe",
     order_by="chat",
@@ -122,5 +122,5 @@ RECIPE = System(
     buried=None,
     sessions=None,
     lease_s=recipe.VISIBILITY_TIMEOUT_S,
-    patience_s=45.0,
+    give_up_after_s=45.0,
 )

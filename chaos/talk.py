@@ -1,8 +1,8 @@
-"""What Telegram received, held against who was allowed to speak: pure.
+"""Checks the calls that Telegram received against the leases of their runs. Pure functions.
 
-A call is by a stale holder when its fence had been taken back before it arrived, or another run on one of its keys had
-already started. Promises to find such a call unless it came within ARRIVES_WITHIN_S of the moment it lost its right: so
-long may a call that was sent in time be on its way.
+A call is stale if its fence had been taken back before it arrived, or if another run on one of its keys had already
+started. A stale call is found unless it arrived within ARRIVES_WITHIN_S of that moment: a call that was sent in time
+may take this long to arrive.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ def stale(evidence: Evidence) -> list[Offence]:
     for effect in evidence.effects:
         run = runs.get(effect.run or "")
         why = (
-            "does not say whose it is"
-            if run is None
-            else _why_stale(effect, run, evidence) or _late(effect, run, starts)
+            "does not name its run" if run is None else _why_stale(effect, run, evidence) or _late(effect, run, starts)
         )
         if why:
             text = f"{effect.update}: its message {effect.number}, received at {effect.at_s:.3f}, {why}"
@@ -39,7 +37,7 @@ def _why_stale(effect: Effect, run: HandlerRun, evidence: Evidence) -> str | Non
         return None
     hold = evidence.holds.get((effect.update, effect.fence or ""))
     if hold is None or effect.fence != run.fence:
-        return f"came with the fence {effect.fence}, which was never given to it"
+        return f"came with the fence {effect.fence}, which was never given to its run"
     if effect.at_s > hold.until_s + ARRIVES_WITHIN_S:
         return f"came with a fence that was taken back at {hold.until_s:.3f}"
     return None
@@ -54,7 +52,7 @@ def _starts(runs: Iterable[HandlerRun]) -> dict[str, list[tuple[float, str, int]
 
 
 def _late(effect: Effect, run: HandlerRun, starts: dict[str, list[tuple[float, str, int]]]) -> str | None:
-    """Whether the next run on one of its keys had begun."""
+    """The reason if the next run on one of its keys had started."""
     for key in run.keys:
         place = bisect_right(starts[key], (run.start_s, run.name, run.update))
         if place < len(starts[key]):

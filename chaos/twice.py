@@ -1,8 +1,8 @@
-"""Messages that Telegram received more than once, and whether anybody could have known: pure.
+"""Finds messages that Telegram received more than once, and whether their outcome could be known. Pure functions.
 
-A message sent again is excused where its outcome could not be known: the call before had no answer (its process died in
-it, its connection broke), or a blow met Redis, or the way there, before the outcome was noted. Promises that
-one sent again although its outcome was noted is found, whatever else happened.
+A repeated message is excused if the first outcome could not be known: the first call got no answer (its process died
+or its connection broke), or a fault affected Redis, or the connection to it, before the outcome was noted. A message
+that was repeated although its outcome was noted is always found.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections import defaultdict
 from chaos.offence import Offence
 from chaos.records import Call, Effect, Evidence, HandlerRun
 
-#: What is told and not waited for has reached Redis by then, unless something keeps it.
+#: Fire-and-forget commands have reached Redis by then, unless a fault delays them.
 ARRIVES_WITHIN_S = 0.5
-#: Blows to a worker that keep what it says from Redis until its lease may be over.
+#: Faults of a worker that keep its commands from Redis until its lease may be over.
 KEEP_FROM_REDIS = ("freeze", "cut_redis", "hole_redis")
 
 
 def sent_twice(evidence: Evidence) -> tuple[list[Effect], list[Offence]]:
-    """What was sent beyond the first time: where a call was in flight at a blow, and without that excuse."""
+    """Repeated messages: those where a call was in flight at a fault, and those without that excuse."""
     calls = {(run.name, call.number): (run, call) for run in evidence.runs for call in run.calls.values()}
     sent: dict[tuple[int, int], list[Effect]] = defaultdict(list)
     in_flight: list[Effect] = []
@@ -46,11 +46,11 @@ def _was_in_flight(run: HandlerRun, call: Call, evidence: Evidence) -> bool:
 
 
 def _was_struck(run: HandlerRun, call: Call, evidence: Evidence) -> bool:
-    """Whether something kept what its worker told Redis of this call."""
+    """True if a fault kept the worker's commands about this call from Redis."""
     hold = (evidence.holds or {}).get((run.update, run.fence or ""))
     part = evidence.parts.get(hold.pid) if hold else None
     return any(
-        blow.at_s <= call.ended_s + ARRIVES_WITHIN_S and blow.at_s + blow.for_s >= call.began_s
-        for blow in evidence.blows
-        if blow.whom == "redis" or (blow.whom == part and blow.what in KEEP_FROM_REDIS)
+        fault.at_s <= call.ended_s + ARRIVES_WITHIN_S and fault.at_s + fault.for_s >= call.began_s
+        for fault in evidence.faults
+        if fault.target == "redis" or (fault.target == part and fault.what in KEEP_FROM_REDIS)
     )

@@ -1,1 +1,1 @@
-"""docker-compose.yml in real containers of this machine, with podman: `make containers`."""
+"""Runs docker-compose.yml in real containers on this machine, with podman: `make containers`."""

@@ -1,9 +1,9 @@
 """make containers: builds the images, runs docker-compose.yml with podman, and sends a thousand updates through it.
 
-Meanwhile a worker is killed, workers are added and Redis is restarted.
+Meanwhile it kills a worker, adds workers and restarts Redis.
 
-Promises a verdict: nothing lost, order held, everything stopped within its grace period; exit code 0 only with all
-three. Needs root and Debian's packages, which docs/operations.md names.
+Exits with 0 only if nothing was lost, the order was kept, and everything stopped within its grace period. Needs root
+and the Debian packages that docs/operations.md names.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from containers.images import build
 from containers.stage import LEASE_S, TOKEN, ContainerHost
 
 CHATS, EACH = 100, 10
-#: From the first update to the last answer, with everything that happens meanwhile.
+#: From the first update to the last answer, including all disturbances.
 WITHIN_S = 300.0
-#: Exit codes of processes that were told to end (SIGTERM) and did; 137 is a kill at the end of the grace period.
+#: Exit codes of a clean end after SIGTERM; 137 is a kill at the end of the grace period.
 ORDERLY = (0, 143)
 
 
@@ -40,18 +40,18 @@ def main() -> None:
             faults = rehearse(stage)
         finally:
             stage.compose("down", "--volumes")
-    say("verdict: " + ("; ".join(faults) or "nothing lost, order held, everything stopped within its grace period"))
+    say("result: " + ("; ".join(faults) or "nothing lost, order kept, everything stopped within its grace period"))
     sys.exit(bool(faults))
 
 
 def rehearse(stage: ContainerHost) -> list[str]:
-    """What is wrong, a sentence each."""
+    """The faults, one sentence each."""
     services = ("telegram", "redis", "poller", "worker", "flower", "metrics", "prometheus")
     say(f"starting {', '.join(services)}")
     stage.compose("up", "-d", "--no-build", *services)
     telegram = Simulator("http://127.0.0.1:8081", TOKEN)
     for service in services[1:2] + services[3:]:
-        until(f"{service} is healthy", lambda: stage.is_healthy(f"chatlanes_{service}_1"))  # noqa: B023 - at once
+        until(f"{service} is healthy", lambda: stage.is_healthy(f"chatlanes_{service}_1"))  # noqa: B023 - called here
     until("Prometheus reads the metrics", scraped)
     started_s = time.monotonic()
     disturb(stage, telegram)
@@ -62,7 +62,7 @@ def rehearse(stage: ContainerHost) -> list[str]:
 
 
 def disturb(stage: ContainerHost, telegram: Simulator) -> None:
-    """A thousand updates in four parts, and something between each two."""
+    """Sends a thousand updates in four parts, with a disturbance between two parts."""
     send(telegram, 1)
     until("a part is answered", lambda: answered(telegram) > CHATS)
     pid = int(stage.podman("inspect", "--format", "{{.State.Pid}}", "chatlanes_worker_1"))
@@ -78,7 +78,7 @@ def disturb(stage: ContainerHost, telegram: Simulator) -> None:
 
 
 def send(telegram: Simulator, part: int) -> None:
-    """The messages of one of four parts, numbered in each chat."""
+    """Sends one of four parts; messages are numbered within each chat."""
     numbers = range(EACH * (part - 1) // 4 + 1, EACH * part // 4 + 1)
     telegram.push(*(message(chat, number) for number in numbers for chat in range(1, CHATS + 1)))
 
@@ -86,12 +86,12 @@ def send(telegram: Simulator, part: int) -> None:
 def message(chat: int, number: int) -> dict[str, object]:
     person = {"id": chat, "is_bot": False, "first_name": f"User {chat}"}
     where = {"id": chat, "type": "private"}
-    said = {"message_id": number, "date": int(time.time()), "text": f"#{number}", "from": person, "chat": where}
-    return {"message": said}
+    content = {"message_id": number, "date": int(time.time()), "text": f"#{number}", "from": person, "chat": where}
+    return {"message": content}
 
 
 def answered(telegram: Simulator) -> int:
-    """Updates with at least one answer."""
+    """The number of updates with at least one answer."""
     return sum(len(set(numbers)) for numbers in telegram.answers().values())
 
 
@@ -106,7 +106,7 @@ def judge(telegram: Simulator) -> list[str]:
 
 
 def stop(stage: ContainerHost) -> list[str]:
-    """Stops all containers, Redis last, as Docker does; each that had to be killed is a fault."""
+    """Stops all containers, Redis last, as Docker does; each container that had to be killed is a fault."""
     say("stopping everything")
     started_s = time.monotonic()
     stage.compose("stop", "poller", "worker", "flower", "prometheus", "metrics")
@@ -128,13 +128,13 @@ def until(what: str, holds: Callable[[], bool], *, fails: bool = True) -> None:
     give_up_at_s = time.monotonic() + WITHIN_S
     while not holds():
         if time.monotonic() > give_up_at_s:
-            sys.exit(f"waited {WITHIN_S:.0f} s in vain until {what}") if fails else None
+            sys.exit(f"timed out after {WITHIN_S:.0f} s, waiting until {what}") if fails else None
             return
         time.sleep(LEASE_S / 10)
 
 
 def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)  # noqa: T201 - what it is for
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)  # noqa: T201 - this is a command-line program
 
 
 if __name__ == "__main__":

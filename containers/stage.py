@@ -1,6 +1,6 @@
-"""The folder that the containers run from, and podman as it works without systemd and cgroups of its own.
+"""The folder that the containers run from, and podman configured to work without systemd and cgroups.
 
-Promises that neither the clone nor the configuration of this machine is written to. Images stay in podman's store.
+Writes neither to the clone nor to the configuration of this machine. Images remain in podman's store.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ("podman", "buildah", "runc", "debootstrap")
-#: What the simulated Bot API is made of, for its container.
+#: The packages that the simulated Bot API's container needs.
 PACKAGES = ("containers", "chatlanes")
-TOKEN = "1:TEST"  # noqa: S105 - opens nothing
+TOKEN = "1:TEST"  # noqa: S105 - not a secret
 LEASE_S = 5
 DOT_ENV = f"""BOT_TOKEN={TOKEN}
 PASSWORD=letters7
@@ -27,7 +27,7 @@ BOT_FOLDER=./repo/containers/bot
 BOT_API_URL=http://telegram:8081
 LEASE_SECONDS={LEASE_S}
 """
-#: crun wants cgroups that an unprivileged machine does not have; the usual limits are above what such a machine allows.
+#: crun needs cgroups, which an unprivileged machine lacks; the default limits exceed what such a machine allows.
 PODMAN = """[containers]
 default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
 [engine]
@@ -46,7 +46,7 @@ class ContainerHost:
     folder: Path
 
     def prepare(self) -> None:
-        """Everything but the images."""
+        """Prepares everything except the images."""
         missing = [tool for tool in TOOLS if shutil.which(tool) is None]
         if missing:
             sys.exit(f"missing: {' '.join(missing)}. docs/operations.md says which Debian packages have them.")
@@ -75,18 +75,18 @@ class ContainerHost:
         return run(command, self.environment, self.folder)
 
     def scale_workers(self, count: int) -> None:
-        """In the file: podman-compose stops only as many as a file names."""
+        """Writes the number to the file, because podman-compose stops only as many containers as a file names."""
         with (self.folder / "containers.yml").open("a") as file:
             file.write(f"  worker:\n    scale: {count}\n")
         self.compose("up", "-d", "--no-build", "--no-recreate", "worker")
 
     def containers(self) -> dict[str, int]:
-        """Name -> exit code; that of one which runs is -1."""
+        """Name -> exit code; -1 while the container runs."""
         listed = json.loads(self.podman("ps", "--all", "--filter", "name=^chatlanes_", "--format", "json"))
         return {each["Names"][0]: -1 if each["State"] == "running" else each["ExitCode"] for each in listed}
 
     def is_healthy(self, container: str) -> bool:
-        """What its own health check says. Without systemd, podman runs none by itself."""
+        """The result of its health check. Without systemd, podman does not run health checks by itself."""
         checked = subprocess.run(
             ["podman", "healthcheck", "run", container], env=self.environment, capture_output=True, check=False
         )
@@ -94,7 +94,7 @@ class ContainerHost:
 
 
 def run(command: Sequence[str], environment: dict[str, str] | None = None, folder: Path | None = None) -> str:
-    """What it prints. One that fails ends this process with its last words."""
+    """The output of a command. If it fails, this process exits with the end of the output."""
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))} failed:\n{(done.stdout + done.stderr)[-3000:]}")

@@ -50,7 +50,7 @@ def talk(page: Page) -> None:
     expect(ben.here.get_by_role("button", name="/hide")).to_be_visible()
     ann.write("/start")
     ann.press("Kill me")
-    expect(ann.here.get_by_text(re.compile("^Another one went on"))).to_be_visible()
+    expect(ann.here.get_by_text(re.compile("^Another process continued"))).to_be_visible()
     ann.press("Fail twice")
     expect(ann.here.get_by_text(re.compile("worked. My first message"))).to_be_visible()
     group.write("Shall we go on Saturday?")

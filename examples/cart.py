@@ -1,6 +1,6 @@
-"""A shopping cart for each chat: what is sent is put into it, /cart shows it, /empty empties it.
+"""A shopping cart per chat: a message adds an item, /cart shows the cart, /empty empties it.
 
-Run it with `BOT=examples.cart:handle`. The cart is in ctx.session: each thing is in it once, whatever dies meanwhile.
+Run it with `BOT=examples.cart:handle`. The cart is in ctx.session: each item is added once, even after a crash.
 """
 
 from chatlanes import Context

@@ -1,4 +1,4 @@
-"""The bot that runs when BOT is not set: it repeats what it is told. `BOT=examples.echo:handle` names it in a clone."""
+"""The bot that runs if BOT is not set: it repeats messages. In a clone, `BOT=examples.echo:handle` names it too."""
 
 from chatlanes.demo.echo import handle
 

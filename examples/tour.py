@@ -1,4 +1,4 @@
-"""The tour that a sandbox without a bot shows. `--bot examples.tour:bot` names it in a clone."""
+"""The tour that a sandbox without a bot runs. In a clone, `--bot examples.tour:bot` names it too."""
 
 from chatlanes.demo.tour import bot
 

@@ -1,4 +1,4 @@
-// The handlers of the bench for grammY: one that waits, one that computes. Each notes that it has ended: a byte in a file.
+// The handlers of the bench for grammY: one waits, one computes. Each writes one byte to a file when it has ended.
 const fs = require("fs");
 
 const done = fs.openSync(process.env.BENCH_DONE, "a");
@@ -8,7 +8,7 @@ async function wait() {
   fs.writeSync(done, ".");
 }
 
-// A fixed amount of work: `spins` come from spins.cjs.
+// A fixed amount of work; spins.cjs determines the number of spins.
 function spin(spins) {
   let x = 1;
   for (let i = 0; i < spins; i++) x = (Math.imul(x, 1664525) + 1013904223) | 0;

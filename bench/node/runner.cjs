@@ -1,5 +1,5 @@
-// node runner.cjs wait|compute|distribute: grammY's runner as its documentation sets it up, until SIGTERM.
-// Each chat in order (sequentialize); updates are in memory, and Telegram has forgotten them before they are handled.
+// node runner.cjs wait|compute|distribute: grammY's runner as in its documentation, until SIGTERM.
+// Each chat in order (sequentialize); updates are in memory, and already confirmed to Telegram before they are handled.
 const { Bot } = require("grammy");
 const { distribute, run, sequentialize } = require("@grammyjs/runner");
 const handlers = require("./handlers.cjs");

@@ -1,4 +1,4 @@
-// One of the threads among which runner.cjs distributes the work.
+// One of the threads to which runner.cjs distributes the work.
 const { BotWorker } = require("@grammyjs/runner");
 const { compute } = require("./handlers.cjs");
 

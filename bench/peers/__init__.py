@@ -1,4 +1,4 @@
-"""Other task queues on Redis, unordered: the same no-op task in each."""
+"""Other task queues on Redis, without ordering; each runs the same no-op task."""
 
 from bench.peers.known import PEERS
 

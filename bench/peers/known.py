@@ -1,6 +1,7 @@
-"""The peers, as released, and what their documentation names for throughput: each choice is tried, the best measured.
+"""The released peers with the settings that their documentation recommends for throughput. All are tried, and the best
+is measured.
 
-What a queue forgets when a worker dies is said in `how`.
+`how` says whether a queue loses tasks when a worker dies.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ HIREDIS = "hiredis==3.5.0"
 
 
 def _in_stream(client: Redis) -> int:
-    """Not handed out, or handed out and not acknowledged."""
+    """Messages not delivered yet, plus those delivered and not acknowledged."""
     [group] = client.xinfo_groups("noop")
     return int(group["lag"] or 0) + int(group["pending"])
 

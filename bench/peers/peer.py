@@ -1,4 +1,4 @@
-"""Another task queue on Redis, in an environment of its own: how it is filled, counted and run."""
+"""Another task queue on Redis, in its own environment: how it is filled, counted and run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Choice = tuple[str, Mapping[str, str], Sequence[str], int]
 
 @dataclass(frozen=True)
 class PeerQueue:
-    """`choices` are (label, environment, program and arguments, how many of it); URL in an argument is the server's."""
+    """`choices` are (label, environment, program and arguments, number of processes); URL stands for the server's."""
 
     name: str
     app: str
@@ -35,7 +35,7 @@ class PeerQueue:
 
     @contextmanager
     def filler(self, client: Redis, url: str) -> Iterator[Fill]:
-        """A process with the peer's own client: it starts while the peer does, and stays for all of a measurement."""
+        """A process with the peer's own client. It starts with the peer and runs for the whole measurement."""
         command = [str(self._programs() / "python"), "-c", f"import {self.app}; {self.app}.fill()"]
         with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, env=self._environment(url)) as process:
             assert process.stdin is not None
@@ -47,7 +47,7 @@ class PeerQueue:
                 source.write(b"\n")
                 source.flush()
                 if not answers.readline():
-                    raise BenchFailedError(f"{self.name} was not filled: its client ended")
+                    raise BenchFailedError(f"filling {self.name} failed: its client ended")
 
             try:
                 yield fill

@@ -1,4 +1,4 @@
-"""The rows of the table, one module each: `run(stage)` measures one and gives its lines."""
+"""The rows of the table, one module each: `run(stage)` measures a row and returns its results."""
 
 from collections.abc import Callable
 
@@ -55,5 +55,5 @@ ROWS: dict[str, Callable[[Stage], list[Result]]] = {
     "scaling": scaling.run,
 }
 
-#: Measured in under ten minutes; the others with --all, or by name.
+#: Rows that take less than ten minutes together; the others run with --all or by name.
 CORE = ("throughput", "peers", "recipe", "intake", "latency", "hot-lane", "memory")

@@ -1,8 +1,10 @@
-"""Whole bots on one simulator: poller and worker with lanes in Redis, beside bots that poll and keep updates in memory.
+"""Whole bots on one simulator: poller and worker with lanes in Redis, against bots that poll and keep updates in
+memory.
 
-`waits`: a handler that waits 50 ms, 500 at a time. `computes`: one that takes 5 ms of a processor. Ours is tried with
-one worker and with two, and measured in what is faster. Each side has started and is frozen while the updates are put
-into the simulator, which runs on the same processors and answers all sides alike, 100 at a time; what it takes is told.
+`waits`: a handler that waits 50 ms, 500 at a time. `computes`: a handler that takes 5 ms of processor time. Lanes are
+tried with one worker and with two, and measured with the faster. Each side is started and then stopped (SIGSTOP) while
+the updates are loaded into the simulator. The simulator uses the same processors and answers all sides alike, 100
+updates at a time; its processor time is printed.
 """
 
 from __future__ import annotations
@@ -35,13 +37,13 @@ NODE = Path(__file__).resolve().parents[1] / "node"
 GRAMMY = ("grammy@1.46.0", "@grammyjs/runner@2.0.3")
 AIOGRAM = ("aiogram==3.31.0", "uvloop==0.23.0")
 AT_ONCE, PAUSE_MS, WORK_MS = 500, 50, 5
-#: Updates that are handled before the others arrive: connections are open, modules imported.
+#: Updates handled before the measurement, so that connections are open and modules imported.
 WARM_UP = 20
 
 RUNNER = "grammY runner"
 POLLING = "aiogram polling"
 DISTRIBUTE = "grammY distribute, 2 workers"
-#: getUpdates answers one process at a time, and what it answered is in that one's memory.
+#: getUpdates serves one process at a time, which keeps the updates in its memory.
 ALONE = "one process, as it is made"
 
 WAITING = {
@@ -110,7 +112,7 @@ def _node(kind: str) -> list[str]:
 
 
 def _aiogram() -> list[str]:
-    """With uvloop, which its `fast` extra brings: run_polling takes it when it is there."""
+    """With uvloop (from aiogram's `fast` extra), which run_polling uses if it is installed."""
     return [str(ondemand.python("aiogram", AIOGRAM) / "python"), "-m", "bench.aiogram_polling"]
 
 
@@ -123,14 +125,14 @@ def _work(done: Path) -> dict[str, str]:
 
 @cache
 def _spins() -> int:
-    """As many as take WORK_MS of a processor in Node."""
+    """The number of spins that take WORK_MS of processor time in Node."""
     ran = subprocess.run(["node", str(NODE / "spins.cjs")], capture_output=True, text=True, check=True, timeout=120)
     return int(ran.stdout) * WORK_MS
 
 
 @dataclass(frozen=True)
 class BotComparison:
-    """One comparison: `total` updates for each side in each round."""
+    """One comparison: each side handles `total` updates in each round."""
 
     stage: Stage
     url: str
@@ -138,7 +140,7 @@ class BotComparison:
     total: int
 
     def best(self, bot: str, crews: Sequence[Crew]) -> Crew:
-        """As many updates for each as are measured then: on fewer, chance would choose."""
+        """Tries each with the full number of updates: with fewer, the choice would be random."""
         return best(crews[: self.stage.scale.settings], partial(self.ours, bot))[0]
 
     def ours(self, bot: str, crew: Crew) -> float:
@@ -157,7 +159,7 @@ class BotComparison:
         name: str,
         commands: Sequence[Sequence[str]],
         settings: dict[str, str],
-        all_are_there: Callable[[], bool] = lambda: True,
+        all_ready: Callable[[], bool] = lambda: True,
     ) -> float:
         done = self.stage.directory / "done"
         done.write_bytes(b"")
@@ -168,14 +170,14 @@ class BotComparison:
                 stack.enter_context(self.stage.foreign(f"bot-{place}", command, **settings, **_work(done)))
                 for place, command in enumerate(commands)
             ]
-            until(lambda: done.stat().st_size == WARM_UP and all_are_there(), children, f"{name} has begun")
+            until(lambda: done.stat().st_size == WARM_UP and all_ready(), children, f"{name} has begun")
             signal_all(children, signal.SIGSTOP)
             self._push(self.total, first=WARM_UP + 1)
             before_s = self._simulator_s()
             signal_all(children, signal.SIGCONT)
             rate = measure(lambda: WARM_UP + self.total - done.stat().st_size, self.total, children)
         share_us = (self._simulator_s() - before_s) / self.total * 1e6
-        self.stage.tell(f"{name}, {self.total}: {rate:,.0f}/s; the simulator took {share_us:,.0f} µs each")
+        self.stage.report(f"{name}, {self.total}: {rate:,.0f}/s; simulator: {share_us:,.0f} µs per update")
         return rate
 
     def _push(self, count: int, first: int) -> None:

@@ -1,7 +1,9 @@
-"""Calls: what journal and flood control cost a handler that makes one call, beside the same handler without them.
+"""Calls: the cost of journal and flood control for a handler that makes one call, against the same handler without
+them.
 
-The backlog is there before the worker starts; the simulator answers at once, where Telegram takes tens of milliseconds.
-Both sides are lanes; beside each other stand `ctx.call` and a session of `requests`, which knows neither.
+The backlog is loaded before the worker starts; the simulator answers at once, where Telegram takes tens of
+milliseconds. Both sides run in lanes: one uses `ctx.call`, the other a session of `requests`, without journal and
+gate.
 """
 
 from __future__ import annotations
@@ -77,5 +79,5 @@ class Talker:
                 rate = measure(intake.pending, total, [child])
             intake.close()
         self.times_ms.append(median(map(float, times.read_text().splitlines())))
-        self.stage.tell(f"{' '.join(self.pool)} {self.handler}: {rate:,.0f}/s, {self.times_ms[-1]:.2f} ms a call")
+        self.stage.report(f"{' '.join(self.pool)} {self.handler}: {rate:,.0f}/s, {self.times_ms[-1]:.2f} ms a call")
         return rate

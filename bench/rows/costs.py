@@ -1,7 +1,7 @@
-"""Costs: what an update takes of each part, beside stock Celery: processor time, commands and bytes to and from Redis.
+"""Costs: processor time, Redis commands and bytes per update in each part, against stock Celery.
 
-Counts of the kernel and of Redis, from 10 % to 95 % of a backlog, so that nothing of a start is in them and a busy
-machine changes little. Commands are those that a client sends; what a script does is in the processor time of Redis.
+The kernel and Redis count them between 10 % and 95 % of a backlog, so start-up is excluded and a busy machine changes
+little. Commands are those that a client sends; the work of scripts is in the processor time of Redis.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POLLER = {
     "bytes between poller and Redis": "bytes",
 }
 
-#: part -> its rounds
+#: part -> values, one per round
 Found = dict[str, list[float]]
 
 
@@ -73,14 +73,14 @@ def run(stage: Stage) -> list[Result]:
     ]
 
 
-def _keep(found: Found, told: dict[str, float]) -> None:
-    for what, value in told.items():
+def _keep(found: Found, measured: dict[str, float]) -> None:
+    for what, value in measured.items():
         found[what].append(value)
 
 
 @dataclass(frozen=True)
 class Used:
-    """Counters at one moment."""
+    """The counters at one moment."""
 
     main_s: float
     children_s: float
@@ -88,7 +88,7 @@ class Used:
     exchanged: int
 
 
-def _look(child: BenchProcess, client: Redis) -> Callable[[], Used]:
+def _counters(child: BenchProcess, client: Redis) -> Callable[[], Used]:
     return lambda: Used(*tree_cpu_s(child.pid), server_cpu_s([client]), exchanged_bytes(client))
 
 
@@ -96,14 +96,14 @@ def _worker(stage: Stage, of: Team) -> dict[str, float]:
     size, counted = stage.scale.costed, stage.scale.counted
     [child] = of.children
     of.load(size, CHATS)
-    meter = Meter(lambda: of.side.left(of.client), size, _look(child, of.client))
+    meter = Meter(lambda: of.side.left(of.client), size, _counters(child, of.client))
     with of.at_work():
         measure(meter, size, [child])
     done, first, second = meter.between()
     of.load(counted, CHATS)
     with sent(of.url, of.client) as commands, of.at_work():
         until(lambda: of.side.left(of.client) == 0, [child], f"{counted} are settled")
-    stage.tell(f"costs, worker, {of.side.name}: {dict(commands.commands)} for {counted}")
+    stage.report(f"costs, worker, {of.side.name}: {dict(commands.commands)} for {counted}")
     return {
         "the worker's main process": (second.main_s - first.main_s) / done * 1000,
         "the worker's children": (second.children_s - first.children_s) / done * 1000,
@@ -116,13 +116,13 @@ def _worker(stage: Stage, of: Team) -> dict[str, float]:
 def _poller(stage: Stage, way: Way) -> dict[str, float]:
     total, counted = stage.scale.intake[way.name], stage.scale.counted
     with emptied(way.url) as client, way.at_work(total) as child:
-        meter = Meter(lambda: total - way.arrived(client), total, _look(child, client))
+        meter = Meter(lambda: total - way.arrived(client), total, _counters(child, client))
         measure(meter, total, [child])
         with sent(way.url, client) as commands:
             way.push(counted, first=total + 1)
             until(lambda: way.arrived(client) == total + counted, [child], f"{counted} more have arrived")
     done, first, second = meter.between()
-    stage.tell(f"costs, poller, {way.name}: {dict(commands.commands)} for {counted}")
+    stage.report(f"costs, poller, {way.name}: {dict(commands.commands)} for {counted}")
     return {
         "the poller": (second.main_s - first.main_s) / done * 1000,
         "Redis, for the poller": (second.server_s - first.server_s) / done * 1000,

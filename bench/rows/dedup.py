@@ -1,7 +1,7 @@
-"""Dedup: what Redis needs to remember 50 million consecutive update ids.
+"""Dedup: the memory that Redis needs to remember 50 million consecutive update ids.
 
-Measured is one bitmap, filled by real appends in batches of 100, as Telegram gives them out; all are alike, so that the
-rest is multiplication.
+One bitmap is measured, filled by real appends in batches of 100, as Telegram returns them. All bitmaps have the same
+size, so the result is multiplied.
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ def run(stage: Stage) -> list[Result]:
             store.append([NewMessage(f"m{n}", "q", "", [], once=("bot", n)) for n in ids[first : first + BATCH]])
         one = int(client.memory_usage(f"{SEEN}bot:0") or 0)
     megabytes = one * ceil(REMEMBERED / SEEN_BLOCK) / 1e6
-    stage.tell(f"dedup: {one:,} bytes for {SEEN_BLOCK:,} ids")
+    stage.report(f"dedup: {one:,} bytes for {SEEN_BLOCK:,} ids")
     return [Result("dedup", f"{REMEMBERED:,} consecutive update ids", "MB", Side("lanes", [megabytes]), goal=GOAL)]

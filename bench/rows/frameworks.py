@@ -1,8 +1,9 @@
-"""Bots of other frameworks: updates answered per second by poller and worker, beside the framework's own polling loop.
+"""Bots of other frameworks: updates answered per second by poller and worker, against the framework's own polling loop.
 
-Each update is answered by one sendMessage, at once or after a pause. The own loop handles as many updates at a time as
-it is fastest with, keeps them in memory and loses them when it dies; ours writes each update and each call to disk.
-Both sides have begun and are frozen while the updates are put into the simulator, which answers both alike.
+Each update is answered with one sendMessage, at once or after a pause. The framework's own loop handles as many updates
+at a time as is fastest for it, keeps them in memory and loses them if it dies; chatlanes writes each update and each
+call to disk. Both sides are started and stopped (SIGSTOP) while the updates are loaded into the simulator, which
+serves both alike.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from bench.updates import Update, make_updates
 from chatlanes.sandbox.simulator import Simulator, start
 
 FRAMEWORKS = {"telebot": "pyTelegramBotAPI", "aiogram": "aiogram", "ptb": "python-telegram-bot"}
-#: What an update's text ends with -> what is measured.
+#: The last word of an update's text -> the measured case.
 HANDLERS = {"": "answers at once", WAITS: f"waits {PAUSE_MS} ms, then answers"}
 SLOTS = 50
 POOL = ("-P", "threads", "-c", str(SLOTS))
-#: Where the own loop is fastest with fewer at a time: python-telegram-bot takes 2.3 ms of a processor for each update
-#: with one, 3 with eight, up to 5 with fifty. The others do not care.
+#: Concurrency of the framework's own loop where fewer is faster: python-telegram-bot takes 2.3 ms of processor time per
+#: update with one at a time, 3 with eight, up to 5 with fifty. The others do not depend on it.
 FEWER = {("ptb", ""): 4}
-#: Updates that are handled before the others arrive: connections are open, modules imported.
+#: Updates handled before the measurement, so that connections are open and modules imported.
 WARM_UP = 20
 
-#: (side, handler) -> its rounds
+#: (side, handler) -> values, one per round
 Rates = dict[tuple[str, str], list[float]]
 
 
@@ -66,7 +67,7 @@ def _compare(race: FrameworkRace) -> list[Result]:
 
 @dataclass(frozen=True)
 class FrameworkRace:
-    """Of one framework, by the names that bench.framework_bots has for it."""
+    """One framework, by its name in bench.framework_bots."""
 
     stage: Stage
     url: str
@@ -105,9 +106,9 @@ class FrameworkRace:
             for ending, handler in handlers.items():
                 self._push_while_frozen(children, total, answered + 1, ending)
                 answered += total
-                rate = measure(lambda: answered - self._answered(), total, children)  # noqa: B023  waited for here
+                rate = measure(lambda: answered - self._answered(), total, children)  # noqa: B023  called only in this iteration
                 rates[side, handler].append(rate)
-                self.stage.tell(f"{self.name} {side}, {handler}, {total}: {rate:,.0f}/s")
+                self.stage.report(f"{self.name} {side}, {handler}, {total}: {rate:,.0f}/s")
 
     def _push_while_frozen(self, children: Sequence[BenchProcess], count: int, first: int, ending: str) -> None:
         signal_all(children, signal.SIGSTOP)
@@ -124,7 +125,7 @@ class FrameworkRace:
 
 
 def _ending(update: Update, ending: str) -> Update:
-    """Its text ends so, and is as long as ever."""
+    """Replaces the end of the text; its length stays the same."""
     text = update["message"]["text"]
     update["message"]["text"] = text[: len(text) - len(ending)] + ending
     return update

@@ -1,8 +1,8 @@
-"""Growth: what an update costs as backlog, lanes, keys per update and queues grow, beside the smallest of each.
+"""Growth: the cost of an update as backlog, lanes, keys per update and queues grow, against the smallest of each.
 
-Counted is processor time, of the worker and of Redis: appending, handing out, settling. Each size has a server and a
-worker of its own; in a round as many updates are appended as are worked off, half a backlog at most at a time, so that
-it stays as long.
+The cost is the processor time of the worker and of Redis for append, fetch and settle. Each size has its own server and
+worker. In a round as many updates are appended as are processed, at most half a backlog at a time, so the backlog keeps
+its length.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ FLAT = Goal("ratio", "at most", 1.2)
 THREE_KEYS = Goal("ratio", "at most", 1.5)
 POOL = ("-P", "threads", "-c", "8", "--prefetch-multiplier", "4")
 GROUP = "updates"
-#: Where something else than the backlog grows.
+#: The backlog where another dimension grows.
 BACKLOG = 5_000
-#: Of the backlogs: in the smallest, too, another update waits behind each that is settled, which is part of its cost.
+#: Lanes of the backlog cases: even in the smallest, another update waits behind each one, whose wake-up is part of the
+#: cost.
 FEW = 100
 EIGHT = 8
 
 
 @dataclass(frozen=True)
 class Size:
-    """What one server and worker are measured with."""
+    """One combination of sizes, measured with its own server and worker."""
 
     name: str
     backlog: int = BACKLOG
@@ -80,7 +81,7 @@ def _compare(stage: Stage, sizes: list[Size]) -> list[Result]:
 
 @dataclass
 class Field:
-    """One size at work. `appended` counts its updates."""
+    """One size with its server and worker. `appended` counts its updates."""
 
     stage: Stage
     size: Size
@@ -89,7 +90,7 @@ class Field:
     appended: int = 0
 
     def measure(self) -> float:
-        """Microseconds of worker and Redis for each update."""
+        """Microseconds of processor time of worker and Redis per update."""
         taken, used_s, take = 0, 0.0, self.stage.scale.taken
         while taken < take:
             chunk = min(take - taken, self.size.backlog // 2)
@@ -99,11 +100,11 @@ class Field:
             done, done_s = self._work_off(chunk)
             taken, used_s = taken + done, used_s + done_s
         each_us = used_s / taken * 1e6
-        self.stage.tell(f"growth, {self.size.name}, {taken}: {each_us:,.0f} µs each")
+        self.stage.report(f"growth, {self.size.name}, {taken}: {each_us:,.0f} µs each")
         return each_us
 
     def append(self, count: int) -> None:
-        """Each of a lane in turn; an update's further keys are as many lanes of their own."""
+        """Appends updates of all lanes in turn; each further key of an update is a lane of its own."""
         store, size = Store(self.client), self.size
         rest = make_updates(count, size.lanes, first=1 + self.appended)
         while batch := list(islice(rest, BATCH)):
@@ -117,7 +118,7 @@ class Field:
         self.appended += count
 
     def _work_off(self, count: int) -> tuple[int, float]:
-        """(updates, processor seconds) from the moment the worker may begin until nothing is handed out any more."""
+        """(updates, processor seconds) from the moment the worker may start until all leased messages are settled."""
         store, lanes = Store(self.client), LanesSide()
         before = lanes.left(self.client)
         signal_all([self.child], signal.SIGCONT)
@@ -125,7 +126,7 @@ class Field:
         store.resume("group", GROUP, [f"{GROUP}.{n}" for n in range(self.size.queues)])
         until(lambda: lanes.left(self.client) <= before - count, [self.child], f"{count} more are settled")
         store.pause("group", GROUP)
-        until(lambda: not self.client.exists(LEASES), [self.child], "what was handed out is settled")
+        until(lambda: not self.client.exists(LEASES), [self.child], "all leased messages are settled")
         used_s = self._used_s() - began_s
         signal_all([self.child], signal.SIGSTOP)
         return before - lanes.left(self.client), used_s
@@ -136,14 +137,14 @@ class Field:
 
 @contextmanager
 def field(stage: Stage, size: Size) -> Iterator[Field]:
-    """The backlog is there, the worker is ready, and frozen but while it is measured."""
+    """A loaded backlog and a ready worker, which is stopped (SIGSTOP) except while it is measured."""
     with ExitStack() as stack:
         url = stack.enter_context(stage.server("growth"))
         client = stack.enter_context(emptied(url))
         Store(client).pause("group", GROUP)
         command = worker(LanesSide.app, url, *POOL)
         child = stack.enter_context(stage.child("growth-worker", *command, BENCH_QUEUES=str(size.queues)))
-        until(lambda: child.said(READY), [child], f"the worker for {size.name} is ready")
+        until(lambda: child.has_printed(READY), [child], f"the worker for {size.name} is ready")
         stack.callback(signal_all, [child], signal.SIGCONT)
         signal_all([child], signal.SIGSTOP)
         made = Field(stage, size, client, child)

@@ -1,4 +1,4 @@
-"""One hot lane: every update is of one chat, so each needs a turn, a run and a settle before the next; two workers."""
+"""One hot lane: all updates belong to one chat, so each is fetched, run and settled before the next; two workers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def run(stage: Stage) -> list[Result]:
             for n in (1, 2)
         ]
         for child in children:
-            until(lambda child=child: child.said(READY), children, f"{child.name} is ready")  # type: ignore[misc]
+            until(lambda child=child: child.has_printed(READY), children, f"{child.name} is ready")  # type: ignore[misc]
         rounds = [_measure(stage, client, url, children, number) for number in range(stage.scale.rounds)]
     case = f"all updates in one lane, two workers {' '.join(POOL)}"
     return [Result("hot lane", case, "updates/s", Side("lanes", rounds), goal=GOAL)]
 
 
 def _measure(stage: Stage, client: Redis, url: str, children: list[BenchProcess], number: int) -> float:
-    """The workers begin while the backlog is still loaded, which takes a moment of the first tenth."""
+    """The workers start while the backlog is still being loaded; this affects only the first tenth."""
     side, total = LanesSide(), stage.scale.hot
     side.load(client, url, make_updates(total, chats=1, first=1 + number * total))
     rate = measure(lambda: side.left(client), total, children)
-    stage.tell(f"hot lane, {total}: {rate:,.0f}/s")
+    stage.report(f"hot lane, {total}: {rate:,.0f}/s")
     return rate

@@ -1,7 +1,7 @@
-"""Idle: what a worker with eight queues takes while there is nothing to do, beside stock Celery with as many.
+"""Idle: what a worker with eight queues uses when there is nothing to do, against stock Celery with the same queues.
 
-Ours is `chatlanes worker` as it is run; stock sends events as it does. Both are idle at the same time, each on a
-server of its own. Commands are those that the worker sends, with its sweeps.
+Ours is `chatlanes worker` with its usual options; both send events. Both are idle at the same time, each on its own
+server. Commands are those that the worker sends, including its sweeps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CPU_GOAL = Goal("ratio", "at most", 1.2)
 COMMANDS_GOAL = Goal("value", "at most", 3)
 POOL = ("-P", "prefork", "-c", "2")
 READY = " ready."
-#: After its start a worker looks around for others, and its children open connections.
+#: After its start a worker looks for other workers, and its children open connections.
 SETTLED_S = 10.0
 
 
@@ -59,7 +59,7 @@ def run(stage: Stage) -> list[Result]:
 
 @dataclass
 class Idler:
-    """`used_ms` and `commands` are those of a second, in each round."""
+    """`used_ms` and `commands` are per second, one value per round."""
 
     stage: Stage
     name: str
@@ -83,7 +83,7 @@ class Idler:
         self.used_ms.append(used_s / length_s * 1000)
         self.commands.append(counted.total / length_s)
         figures = f"{self.used_ms[-1]:.1f} ms/s, {self.commands[-1]:.2f} commands/s"
-        self.stage.tell(f"idle {self.name}: {figures} {dict(counted.commands)}")
+        self.stage.report(f"idle {self.name}: {figures} {dict(counted.commands)}")
 
 
 @contextmanager
@@ -94,5 +94,5 @@ def worker(stage: Stage, name: str, app: str) -> Iterator[Idler]:
         client = stack.enter_context(emptied(url))
         command = [sys.executable, "-m", "celery", "-A", app, "-b", url, "worker", "-l", "INFO", *POOL, "-E"]
         child = stack.enter_context(stage.foreign(f"{name}-idle", command, REDIS_URL=url, **settings))
-        until(lambda: child.said(READY), [child], f"{name} is ready")
+        until(lambda: child.has_printed(READY), [child], f"{name} is ready")
         yield Idler(stage, name, url, client, child)

@@ -1,7 +1,7 @@
-"""Intake: how fast updates get from getUpdates into Redis, durably, by the real poller and by two loops of its kind.
+"""Intake: how fast updates get from getUpdates durably into Redis, with the real poller and with two stock loops.
 
-All updates wait at the simulator before the poller starts; the time is taken from 10 % to 95 % of them, by what has
-arrived in Redis. The simulator and Redis run on the same processors and take their share.
+All updates wait at the simulator before the poller starts; the rate is taken between 10 % and 95 % of them, counted by
+arrivals in Redis. The simulator and Redis use the same processors.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(stage: Stage) -> list[Result]:
 
 @dataclass(frozen=True)
 class Way:
-    """From the simulator into Redis: `command` are arguments of `python -m`, `arrived` counts what is there."""
+    """One way from the simulator into Redis: `command` are arguments of `python -m`, `arrived` counts the arrivals."""
 
     stage: Stage
     url: str
@@ -61,12 +61,12 @@ class Way:
         total = self.stage.scale.intake[self.name]
         with emptied(self.url) as client, self.at_work(total) as child:
             rate = measure(lambda: total - self.arrived(client), total, [child])
-        self.stage.tell(f"intake {self.name}, {total}: {rate:,.0f}/s")
+        self.stage.report(f"intake {self.name}, {total}: {rate:,.0f}/s")
         return rate
 
     @contextmanager
     def at_work(self, total: int) -> Iterator[BenchProcess]:
-        """So many wait at the simulator when it starts. Their ids begin anew each time: Redis has been emptied."""
+        """Starts the poller with `total` updates waiting. Ids start at 1 each time: Redis has been emptied."""
         self.telegram.reset()
         self.push(total)
         settings = poller_settings(self.telegram, self.url)
@@ -80,7 +80,7 @@ class Way:
 
 
 def poller_settings(telegram: Simulator, url: str) -> dict[str, str]:
-    """Of the real poller and worker; nothing but the places, and no limit to the backlog."""
+    """Settings of the real poller and worker: addresses only, and no limit on the backlog."""
     return {
         "BOT_TOKEN": telegram.token,
         "BOT_API_URL": telegram.url,

@@ -1,8 +1,8 @@
-"""Latency: an idle system, updates arriving at random moments; from the answer to getUpdates to the handler's start.
+"""Latency: an idle system, updates at random moments; the time from the answer to getUpdates to the handler's start.
 
-The clock starts when the simulator gives the update out, so the way of the HTTP answer is in it, on both sides. Lanes:
-simulator, chatlanes poller, chatlanes worker with the bench's bot. Stock: simulator, a loop of getUpdates and
-apply_async, a Celery worker whose task does what the bot does. Both workers send events, as chatlanes' does.
+The clock starts when the simulator sends the update, so the HTTP answer is included on both sides. Lanes: simulator,
+chatlanes poller, chatlanes worker with the bench's bot. Stock: simulator, a loop of getUpdates and apply_async, a
+Celery worker whose task does the same as the bot. Both workers send events, as chatlanes' does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POOLS = {
 #: ms, at most; no slower than stock
 MEDIAN_GOAL = (Goal("value", "at most", 3), Goal("ratio", "at most", 1))
 P99_GOAL = (Goal("value", "at most", 15), Goal("ratio", "at most", 1))
-#: A worker's first tasks open connections and import; they come before the first round.
+#: Updates before the first round: the first tasks of a worker import modules and open connections.
 FIRST = 20
 
 
@@ -43,7 +43,7 @@ def run(stage: Stage) -> list[Result]:
 
 @dataclass
 class Chain:
-    """All of one side but its worker. `starts` is where its handlers write."""
+    """One side without its worker. Its handlers write to `starts`."""
 
     name: str
     url: str
@@ -52,7 +52,7 @@ class Chain:
     children: list[BenchProcess]
 
     def waits_ms(self, rate: float, count: int, seed: int) -> list[float]:
-        """So many updates arrive; what each waited for its handler."""
+        """The waiting time of each of `count` updates, from the answer to its handler's start."""
         before = self._started()
         self.telegram.stream(chats=CHATS, rate=rate, total=count, seed=seed)
         until(lambda: self._started() >= before + count, self.children, f"{self.name}: {count} handlers have started")
@@ -96,7 +96,7 @@ def _measure_rate(stage: Stage, pool: str, rate: int, *chains: Chain) -> list[Re
             waits_ms = side.waits_ms(rate, count, seed)
             medians[side.name].append(median(waits_ms))
             slowest[side.name].append(percentile(waits_ms, 99))
-            stage.tell(
+            stage.report(
                 f"{pool}, {rate}/s, {side.name}: {medians[side.name][-1]:.1f} ms, p99 {slowest[side.name][-1]:.1f}"
             )
     case = f"{' '.join(POOLS[pool])}, {rate}/s"

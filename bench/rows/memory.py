@@ -1,4 +1,4 @@
-"""Memory: what one waiting update takes in Redis, everything counted that the server has to keep for it."""
+"""Memory: what one waiting update takes in Redis, with everything that the server stores for it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _measure(stage: Stage, url: str, name: str, fill: Callable[[Redis], None]) -
         before = _used(client)
         fill(client)
         each = (_used(client) - before) / stage.scale.stored
-    stage.tell(f"memory {name}: {each:,.0f} bytes")
+    stage.report(f"memory {name}: {each:,.0f} bytes")
     return each
 
 

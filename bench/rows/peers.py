@@ -1,7 +1,7 @@
-"""Peers: a backlog of no-op tasks, beside stock Celery and five other queues on Redis, each at its best settings.
+"""Peers: a backlog of no-op tasks, against stock Celery and five other queues on Redis, each at its best settings.
 
-All of them get the same updates in the same server, which fsyncs as the case says. Lanes keep each chat in order and
-lose nothing; none of the others keeps an order, and some lose what a dead worker had in hand.
+All of them get the same updates on the same server, with the appendfsync policy of the case. Lanes keep each chat in
+order and lose nothing; none of the others keeps an order, and some lose the tasks that a dead worker held.
 """
 
 from __future__ import annotations

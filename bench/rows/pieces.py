@@ -1,6 +1,6 @@
-"""Pieces: no-op tasks with all of chatlanes/lanes/fast, with one piece off, with all off, and on stock Celery.
+"""Pieces: no-op tasks with all of chatlanes/lanes/fast, without one piece, without all, and on stock Celery.
 
-The ratio of a line is the gain of the piece that is off on the other side.
+The ratio of a line is the gain of the piece that the other side lacks.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from chatlanes.lanes.fast.table import PIECES
 
 ALL, NONE, STOCK = "all pieces", "FAST=0", "stock"
 
-#: Tasks of a round: enough for a second.
+#: Tasks of a round, enough for one second.
 TRIAL = {"others": 20_000, NONE: 10_000, STOCK: 1_500}
 
-#: The workers of a pool, and how many times stock Celery the lanes reach with FAST=0.
+#: The workers of a pool, and the goal with FAST=0 as a multiple of stock Celery.
 POOLS = {
     ("1", "prefork", "-c", "2"): 3.4,
     ("1", "threads", "-c", "8"): 6.0,
@@ -26,7 +26,7 @@ POOLS = {
     ("2", "solo"): 8.0,
 }
 
-#: The pool of a piece that is for one pool only.
+#: The pools of pieces that apply to one pool only.
 ONLY = {"prefork_pool": "prefork", "thread_pool": "threads", "gevent_pool": "gevent"}
 
 

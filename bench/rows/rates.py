@@ -1,8 +1,8 @@
-"""Rates: four processes send as much as RATE_PER_BOT, RATE_PER_CHAT and RATE_PER_GROUP let them, over 10 s and more.
+"""Rates: four processes send as much as RATE_PER_BOT, RATE_PER_CHAT and RATE_PER_GROUP permit, for 10 s or longer.
 
-What is counted are the slots that were given, by Redis' clock: how much of the limit was used, and the fullest 10 s.
-The limits are scaled up from Telegram's, so that 10 s hold enough of them. A hot chat has a process of its own,
-whose handlers ask for more than the chat may have while those of the others share what the bot may send.
+The granted slots are counted by Redis' clock: the used share of the limit, and the fullest 10 s. The limits are higher
+than Telegram's, so that 10 s contain enough slots. A hot chat has its own process, whose handlers ask for more than the
+chat's limit while the other processes share the bot's limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.stage import Stage
 THREADS = 12
 WINDOW_S = 10.0
 
-Grants = list[tuple[int, int]]  # (µs, chat), in the order of time
+Grants = list[tuple[int, int]]  # (µs, chat), sorted by time
 
 #: % of the limit
 USED = Goal("value", "at least", 97)
@@ -33,7 +33,7 @@ FULLEST = Goal("value", "at most", 101)
 
 @dataclass(frozen=True)
 class Case:
-    """`limit` in messages/s, of the bot (`of` is None) or of each of these chats."""
+    """`limit` in messages/s, of the bot (`of` is None) or of each chat in `of`."""
 
     name: str
     limit: float
@@ -72,8 +72,8 @@ def _measure(stage: Stage, case: Case) -> list[Result]:
         span_s = [(line[-1] - line[0]) / 1_000_000 for line in lines]
         used.append(min(100 * (len(line) - 1) / s / case.limit for line, s in zip(lines, span_s, strict=True)))
         most.append(max(100 * fullest(line, WINDOW_S * 1_000_000) / (case.limit * WINDOW_S) for line in lines))
-        stage.tell(f"rates, {case.name}: {used[-1]:.1f} %, fullest {WINDOW_S:g} s {most[-1]:.1f} %")
-    # Less than a window says nothing about windows.
+        stage.report(f"rates, {case.name}: {used[-1]:.1f} %, fullest {WINDOW_S:g} s {most[-1]:.1f} %")
+    # A run shorter than the window says nothing about the fullest window.
     goal = FULLEST if stage.scale.rates_s > WINDOW_S else None
     return [
         Result("rates", f"{case.name}: used", "%", Side("lanes", used), goal=USED),
@@ -92,7 +92,7 @@ def _lines(grants: Grants, of: frozenset[int] | None) -> list[list[int]]:
 
 
 def _grants(stage: Stage, case: Case) -> Grants:
-    """Those of the time in which all processes asked."""
+    """The slots granted while all processes were asking."""
     files = [stage.directory / f"grants-{process}" for process in range(stage.scale.rates_processes)]
     with stage.server("rates") as url:
         with ExitStack() as stack:
@@ -101,7 +101,9 @@ def _grants(stage: Stage, case: Case) -> Grants:
                 stack.enter_context(stage.child(f"rates-{process}", "bench.rate_app", plan.text()))
                 for process, plan in enumerate(plans)
             ]
-            until(lambda: all(child.said(BEGUN) for child in children), children, "every process was given a slot")
+            until(
+                lambda: all(child.has_printed(BEGUN) for child in children), children, "every process was given a slot"
+            )
             time.sleep(stage.scale.rates_s)
         given = [sorted(map(tuple, orjson.loads(file.read_bytes()))) for file in files]
     begun, ended = max(each[0][0] for each in given), min(each[-1][0] for each in given)

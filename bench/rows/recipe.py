@@ -1,6 +1,6 @@
-"""The ordered recipe: no-op tasks in lanes, beside hash-routed stock queues, each with one slot in some worker.
+"""The ordered recipe: no-op tasks in lanes, against hash-routed stock queues, each consumed by one slot of one worker.
 
-Both keep the order of a chat as long as nothing dies. Each side is measured in the fastest of its settings.
+Both keep the order of a chat as long as no worker dies. Each side is measured in its fastest setting.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GOAL = Goal("ratio", "at least", 5)
 
 
 def _divided(count: int) -> Crew:
-    """The queues among so many workers of one slot. solo is the fastest of such pools."""
+    """The queues divided among `count` workers with one slot each. solo is the fastest pool for this."""
     shares = [",".join(f"updates.{queue}" for queue in range(number, QUEUES, count)) for number in range(count)]
     options = ("-P", "solo", "--prefetch-multiplier", "16")
     return f"{QUEUES} queues, {count} × -P solo", [(*options, "-Q", share) for share in shares]

@@ -1,8 +1,8 @@
-"""Recovery: workers are killed with kill -9 while each runs a handler; how long until another worker starts it again.
+"""Recovery: workers are killed with kill -9 while each runs a handler; the time until another worker starts it again.
 
-Each of five workers holds one update; a sixth waits beside them, idle. They are killed at different moments between two
-renewals. All sides wait at the same time, each on a server of its own: waiting takes next to nothing of the machine.
-Stock Celery's default visibility timeout is an hour, which is not waited for.
+Each of five workers runs one update; a sixth worker is idle. They are killed at different moments between two lease
+renewals. All sides wait at the same time, each on its own server: waiting uses almost no processor time. Stock Celery's
+default visibility timeout, one hour, is not measured.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from functools import partial
 from redis import Redis
 
 from bench.figures import Goal, Result, Side
-from bench.holding import HOLDS, PATIENCE
-from bench.pace import LOOK_EVERY_S, until
+from bench.holding import HOLDS, RELEASE_AFTER
+from bench.pace import POLL_EVERY_S, until
 from bench.scale import READY
 from bench.sides import BacklogSide, LanesSide, Stock, lane_message, worker
 from bench.slow_chat import STARTS
@@ -28,13 +28,13 @@ from chatlanes.lanes.protocol.store import Store
 
 HOLDER = ("-P", "solo", "--prefetch-multiplier", "1")
 RESCUER = ("-P", "threads", "-c", "8")
-#: Longer than stock Celery with 10 s was ever seen to need; what takes longer stands as this.
+#: Longer than stock Celery with 10 s has ever needed; longer times count as this.
 GIVE_UP_S = 240.0
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How long a dead worker keeps what it held."""
+    """For how long the messages of a dead worker stay with it."""
 
     name: str
     side: type[BacklogSide]
@@ -51,15 +51,16 @@ POLICIES = {
 
 def run(stage: Stage) -> list[Result]:
     with ExitStack() as stack:
-        camps = {
-            name: Camp(stage, stack, f"camp{place}", POLICIES[name]) for place, name in enumerate(stage.scale.policies)
+        sides = {
+            name: RecoverySide(stage, stack, f"side{place}", POLICIES[name])
+            for place, name in enumerate(stage.scale.policies)
         }
-        for camp in camps.values():
-            camp.occupy()
-        for camp in camps.values():
-            camp.strike()
-        _await(camps.values())
-        waits = {name: camp.waits_s() for name, camp in camps.items()}
+        for side in sides.values():
+            side.start_holders()
+        for side in sides.values():
+            side.kill_holders()
+        _await(sides.values())
+        waits = {name: side.waits_s() for name, side in sides.items()}
     beside = waits.pop("stock", None)
     return [
         Result(
@@ -74,7 +75,7 @@ def run(stage: Stage) -> list[Result]:
     ]
 
 
-class Camp:
+class RecoverySide:
     """One side: `holders` run a handler that never ends; `rescuers` have nothing to do."""
 
     def __init__(self, stage: Stage, stack: ExitStack, name: str, policy: Policy) -> None:
@@ -84,13 +85,13 @@ class Camp:
         self._client: Redis = stack.enter_context(emptied(self._url))
         self._starts = stage.directory / f"{name}.starts"
         self._starts.touch()
-        self._settings = {STARTS: str(self._starts), PATIENCE: str(policy.seconds)}
+        self._settings = {STARTS: str(self._starts), RELEASE_AFTER: str(policy.seconds)}
         self._between_s = policy.seconds / 15
-        self._killed_s: dict[int, float] = {}  # process -> when
+        self._killed_s: dict[int, float] = {}  # process -> time of its death
         self.holders: list[BenchProcess] = []
         self.rescuers: list[BenchProcess] = []
 
-    def occupy(self) -> None:
+    def start_holders(self) -> None:
         """Every holder has started one update, and a rescuer is ready."""
         count = self._stage.scale.killed
         self.holders = [self._worker(f"holder{n}", HOLDER, {HOLDS: "1"}) for n in range(count)]
@@ -101,26 +102,26 @@ class Camp:
         self.rescuers = [self._worker("rescuer", RESCUER, {})]
         self._wait_until_ready(self.rescuers)
 
-    def strike(self) -> None:
+    def kill_holders(self) -> None:
         for child in self.holders:
             self._killed_s[child.pid] = time.monotonic()
             child.kill()
-            time.sleep(self._between_s)  # a lease is renewed each third of it
+            time.sleep(self._between_s)  # a lease is renewed after a third of its time
 
     def is_recovered(self) -> bool:
         return len(self._lines()) == 2 * len(self.holders)
 
     def waits_s(self) -> list[float]:
-        """Of each update, from the death of its first worker to its second start."""
+        """For each update, the time from the death of its first worker to its second start."""
         first, second = self._lines()[: len(self.holders)], self._lines()[len(self.holders) :]
         again = {update: at_s for update, _, at_s in second}
         waits_s = [again.get(update, float("inf")) - self._killed_s[pid] for update, pid, _ in first]
-        self._stage.tell(f"{self._name}: {', '.join(f'{wait_s:.1f}' for wait_s in waits_s)} s")
+        self._stage.report(f"{self._name}: {', '.join(f'{wait_s:.1f}' for wait_s in waits_s)} s")
         return [min(wait_s, GIVE_UP_S) for wait_s in waits_s]
 
     def _publish(self, number: int) -> None:
         [update] = make_updates(1, 1, first=number)
-        update["message"]["chat"]["id"] += number  # each in a lane of its own
+        update["message"]["chat"]["id"] += number  # each in its own lane
         if isinstance(self._side, LanesSide):
             Store(self._client).append([lane_message(update, "bench.hold")])
             return
@@ -136,7 +137,7 @@ class Camp:
 
     def _wait_until_ready(self, children: list[BenchProcess]) -> None:
         for child in children:
-            until(partial(child.said, READY), children, f"{child.name} is ready")
+            until(partial(child.has_printed, READY), children, f"{child.name} is ready")
 
     def _lines(self) -> list[tuple[int, int, float]]:
         """(update, process, seconds)"""
@@ -144,11 +145,11 @@ class Camp:
         return [(int(update), int(pid), float(at_s)) for update, pid, at_s in words]
 
 
-def _await(camps: Collection[Camp]) -> None:
-    """Until all have recovered, or none of the others is worth waiting for."""
+def _await(sides: Collection[RecoverySide]) -> None:
+    """Wait until all updates have been started again, but not longer than GIVE_UP_S."""
     give_up_at_s = time.monotonic() + GIVE_UP_S
-    while not all(camp.is_recovered() for camp in camps) and time.monotonic() < give_up_at_s:
-        for camp in camps:
-            for child in camp.rescuers:
+    while not all(side.is_recovered() for side in sides) and time.monotonic() < give_up_at_s:
+        for side in sides:
+            for child in side.rescuers:
                 child.check()
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)

@@ -1,7 +1,7 @@
-"""Scaling: the same backlog worked off by 1, 2, 4 and 8 workers on one Redis, and by 4 on two.
+"""Scaling: the same backlog processed by 1, 2, 4 and 8 workers on one Redis, and by 4 on two.
 
-Beside each stands what bench/scaling predicts from the processor time that one worker and its Redis took alone.
-Does not show more than this machine has: more workers share the same processors.
+Each rate is compared with the prediction of bench/scaling from the processor time of one worker and its Redis.
+It shows no more than this machine can do: additional workers share the same processors.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from chatlanes.lanes.protocol.replies import Kind, Leased
 from chatlanes.lanes.protocol.store import Store
 
 POOL = ("-P", "threads", "-c", "8", "--prefetch-multiplier", "4")
-#: (workers, Redis servers); the first is what the others are predicted from.
+#: (workers, Redis servers); the others are predicted from the first.
 CROWDS = ((1, 1), (2, 1), (4, 1), (8, 1), (4, 2))
 GROUP = "updates"
 QUEUE_NAMES = [f"{GROUP}.{n}" for n in range(QUEUES)]
-#: To see what the journal of a Bot API call takes; each leaves such a result there.
+#: For the cost of a call's journal: calls, the size of a stored result, calls at a time.
 CALLS, OUTCOME, AT_ONCE = 1_000, b"x" * 300, 8
 LEASE_MS = 600_000
 
-#: What one worker is measured with. bench/scaling/__main__.py finds them in the JSON by these names.
+#: The costs of one worker. bench/scaling/__main__.py finds them in the JSON by these names.
 COSTS = {
     "worker_s": "a worker, for an update",
     "turn_s": "Redis, for its turns",
@@ -46,7 +46,7 @@ COSTS = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One backlog: updates/s, and the processor time that each took."""
+    """One backlog: updates/s, and processor time per update."""
 
     rate: float
     costs: Costs
@@ -89,20 +89,20 @@ def _measure(stage: Stage, workers: int, servers: int) -> Measured:
 
 
 def _workers(stage: Stage, stack: ExitStack, urls: list[str]) -> list[BenchProcess]:
-    """All of them are ready when this returns."""
+    """Starts the workers and waits until all are ready."""
     children = [
         stack.enter_context(stage.child(f"worker-{n}", *worker(LanesSide.app, url, *POOL, "-n", f"bench{n}@%h")))
         for n, url in enumerate(urls)
     ]
     for child in children:
-        until(lambda child=child: child.said(READY), children, f"{child.name} is ready")  # type: ignore[misc]
+        until(lambda child=child: child.has_printed(READY), children, f"{child.name} is ready")  # type: ignore[misc]
     return children
 
 
 def _work_off(
     stage: Stage, clients: list[Redis], children: list[BenchProcess], total: int, append_s: float
 ) -> Measured:
-    """All workers begin at once, with the whole backlog before them."""
+    """All workers start at the same time, with the whole backlog loaded."""
     pids, side = [child.pid for child in children], LanesSide()
     servers_s, workers_s, began_s = server_cpu_s(clients), cpu_s(pids), time.monotonic()
     for client in clients:
@@ -115,19 +115,19 @@ def _work_off(
         append_s=append_s,
         call_s=_call_s(clients[0]),
     )
-    stage.tell(f"{len(children)} workers, {len(clients)} Redis, {total}: {reached:,.0f}/s")
+    stage.report(f"{len(children)} workers, {len(clients)} Redis, {total}: {reached:,.0f}/s")
     return Measured(reached, costs)
 
 
 def _call_s(client: Redis) -> float:
-    """Of Redis, for what is written into an update's journal before and after a Bot API call."""
+    """Processor time of Redis for the journal entries before and after one Bot API call."""
     store = Store(client)
-    store.pause("group", GROUP)  # the workers are still there
+    store.pause("group", GROUP)  # the workers are still running
     LanesSide().load(client, "", make_updates(CALLS, CHATS, first=10_000_000))
     store.resume("group", GROUP)
     leased = store.turn(QUEUE_NAMES, holder="bench", lease_ms=LEASE_MS, room=CALLS).leased
     before_s = server_cpu_s([client])
-    with ThreadPoolExecutor(AT_ONCE) as threads:  # as from workers: one fsync is for all that came meanwhile
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # concurrent, as from workers: one fsync serves several commands
         list(threads.map(lambda message: _note(store, message), leased))
     return (server_cpu_s([client]) - before_s) / len(leased)
 

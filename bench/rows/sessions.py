@@ -1,7 +1,7 @@
-"""Sessions: a backlog of updates, worked off by one worker whose bot does nothing, or counts in its session.
+"""Sessions: a backlog of updates, processed by one worker whose bot either does nothing or counts in its session.
 
-The bot that counts reads its session and commits it with each update: two round trips and an fsync more. As in the
-throughput row, the backlog is there before the worker starts, and the time is taken from 10 % to 95 % of it.
+The bot that counts reads its session and commits it with each update: two more round trips and an fsync. As in the
+throughput row, the backlog is loaded before the worker starts, and the rate is taken between 10 % and 95 % of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _compare(stage: Stage, url: str, pool: tuple[str, ...]) -> Result:
 
 
 def _measure(stage: Stage, url: str, pool: tuple[str, ...], bot: str) -> float:
-    """Updates per second. The worker ends in order, or the bench fails."""
+    """Updates per second. Fails if the worker does not shut down cleanly."""
     settings = {"BOT_TOKEN": "1:BENCH", "REDIS_URL": url, "BOT": bot}
     total = stage.scale.sessions
     with emptied(url):
@@ -48,5 +48,5 @@ def _measure(stage: Stage, url: str, pool: tuple[str, ...], bot: str) -> float:
         with stage.child("sessions-worker", *worker("tasks", url, *pool), **settings) as child:
             rate = measure(intake.pending, total, [child])
         intake.close()
-    stage.tell(f"{' '.join(pool)} {bot}, {total}: {rate:,.0f}/s")
+    stage.report(f"{' '.join(pool)} {bot}, {total}: {rate:,.0f}/s")
     return rate

@@ -1,7 +1,7 @@
-"""One slow chat among 500: how long the others wait for their handlers, beside the same without it, and the recipe.
+"""One slow chat among 500: waiting time of the other chats, against the same without the slow chat, and the recipe.
 
-Updates of random chats arrive at random moments; in the case with the slow chat it writes once a second besides, and
-its handler takes one second. Both sides have eight slots. The clock starts when the update is published.
+Updates of random chats arrive at random moments. The slow chat sends one update a second in addition, and its handler
+takes one second. Both sides have eight slots. The clock starts when the update is published.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.updates import Update, make_update
 from chatlanes.lanes.protocol.store import Store
 
 GOAL = Goal("ratio", "at most", 1.1)
-#: updates/s of all the others together
+#: updates/s of all other chats together
 RATE = 100
 OURS = ("-P", "threads", "-c", "8")
 RECIPE = ("-P", "solo", "--prefetch-multiplier", "1")
@@ -41,7 +41,7 @@ def run(stage: Stage) -> list[Result]:
     ):
         ours = Crowd(lanes, starts[LanesSide.name], _append(lanes))
         theirs = Crowd(recipe, starts[Recipe.name], _apply(recipe))
-        for seed in range(stage.scale.rounds + 1):  # the first opens connections
+        for seed in range(stage.scale.rounds + 1):  # the first round opens connections and is not counted
             for crowd in (ours, theirs):
                 for slow in (False, True):
                     crowd.round(slow, seed, stage.scale.crowd_s if seed else 1.0)
@@ -63,7 +63,7 @@ def _lines(ours: Crowd, theirs: Crowd) -> list[Result]:
 
 @dataclass
 class Crowd:
-    """One side: `p99_ms` are those of its rounds, with and without the slow chat."""
+    """One side: `p99_ms` has the values of its rounds, with and without the slow chat."""
 
     team: Team
     starts: Path
@@ -71,7 +71,7 @@ class Crowd:
     p99_ms: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
 
     def round(self, slow: bool, seed: int, length_s: float) -> None:
-        """The one of seed 0 is not kept."""
+        """Runs one round; the round with seed 0 is not recorded."""
         self.starts.write_text("")
         plan = list(_plan(slow, seed, length_s, next(self.team.first)))
         with self.team.at_work():
@@ -88,14 +88,16 @@ class Crowd:
         waits_ms = [float(waited) for chat, waited in lines if int(chat) != SLOW_CHAT]
         self.p99_ms[slow].append(percentile(waits_ms, 99))
         name = f"{self.team.side.name}, {'one slow chat' if slow else 'none slow'}"
-        self.team.stage.tell(f"{name}: p99 of the others {self.p99_ms[slow][-1]:,.1f} ms of {len(waits_ms)}")
+        self.team.stage.report(f"{name}: p99 of the others {self.p99_ms[slow][-1]:,.1f} ms of {len(waits_ms)}")
 
     def _started(self) -> int:
         return self.starts.read_bytes().count(b"\n")
 
 
 def _plan(slow: bool, seed: int, length_s: float, first: int) -> Iterator[tuple[float, Update]]:
-    """(seconds from the start, update), in order; the others are the same with and without the slow chat."""
+    """(seconds from the start, update), in order. The other chats' updates are the same with and without the slow
+    chat.
+    """
     chance, due_s, next_slow_s = random.Random(seed), 0.0, 0.0
     for number in range(round(length_s * RATE)):
         due_s += chance.expovariate(RATE)

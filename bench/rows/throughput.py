@@ -1,4 +1,4 @@
-"""Throughput: a backlog of no-op tasks, worked off by one worker, each side at its best prefetch multiplier."""
+"""Throughput: a backlog of no-op tasks, processed by one worker, each side with its best prefetch multiplier."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.scale import CHATS
 from bench.sides import LanesSide, Stock
 from bench.stage import Stage
 
-#: Options of the worker, and how many times stock Celery the lanes shall reach.
+#: Options of the worker, and the goal as a multiple of stock Celery.
 POOLS = {("-P", "prefork", "-c", "2"): 3.0, ("-P", "threads", "-c", "8"): 5.0}
 MULTIPLIERS = ("4", "16", "64")
 

@@ -1,7 +1,7 @@
-"""Webhook: how fast the receiver answers, beside an app that only answers, and beside one apply_async for each request.
+"""Webhook: how fast the receiver answers, against an app that only answers and against one apply_async per request.
 
-The receiver has one processor of the machine, who sends to it another; Redis takes its share of both. In which order
-updates stand in the lanes then is in webhook_order.py.
+The receiver is pinned to one processor, the load generator to another; Redis shares both. webhook_order.py measures the
+order of the updates in their lanes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.scale import CHATS
 from bench.stage import ROOT, BenchFailedError, Stage, emptied
 from chatlanes.sandbox.ports import HOST, free_port
 
-#: of the requests/s of an app that does nothing
+#: share of the requests/s of an app that does nothing
 GOAL = Goal("ratio", "at least", 0.3)
 
 
@@ -44,7 +44,7 @@ def _answers(stage: Stage) -> list[Result]:
 
 
 class Answering:
-    """One side: a program that answers. A round is a fresh one of it, on an empty Redis."""
+    """One side: a program that answers. Each round starts a new process on an empty Redis."""
 
     def __init__(self, stage: Stage, url: str, name: str) -> None:
         self._stage, self._url, self._name = stage, url, name
@@ -61,10 +61,10 @@ class Answering:
             self._stage.child(f"{self._name}-hook", "bench.pinned", "0", *own, **settings) as child,
         ):
             until(lambda: answers_at(place), [child], f"{self._name} listens")
-            told = _send(place, count)
-        self.p99_ms.append(told["p99_ms"])
-        self._stage.tell(f"webhook {self._name}, {count}: {told['rate']:,.0f}/s, p99 {told['p99_ms']:.1f} ms")
-        return float(told["rate"])
+            figures = _send(place, count)
+        self.p99_ms.append(figures["p99_ms"])
+        self._stage.report(f"webhook {self._name}, {count}: {figures['rate']:,.0f}/s, p99 {figures['p99_ms']:.1f} ms")
+        return float(figures["rate"])
 
 
 def _send(place: str, count: int) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _send(place: str, count: int) -> dict[str, Any]:
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=ROOT)
     if ran.returncode:
         raise BenchFailedError(f"sending to {place}: {ran.stderr.strip()[-500:]}")
-    told: dict[str, Any] = orjson.loads(ran.stdout)
-    if set(told["statuses"]) != {"200"}:
-        raise BenchFailedError(f"sending to {place}: answered with {told['statuses']}")
-    return told
+    figures: dict[str, Any] = orjson.loads(ran.stdout)
+    if set(figures["statuses"]) != {"200"}:
+        raise BenchFailedError(f"sending to {place}: answered with {figures['statuses']}")
+    return figures

@@ -1,7 +1,7 @@
-"""Webhook order: in which order updates stand in the lanes when they came by webhook in disorder, and how late.
+"""Webhook order: the order of updates in their lanes when webhook requests arrive out of order, and their delay.
 
-The simulator's way to the webhook swaps kinds, 500 updates a second come of people who write and press buttons, and
-nobody works on them: what stands in the lanes in the end is looked at. Beside it stands WEBHOOK_REORDER=0.
+The simulator delays updates of some kinds, so that kinds arrive swapped. 500 updates a second come from people who
+write and press buttons; no worker runs, and the lanes are inspected at the end. The comparison is WEBHOOK_REORDER=0.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
 from chatlanes.sandbox.simulator.updates.webhook import SECRET_HEADER
 
-#: updates/s, and how much later than meant a request is sent at most.
+#: updates/s, and the maximum delay of a request.
 RATE, JITTER_S = 500, 0.03
-#: In each, somebody writes and presses a button right after: Telegram sends these two through different queues.
+#: Number of chats. In each, a message is followed by a button press: Telegram sends these two through different queues.
 TALKING = 50
 #: WEBHOOK_REORDER
 USUAL_MS = 100
 
 
 @dataclass(frozen=True)
-class Stood:
-    """What a round came to: of 1,000 updates so many stand behind a higher id of their chat; and the ms from the moment
-    Telegram sent one to that at which it stood in its lane.
+class LaneOrder:
+    """The result of a round: updates per 1,000 that are in their lane behind a higher id of the same chat; and the ms
+    from Telegram's request to the place in the lane.
     """
 
     swapped: float
@@ -47,8 +47,8 @@ class Stood:
     p99_ms: float
 
 
-#: (WEBHOOK_REORDER, s of disorder) -> its rounds
-Rounds = dict[tuple[int, float], list[Stood]]
+#: (WEBHOOK_REORDER, s of delay) -> results, one per round
+Rounds = dict[tuple[int, float], list[LaneOrder]]
 
 
 def run(stage: Stage) -> list[Result]:
@@ -59,9 +59,9 @@ def run(stage: Stage) -> list[Result]:
         for jitter_s in (0.0, JITTER_S):
             for seed in range(stage.scale.rounds):
                 for receiver in receivers:
-                    found[receiver.reorder_ms, jitter_s].append(receiver.stand(jitter_s, seed))
+                    found[receiver.reorder_ms, jitter_s].append(receiver.measure(jitter_s, seed))
     orderly, disorderly = f"{RATE}/s, sent in order", f"{RATE}/s, kinds swapped by up to {JITTER_S * 1000:g} ms"
-    lines = partial(_held_against, found)
+    lines = partial(_compare, found)
     return [
         lines(f"{orderly}, sent to in its lane, median", "ms", 0.0, lambda each: each.median_ms),
         lines(f"{orderly}, sent to in its lane, p99", "ms", 0.0, lambda each: each.p99_ms),
@@ -70,14 +70,14 @@ def run(stage: Stage) -> list[Result]:
     ]
 
 
-def _held_against(found: Rounds, case: str, unit: str, jitter_s: float, of: Callable[[Stood], float]) -> Result:
+def _compare(found: Rounds, case: str, unit: str, jitter_s: float, of: Callable[[LaneOrder], float]) -> Result:
     ours, without = ([of(each) for each in found[reorder_ms, jitter_s]] for reorder_ms in (USUAL_MS, 0))
     return Result("webhook order", case, unit, Side("lanes", ours), Side("WEBHOOK_REORDER=0", without))
 
 
 @dataclass(frozen=True)
 class Receiver:
-    """With one WEBHOOK_REORDER, on a Redis of its own."""
+    """A receiver with one value of WEBHOOK_REORDER, on its own Redis."""
 
     stage: Stage
     telegram: Simulator
@@ -86,24 +86,24 @@ class Receiver:
     child: BenchProcess
     place: str
 
-    def stand(self, jitter_s: float, seed: int) -> Stood:
+    def measure(self, jitter_s: float, seed: int) -> LaneOrder:
         self.client.execute_command("FLUSHALL", "SYNC")
         count, place, telegram = self.stage.scale.ordered, self.place, self.telegram
-        # Before the first one nothing was seen, and it would be held.
+        # Without an earlier update, the first one would be held.
         requests.post(place, json=make_update(0, 1), headers={SECRET_HEADER: SECRET}, timeout=30).raise_for_status()
         telegram.reset()
         telegram.disturb(jitter_s=jitter_s, seed=seed)
-        said = {"url": place, "secret_token": SECRET, "max_connections": CONNECTIONS}
-        requests.post(f"{telegram.url}/bot{telegram.token}/setWebhook", json=said, timeout=30).raise_for_status()
+        hook = {"url": place, "secret_token": SECRET, "max_connections": CONNECTIONS}
+        requests.post(f"{telegram.url}/bot{telegram.token}/setWebhook", json=hook, timeout=30).raise_for_status()
         telegram.stream(chats=TALKING, rate=RATE, total=count, seed=seed)
         until(lambda: telegram.stats()["confirmed"] == count, [self.child], f"{count} updates are delivered")
         until(lambda: not self.client.exists(keys.HELD), [self.child], "nothing is held")
-        stood = _look(self.client)
-        self.stage.tell(
-            f"{jitter_s * 1000:g} ms of disorder, WEBHOOK_REORDER={self.reorder_ms}: {stood.swapped:.1f} of 1,000 "
-            f"swapped, {stood.median_ms:.1f} ms, p99 {stood.p99_ms:.1f} ms"
+        order = _inspect(self.client)
+        self.stage.report(
+            f"delays up to {jitter_s * 1000:g} ms, WEBHOOK_REORDER={self.reorder_ms}: {order.swapped:.1f} of 1,000 "
+            f"swapped, {order.median_ms:.1f} ms, p99 {order.p99_ms:.1f} ms"
         )
-        return stood
+        return order
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def _receiver(stage: Stage, telegram: Simulator, reorder_ms: int) -> Iterator[Re
             yield Receiver(stage, telegram, reorder_ms, client, child, place)
 
 
-def _look(client: Redis) -> Stood:
+def _inspect(client: Redis) -> LaneOrder:
     swapped, waits_ms = 0, []
     for lane in client.scan_iter(f"{keys.LANE}*", count=1000):
         highest = 0
@@ -128,10 +128,10 @@ def _look(client: Redis) -> Stood:
             swapped += number < highest
             highest = max(highest, number)
             waits_ms.append(place_us / 1000 - _sent_at_s(client, message_id) * 1000)
-    return Stood(1000 * swapped / len(waits_ms), median(waits_ms), percentile(waits_ms, 99))
+    return LaneOrder(1000 * swapped / len(waits_ms), median(waits_ms), percentile(waits_ms, 99))
 
 
 def _sent_at_s(client: Redis, message_id: str) -> float:
-    """By the clock of the machine, which is Redis' too."""
+    """By the clock of the machine, which Redis uses too."""
     stored: bytes = client.get(keys.body(message_id))  # type: ignore[assignment]
     return float(orjson.loads(stored.partition(b"\n")[2])[0][0]["answered_at"])

@@ -1,8 +1,8 @@
-"""Worker memory: what a worker has after a hundred thousand updates (a million with --all), beside itself after 10,000.
+"""Worker memory: a worker's memory after 100,000 updates (a million with --all), against its memory after 10,000.
 
-Main process and children, what they share counted once. The backlog is filled up while the worker is at it. The rounds
-are five looks, a thousand updates apart, at the beginning and at the end of one worker's life. What stock Celery's
-worker has after 10,000 stands beside ours, too.
+Main process and children, with shared memory counted once. The backlog is refilled while the worker runs. The rounds
+are five samples, a thousand updates apart, at the beginning and at the end of one worker's life. The memory of stock
+Celery's worker after 10,000 updates is compared with ours, too.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bench.stage import BenchProcess, Stage, emptied
 from bench.updates import make_updates
 from bench.usage import memory_mb
 
-#: What an allocator keeps for later is no growth.
+#: Leaves room for memory that the allocator keeps for reuse.
 GOAL = Goal("ratio", "at most", 1.05)
-#: A worker that does not get so far in a while has stopped.
+#: A worker that does not get this far within a time limit has stalled.
 STEP = 1_000
 POOLS = (("-P", "prefork", "-c", "2"), ("-P", "threads", "-c", "8"))
 
@@ -33,13 +33,13 @@ def run(stage: Stage) -> list[Result]:
 
 
 def _watch(stage: Stage, pool: tuple[str, ...]) -> list[Result]:
-    first, last, looks = stage.scale.worked_first, stage.scale.worked, stage.scale.rounds
+    first, last, samples = stage.scale.worked_first, stage.scale.worked, stage.scale.rounds
     step = first // 10
-    early = [first + step * look for look in range(looks)]
-    late = [last - step * (looks - 1 - look) for look in range(looks)]
-    seen_mb = _look(stage, LanesSide(), pool, (*early, *late))
-    young, old = Side("lanes", seen_mb[:looks]), Side("lanes", seen_mb[looks:])
-    stock, name = Side("stock", _look(stage, Stock(), pool, early)), " ".join(pool)
+    early = [first + step * number for number in range(samples)]
+    late = [last - step * (samples - 1 - number) for number in range(samples)]
+    sizes_mb = _sample(stage, LanesSide(), pool, (*early, *late))
+    young, old = Side("lanes", sizes_mb[:samples]), Side("lanes", sizes_mb[samples:])
+    stock, name = Side("stock", _sample(stage, Stock(), pool, early)), " ".join(pool)
     itself = Side(f"itself after {first:,}", young.rounds)
     return [
         Result("worker memory", f"{name}, after {last:,} updates", "MB", old, itself, GOAL),
@@ -47,23 +47,23 @@ def _watch(stage: Stage, pool: tuple[str, ...]) -> list[Result]:
     ]
 
 
-def _look(stage: Stage, side: BacklogSide, pool: tuple[str, ...], when: Sequence[int]) -> list[float]:
-    """MB after so many updates, each time."""
+def _sample(stage: Stage, side: BacklogSide, pool: tuple[str, ...], when: Sequence[int]) -> list[float]:
+    """MB after each of these numbers of updates."""
     with ExitStack() as stack:
         url = stack.enter_context(stage.server("worker-memory"))
         client = stack.enter_context(emptied(url))
-        client.config_set("appendfsync", "no")  # it is not the disk that is measured
+        client.config_set("appendfsync", "no")  # the disk is not measured
         child = stack.enter_context(stage.child("worker", *worker(side.app, url, *pool)))
         feed = BacklogFeed(client, url, side, child, when[-1])
-        seen_mb = [feed.memory_mb_after(done) for done in when]
-    stage.tell(
-        f"{side.name} {' '.join(pool)}: {seen_mb[0]:.1f} MB after {when[0]:,}, {seen_mb[-1]:.1f} after {when[-1]:,}"
+        sizes_mb = [feed.memory_mb_after(done) for done in when]
+    stage.report(
+        f"{side.name} {' '.join(pool)}: {sizes_mb[0]:.1f} MB after {when[0]:,}, {sizes_mb[-1]:.1f} after {when[-1]:,}"
     )
-    return seen_mb
+    return sizes_mb
 
 
 class BacklogFeed:
-    """Keeps a backlog before the worker until `total` updates have been appended."""
+    """Keeps a backlog in front of the worker until `total` updates have been appended."""
 
     def __init__(self, client: Redis, url: str, side: BacklogSide, child: BenchProcess, total: int) -> None:
         self._client, self._url, self._side = client, url, side

@@ -1,1 +1,1 @@
-"""How far it goes: a model of many machines, fed with what one update was measured to take on this one."""
+"""A model of larger deployments, based on the measured cost of one update on this machine."""

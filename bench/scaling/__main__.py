@@ -1,6 +1,6 @@
-"""`python -m bench.scaling`: what the measured costs mean for larger machines, into docs/scaling.md and a picture.
+"""`python -m bench.scaling`: computes what larger machines can do; writes docs/scaling.md and a picture.
 
-Reads docs/figures/bench.json, where `python -m bench report` put what the rows scaling and intake measured.
+Reads docs/figures/bench.json, where `python -m bench report` stores the figures of the rows scaling and intake.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.stage import ROOT
 
 PLACE = re.compile(r"(<!-- model -->\n).*?(<!-- /model -->)", re.DOTALL)
 RATES = (1_000, 10_000, 50_000)
-#: Processor time of a handler, in ms, and its Bot API calls.
+#: Processor time of a handler, in ms, and the number of its Bot API calls.
 BOTS = ((0.0, 0.0), (1.0, 1.0), (5.0, 1.0), (5.0, 3.0))
 
 
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def costs_of(results: list[dict[str, Any]]) -> Costs:
-    """Medians of the rounds with one worker. Raises KeyError when the row is not there."""
+    """Medians of the rounds with one worker. Raises KeyError if the row is missing."""
     cases = {each["case"]: each["lanes"]["rounds"] for each in results if each["row"] == "scaling"}
     found = {name: median(cases[f"processor time of {part}"]) / 1e6 for name, part in COSTS.items()}
     intake = [each["lanes"]["rounds"] for each in results if each["row"] == "intake"]
@@ -40,7 +40,7 @@ def costs_of(results: list[dict[str, Any]]) -> Costs:
 
 
 def table(costs: Costs) -> str:
-    """Markdown: what each rate needs, for bots of several kinds."""
+    """Markdown: the resources for each rate, for several kinds of bots."""
     lines = [
         f"One Redis has no processor time left at {most(costs, 0):,.0f} updates/s without calls, "
         f"{most(costs, 1):,.0f} with one call each, {most(costs, 3):,.0f} with three.",

@@ -1,9 +1,10 @@
-"""The model: what saturates first, and how much of everything a rate needs. Pure.
+"""The model: which part saturates first, and how many of each a rate needs. Pure functions.
 
-Promises only this: a processor does one second of work in a second, a Redis server and a thread-pool worker use one
-processor each, and an update takes of each part what it took when it was measured.
-Leaves out: the network between machines, other work on them, a disk that is slower than the processor (with
-`appendfsync always` one fsync serves all commands that came meanwhile, so it costs delay long before it costs rate).
+Assumes that a processor does one second of work in a second, that a Redis server and a thread-pool worker use one
+processor each, and that each part has the measured cost per update.
+Ignores the network between machines, other work on them, and a disk that is slower than the processor (with
+`appendfsync always` one fsync serves all commands that arrived meanwhile, so it adds latency long before it limits the
+rate).
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-#: Of a processor that serves requests, this much may be in use before what waits for it grows quickly.
+#: The share of a processor that may be in use before queueing delays grow quickly.
 HEADROOM = 0.6
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Processor seconds for an update: of a worker for all but the handler, of Redis for its append and for its turns,
-    of the poller; and of Redis for a Bot API call with its journal and gate.
+    """Processor seconds per update: of a worker without the handler, of Redis for append and for turns, of the poller;
+    and of Redis for one Bot API call with its journal and gate.
     """
 
     worker_s: float
@@ -30,7 +31,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Load:
-    """What comes and what is done with it. `handler_s` is processor time, not waiting."""
+    """The arriving updates and their handling. `handler_s` is processor time, not waiting."""
 
     updates_per_s: float
     handler_s: float = 0.0
@@ -39,7 +40,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Sizing:
-    """What a load needs: Redis servers, worker processors, poller processes."""
+    """The resources for a load: Redis servers, worker processors, poller processes."""
 
     servers: int
     processors: int
@@ -47,8 +48,8 @@ class Sizing:
 
 
 def rate(costs: Costs, processors: float, workers: int, servers: int) -> float:
-    """Updates/s that a backlog is worked off with on one machine: by workers of one busy processor each, if there are
-    so many, beside the Redis servers.
+    """Updates/s for a backlog on one machine. Each worker keeps one processor busy, as far as the processors suffice;
+    the Redis servers share them.
     """
     return min(
         workers / costs.worker_s,
@@ -63,7 +64,7 @@ def most(costs: Costs, calls: float = 1.0) -> float:
 
 
 def plan(costs: Costs, load: Load) -> Sizing:
-    """Raises nothing: there is no load that machines cannot carry, as long as bots can be divided among servers."""
+    """Any load can be carried as long as bots can be divided among servers, so this raises nothing."""
     return Sizing(
         servers=_enough(load.updates_per_s / most(costs, load.calls)),
         processors=_enough(load.updates_per_s * (costs.worker_s + load.handler_s)),

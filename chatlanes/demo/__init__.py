@@ -1,1 +1,1 @@
-"""Two bots to try chatlanes with: `echo` runs when BOT is not set, `tour` in a sandbox that is given no bot."""
+"""Two bots to try chatlanes with: `echo` runs if BOT is not set, `tour` in a sandbox without a bot."""

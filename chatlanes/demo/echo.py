@@ -1,12 +1,12 @@
-"""The smallest bot that is of use: it says again what it is told.
+"""The smallest useful bot: it repeats messages.
 
-`BOT=chatlanes.demo.echo:handle` names it. The updates of one chat come one at a time and in order, so
-nothing here locks.
+`BOT=chatlanes.demo.echo:handle` names it. The updates of one chat run one at a time and in order, so the handler needs
+no locks.
 """
 
 from chatlanes.bot.context import Context
 
-#: What a person sends and a bot could answer; the rest of a chat's life (joins, pins, titles) is left alone.
+#: Content that a person sends and a bot can answer; service messages (joins, pins, titles) are ignored.
 CONTENT = {
     *("animation", "audio", "document", "paid_media", "photo", "rich_message", "sticker", "story"),
     *("video", "video_note", "voice", "contact", "dice", "location", "poll", "venue"),

@@ -1,7 +1,7 @@
-"""A tour of what is promised, one button each: see it happen in the sandbox's page.
+"""A tour of the promises, with one button each, to watch on the sandbox page.
 
 Run it with `chatlanes sandbox --bot chatlanes.demo.tour:bot`, open the page and press /start.
-What you write is repeated.
+Other messages are repeated.
 """
 
 import os
@@ -21,7 +21,7 @@ class NeverRetriedError(Exception):
 
 def handle(ctx: Context) -> None:
     if ctx.kind == "callback_query":
-        ctx.answer_callback(None if ctx.data in STOPS else "This button is none of mine.")
+        ctx.answer_callback(None if ctx.data in STOPS else "This bot does not know this button.")
         STOPS.get(ctx.data, nothing)(ctx)
     elif ctx.kind == "message":
         COMMANDS.get(ctx.text.partition("@")[0], repeat)(ctx)
@@ -30,48 +30,48 @@ def handle(ctx: Context) -> None:
 def start(ctx: Context) -> None:
     name = ctx.update["message"]["from"]["first_name"]
     ctx.reply(
-        f"Hello {name}! Press what you want to see. Anything else that you write is repeated, in its order.",
+        f"Hello {name}! Press a button to try it. Any other message is repeated, in order.",
         reply_markup={"inline_keyboard": rows([{"text": stop, "callback_data": stop} for stop in STOPS])},
     )
 
 
 def rows(buttons: list[dict[str, str]]) -> list[list[dict[str, str]]]:
-    """Two side by side."""
+    """Two buttons per row."""
     return [buttons[at : at + 2] for at in range(0, len(buttons), 2)]
 
 
 def slow(ctx: Context) -> None:
-    """The others of this chat wait, those of other chats do not."""
-    ctx.reply(f"This takes {SLOW_S} s. Write me something meanwhile, here and in another chat.")
+    """Other updates of this chat wait; those of other chats do not."""
+    ctx.reply(f"This takes {SLOW_S} s. Meanwhile, write something here and in another chat.")
     ctx.typing()
     time.sleep(SLOW_S)
-    ctx.reply("Done. What you wrote here comes now, in its order.")
+    ctx.reply("Done. The messages that you wrote here follow now, in order.")
 
 
 def fail_twice(ctx: Context) -> None:
-    """A later attempt does not send again what was sent."""
-    ctx.reply("I ask the bank …")
+    """A later attempt does not repeat calls that were made."""
+    ctx.reply("Asking the bank …")
     if ctx.attempt < 3:
         raise ConnectionError(f"the bank does not answer (attempt {ctx.attempt})")
-    ctx.reply(f"Attempt {ctx.attempt} worked. My first message was sent once all the same.")
+    ctx.reply(f"Attempt {ctx.attempt} succeeded. My first message was still sent only once.")
 
 
 def bury(ctx: Context) -> None:
-    """What cannot be mended goes to the dead letters, and the chat goes on."""
-    raise NeverRetriedError("this one is buried, with its traceback; look at it, then replay it")
+    """An update that cannot succeed is buried, and the chat continues."""
+    raise NeverRetriedError("this update is buried, with its traceback; inspect it, then replay it")
 
 
 def die(ctx: Context) -> None:
-    """As an update that runs out of memory: its process is gone, the update is not."""
-    ctx.reply("My process is killed now, in the middle of this.")
+    """Like an update that runs out of memory: its process dies, the update does not."""
+    ctx.reply("My process will now be killed, in the middle of this update.")
     if ctx.attempt == 1:
-        time.sleep(0.5)  # so that it is known that the message was sent; else it would be sent again
+        time.sleep(0.5)  # until the result of the call is stored; otherwise the call would be repeated
         os.kill(os.getpid(), signal.SIGKILL)
-    ctx.reply("Another one went on, and did not send the first message again.")
+    ctx.reply("Another process continued, and did not repeat the first message.")
 
 
 def count(ctx: Context) -> None:
-    """A session counts once, whatever dies."""
+    """A session counts each update once, whatever crashes."""
     ctx.session["n"] = ctx.session.get("n", 0) + 1
     ctx.reply(f"Counted to {ctx.session['n']} in this chat.")
 
@@ -81,7 +81,7 @@ def progress(ctx: Context) -> None:
     for tenth in range(1, 11):
         time.sleep(0.2)
         ctx.edit("▰" * tenth + "▱" * (10 - tenth), message=sent)
-    ctx.edit("Ready.", message=sent)
+    ctx.edit("Done.", message=sent)
 
 
 def photo(ctx: Context) -> None:
@@ -99,7 +99,7 @@ def hide(ctx: Context) -> None:
 
 
 def nothing(ctx: Context) -> None:
-    """A button of another message, say of an older version."""
+    """A button of another message, for example of an older version."""
 
 
 def repeat(ctx: Context) -> None:

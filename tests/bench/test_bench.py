@@ -1,6 +1,6 @@
-"""The bench: its arithmetic as tables, and most rows once with a few hundred messages.
+"""The bench: its arithmetic, and most rows once with a few hundred messages.
 
-Says nothing about speed: a test that asks how fast something is fails on a busy machine.
+Asserts nothing about speed: such a test fails on a busy machine.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from bench.sides import lane_message
 from bench.stage import ROOT
 from bench.updates import make_update, make_updates, stamp
 
-#: row -> its cases in a quick run. Each of these is one run of the bench: to start it takes as long as a row does.
+#: row -> number of its cases in a quick run. One run of the bench per dict: starting it takes as long as a row.
 QUICK_RUNS: tuple[dict[str, int], ...] = (
     {"throughput": 1, "recipe": 1, "slow-chat": 3, "hot-lane": 1, "costs": 9, "recovery": 1, "scaling": 5},
     {"webhook": 7, "intake": 2, "latency": 2, "memory": 1, "dedup": 1},
     {"frameworks": 2, "calls": 2, "sessions": 1, "rates": 2},
 )
 
-#: They fetch what they are held against, or need many workers or a while, even for little.
+#: They install the programs they compare with, or need many workers or a long time even for a quick run.
 NOT_RUN = {"peers", "pieces", "waits", "computes", "growth", "idle", "worker-memory"}
 
 
-def test_every_row_is_run_here_but_those_that_say_why_not() -> None:
+def test_rows_are_run_or_listed_as_not_run() -> None:
     assert {row for rows in QUICK_RUNS for row in rows} | NOT_RUN == ROWS.keys()
     assert set(CORE) <= ROWS.keys()
 
@@ -48,7 +48,7 @@ def test_every_row_is_run_here_but_those_that_say_why_not() -> None:
         ([4.0, 1.0, 2.0, 3.0], Spread(2.5, 1, 4)),
     ],
 )
-def test_a_spread_is_a_median_and_its_ends(values: list[float], spread: Spread) -> None:
+def test_spread(values: list[float], spread: Spread) -> None:
     assert Spread.of(values) == spread
 
 
@@ -60,9 +60,7 @@ def test_a_spread_is_a_median_and_its_ends(values: list[float], spread: Spread) 
         ([1.0], [0.0], [math.inf]),
     ],
 )
-def test_rounds_are_held_against_each_other_one_by_one(
-    ours: list[float], beside: list[float], expected: list[float]
-) -> None:
+def test_ratios_are_per_round(ours: list[float], beside: list[float], expected: list[float]) -> None:
     assert ratios(ours, beside) == expected
 
 
@@ -75,7 +73,7 @@ def test_one_slow_round_does_not_change_the_ratio() -> None:
     ("moments", "most"),
     [([], 0), ([5], 1), ([0, 9, 10], 2), ([0, 9, 9.9, 20, 21, 22, 29.9, 30], 4), ([3, 3, 3], 3)],
 )
-def test_the_fullest_window_is_found(moments: list[float], most: int) -> None:
+def test_fullest_window(moments: list[float], most: int) -> None:
     assert fullest(moments, window=10) == most
 
 
@@ -89,7 +87,7 @@ def test_the_fullest_window_is_found(moments: list[float], most: int) -> None:
         ([1.0, 2.0], 0, 1.0),
     ],
 )
-def test_a_percentile_is_the_nearest_rank(values: list[float], percent: float, expected: float) -> None:
+def test_percentile(values: list[float], percent: float, expected: float) -> None:
     assert percentile(values, percent) == expected
 
 
@@ -97,28 +95,28 @@ def test_a_percentile_is_the_nearest_rank(values: list[float], percent: float, e
     ("samples", "rate"),
     [
         ([], None),
-        ([(0, 100), (1, 90)], None),  # the end has not come
-        ([(0, 100), (1, 90), (2, 48), (3, 5)], 85 / 2),  # the start-up does not count
-        ([(0, 100), (5, 80), (6, 0)], 80 / 1),  # from the first look past 10 %, to the first past 95 %
-        ([(0, 60), (1, 4)], 56 / 1),  # work began before the first look
+        ([(0, 100), (1, 90)], None),  # 95 % are not done yet
+        ([(0, 100), (1, 90), (2, 48), (3, 5)], 85 / 2),  # the start-up is excluded
+        ([(0, 100), (5, 80), (6, 0)], 80 / 1),  # from the first sample past 10 % to the first past 95 %
+        ([(0, 60), (1, 4)], 56 / 1),  # work began before the first sample
     ],
 )
-def test_a_steady_rate_is_taken_from_10_to_95_percent(samples: list[tuple[float, int]], rate: float | None) -> None:
+def test_steady_rate(samples: list[tuple[float, int]], rate: float | None) -> None:
     assert steady_rate(samples, total=100) == rate
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (lambda: Spread.of([]), "at least one value"),
         (lambda: percentile([], 50), "at least one value"),
         (lambda: ratios([1.0], [1.0, 2.0]), "1 rounds"),
         (lambda: steady_rate([(0, 100), (1, 0)], total=100), "too few"),
-        (lambda: Result("r", "c", "u", Side("s", [1.0]), goal=Goal("ratio", "at least", 1)).verdict, "beside"),
+        (lambda: Result("r", "c", "u", Side("s", [1.0]), goal=Goal("ratio", "at least", 1)).verdict, "compare"),
     ],
 )
-def test_a_missing_answer_is_an_error(wrong: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_invalid_input_raises(wrong: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         wrong()
 
 
@@ -133,7 +131,7 @@ def test_a_missing_answer_is_an_error(wrong: Any, told: str) -> None:
         (None, "", ""),
     ],
 )
-def test_a_goal_is_met_or_missed(goal: Goal | None, text: str, verdict: str) -> None:
+def test_goal_verdict(goal: Goal | None, text: str, verdict: str) -> None:
     result = Result("row", "case", "updates/s", Side("lanes", [3_000.0]), Side("stock", [1_500.0]), goal)
     assert (str(goal or ""), result.verdict) == (text, verdict)
 
@@ -141,11 +139,11 @@ def test_a_goal_is_met_or_missed(goal: Goal | None, text: str, verdict: str) -> 
 @pytest.mark.parametrize(
     ("value", "shown"), [(0.123, "0.12"), (9.876, "9.88"), (12.34, "12.3"), (123.4, "123"), (12345.6, "12,346")]
 )
-def test_numbers_are_shown_with_three_digits_or_more(value: float, shown: str) -> None:
+def test_number_format(value: float, shown: str) -> None:
     assert number(value) == shown
 
 
-def test_the_table_has_a_line_for_each_result() -> None:
+def test_table() -> None:
     alone = Result("hot lane", "one", "updates/s", Side("lanes", [500.0]), goal=Goal("value", "at least", 400))
     beside = Result("bots", "two", "updates/s", Side("lanes", [500.0]), Side("polling", [250.0]))
     head, rule, *lines = table([alone, beside]).splitlines()
@@ -155,7 +153,7 @@ def test_the_table_has_a_line_for_each_result() -> None:
     assert cells[1][2:4] == ["polling: 250 updates/s (250 – 250)", "2.00 × (2.00 – 2.00)"]
 
 
-def test_the_document_holds_every_round() -> None:
+def test_document_has_every_round() -> None:
     result = Result("row", "case", "ms", Side("lanes", [1.0, 2.0, 3.0], "so"), Side("stock", [2.0, 2.0, 2.0]))
     [entry] = document([result])["results"]
     assert entry["beside"]["name"] == "stock"
@@ -164,14 +162,14 @@ def test_the_document_holds_every_round() -> None:
     assert entry["goal"] is None
 
 
-def test_updates_have_the_length_and_chats_of_the_row() -> None:
+def test_updates_have_equal_length_and_cycle_through_chats() -> None:
     updates = list(make_updates(1_000, chats=500))
     assert {len(orjson.dumps(update)) for update in updates} == {UPDATE_BYTES}
     assert len({update["message"]["chat"]["id"] for update in updates[100:600]}) == 500
     assert [update["update_id"] for update in updates] == list(range(1, 1_001))
 
 
-def test_a_stamp_tells_the_time_and_changes_nothing_else() -> None:
+def test_stamp_changes_only_the_time() -> None:
     body = orjson.dumps(make_update(7, 1001))
     stamped = orjson.loads(stamp(body, 12.5))
     assert float(stamped["answered_at"]) == 12.5
@@ -179,35 +177,35 @@ def test_a_stamp_tells_the_time_and_changes_nothing_else() -> None:
     assert {**stamped, "answered_at": None} == {**make_update(7, 1001), "answered_at": None}
 
 
-def test_a_lane_message_stands_in_its_chats_lane() -> None:
+def test_lane_message_has_the_lane_of_its_chat() -> None:
     message = lane_message(make_update(7, 1001))
     assert (message.id, list(message.lanes), message.once) == ("1:7", ["chat:1001"], ("1", 7))
 
 
 @pytest.mark.parametrize("rows", QUICK_RUNS, ids=lambda rows: next(iter(rows)))
-def test_a_quick_run_is_complete(rows: dict[str, int], tmp_path: Path) -> None:
-    # When the bench runs some rows with a few hundred messages, and two queues: each is a worker of the recipe
+def test_quick_run(rows: dict[str, int], tmp_path: Path) -> None:
+    # When the bench runs some rows with a few hundred messages and two queues (the recipe starts a worker per queue)
     written = tmp_path / "bench.json"
     wanted = [text for row in rows for text in ("--only", row)]
     command = [sys.executable, "-m", "bench", "--quick", *wanted, "--json", str(written)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, "BENCH_QUEUES": "2"})
     assert ran.returncode == 0, ran.stderr
     # Then every case of each row is in the table and in the JSON, with a figure for each side
-    told = orjson.loads(written.read_bytes())
-    assert len(told["results"]) == sum(rows.values())
-    for result in told["results"]:
+    written_json = orjson.loads(written.read_bytes())
+    assert len(written_json["results"]) == sum(rows.values())
+    for result in written_json["results"]:
         assert f"{result['row']}: {result['case']}" in ran.stdout
         for side in filter(None, (result["lanes"], result["beside"])):
             assert len(side["rounds"]) == 1
             assert side["median"] > 0 or (side["median"] == 0 and result["unit"] == "of 1,000")
         assert (result["ratio"] is None) == (result["beside"] is None)
-    # And they say where they come from
-    assert told["command"] in ran.stdout
-    assert {"processor", "python", "packages", "server", "fsync_ms", "load"} <= told["machine"].keys()
+    # And both name the command, the JSON also the machine
+    assert written_json["command"] in ran.stdout
+    assert {"processor", "python", "packages", "server", "fsync_ms", "load"} <= written_json["machine"].keys()
 
 
-def test_a_report_has_the_newest_figures_and_their_origin(tmp_path: Path) -> None:
-    # Given a page with a place for one row, and two runs that measured its case, one of them another besides
+def test_report_uses_the_newest_figures(tmp_path: Path) -> None:
+    # Given a page with a table for one row, and two runs that measured its case; the first also measured another case
     page = tmp_path / "README.md"
     page.write_text("before\n<!-- bench: costs: commands -->\nold\n<!-- /bench -->\nafter\n")
     older = Result("costs", "commands, for an update", "commands", Side("lanes", [3.0]), Side("stock", [2.0]))
@@ -222,14 +220,14 @@ def test_a_report_has_the_newest_figures_and_their_origin(tmp_path: Path) -> Non
             "at": "2026-01-02T03:04:05Z",
             "seconds": 1,
         }
-        told = document(results, **about, machine={**machine, "load": place, "fsync_ms": 1})
+        measured = document(results, **about, machine={**machine, "load": place, "fsync_ms": 1})
         files.append(tmp_path / f"{place}.json")
-        files[-1].write_bytes(orjson.dumps(told))
-    # When they are reported, the second time with nothing new
+        files[-1].write_bytes(orjson.dumps(measured))
+    # When they are reported, and again without new files
     publish.main([str(file) for file in files], tmp_path)
     first = page.read_text()
     publish.main([], tmp_path)
-    # Then the place holds the newer figure and its command, nothing around it has changed, and it stays so
+    # Then the table has the newer figure and its command, the text around it is unchanged, and the second report too
     assert page.read_text() == first
     assert first.startswith("before\n<!-- bench: costs: commands -->\n| what |")
     assert first.endswith("<!-- /bench -->\nafter\n")
@@ -237,7 +235,7 @@ def test_a_report_has_the_newest_figures_and_their_origin(tmp_path: Path) -> Non
     assert "0.50 × (0.50 – 0.50)" in first
     assert '`make bench ARGS="--rounds 1"` at c0ffee on 2026-01-02' in first
     assert not any(text in first for text in ("3.00 commands", "the poller", "old"))
-    # And its picture has both parts, and the goal
+    # And the picture shows both cases and the goal
     drawn = (tmp_path / "docs/figures/costs.svg").read_text()
     assert all(f">{text}</text>" in drawn for text in ("commands", "the poller", "0.50", "3.50", "goal 0.5"))
 

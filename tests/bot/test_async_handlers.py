@@ -1,4 +1,4 @@
-"""Handlers that are `async def`: one event loop for all of them, calls in their order, nothing left behind."""
+"""`async def` handlers: one event loop for all of them, calls in order, no calls left behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UPDATE = {"update_id": 5, "message": {"message_id": 1, "chat": {"id": 7, "type":
 
 
 class CountingApi:
-    """Remembers what it was asked, and how many threads asked at a time."""
+    """Records the calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -49,7 +49,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """The bot with this source."""
+    """Returns a function that loads a bot from source."""
     monkeypatch.chdir(tmp_path)
 
     def load(source: str) -> Bot:
@@ -62,7 +62,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 
 @pytest.fixture
 def run(load: Load) -> Run:
-    """Runs a handler with this source on an update."""
+    """Runs a handler, given as source, on an update."""
     return lambda source, api=None, deadline_s=None: load(source)(
         Context(UPDATE, api or CountingApi(), deadline_s=deadline_s)
     )
@@ -81,7 +81,7 @@ def test_unawaited_calls_end_before_the_handler(run: Run) -> None:
     assert sorted(api.calls) == [("sendDice", None), ("sendMessage", "a")]
 
 
-def test_the_error_of_an_unawaited_call_is_raised(run: Run) -> None:
+def test_error_of_an_unawaited_call_is_raised(run: Run) -> None:
     api = CountingApi()
     api.refused = "b"
     with pytest.raises(BadRequest):
@@ -89,7 +89,7 @@ def test_the_error_of_an_unawaited_call_is_raised(run: Run) -> None:
     assert sorted(api.calls) == [("sendMessage", "a"), ("sendMessage", "b")]
 
 
-def test_an_error_that_was_caught_is_over(run: Run) -> None:
+def test_caught_error_is_not_raised_again(run: Run) -> None:
     api = CountingApi()
     api.refused = "b"
     source = """
@@ -100,7 +100,7 @@ def test_an_error_that_was_caught_is_over(run: Run) -> None:
     assert run(source, api) == ["dict", "BadRequest"]
 
 
-def test_all_handlers_of_a_process_share_one_loop(load: Load) -> None:
+def test_handlers_of_a_process_share_one_loop(load: Load) -> None:
     bot = load("""
         loops = set()
         async def handle(ctx):
@@ -119,7 +119,7 @@ def test_all_handlers_of_a_process_share_one_loop(load: Load) -> None:
     ("hooks", "alone"),
     [("", True), ("on_error=hook", True), ("on_error=plain", False), ("on_error=hook, on_timeout=plain", False)],
 )
-def test_a_bot_needs_no_threads_when_all_of_it_are_coroutines(load: Load, hooks: str, alone: bool) -> None:
+def test_bot_of_coroutines_needs_no_threads(load: Load, hooks: str, alone: bool) -> None:
     bot = load(f"""
         from chatlanes.bot import Bot
         async def run(ctx): ...
@@ -130,7 +130,7 @@ def test_a_bot_needs_no_threads_when_all_of_it_are_coroutines(load: Load, hooks:
     assert waits_in_coroutines(bot) == alone
 
 
-def test_a_handler_is_cancelled_when_its_time_is_over(run: Run) -> None:
+def test_handler_is_cancelled_at_its_time_limit(run: Run) -> None:
     source = """
         async def handle(ctx):
             try:
@@ -144,7 +144,7 @@ def test_a_handler_is_cancelled_when_its_time_is_over(run: Run) -> None:
     assert api.calls == [("sendMessage", "tidied up")]
 
 
-def test_its_own_timeout_is_an_error_like_any_other(run: Run) -> None:
+def test_handlers_own_timeout_is_an_ordinary_error(run: Run) -> None:
     with pytest.raises(TimeoutError):
         run(
             "async def handle(ctx):\n    await asyncio.wait_for(asyncio.sleep(3600), 0.01)",
@@ -152,7 +152,7 @@ def test_its_own_timeout_is_an_error_like_any_other(run: Run) -> None:
         )
 
 
-def test_the_update_is_known_everywhere_in_the_handler(run: Run) -> None:
+def test_current_update_is_known_throughout_the_handler(run: Run) -> None:
     source = """
         from chatlanes.bot import current
         async def deep():
@@ -171,7 +171,7 @@ def test_the_update_is_known_everywhere_in_the_handler(run: Run) -> None:
     ("ends", "error"),
     [("raise SystemExit(3)", SystemExit), ("asyncio.get_running_loop().stop()", None)],
 )
-def test_a_bot_cannot_end_the_loop_of_all(run: Run, ends: str, error: type[BaseException] | None) -> None:
+def test_bot_cannot_stop_the_shared_loop(run: Run, ends: str, error: type[BaseException] | None) -> None:
     with pytest.raises(error) if error else nullcontext():
         run(f"async def handle(ctx):\n    {ends}")
     beside = f"""
@@ -180,10 +180,10 @@ def test_a_bot_cannot_end_the_loop_of_all(run: Run, ends: str, error: type[BaseE
         async def handle(ctx):
             task = asyncio.create_task(end())
             await asyncio.wait([task])
-            task.exception()  # or it is logged whenever garbage is collected, also in the middle of a compilation
+            task.exception()  # otherwise it is logged at a later garbage collection, possibly during a compilation
         """
     run(beside)
-    assert run("async def handle(ctx):\n    await asyncio.sleep(0)\n    return 'goes on'") == "goes on"
+    assert run("async def handle(ctx):\n    await asyncio.sleep(0)\n    return 'continues'") == "continues"
 
 
 def test_background_tasks_are_detached_unless_the_handler_failed(run: Run) -> None:
@@ -212,8 +212,8 @@ def test_background_tasks_are_detached_unless_the_handler_failed(run: Run) -> No
         assert api.found == found  # type: ignore[attr-defined]
 
 
-def test_a_session_is_read_before_a_handler_that_uses_it(load: Load) -> None:
-    """A Redis that is away would stop all others of the loop while it is waited for."""
+def test_session_is_read_outside_the_loop(load: Load) -> None:
+    """Waiting for Redis inside the loop would block all other handlers. Only the first run reads it in the loop."""
     bot = load("""
         import threading
         async def handle(ctx):
@@ -231,15 +231,15 @@ def test_a_session_is_read_before_a_handler_that_uses_it(load: Load) -> None:
     assert sys.modules[bot.handle.__module__].read_by == [loops_thread, threading.get_ident()]
 
 
-def test_a_second_interrupt_still_waits_for_the_end() -> None:
-    # Given a coroutine that takes a moment to tidy up, and one that waits for it in the main thread
+def test_second_interrupt_waits_for_the_end() -> None:
+    # Given a coroutine that takes a moment to clean up, and the main thread waiting for it
     ended = []
 
     async def deaf() -> None:
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            # When the pool's own time limit strikes while that one waits for this end
+            # When the pool's time limit strikes while the main thread waits
             await asyncio.sleep(0.1)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
             await asyncio.sleep(0.2)
@@ -251,12 +251,12 @@ def test_a_second_interrupt_still_waits_for_the_end() -> None:
             event_loop().run(deaf(), limit_s=0.05)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    # Then it did not go on before
+    # Then the main thread did not continue before the coroutine had ended
     assert ended == [True]
 
 
-def test_an_interrupt_while_waking_the_loop_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given a time limit that strikes when a coroutine has been put there, and the loop has not been woken for it
+def test_interrupt_while_waking_the_loop_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a time limit that strikes after a coroutine was queued and before the loop was woken
     begun = []
 
     async def one() -> str:
@@ -271,7 +271,7 @@ def test_an_interrupt_while_waking_the_loop_does_not_block(monkeypatch: pytest.M
         interrupt()
 
     monkeypatch.setattr(loop._loop, "call_soon_threadsafe", interrupted)
-    # Then it ends without having begun
+    # Then the coroutine never starts
     with pytest.raises(InterruptedError):
         loop.run(one())
     assert begun == []
@@ -283,7 +283,7 @@ def interrupt(*_: object) -> None:
     raise InterruptedError
 
 
-def test_a_handler_cancelled_before_it_begins_fails() -> None:
+def test_handler_cancelled_before_it_begins_fails() -> None:
     async def cancelled() -> Awaited:
         begun = Awaited(asyncio.sleep(0))
         task = begun.begin(asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""A Bot: what it takes, and what it is refused for where it is made."""
+"""Bot: accepted arguments, and errors raised where it is created."""
 
 import re
 
@@ -33,19 +33,19 @@ def takes_two(ctx, error):
         ({"on_timeout": takes_two}, "on_timeout cannot be called with one argument"),
     ],
 )
-def test_a_bot_that_cannot_work_is_refused(given, sentence):
+def test_invalid_arguments_are_refused(given, sentence):
     with pytest.raises(TypeError, match=re.escape(sentence)):
         Bot(**{"handle": handle, **given})
 
 
-def test_a_bot_needs_a_handler():
+def test_handler_is_required():
     with pytest.raises(TypeError, match="handle"):
         Bot()
 
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """Loads `bot` of a module with this source."""
+    """Returns a function that loads `bot` from source."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -56,7 +56,7 @@ def load(tmp_path, monkeypatch):
     return load
 
 
-def test_a_bot_is_loaded_with_all_it_has(load):
+def test_bot_is_loaded_with_its_hooks(load):
     bot = load(
         "bot_whole",
         "async def handle(ctx): return ctx.update_id\n"
@@ -68,12 +68,12 @@ def test_a_bot_is_loaded_with_all_it_has(load):
     assert bot.never_retry == (KeyError,)
 
 
-def test_a_plain_function_is_a_bot_without_hooks(load):
+def test_plain_function_is_a_bot_without_hooks(load):
     bot = load("bot_function", "def bot(ctx): return ctx.update_id")
     assert (bot.never_retry, bot.on_error, bot.on_timeout) == ((), None, None)
 
 
-def test_a_bad_bot_is_refused_at_its_import(load):
+def test_invalid_bot_is_refused_at_import(load):
     with pytest.raises(BotImportError, match="importing bot_bad failed with TypeError") as caught:
         load("bot_bad", "bot = Bot(None)")
     assert "handle=None cannot be called" in str(caught.value.__cause__)

@@ -1,4 +1,4 @@
-"""The way of a call: what a later run of the same update makes anew, and what a run without a lease may not make."""
+"""Bot API calls: a later run of an update repeats only unrecorded calls, and a run without a lease makes none."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 @pytest.fixture
 def lanes(redis_url: str) -> Iterator[Lanes]:
-    """Those of an app of its own, with one update."""
+    """Lanes of a new app, with one update."""
     with Celery("test", broker=redis_url, set_as_current=False) as app:
         lanes = install(app)
         lanes.store.append([NewMessage(ID, "q", "{}", ["1/chat:7"])])
@@ -53,7 +53,7 @@ def lanes(redis_url: str) -> Iterator[Lanes]:
 
 @pytest.fixture
 def run(lanes: Lanes, api: BotApi) -> Callable[..., CallsOfRun]:
-    """Begins the next run of the update."""
+    """Returns a function that starts the next run of the update."""
 
     return lambda uncertain="repeat": begin_run(lanes, api, uncertain)
 
@@ -83,7 +83,7 @@ class CallsOfRun:
         self.lanes.store.sweep(LEASE_MS)
 
     def dies(self) -> None:
-        """Its process does, and somebody else is told so."""
+        """Its process dies, and the update is released."""
         self.lanes.in_flight.reports.send(GONE, self.delivery.tag)
         assert self.lanes.store.release([(ID, self.delivery.fence)], died=True) == []
 
@@ -100,7 +100,7 @@ def refusing(code: int, **parameters: Any) -> Answer:
     return Answer({"ok": False, "error_code": code, "description": "no", "parameters": parameters}, status=code)
 
 
-def test_a_call_with_a_recorded_result_is_made_once(web: HttpServer, run: Any) -> None:
+def test_recorded_call_is_made_once(web: HttpServer, run: Any) -> None:
     # Given a run that made two calls and failed
     web.answer = Answer(b'{"ok": true, "result": {"text": "half an emoji: \\ud83d", "id": 9007199254740993}}')
     first = run()
@@ -108,13 +108,13 @@ def test_a_call_with_a_recorded_result_is_made_once(web: HttpServer, run: Any) -
     first.fails()
     # When the update runs again
     second = run()
-    # Then it gets the same results, and only what is new is sent
+    # Then it gets the same results, and only the new call is sent
     assert [second.call("a"), second.call("b")] == given
     assert second.call("c") == given[0] == {"text": "half an emoji: \ud83d", "id": 9007199254740993}
     assert texts(web) == ["a", "b", "c"]
 
 
-def test_done_calls_are_recorded_before_an_update_is_released(web: HttpServer, run: Any, redis: Redis) -> None:
+def test_finished_calls_are_recorded_before_the_update_is_released(web: HttpServer, run: Any, redis: Redis) -> None:
     first = run()
     for text in "abc":
         first.call(text)
@@ -125,8 +125,8 @@ def test_done_calls_are_recorded_before_an_update_is_released(web: HttpServer, r
     )
 
 
-def test_one_answer_is_waited_for_in_each_call(web: HttpServer, run: Any, redis: Redis) -> None:
-    """The end of a call is read with the beginning of the next."""
+def test_call_waits_for_one_reply_of_redis(web: HttpServer, run: Any, redis: Redis) -> None:
+    """The reply to the end of a call is read with that to the beginning of the next."""
     first = run()
     first.call("a")
     before = redis.info("commandstats")
@@ -138,7 +138,7 @@ def test_one_answer_is_waited_for_in_each_call(web: HttpServer, run: Any, redis:
     assert len(first.lanes.pipelined._free) == 1
 
 
-def test_a_handler_that_makes_no_call_asks_redis_nothing(run: Any, redis: Redis) -> None:
+def test_handler_without_calls_sends_nothing_to_redis(run: Any, redis: Redis) -> None:
     only = run()
     before = redis.info("stats")["total_commands_processed"]
     only.delivery.journal.confirm()
@@ -155,10 +155,10 @@ UNCERTAIN: dict[str, Callable[[HttpServer], object]] = {
 
 @pytest.mark.parametrize("how", UNCERTAIN)
 @pytest.mark.parametrize(("policy", "own", "sent"), [("repeat", None, 2), ("skip", None, 1), ("repeat", "skip", 1)])
-def test_a_call_without_an_outcome_is_repeated_or_skipped(
+def test_call_without_an_outcome_is_repeated_or_skipped(
     web: HttpServer, run: Any, caplog: pytest.LogCaptureFixture, how: str, policy: str, own: str | None, sent: int
 ) -> None:
-    # Given a call that may have been made
+    # Given a call whose outcome is unknown
     UNCERTAIN[how](web)
     first = run()
     with pytest.raises(BotApiError) as failed:
@@ -169,14 +169,14 @@ def test_a_call_without_an_outcome_is_repeated_or_skipped(
     web.answering = echo
     second = run(policy)
     result = second.call("a", uncertain=own)
-    # Then the call is made again, or gives None
+    # Then the call is made again, or returns None
     assert result == ({"message_id": 1, "text": "a"} if sent == 2 else None)
     assert second.call("b")["text"] == "b"
     assert texts(web).count("a") == sent
     assert "was begun by a run that left no outcome" in caplog.text
 
 
-def test_a_call_in_flight_at_a_death_stays_uncertain(web: HttpServer, run: Any) -> None:
+def test_call_in_flight_at_a_death_stays_uncertain(web: HttpServer, run: Any) -> None:
     first = run()
     first.calls.journal.begin("sendMessage", fingerprint(prepare("sendMessage", {"chat_id": 7, "text": "a"})))
     first.dies()
@@ -189,8 +189,8 @@ def test_a_call_in_flight_at_a_death_stays_uncertain(web: HttpServer, run: Any) 
     assert texts(web) == ["a"]
 
 
-def test_a_refusal_is_replayed_when_the_run_went_on(web: HttpServer, run: Any) -> None:
-    # Given a run that was refused, went on, and failed later
+def test_caught_refusal_is_replayed(web: HttpServer, run: Any) -> None:
+    # Given a run whose call was refused, that continued, and failed later
     web.answer = refusing(400, migrate_to_chat_id=-1007)
     first = run()
     with pytest.raises(ChatMigrated) as refused:
@@ -208,7 +208,7 @@ def test_a_refusal_is_replayed_when_the_run_went_on(web: HttpServer, run: Any) -
     assert texts(web) == ["a", "b"]
 
 
-def test_a_refusal_that_ended_the_run_is_tried_anew(web: HttpServer, run: Any) -> None:
+def test_refusal_that_ended_the_run_is_retried(web: HttpServer, run: Any) -> None:
     first = run()
     web.answer = refusing(400)
     with pytest.raises(BadRequest):
@@ -234,9 +234,7 @@ def test_429_and_unsent_calls_are_not_recorded(web: HttpServer, run: Any) -> Non
     assert run("skip").call("a") is True
 
 
-def test_calls_that_diverge_are_logged_once_and_made_anew(
-    web: HttpServer, run: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_diverging_calls_are_logged_once_and_made(web: HttpServer, run: Any, caplog: pytest.LogCaptureFixture) -> None:
     first = run()
     for text in "abcd":
         first.call(text)
@@ -249,9 +247,9 @@ def test_calls_that_diverge_are_logged_once_and_made_anew(
     for text in "aBcD":
         third.call(text)
     assert texts(web) == [*"abcd", *"BcD"]
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(told) == 1
-    assert "call 2 is sendMessage:" in told[0]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "call 2 is sendMessage:" in warnings[0]
 
 
 def test_reading_calls_are_repeated_and_not_recorded(web: HttpServer, run: Any, redis: Redis) -> None:
@@ -266,7 +264,7 @@ def test_reading_calls_are_repeated_and_not_recorded(web: HttpServer, run: Any, 
     assert [asked.path.rpartition("/")[2] for asked in web.asked] == ["getMe", "sendMessage", "getMe", "getChat"]
 
 
-def test_calls_of_a_coroutine_are_numbered_as_written(web: HttpServer, run: Any) -> None:
+def test_calls_of_a_coroutine_are_numbered_in_source_order(web: HttpServer, run: Any) -> None:
     async def handle(ctx: Any, *texts: str, reads: bool) -> None:
         if reads:
             await ctx.call("getMe")
@@ -276,24 +274,24 @@ def test_calls_of_a_coroutine_are_numbered_as_written(web: HttpServer, run: Any)
         ctx = Context({"update_id": 1, "message": {"chat": {"id": 7}}}, one.calls)
         asyncio.run(awaited(partial(handle, reads=reads), ctx, *"abc"))
 
-    # Given a coroutine that read something and made three calls at once
+    # Given a coroutine that read something and made three calls concurrently
     first = run()
     attempt(first, reads=True)
     first.fails()
-    # When it runs again and finds what it read at hand
+    # When it runs again without the reading call
     attempt(run(), reads=False)
-    # Then nothing is sent twice
+    # Then no message is sent twice
     sent = [asked.json["text"] for asked in web.asked if asked.path.endswith("sendMessage")]
     assert sorted(sent) == ["a", "b", "c"]
 
 
-def test_a_hooks_calls_are_not_taken_for_the_handlers(web: HttpServer, run: Any) -> None:
-    # Given a run with a call, and one more by its hook
+def test_calls_of_hooks_are_recorded_separately(web: HttpServer, run: Any) -> None:
+    # Given a run with one call of its handler and one of its hook
     first = run()
     first.call("a")
     first.calls.beside("error1/").call("sendMessage", chat_id=7, text="sorry")
     first.fails()
-    # When the next run makes another call, and fails, and its hook dies and is called again
+    # When the next run makes one call more and fails, and its hook dies and runs again
     second = run()
     second.call("a")
     second.call("b")
@@ -301,23 +299,23 @@ def test_a_hooks_calls_are_not_taken_for_the_handlers(web: HttpServer, run: Any)
     second.dies()
     third = run()
     third.calls.beside("error2/").call("sendMessage", chat_id=7, text="sorry")
-    # Then the hook was heard once for each attempt
+    # Then the hook's call was made once per attempt
     assert texts(web) == ["a", "sorry", "b", "sorry"]
 
 
 # -- without a lease
 
 
-def test_a_zombie_sends_nothing(web: HttpServer, run: Any, lanes: Lanes) -> None:
-    # Given a run whose message somebody else has by now
+def test_zombie_sends_nothing(web: HttpServer, run: Any, lanes: Lanes) -> None:
+    # Given a run whose update has been leased to another run
     zombie = run()
     zombie.call("a")
     lanes.store.release([(ID, zombie.delivery.fence)])
     newer = run()
-    # When it calls
+    # When it makes a call
     with pytest.raises(LeaseLost, match="the lease of 1:1 is over; sendMessage was not called"):
         zombie.call("b")
-    # Then nothing is sent, also later, and the newer run does not notice
+    # Then nothing is sent, now or later, and the newer run is not affected
     with pytest.raises(LeaseLost):
         zombie.calls.call("getMe")
     assert zombie.delivery.is_lost()
@@ -327,10 +325,10 @@ def test_a_zombie_sends_nothing(web: HttpServer, run: Any, lanes: Lanes) -> None
 
 
 @pytest.mark.parametrize("method", ["sendMessage", "getMe"])
-def test_a_process_frozen_between_begin_and_send_asks_again(
+def test_process_frozen_before_sending_checks_its_lease(
     web: HttpServer, run: Any, lanes: Lanes, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    # Given a run that waits at the gate for longer than its lease, and another one meanwhile
+    # Given a run that waits at the gate for longer than its lease, and a newer run
     zombie = run()
 
     class Freezes(OpenGate, OpenPassage):
@@ -348,9 +346,7 @@ def test_a_process_frozen_between_begin_and_send_asks_again(
     assert web.asked == []
 
 
-def test_a_live_process_that_was_slow_asks_again_and_sends(
-    web: HttpServer, run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_process_with_a_valid_lease_sends(web: HttpServer, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = run()
     now_s = clock.now_s()
     monkeypatch.setattr(clock, "now_s", lambda: now_s + 3600)
@@ -358,22 +354,22 @@ def test_a_live_process_that_was_slow_asks_again_and_sends(
     assert slow.call("a") is True
 
 
-# -- what is sent
+# -- fingerprints
 
 
 def prints(*params: dict[str, Any]) -> set[str]:
     return {fingerprint(prepare("sendPhoto", each)) for each in params}
 
 
-def test_a_fingerprint_covers_the_sent_parameters(tmp_path: Path) -> None:
+def test_fingerprint_covers_the_sent_parameters(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         (tmp_path / name).write_bytes(b"cat")
     (tmp_path / "c.png").write_bytes(b"dog")
-    # The same content, wherever it comes from
+    # The same content from different sources
     photos = (b"cat", tmp_path / "a.png", tmp_path / "b.png", io.BytesIO(b"cat"))
     same = ({"chat_id": 7, "photo": photo} for photo in photos)
     assert len(prints(*same)) == 1
-    # And all else is another call
+    # Any other difference gives another fingerprint
     others = (
         {"chat_id": 7, "photo": b"cat"},
         {"chat_id": 7, "photo": tmp_path / "c.png"},
@@ -389,18 +385,18 @@ def test_a_fingerprint_covers_the_sent_parameters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("params", [{"text": object()}, {"photo": Path("/nowhere/at/all")}, {"text": float("nan")}])
-def test_an_invalid_call_is_not_begun(run: Any, redis: Redis, params: dict[str, Any]) -> None:
+def test_invalid_call_is_not_begun(run: Any, redis: Redis, params: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError, OSError)):
         run().calls.call("sendMessage", **params)
     assert redis.exists(keys.journal(ID)) == 0
 
 
-def test_a_wrong_policy_is_refused(run: Any) -> None:
+def test_invalid_policy_is_refused(run: Any) -> None:
     with pytest.raises(ValueError, match="uncertain='never': write 'repeat' or 'skip'"):
         run().call("a", uncertain="never")
 
 
-def test_a_result_too_long_is_noted_without_it(
+def test_long_result_is_not_stored(
     web: HttpServer, run: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("chatlanes.bot.calls.journal.LONGEST_OUTCOME", 100)
@@ -413,19 +409,17 @@ def test_a_result_too_long_is_noted_without_it(
     assert len(web.asked) == 1
 
 
-# -- Redis in trouble
+# -- failures of Redis
 
 
-def test_a_broken_connection_is_replaced_and_loses_nothing(
-    web: HttpServer, run: Any, redis: Redis, lanes: Lanes
-) -> None:
-    # Given a call that is done, of which the answer of Redis was not read
+def test_broken_connection_is_replaced(web: HttpServer, run: Any, redis: Redis, lanes: Lanes) -> None:
+    # Given a finished call whose reply from Redis was not read
     first = run()
     first.call("a")
-    # When the connection breaks, and the scripts are forgotten
+    # When the connection breaks, and Redis forgets the scripts
     redis.client_kill_filter(_type="normal", skipme=True)
     redis.script_flush()
-    # Then the next call finds its way, and the first one is noted
+    # Then the next call succeeds, and the first one is recorded
     first.call("b")
     first.fails()
     second = run()
@@ -434,32 +428,32 @@ def test_a_broken_connection_is_replaced_and_loses_nothing(
     assert texts(web) == ["a", "b"]
 
 
-def test_an_end_that_redis_refused_is_sent_again(web: HttpServer, run: Any, redis: Redis, lanes: Lanes) -> None:
+def test_end_refused_by_redis_is_repeated(web: HttpServer, run: Any, redis: Redis, lanes: Lanes) -> None:
     first = run()
     first.calls.journal.begin("sendMessage", "x")
-    redis.script_flush()  # the end finds no script
+    redis.script_flush()  # the end does not find its script
     first.delivery.journal.end("1", "sendMessage:x", Kind.DONE)
     first.fails()
     assert redis.hget(keys.journal(ID), "1").split()[0] == b"done"
 
 
-def test_a_call_waits_for_a_redis_that_restarts(
+def test_call_waits_for_a_restarting_redis(
     web: HttpServer, api: BotApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Given a run with a call, on a Redis of its own
+    # Given a run with a call, on its own Redis
     server = start_server(tmp_path)
     with Celery("test", broker=server.url, set_as_current=False) as app:
         lanes = install(app)
         lanes.store.append([NewMessage(ID, "q", "{}", ["1/chat:7"])])
         only = begin_run(lanes, api)
         only.call("a")
-        # When it is killed, and comes back while the handler calls
+        # When Redis is killed and restarted while the handler makes a call
         server.kill()
         with ThreadPoolExecutor(1) as meanwhile:
             restarted = meanwhile.submit(start_server, tmp_path, port=server.port)
             only.call("b")
         with restarted.result():
-            # Then nothing was forgotten
+            # Then no call was forgotten
             only.fails()
             again = begin_run(lanes, api)
             for text in "abc":
@@ -468,7 +462,7 @@ def test_a_call_waits_for_a_redis_that_restarts(
 
 
 def test_threads_of_a_handler_share_the_journal(web: HttpServer, run: Any) -> None:
-    # Given a run whose threads make many calls at once
+    # Given a run whose threads make many calls concurrently
     def call_all(one: CallsOfRun) -> None:
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda _: one.call("a"), range(64)))
@@ -488,7 +482,7 @@ def test_threads_of_a_handler_share_one_gate(run: Any, api: BotApi) -> None:
     def gate() -> OpenGate:
         mine = OpenGate()
         made.append(mine)
-        if len(made) == 1:  # another thread comes in the middle
+        if len(made) == 1:  # another thread creates one meanwhile
             assert calls.gate is made[1]
         return mine
 
@@ -496,7 +490,7 @@ def test_threads_of_a_handler_share_one_gate(run: Any, api: BotApi) -> None:
     assert calls.gate is calls.gate is made[1]
 
 
-def test_without_a_lane_every_call_is_made(web: HttpServer, api: BotApi) -> None:
+def test_calls_without_a_lane_are_not_recorded(web: HttpServer, api: BotApi) -> None:
     calls = calls_of(api, None, "repeat")
     assert [calls.call("sendMessage", text="a", uncertain="skip"), calls.call("getMe")] == [True, True]
     assert json.loads(web.asked[0].body) == {"text": "a"}

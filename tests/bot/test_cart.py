@@ -1,4 +1,4 @@
-"""The example with a session, as a user's own test would run it: by hand, with a session of its own."""
+"""The session example, tested as a user would test it: with a session assigned by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from examples.cart import handle
 
 
 class CartApi:
-    """Takes down what is said."""
+    """Records the sent texts."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -18,7 +18,7 @@ class CartApi:
         self.said.append(params["text"])
 
 
-def test_items_stay_in_the_cart_until_it_is_emptied() -> None:
+def test_items_stay_until_the_cart_is_emptied() -> None:
     api, session = CartApi(), {}
     for text in ("apples", "pears", "/cart", "/empty", "/cart"):
         ctx = Context({"update_id": 1, "message": {"chat": {"id": 7}, "text": text}}, api)

@@ -1,4 +1,4 @@
-"""What a handler gets, and where its replies go."""
+"""The context of a handler, and the destination of its replies."""
 
 from typing import Any
 
@@ -16,17 +16,17 @@ def context(kind: str, body: Any, api: Any = None, attempt: int = 1) -> Context:
     return Context({"update_id": 12, kind: body}, api, attempt)
 
 
-def test_it_has_the_fields_of_the_update():
+def test_fields_of_the_update():
     ctx = context("message", PRIVATE, attempt=3)
     assert (ctx.update_id, ctx.kind, ctx.chat_id, ctx.attempt) == (12, "message", 7, 3)
     assert ctx.update == {"update_id": 12, "message": PRIVATE}
 
 
-def test_its_repr_tells_no_text():
+def test_repr_contains_no_message_text():
     assert repr(context("message", PRIVATE)) == "Context(message 12, chat 7, attempt 1)"
 
 
-def test_call_passes_on_any_method(web, api):
+def test_call_accepts_any_method(web, api):
     ctx = context("message", PRIVATE, api)
     assert ctx.call("sendDice", chat_id=ctx.chat_id, emoji="🎲") is True
     [asked] = web.asked
@@ -62,19 +62,19 @@ WHERE = [
 
 
 @pytest.mark.parametrize(("kind", "body", "where"), WHERE)
-def test_a_reply_goes_where_the_update_came_from(web, api, kind, body, where):
+def test_reply_goes_to_the_place_of_the_update(web, api, kind, body, where):
     assert context(kind, body, api).reply("hi", protect_content=True) is True
     [asked] = web.asked
     assert asked.path.endswith("/sendMessage")
     assert asked.json == {**where, "text": "hi", "protect_content": True}
 
 
-def test_explicit_reply_arguments_win(web, api):
+def test_explicit_reply_arguments_take_precedence(web, api):
     context("message", PRIVATE, api).reply("hi", chat_id=8)
     assert web.asked[0].json == {"chat_id": 8, "text": "hi"}
 
 
-def test_a_guest_is_answered_by_the_query(web, api):
+def test_guest_is_answered_through_the_query(web, api):
     ctx = context("guest_message", {**GROUP, "guest_query_id": "g"}, api)
     ctx.reply("hi" * 50, parse_mode="HTML", reply_markup={"inline_keyboard": []})
     [asked] = web.asked
@@ -98,6 +98,6 @@ def test_a_guest_is_answered_by_the_query(web, api):
         ("guest_message", GROUP, "this guest_message has no guest_query_id"),
     ],
 )
-def test_without_a_chat_a_reply_says_so(kind, body, complaint):
+def test_reply_without_a_chat_is_refused(kind, body, complaint):
     with pytest.raises(NoChatError, match=complaint):
         context(kind, body).reply("hi")

@@ -1,4 +1,4 @@
-"""Finding the bot: what is taken, and what is said when there is none."""
+"""Loading the bot: accepted objects, and the errors for all others."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from tests.support import ROOT
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Writes a bot into the current directory, which nothing has put on the path yet."""
+    """Writes a module into the current directory, which is not on the import path yet."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
 
@@ -49,12 +49,12 @@ def handled(path: str) -> object:
         ("bot_optional", "handle", "def handle(ctx, *more, option=None): return ctx.update_id"),
     ],
 )
-def test_a_bot_is_found_in_the_current_directory(write, name, attribute, source):
+def test_bot_is_found_in_the_current_directory(write, name, attribute, source):
     write(name, source)
     assert handled(f"{name}:{attribute}") == 5
 
 
-def test_a_bot_may_be_written_in_c():
+def test_builtin_function_is_accepted():
     assert load_bot("builtins:repr").handle is repr
 
 
@@ -80,21 +80,21 @@ def test_a_bot_may_be_written_in_c():
         ("bot_many", "def handle(a, b): pass", "handle", "cannot be called with one argument"),
     ],
 )
-def test_an_object_that_cannot_handle_updates_is_refused(write, name, source, attribute, complaint):
+def test_object_that_cannot_handle_updates_is_refused(write, name, source, attribute, complaint):
     write(name, source)
     with pytest.raises(BotImportError, match=complaint):
         load_bot(f"{name}:{attribute}")
 
 
 @pytest.mark.parametrize("module", ["no_such_bot", "no.such.bot", "tasks.no_such_bot"])
-def test_a_missing_module_is_named_with_its_search_path(write, module):
+def test_missing_module_is_named_with_its_search_path(write, module):
     with pytest.raises(BotImportError) as caught:
         load_bot(f"{module}:handle")
     assert str(caught.value).startswith(f"BOT={module}:handle: there is no module {module} in {os.getcwd()}")
 
 
 @pytest.mark.parametrize("path", ["examples.echo", "examples.echo:", ":handle", ""])
-def test_an_invalid_import_path_is_refused(path):
+def test_invalid_import_path_is_refused(path):
     with pytest.raises(BotImportError, match="is not an import path: write module:attribute"):
         load_bot(path)
 
@@ -107,14 +107,14 @@ def test_an_invalid_import_path_is_refused(path):
         ("bot_typo", "def handle(ctx:", "failed with SyntaxError", "def handle(ctx:"),
     ],
 )
-def test_an_error_inside_the_module_keeps_its_traceback(write, name, source, sentence, line):
+def test_error_inside_the_module_keeps_its_traceback(write, name, source, sentence, line):
     write(name, source)
     with pytest.raises(BotImportError, match=sentence) as caught:
         load_bot(f"{name}:handle")
     assert line in "".join(traceback.format_exception(caught.value))
 
 
-def test_an_async_bot_is_refused_under_gevent(write):
+def test_async_bot_is_refused_with_gevent(write):
     write("bot_green", "async def handle(ctx): pass")
     code = """
 from gevent import monkey
@@ -131,11 +131,13 @@ except BotImportError as error:
     assert "start the worker with -P prefork or -P threads" in done.stdout
 
 
-def test_an_endless_import_is_reported(write, monkeypatch):
-    told = []
+def test_long_import_is_reported(write, monkeypatch):
+    printed = []
     monkeypatch.setattr(imports, "LONG_IMPORT_S", 0.0)
-    monkeypatch.setattr(imports, "print", lambda text, **_: told.append(text), raising=False)
-    monkeypatch.setattr(sys, "told", told, raising=False)
-    write("bot_polls", "import sys, time\nwhile not sys.told: time.sleep(0.01)\ndef handle(ctx): pass")
+    monkeypatch.setattr(imports, "print", lambda text, **_: printed.append(text), raising=False)
+    monkeypatch.setattr(sys, "printed", printed, raising=False)
+    write("bot_polls", "import sys, time\nwhile not sys.printed: time.sleep(0.01)\ndef handle(ctx): pass")
     load_bot("bot_polls:handle")
-    assert told[0].startswith("BOT=bot_polls:handle: importing bot_polls is not done after 0 s. If it starts polling")
+    assert printed[0].startswith(
+        "BOT=bot_polls:handle: importing bot_polls is not done after 0 s. If it starts polling"
+    )

@@ -1,4 +1,4 @@
-"""The shorthands: which call each makes of which update, and what it says where the update has not what it needs."""
+"""The shorthands of the context: the call that each makes, and the errors if the update lacks a required part."""
 
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("kind", "body", "write", "method", "params"), CALLS)
-def test_each_makes_its_call(web, api, kind, body, write, method, params):
+def test_shorthand_makes_its_call(web, api, kind, body, write, method, params):
     assert write(context(kind, body, api)) is True
     [asked] = web.asked
     assert (asked.path.rpartition("/")[2], asked.json) == (method, params)
@@ -118,13 +118,13 @@ COMPLAINTS = [
 
 
 @pytest.mark.parametrize(("kind", "body", "write", "error", "complaint"), COMPLAINTS)
-def test_a_missing_part_of_the_update_is_named(web, api, kind, body, write, error, complaint):
+def test_missing_part_of_the_update_is_named(web, api, kind, body, write, error, complaint):
     with pytest.raises(error, match=complaint):
         write(context(kind, body, api))
     assert web.asked == []
 
 
-def test_an_edit_that_was_done_already_is_no_failure(web, api):
+def test_edit_without_a_change_succeeds(web, api):
     words = "Bad Request: message is not modified: specified new message content and reply markup are exactly the same"
     web.answer = Answer({"ok": False, "error_code": 400, "description": words}, 400)
     ctx = context("callback_query", BUTTON, api)
@@ -134,7 +134,7 @@ def test_an_edit_that_was_done_already_is_no_failure(web, api):
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "told"),
+    ("kind", "body", "expected"),
     [
         ("message", HELLO, (7, HELLO, "hello", "")),
         ("message", {**HELLO, "text": None, "caption": "a cat"},
@@ -144,16 +144,16 @@ def test_an_edit_that_was_done_already_is_no_failure(web, api):
         ("poll", {"id": "5"}, (None, None, "", "")),
     ],
 )  # fmt: skip
-def test_the_usual_fields_are_at_hand(kind, body, told):
+def test_common_fields(kind, body, expected):
     ctx = context(kind, body)
-    assert (ctx.user_id, ctx.message, ctx.text, ctx.data) == told
+    assert (ctx.user_id, ctx.message, ctx.text, ctx.data) == expected
 
 
 # -- downloads
 
 
 def files(web, content: bytes | None) -> None:
-    """getFile gives a path; the path gives this, or 404."""
+    """Serves getFile with a path, and the path with this content, or 404."""
 
     def answering(asked):
         if asked.path.endswith("/getFile"):
@@ -164,7 +164,7 @@ def files(web, content: bytes | None) -> None:
     web.answering = answering
 
 
-def test_a_file_is_downloaded_by_id_or_object(web, api, tmp_path):
+def test_file_is_downloaded_by_id_or_object(web, api, tmp_path):
     files(web, b"%PDF")
     ctx = context("message", HELLO, api)
     assert ctx.download("f") == b"%PDF"
@@ -175,7 +175,7 @@ def test_a_file_is_downloaded_by_id_or_object(web, api, tmp_path):
     assert web.asked[1].path.endswith("/documents/a%20file.pdf")
 
 
-def test_a_failed_download_keeps_the_existing_file(web, api, tmp_path):
+def test_failed_download_keeps_the_existing_file(web, api, tmp_path):
     files(web, None)
     (tmp_path / "a.pdf").write_bytes(b"old")
     with pytest.raises(BadRequest.__base__, match="download: Not Found"):
@@ -183,7 +183,7 @@ def test_a_failed_download_keeps_the_existing_file(web, api, tmp_path):
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
-def test_a_download_that_breaks_off_is_begun_anew(web, api, tmp_path):
+def test_interrupted_download_is_restarted(web, api, tmp_path):
     broken = iter([None, None])
 
     def answering(asked):
@@ -195,7 +195,7 @@ def test_a_download_that_breaks_off_is_begun_anew(web, api, tmp_path):
     assert len(web.asked) == 3
 
 
-def test_the_files_of_a_local_server_are_read_where_they_are(api, tmp_path):
+def test_files_of_a_local_server_are_read_directly(api, tmp_path):
     (tmp_path / "cat.jpg").write_bytes(b"cat")
     assert api.download(str(tmp_path / "cat.jpg")) == b"cat"
     api.download(str(tmp_path / "cat.jpg"), tmp_path / "copy")

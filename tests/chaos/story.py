@@ -1,23 +1,23 @@
-"""Histories made by hand, told run by run."""
+"""Builds histories by hand, run by run."""
 
 from __future__ import annotations
 
 from chaos.aof import FOREVER, Book, Hold
 from chaos.checker import Verdict, check
-from chaos.records import Blow, Effect, Evidence, Record, runs_in
+from chaos.records import Effect, Evidence, Fault, Record, runs_in
 
-#: Of a system without fences.
+#: For systems without fences.
 LEASE_S = 10.0
 
 
 class Story:
-    """Writes records as chaos/bot.py does, and a ledger beside them. A fence is the time of a hand-out, as in Redis."""
+    """Writes records as chaos/bot.py does, and a book. A fence is the time of a hand-out, as in Redis."""
 
     def __init__(self, *, fences: bool = True) -> None:
         self.records: list[Record] = []
         self.book = Book() if fences else None
         self.effects: list[Effect] = []
-        self.blows: list[Blow] = []
+        self.faults: list[Fault] = []
         self.buried: set[int] = set()
         self.sessions: dict[str, int] | None = None
         self._runs = 0
@@ -52,11 +52,11 @@ class Story:
         return self
 
     def kills(self, pid: int, at_s: float) -> Story:
-        self.blows.append(Blow(at_s, "kill_all", "prefork", 0.0, (pid,)))
+        self.faults.append(Fault(at_s, "kill_all", "prefork", 0.0, (pid,)))
         return self
 
-    def strikes(self, what: str, whom: str, at_s: float, for_s: float = 0.0) -> Story:
-        self.blows.append(Blow(at_s, what, whom, for_s))
+    def injects(self, what: str, target: str, at_s: float, for_s: float = 0.0) -> Story:
+        self.faults.append(Fault(at_s, what, target, for_s))
         return self
 
     def buries(self, *updates: int) -> Story:
@@ -64,15 +64,15 @@ class Story:
         return self
 
     def handed_out(self, update: int, at_s: float, *, pid: int = 1, taken_back_s: float = FOREVER) -> Story:
-        """And never started."""
+        """Adds a hand-out that is never started."""
         self._handed_out(update, at_s, pid, taken_back_s)
         return self
 
     def evidence(self, *expected: int) -> Evidence:
         return Evidence(
-            runs=runs_in(self.records, self.blows, self.book and self.book.holds, LEASE_S),
+            runs=runs_in(self.records, self.faults, self.book and self.book.holds, LEASE_S),
             effects=self.effects,
-            blows=self.blows,
+            faults=self.faults,
             expected=expected,
             buried=None if self.book is None else frozenset(self.buried),
             book=self.book,
@@ -84,7 +84,7 @@ class Story:
         return check(self.evidence(*expected))
 
     def offences(self, *expected: int) -> dict[str, int]:
-        """How many of each kind, of those that there are."""
+        """The number of offences by kind, without empty kinds."""
         found = self.judged(*expected).offences
         return {kind: len(offences) for kind, offences in found.items() if offences}
 

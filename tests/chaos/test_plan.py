@@ -1,34 +1,38 @@
-"""The same seed means the same run, as far as a program can say."""
+"""The same seed gives the same plan."""
 
 from itertools import islice
 
 from chaos import poison
 from chaos.feed import updates
-from chaos.plan import blows
+from chaos.plan import faults
 from chaos.systems import LANES, RECIPE, WEBHOOK
 from chatlanes.updates.routing import keys_of
 
 
-def test_the_same_seed_gives_the_same_blows() -> None:
-    first, same, other = (list(islice(blows(seed, LANES, 2.0), 50)) for seed in (1, 1, 2))
+def test_same_seed_gives_same_faults() -> None:
+    first, same, other = (list(islice(faults(seed, LANES, 2.0), 50)) for seed in (1, 1, 2))
 
     assert first == same != other
 
 
-def test_every_kind_of_blow_is_dealt_to_every_part() -> None:
+def test_every_part_gets_every_kind_of_fault() -> None:
     for system in (LANES, WEBHOOK, RECIPE):
-        dealt = {(blow.what, blow.whom) for blow in islice(blows(1, system, 2.0), 2_000)}
-        assert {whom for _, whom in dealt} == {
+        dealt = {(fault.what, fault.target) for fault in islice(faults(1, system, 2.0), 2_000)}
+        assert {target for _, target in dealt} == {
             *system.parts,
             "redis",
             "telegram",
             *(("updates",) if system.buried else ()),
         }
-        assert {what for what, whom in dealt if whom == "redis"} >= {"kill", "outage", "stop_frozen"}
-        assert {what for what, whom in dealt if whom in system.workers} >= {"kill_all", "hole_redis", "cut_telegram"}
+        assert {what for what, target in dealt if target == "redis"} >= {"kill", "outage", "stop_frozen"}
+        assert {what for what, target in dealt if target in system.workers} >= {
+            "kill_all",
+            "hole_redis",
+            "cut_telegram",
+        }
 
 
-def test_updates_stand_in_one_or_two_lanes_that_cross() -> None:
+def test_updates_are_in_one_or_two_crossing_lanes() -> None:
     keys = [tuple(keys_of({"update_id": 1, **update}, "chat+user")) for update in islice(updates(1), 2_000)]
 
     assert {len(each) for each in keys} == {1, 2}
@@ -36,7 +40,7 @@ def test_updates_stand_in_one_or_two_lanes_that_cross() -> None:
     assert all(len(chats) > 1 for chats in users.values())
 
 
-def test_most_updates_are_innocent() -> None:
+def test_most_updates_are_not_poison() -> None:
     poisoned = [number for number in range(1, 1001) if poison.is_poison(number)]
 
     assert [poison.kills(number) for number in poisoned] == [False, True, False]

@@ -1,4 +1,4 @@
-"""What a power failure loses, and that the poller does not call a server durable that loses confirmed updates."""
+"""After a power failure, a server that the poller called durable has all confirmed updates."""
 
 from pathlib import Path
 
@@ -11,15 +11,15 @@ needs_strace = pytest.mark.skipif(not can_trace(), reason="strace is not install
 
 @needs_strace
 @pytest.mark.parametrize("appendfsync", ["always", "everysec"])
-def test_a_power_failure_loses_nothing_durable(tmp_path: Path, appendfsync: str) -> None:
+def test_durable_server_loses_nothing(tmp_path: Path, appendfsync: str) -> None:
     outcome = power_failure(tmp_path, appendfsync)
     assert outcome.confirmed >= 300
     assert outcome.is_kept, outcome
-    # With fsync always it is durable, and says so
-    assert ("Redis is durable" in outcome.said) == (appendfsync == "always"), outcome
+    # With fsync always the poller logs that Redis is durable
+    assert ("Redis is durable" in outcome.durability) == (appendfsync == "always"), outcome
 
 
-def test_an_fsync_covers_earlier_writes_only() -> None:
+def test_fsync_covers_earlier_writes_only() -> None:
     trace = """\
 7 write(4</srv/redis/a.1.incr.aof>, ""..., 100) = 100
 7 write(9<socket:[5]>, ""..., 5) = 5

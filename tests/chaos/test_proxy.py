@@ -1,4 +1,4 @@
-"""A link forwards, is cut, and swallows or delays, as it is told."""
+"""A link forwards, can be cut, and drops or delays data."""
 
 import socket
 import threading
@@ -20,7 +20,7 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """The port of a server that answers with what it is sent."""
+    """The port of an echo server."""
     with socket.create_server((HOST, 0)) as listener:
         threading.Thread(target=_serve, args=(listener,), daemon=True).start()
         yield listener.getsockname()[1]
@@ -51,49 +51,49 @@ def connected(link: Link) -> socket.socket:
     return client
 
 
-def test_a_cut_resets_open_connections_and_new_ones_work(network: Network, echo: int) -> None:
+def test_cut_resets_open_connections_only(network: Network, echo: int) -> None:
     link = network.link(echo, arrives_late=True)
     with connected(link) as client:
-        network.tell(link.cut)
+        network.submit(link.cut)
         with pytest.raises(ConnectionResetError):
             client.recv(100)
     connected(link).close()
 
 
-def test_swallowed_bytes_arrive_late(network: Network, echo: int) -> None:
+def test_data_in_a_hole_arrives_late(network: Network, echo: int) -> None:
     link = network.link(echo, arrives_late=True)
     with connected(link) as client:
-        network.tell(link.hole)
+        network.submit(link.hole)
         client.sendall(b"late")
         client.settimeout(0.1)
         with pytest.raises(TimeoutError):
             client.recv(100)
-        network.tell(link.heal)
+        network.submit(link.heal)
         client.settimeout(TIMEOUT_S)
         assert client.recv(100) == b"late"
 
 
-def test_swallowed_bytes_to_telegram_are_lost(network: Network, echo: int) -> None:
+def test_data_to_telegram_in_a_hole_is_lost(network: Network, echo: int) -> None:
     link = network.link(echo, arrives_late=False)
     with connected(link) as client:
-        network.tell(link.hole)
+        network.submit(link.hole)
         client.sendall(b"lost")
-        network.tell(link.heal)
+        network.submit(link.heal)
         with pytest.raises(ConnectionResetError):
             client.recv(100)
     connected(link).close()
 
 
-def test_a_connection_made_in_a_hole_works_once_it_is_healed(network: Network, echo: int) -> None:
+def test_connection_made_in_a_hole_works_after_healing(network: Network, echo: int) -> None:
     link = network.link(echo, arrives_late=True)
-    network.tell(link.hole)
+    network.submit(link.hole)
     with socket.create_connection((HOST, link.port), TIMEOUT_S) as client:
         client.sendall(b"hello")
-        network.tell(link.heal)
+        network.submit(link.heal)
         assert client.recv(100) == b"hello"
 
 
-def test_a_server_that_is_away_ends_the_connection(network: Network) -> None:
+def test_unreachable_server_ends_the_connection(network: Network) -> None:
     with socket.create_server((HOST, 0)) as gone:
         port = gone.getsockname()[1]
     link = network.link(port, arrives_late=True)

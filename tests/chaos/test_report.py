@@ -1,4 +1,4 @@
-"""What a chaos run shows: a table, the shortest excerpt, a picture."""
+"""The report of a chaos run: a table, the shortest excerpt, a picture."""
 
 from xml.etree import ElementTree
 
@@ -13,7 +13,7 @@ def bad() -> Story:
     return story.run(5, 4.0, 5.0, keys=("chat:8",)).kills(9, 3.5)
 
 
-def test_the_table_has_a_column_for_each_system() -> None:
+def test_table_has_a_column_per_system() -> None:
     evidence = bad().evidence(1, 2, 3, 4, 5, 6)
 
     rows = [
@@ -22,31 +22,31 @@ def test_the_table_has_a_column_for_each_system() -> None:
     ]
 
     assert rows[0] == ["", "a", "a"]
-    assert ["blows; updates", "1; 6", "1; 6"] in rows
+    assert ["faults; updates", "1; 6", "1; 6"] in rows
     assert ["out of order", "1", "1"] in rows
 
 
-def test_the_excerpt_shows_only_the_updates_of_the_offence() -> None:
+def test_excerpt_shows_only_the_updates_of_the_offence() -> None:
     evidence = bad().evidence(1, 2, 3, 4, 5)
 
     text = complaints(check(evidence), evidence)
 
     assert "out of order: chat:7: 3 started at 3.000, after 4 had started" in text
-    assert "blow: kill_all prefork" in text
+    assert "fault: kill_all prefork" in text
     assert "update 4, run 3: starts" in text
     assert "update 1," not in text
 
 
-def test_the_picture_is_xml_with_a_bar_for_each_blow() -> None:
+def test_picture_has_a_bar_per_fault() -> None:
     story = bad()
 
     for evidence in (story.evidence(1, 2, 3, 4, 5), Story().evidence()):
         picture = ElementTree.fromstring(draw(evidence, [(0.0, 5), (1.0, 0)], "<seed 7>"))  # noqa: S314 - our own
         bars = picture.findall(".//{*}title")
-        assert len(bars) == len(evidence.blows)
+        assert len(bars) == len(evidence.faults)
 
 
-def test_the_picture_of_an_hour_is_no_larger_than_a_page() -> None:
+def test_picture_size_does_not_depend_on_the_length() -> None:
     story = Story()
     for second in range(3600):
         story.run(second + 1, second, second + 0.5)

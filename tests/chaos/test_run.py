@@ -1,4 +1,4 @@
-"""The program itself: a few seconds of it, with everything it has."""
+"""The whole program, for a few seconds."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.mark.parametrize("system", ["lanes", "webhook"])
-def test_a_short_run_judges_keeps_and_draws(tmp_path: Path, system: str) -> None:
+def test_short_run(tmp_path: Path, system: str) -> None:
     options = ["--seconds", "6", "--seed", "5", "--rate", "20", "--keep", str(tmp_path)]
     options += ["--webhook"] if system == "webhook" else []
 

@@ -1,4 +1,4 @@
-"""The command `lanes` on an app of its own, with an embedded Redis."""
+"""The command `lanes` on a new app, with an embedded Redis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEASE_MS = 600_000
 
 
 class Cli:
-    """`said` runs a command and gives its lines; `code` is what it ended with."""
+    """`said` runs a command and returns its lines; `code` is its exit code."""
 
     def __init__(self, app: Celery) -> None:
         self.app = app
@@ -49,7 +49,7 @@ class Cli:
         self.code = ran.exit_code
         return ran.output
 
-    # -- a state to look at
+    # -- building a state
 
     def append(self, message_id: str, *lane_keys: str, queue: str = "shop.0", update: Any = None) -> None:
         title = f"(message, chat {lane_keys[0].rpartition(':')[2] if lane_keys else None}, update {message_id})"
@@ -58,7 +58,7 @@ class Cli:
         self.store.append([NewMessage(message_id, queue, stored, lane_keys)])
 
     def take(self, room: int = 1, queue: str = "shop.0", holder: str = "east:4711:abcdef") -> list[tuple[str, str]]:
-        """Hand out; gives (id, fence)."""
+        """Lease messages; returns (id, fence) of each."""
         turned = self.store.turn([queue], holder=holder, lease_ms=LEASE_MS, room=room)
         return [(message.id, message.fence) for message in turned.leased]
 
@@ -66,13 +66,13 @@ class Cli:
         self.append(message_id, *lane_keys, **more)
         [(taken, fence)] = self.take(queue=more.get("queue", "shop.0"))
         assert taken == message_id
-        told = {
+        problem_fields = {
             "type": problem,
             "message": f"{message_id} went wrong",
             "attempt": 5,
             "traceback": "Traceback\n  here\n",
         }
-        self.store.bury(message_id, fence, told)
+        self.store.bury(message_id, fence, problem_fields)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""lanes chat: all there is of one chat."""
+"""lanes chat: everything about one chat."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from chatlanes.lanes.protocol.replies import Kind
 from tests.cli.conftest import Cli
 
 
-def test_a_chat_is_shown_with_all_its_messages(cli: Cli) -> None:
-    # Given a chat in which an update runs for the second time after a call, two wait, and one was buried
+def test_chat_is_shown_with_all_its_messages(cli: Cli) -> None:
+    # Given a chat with an update in its second run after a call, two waiting updates, and a buried one
     cli.bury("1:9", "1/chat:7")
     cli.append("1:10", "1/chat:7")
     [(_, fence)] = cli.take()
@@ -21,43 +21,43 @@ def test_a_chat_is_shown_with_all_its_messages(cli: Cli) -> None:
     cli.append("1:11", "1/chat:7")
     cli.append("1:12", "1/chat:77")
     cli.client.set("session:1/chat:7", '{"cart": [3]}', ex=7200)
-    # When it is asked for
+    # When the chat is shown
     text = cli.text("chat", "7")
-    # Then it is told who stands in its lane, and what the first one does
+    # Then the updates of its lane are listed, with the state of the first
     assert "1/chat:7: 2 in the lane\n" in text
     assert "1:10  message, chat 7, update 1:10  runs on east:4711 for" in text
     assert "attempt 2" in text
     assert "1:11  message, chat 7, update 1:11  waiting" in text
     assert "1:12" not in text
-    # And its last errors, its calls, its session without what is in it, and what was buried
+    # And its last errors, its calls, its session without content, and the number of buried updates
     assert "ValueError: no price" in text
     assert "  call 1 sendMessage: done\n" in text
     assert "secret" not in text
     assert "session:1/chat:7: 13 bytes, for 2.0 h more\n" in text
     assert "cart" not in text
     assert "1 buried: lanes dead list --chat 7\n" in text
-    # Unless it is asked for that
+    # And the session's content on request
     assert '"cart": [' in cli.text("chat", "7", "--content")
 
 
-def test_the_reason_of_a_delay_is_shown(cli: Cli) -> None:
+def test_reason_of_a_delay_is_shown(cli: Cli) -> None:
     cli.append("1:10", "1/chat:7")
     [(_, fence)] = cli.take()
     cli.store.park("1:10", fence, delay_ms=60_000, kind="Unknown", reason="no worker\nknows bot 1")
     assert re.search(r"put off 0\.\d s ago: no worker knows bot 1\n", cli.text("chat", "7"))
 
 
-def test_a_paused_chat_says_so_also_when_it_is_empty(cli: Cli) -> None:
+def test_paused_chat_is_marked_even_if_empty(cli: Cli) -> None:
     cli.said("pause", "chat", "1/chat:7")
     assert cli.said("chat", "7")[0].startswith("1/chat:7: 0 in the lane, paused since 20")
 
 
-def test_a_long_lane_is_cut(cli: Cli) -> None:
+def test_long_lane_is_truncated(cli: Cli) -> None:
     for number in range(25):
         cli.append(f"1:{number}", "1/chat:7")
     assert "and 5 more" in cli.said("chat", "1/chat:7")
 
 
-def test_nothing_is_a_sentence(cli: Cli) -> None:
+def test_empty_chat(cli: Cli) -> None:
     assert cli.said("chat", "7*") == ["nothing waits or runs in 7*, nothing of it was buried, and it has no session"]
     assert cli.code == 0

@@ -1,4 +1,4 @@
-"""lanes check: a line for each thing, right or wrong, and an exit code."""
+"""lanes check: one line per check, and an exit code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def simulator(telegram: Simulator) -> Simulator:
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_checks, "ANSWER_WITHIN_S", 0.2)
 
 
@@ -49,21 +49,21 @@ def lead(client: Redis, for_ms: int) -> None:
     client.hset("poller:123456:leader", mapping={"fence": 1, "holder": "east:99", "until_ms": until_ms})
 
 
-def test_without_workers_something_is_wrong(cli: Cli) -> None:
+def test_missing_workers_are_wrong(cli: Cli) -> None:
     lines = cli.said("check")
     assert [line.split(":")[0] for line in lines] == ["ok    redis", "ok    durability", "ok    clock", "WRONG workers"]
     assert lines[-1].startswith("WRONG workers: none answers")
     assert cli.code == 1
 
 
-def test_a_redis_that_is_away_ends_it(cli: Cli) -> None:
+def test_unreachable_redis_is_the_only_finding(cli: Cli) -> None:
     cli.app.conf.broker_url = "redis://127.0.0.1:1/0"
     [line] = cli.said("check")
     assert line.startswith("WRONG redis: 127.0.0.1:1 does not answer: ")
     assert cli.code == 1
 
 
-def test_a_redis_that_keeps_nothing_is_wrong(cli: Cli, tmp_path: Path) -> None:
+def test_redis_without_persistence_is_wrong(cli: Cli, tmp_path: Path) -> None:
     with start_server(tmp_path, extra=["--appendonly", "no", "--maxmemory-policy", "allkeys-lru"]) as server:
         cli.app.conf.broker_url = server.url
         lines = cli.said("check")
@@ -72,7 +72,7 @@ def test_a_redis_that_keeps_nothing_is_wrong(cli: Cli, tmp_path: Path) -> None:
     assert lines[2].startswith("WRONG redis: Redis throws updates away")
 
 
-def test_a_redis_that_answers_waitaof_before_the_disk_is_wrong(cli: Cli, tmp_path: Path) -> None:
+def test_early_waitaof_reply_is_wrong(cli: Cli, tmp_path: Path) -> None:
     with start_server(tmp_path, appendfsync="everysec") as server:
         cli.app.conf.broker_url = server.url
         lines = cli.said("check")
@@ -82,7 +82,7 @@ def test_a_redis_that_answers_waitaof_before_the_disk_is_wrong(cli: Cli, tmp_pat
     assert cli.code == 1
 
 
-def test_a_full_redis_is_reported_and_workers_are_unknown(cli: Cli, tmp_path: Path) -> None:
+def test_full_redis_is_wrong_and_workers_are_unknown(cli: Cli, tmp_path: Path) -> None:
     with start_server(tmp_path) as server:
         cli.app.conf.broker_url = server.url
         cli.client.config_set("maxmemory", 1)
@@ -93,16 +93,16 @@ def test_a_full_redis_is_reported_and_workers_are_unknown(cli: Cli, tmp_path: Pa
     assert cli.code == 1
 
 
-def test_a_missing_or_wrong_password_is_reported(cli: Cli, tmp_path: Path) -> None:
+def test_missing_or_wrong_password_is_reported(cli: Cli, tmp_path: Path) -> None:
     with start_server(tmp_path, extra=["--requirepass", "right"]) as server:
-        for url, told in (
+        for url, message in (
             (server.url, "it asks for a password"),
             (server.url.replace("127", ":wrong@127"), "it refuses the password"),
         ):
             cli.app.conf.broker_url = url
             cli.app.lanes._stores.clear()
             [line] = cli.said("check")
-            assert told in line
+            assert message in line
             assert "wrong@" not in line
 
 
@@ -133,42 +133,42 @@ def test_workers_are_listed_with_their_faults(answers: dict[str, Any], lines: li
         assert finding.sentence.startswith(begin)
 
 
-def test_two_workers_of_one_name_are_both_told_of() -> None:
+def test_workers_with_the_same_name_are_both_listed() -> None:
     # Given two workers on one machine, started without -n
     replies = [{"w@vm": {"holder": f"vm:{pid}:35d7049a", "queues": [queue]}} for pid, queue in ((7, "a"), (8, "b"))]
-    # Then both are there
-    told = health_checks.answers_by_worker([*replies, {"other@vm": {}}])
-    assert {name: answer.get("queues") for name, answer in told.items()} == {
+    # Then both are listed
+    by_worker = health_checks.answers_by_worker([*replies, {"other@vm": {}}])
+    assert {name: answer.get("queues") for name, answer in by_worker.items()} == {
         "w@vm (vm:7)": ["a"],
         "w@vm (vm:8)": ["b"],
         "other@vm": None,
     }
-    # And it is said, but not wrong
+    # And the shared name is reported, but not as wrong
     [namesakes] = health_checks.namesakes([*replies, {"other@vm": {}}])
     assert namesakes.is_right is None
     assert namesakes.sentence.startswith("2 are called w@vm")
 
 
-def test_a_worker_that_knows_nothing_of_lanes_is_to_be_restarted() -> None:
-    [told, _] = health_checks.of_worker_answers({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
-    assert (told.is_right, told.sentence) == (False, "w1 does not know of lanes: Unknown command lanes")
+def test_worker_without_lanes_is_wrong() -> None:
+    [finding, _] = health_checks.of_worker_answers({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
+    assert (finding.is_right, finding.sentence) == (False, "w1 does not know of lanes: Unknown command lanes")
 
 
-def test_the_source_of_updates_is_reported(cli: Cli, simulator: Simulator) -> None:
+def test_source_of_updates_is_reported(cli: Cli, simulator: Simulator) -> None:
     lanes, bot = CommandContext(cli.app), bot_at(simulator.url)
     simulator.push({"message": {}})
-    # Nobody
+    # No poller
     found = health_checks.of_intake(lanes, bot)
     assert found == (False, "intake", "nobody polls and there is no webhook: 1 updates wait at Telegram")
-    # A poller that leads
+    # A leading poller
     lead(cli.client, 5_000)
     assert health_checks.of_intake(lanes, bot) == (True, "intake", "east:99 polls, 1 updates wait at Telegram")
-    # One whose lease is over
+    # A poller whose lease is over
     lead(cli.client, -1)
     assert not health_checks.of_intake(lanes, bot).is_right
 
 
-def test_a_webhook_and_a_poller_are_one_too_many(cli: Cli, simulator: Simulator) -> None:
+def test_webhook_and_poller_together_are_reported(cli: Cli, simulator: Simulator) -> None:
     lanes, bot = CommandContext(cli.app), bot_at(simulator.url)
     with closing(health_checks.BotApi(bot.bot_api_url, bot.token)) as api:
         api.call("setWebhook", url="https://bot.example.org/hook")
@@ -183,21 +183,21 @@ def test_a_webhook_and_a_poller_are_one_too_many(cli: Cli, simulator: Simulator)
     )
 
 
-def test_a_refused_token_is_reported_without_it(cli: Cli, simulator: Simulator) -> None:
+def test_refused_token_is_reported_but_not_shown(cli: Cli, simulator: Simulator) -> None:
     found = health_checks.of_intake(CommandContext(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
     assert not found.is_right
     assert "Unauthorized" in found.sentence
     assert "SECRET" not in found.sentence
 
 
-def test_a_bot_without_a_token_here_is_not_checked(cli: Cli) -> None:
+def test_bot_without_a_token_is_not_checked(cli: Cli) -> None:
     found = health_checks.of_intake(CommandContext(cli.app), load({}, env_file=None))
     assert (found.is_right, found.sentence) == (None, "cannot be looked at without the bot's token")
 
 
-def test_the_key_of_the_leader_is_the_pollers() -> None:
+def test_leader_key_is_the_pollers() -> None:
     assert health_checks.LEADER == LEADER
 
 
-def test_a_digest_is_of_these_scripts() -> None:
+def test_digest_covers_the_scripts_of_lanes() -> None:
     assert digest() == digest("chatlanes.lanes.protocol") != digest("chatlanes.poller")

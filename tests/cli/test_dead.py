@@ -1,4 +1,4 @@
-"""lanes dead: list, show, replay and drop what was buried."""
+"""lanes dead: list, show, replay and drop dead letters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UPDATE = {"update_id": 5, "message": {"text": "buy 3 of it"}}
 
 @pytest.fixture
 def three(cli: Cli) -> Cli:
-    """Buried in another order than they came: 1:11 of chat 7 last."""
+    """Three dead letters, not buried in their order of arrival: 1:11 of chat 7 last."""
     cli.append("1:11", "1/chat:7", update=UPDATE)
     [(_, fence)] = cli.take()
     cli.bury("1:12", "1/chat:8", problem="KeyError")
@@ -32,12 +32,12 @@ def three(cli: Cli) -> Cli:
             cli.store.bury("1:11", fence, problem)
         else:
             cli.client.rpush("lanes:errors:1:11", json.dumps({"at_ms": 0, **problem}))
-    # All of it may have happened in one millisecond.
+    # All three may have been buried in the same millisecond.
     cli.client.zadd("lanes:dead", {"1:12": 1_000, "2:13": 2_000, "1:11": 3_000}, xx=True)
     return cli
 
 
-def test_the_list_tells_each_with_its_last_error(three: Cli) -> None:
+def test_list_shows_the_last_error_of_each(three: Cli) -> None:
     head, *lines = three.said("dead", "list")
     assert head.split() == ["id", "buried", "update", "error"]
     assert [line.split()[0] for line in lines] == ["1:12", "2:13", "1:11"]
@@ -55,17 +55,17 @@ def test_the_list_tells_each_with_its_last_error(three: Cli) -> None:
         (["--limit", "1"], ["1:11"]),
     ],
 )
-def test_the_list_is_cut_down(three: Cli, options: list[str], ids: list[str]) -> None:
-    told = [json.loads(line) for line in three.said("dead", "list", "--json", *options)]
-    assert [each["id"] for each in told] == ids
+def test_list_is_filtered(three: Cli, options: list[str], ids: list[str]) -> None:
+    listed = [json.loads(line) for line in three.said("dead", "list", "--json", *options)]
+    assert [each["id"] for each in listed] == ids
 
 
-def test_an_unknown_bot_is_reported_with_the_known_ones(three: Cli) -> None:
+def test_unknown_bot_is_reported_with_the_known_ones(three: Cli) -> None:
     assert three.said("dead", "list", "--bot", "shopp") == ["--bot shopp: there are shop, help"]
     assert three.code == 1
 
 
-def test_an_empty_list_says_so(cli: Cli) -> None:
+def test_empty_list(cli: Cli) -> None:
     assert cli.said("dead", "list") == ["nothing is buried"]
     assert cli.said("dead", "list", "--chat", "7") == ["nothing of it is buried"]
     assert cli.said("dead", "list", "--json") == []
@@ -73,49 +73,49 @@ def test_an_empty_list_says_so(cli: Cli) -> None:
     assert cli.code == 0
 
 
-def test_a_dead_letter_is_shown_with_errors_and_update(three: Cli) -> None:
+def test_dead_letter_is_shown_with_errors_and_update(three: Cli) -> None:
     text = three.text("dead", "show", "1:11")
     assert text.index("ValueError: not yet\nTraceback\n  at 4") < text.index("ValueError: a long story")
     assert "lanes 1/chat:7" in text
     assert json.loads(text[text.index("\n{") :]) == UPDATE
-    told = json.loads(three.text("dead", "show", "1:11", "--json"))
-    assert (told["update"], len(told["errors"]), told["lanes"]) == (UPDATE, 2, ["1/chat:7"])
+    shown = json.loads(three.text("dead", "show", "1:11", "--json"))
+    assert (shown["update"], len(shown["errors"]), shown["lanes"]) == (UPDATE, 2, ["1/chat:7"])
 
 
 @pytest.mark.parametrize("verb", ["show", "replay", "drop"])
-def test_an_id_that_is_not_buried_is_reported(three: Cli, verb: str) -> None:
+def test_id_that_is_not_buried_is_reported(three: Cli, verb: str) -> None:
     three.append("1:14")
     assert three.said("dead", verb, "1:14") == ["1:14 is not buried: it is ready"]
     assert three.said("dead", verb, "1:99")[0].startswith("1:99 is not buried: there is no such message")
     assert three.code == 1
 
 
-def test_all_are_replayed_in_the_order_in_which_they_came(three: Cli) -> None:
+def test_replay_all_keeps_the_order_of_arrival(three: Cli) -> None:
     three.bury("1:15", "1/chat:7")
     assert three.said("dead", "replay", "--all", "--chat", "7", "--bot", "shop") == ["replayed 2 updates"]
     ids, _ = inspection.in_lane(three.client, "1/chat:7", 10)
     assert ids == ["1:11", "1:15"]
     assert list(inspection.dead(three.client)) == ["1:12", "2:13"]
-    # And some by their ids
+    # And single ones by their ids
     assert three.said("dead", "replay", "2:13", "1:12", "2:13") == ["replayed 2 updates"]
     assert inspection.dead(three.client) == {}
 
 
-def test_dropping_asks_for_confirmation(three: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given nobody to ask
+def test_drop_asks_for_confirmation(three: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without a terminal
     assert three.said("dead", "drop", "--all") == ["Throw 3 updates away? There is nobody to ask: say --yes"]
-    # When somebody is there
+    # With a terminal, and the answer no
     monkeypatch.setattr(dead, "_ask", lambda question: dead.click.confirm(question, abort=True))
     assert three.text("dead", "drop", "1:11", answer="n\n").endswith("[y/N]: n\nAborted!\n")
     assert (three.code, len(inspection.dead(three.client))) == (1, 3)
-    # Then it is done when the answer is yes
+    # With the answer yes
     assert three.text("dead", "drop", "1:11", answer="y\n").endswith("dropped 1 update\n")
     assert three.said("dead", "drop", "--all", "--yes") == ["dropped 2 updates"]
     assert inspection.dead(three.client) == {}
 
 
 @pytest.mark.parametrize("arguments", [[], ["1:11", "--all"], ["1:11", "--chat", "7"]])
-def test_it_must_be_clear_which_are_meant(three: Cli, arguments: list[str]) -> None:
+def test_selection_must_be_unambiguous(three: Cli, arguments: list[str]) -> None:
     assert "say which" in three.text("dead", "drop", *arguments) or "go with --all" in three.text(
         "dead", "drop", *arguments
     )
@@ -140,5 +140,5 @@ def test_it_must_be_clear_which_are_meant(three: Cli, arguments: list[str]) -> N
         ("own key", "own key", True),
     ],
 )
-def test_which_lanes_are_of_a_chat(lane: str, chat: str, is_it: bool) -> None:
+def test_lanes_of_a_chat(lane: str, chat: str, is_it: bool) -> None:
     assert is_of_chat(lane, chat) == is_it

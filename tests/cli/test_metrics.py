@@ -1,4 +1,4 @@
-"""lanes metrics: what Prometheus is served, over HTTP, by the real command."""
+"""lanes metrics: the metrics that Prometheus scrapes, served over HTTP by the real command."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def scraped(cli: Cli) -> dict[str, float]:
 
 
 def test_counters_and_gauges_have_their_values(cli: Cli) -> None:
-    # Given one of each
+    # Given updates in each state
     cli.bury("1:9", "1/chat:9")
     for number in range(3):
         cli.append(f"1:1{number}", "1/chat:7")
     cli.append("2:1", queue="help.0")
     cli.store.turn([], holder="w", lease_ms=1, room=0, settles=cli.take())
     cli.take()
-    # Then the counters
+    # Then the counters are right
     found = scraped(cli)
     assert (found["lanes_appended_total"], found["lanes_settled_total"], found["lanes_buried_total"]) == (5, 1, 1)
     assert found['lanes_queue_settled_total{bot="shop",queue="shop.0"}'] == 1
     assert found['lanes_queue_settled_total{bot="help",queue="help.0"}'] == 0
-    # And the gauges are told
+    # And the gauges too
     assert (found['lanes_backlog{bot="shop"}'], found['lanes_backlog{bot="help"}']) == (2, 1)
     assert (found["lanes_leased"], found["lanes_dead_letters"], found["lanes_delayed"]) == (1, 1, 0)
     assert found['lanes_ready{bot="help",queue="help.0"}'] == 1
@@ -54,19 +54,19 @@ def test_counters_and_gauges_have_their_values(cli: Cli) -> None:
     assert found["lanes_redis_up"] == 1
 
 
-def test_a_redis_outage_is_a_gauge(cli: Cli) -> None:
+def test_redis_outage_is_a_gauge(cli: Cli) -> None:
     cli.app.conf.broker_url = "redis://127.0.0.1:1/0"
     assert scraped(cli) == {"lanes_redis_up": 0}
 
 
-def test_every_count_of_the_scripts_is_served() -> None:
+def test_every_counter_of_the_scripts_is_served() -> None:
     catalogue = re.search(r"#: hash: seq (.*?)\nCOUNTS", Path(keys.__file__).read_text(), re.DOTALL)
     assert catalogue
     assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)*\b", catalogue[1].partition("totals")[2])) == set(COUNTERS)
 
 
-def test_the_docs_list_the_served_metrics(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given a bot with a token, of which something was put off
+def test_docs_list_the_served_metrics(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a bot with a token and a parked update
     monkeypatch.setattr(CommandContext, "bot_ids", {1: "shop"})
     settings = Settings(bot_token="1:A", _env_file=None)
     monkeypatch.setattr(CommandContext, "bots", lambda _: (settings,))
@@ -76,12 +76,14 @@ def test_the_docs_list_the_served_metrics(cli: Cli, monkeypatch: pytest.MonkeyPa
     cli.store.park(*taken, delay_ms=60_000, kind="FloodWait", reason="why")
     registry = CollectorRegistry(auto_describe=False)
     registry.register(LanesCollector(CommandContext(cli.app)))
-    # Then each family is in the docs with its type and its labels, and the docs have no other
+    # Then the docs list exactly these families, with their types and labels
     table = re.findall(
         r"^\| `(\w+)(?:\{([\w,]+)\})?` \| (\w+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE
     )
-    told = {name.removesuffix("_total"): (kind, set(filter(None, labels.split(",")))) for name, labels, kind in table}
-    assert told == {
+    documented = {
+        name.removesuffix("_total"): (kind, set(filter(None, labels.split(",")))) for name, labels, kind in table
+    }
+    assert documented == {
         family.name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
         for family in registry.collect()
     }
@@ -96,10 +98,10 @@ def served(redis_url: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_the_command_serves_until_sigterm(served: subprocess.Popen[str]) -> None:
+def test_command_serves_until_sigterm(served: subprocess.Popen[str]) -> None:
     assert served.stdout
     url = served.stdout.readline().removeprefix("metrics at ").strip()
-    told = requests.get(url, timeout=30, proxies={"http": ""}).text
-    assert 'lanes_backlog{bot="updates"} 0.0' in told
+    page = requests.get(url, timeout=30, proxies={"http": ""}).text
+    assert 'lanes_backlog{bot="updates"} 0.0' in page
     served.send_signal(signal.SIGTERM)
     assert served.wait(60) == 0

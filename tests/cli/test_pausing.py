@@ -1,4 +1,4 @@
-"""lanes pause and resume: a chat, a queue, a bot; and what status says of it."""
+"""lanes pause and resume: a chat, a queue, a bot; and how status shows pauses."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.cli.conftest import Cli
 
 
 def ready(cli: Cli, *queues: str) -> list[str]:
-    """What a worker of these queues would get; it goes back."""
+    """The updates that a worker of these queues would get; they are released again."""
     turned = cli.store.turn(queues or ["shop.0", "shop.1"], holder="w", lease_ms=60_000, room=9)
     cli.store.release([(message.id, message.fence) for message in turned.leased])
     return [message.id for message in turned.leased]
 
 
-def test_a_chat_is_paused_and_resumed(cli: Cli) -> None:
+def test_chat_is_paused_and_resumed(cli: Cli) -> None:
     cli.append("1:1", "1/chat:7")
     cli.append("1:2", "1/chat:8")
     assert cli.said("pause", "chat", "1/chat:7") == ["paused 1/chat:7"]
@@ -29,7 +29,7 @@ def test_a_chat_is_paused_and_resumed(cli: Cli) -> None:
     assert cli.code == 0
 
 
-def test_a_queue_and_a_bot_are_paused_and_resumed(cli: Cli) -> None:
+def test_queue_and_bot_are_paused_and_resumed(cli: Cli) -> None:
     cli.append("1:1", "1/chat:7")
     cli.append("1:2", "1/chat:8", queue="shop.1")
     assert cli.said("pause", "queue", "shop.0") == ["paused shop.0"]
@@ -53,7 +53,7 @@ def test_a_queue_and_a_bot_are_paused_and_resumed(cli: Cli) -> None:
         ),
     ],
 )
-def test_an_unknown_name_is_reported_with_the_known_ones(cli: Cli, arguments: list[str], sentence: str) -> None:
+def test_unknown_name_is_reported_with_the_known_ones(cli: Cli, arguments: list[str], sentence: str) -> None:
     assert cli.said(*arguments) == [sentence]
     assert cli.code == 1
 
@@ -65,6 +65,6 @@ def test_status_lists_pauses(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     cli.said("pause", "chat", "1/chat:7")
     cli.said("pause", "bot", "shop")
     assert "1/chat:7        1  message, chat 7, update 1:0: paused; there for" in cli.text("status")
-    told = [line for line in cli.said("status") if line.startswith("paused since")]
-    assert [line.rpartition(": ")[2] for line in told] == ["group shop", "lane 1/chat:7"]
+    pauses = [line for line in cli.said("status") if line.startswith("paused since")]
+    assert [line.rpartition(": ")[2] for line in pauses] == ["group shop", "lane 1/chat:7"]
     assert json.loads(cli.text("status", "--json"))["paused_since_ms"].keys() == {"group:shop", "lane:1/chat:7"}

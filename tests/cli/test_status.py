@@ -1,4 +1,4 @@
-"""lanes status: each state where it belongs, who holds a chat up, as a table and as JSON."""
+"""lanes status: updates by state, the updates that block chats, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support import ROOT
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_sampling_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "RATE_OVER_S", 0.0)
 
 
@@ -33,14 +33,14 @@ def some_of_everything(cli: Cli) -> None:
     cli.store.retry(delayed, fence, delay_ms=600_000, problem={"type": "E"})
     cli.append("1:21", "1/chat:8")
     cli.append("2:1", "2/chat:7", queue="help.0")
-    # It came by webhook, and the one before it did not yet
+    # It arrived by webhook before the update with the previous id
     cli.store.append([NewMessage("1:40", "shop.1", b"{}", ["1/chat:9"], once=("1", 40))], hold_ms=600_000)
 
 
-def test_every_state_is_shown_for_each_group_and_queue(cli: Cli) -> None:
+def test_states_are_shown_per_group_and_queue(cli: Cli) -> None:
     some_of_everything(cli)
-    told = json.loads(cli.text("status", "--json"))
-    shop, help_ = told["bots"]["shop"], told["bots"]["help"]
+    shown = json.loads(cli.text("status", "--json"))
+    shop, help_ = shown["bots"]["shop"], shown["bots"]["help"]
     assert {name: shop[name] for name in ("backlog", *overview.STATES)} == {
         "backlog": 7,
         "held": 1,
@@ -56,7 +56,7 @@ def test_every_state_is_shown_for_each_group_and_queue(cli: Cli) -> None:
     assert 0 <= shop["oldest_s"] < 600
 
 
-def test_status_names_the_longest_lanes_and_their_holders(cli: Cli) -> None:
+def test_longest_lanes_are_shown_with_their_holders(cli: Cli) -> None:
     some_of_everything(cli)
     first, second = json.loads(cli.text("status", "--json"))["lanes"]
     assert (first["lane"], first["waiting"], first["first"]["state"]) == ("1/chat:7", 3, "leased")
@@ -69,7 +69,7 @@ def test_status_names_the_longest_lanes_and_their_holders(cli: Cli) -> None:
     assert "message, chat 8, update 1:20: put off" in text
 
 
-def test_a_pipe_gets_plain_text_and_empty_queues_are_left_out(cli: Cli) -> None:
+def test_pipe_gets_plain_text_without_empty_queues(cli: Cli) -> None:
     cli.append("1:1")
     text = cli.text("status")
     assert "\x1b" not in text
@@ -77,7 +77,7 @@ def test_a_pipe_gets_plain_text_and_empty_queues_are_left_out(cli: Cli) -> None:
     assert "shop.1" not in text
 
 
-def test_nothing_at_all_is_a_table_of_zeros(cli: Cli) -> None:
+def test_no_updates_give_a_table_of_zeros(cli: Cli) -> None:
     head, *bots = cli.said("status")
     assert head.split() == ["bot", "queue", "backlog", *overview.STATES, "oldest", "rate/s", "wait", "run"]
     assert [line.split() for line in bots] == [[name, *"0000000", "–", "0.0", "–", "–"] for name in ("shop", "help")]
@@ -88,18 +88,18 @@ def test_undeclared_queues_are_shown(cli: Cli) -> None:
     assert json.loads(cli.text("status", "--json"))["bots"]["gone"]["queues"]["gone.4"]["ready"] == 1
 
 
-def test_a_truncated_list_shows_the_total(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_count_shows_the_total(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "MOST_LOOKED_AT", 6)
     for number in range(8):
         cli.append(f"1:{number}")
     cli.append("2:1", queue="help.0")
     assert "shop: 5 of them, the youngest, were not looked at one by one" in cli.said("status")
-    told = json.loads(cli.text("status", "--json"))["bots"]
-    assert (told["shop"]["backlog"], told["shop"]["ready"], told["shop"]["not_looked_at"]) == (8, 3, 5)
-    assert (told["help"]["backlog"], told["help"]["not_looked_at"]) == (1, 0)
+    shown = json.loads(cli.text("status", "--json"))["bots"]
+    assert (shown["shop"]["backlog"], shown["shop"]["ready"], shown["shop"]["not_looked_at"]) == (8, 3, 5)
+    assert (shown["help"]["backlog"], shown["help"]["not_looked_at"]) == (1, 0)
 
 
-def test_a_rate_counts_settles_between_two_samples(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_counts_settles_between_two_samples(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(8):
         cli.append(f"1:{number}")
 
@@ -107,9 +107,9 @@ def test_a_rate_counts_settles_between_two_samples(cli: Cli, monkeypatch: pytest
         cli.store.turn([], holder="east:4711:abcdef", lease_ms=1, room=0, settles=cli.take(8))
 
     monkeypatch.setattr(status.time, "sleep", settle)
-    told = json.loads(cli.text("status", "--json"))["bots"]["shop"]
-    assert told["rate"] > 0
-    assert told["rate"] == told["queues"]["shop.0"]["rate"]
+    shown = json.loads(cli.text("status", "--json"))["bots"]["shop"]
+    assert shown["rate"] > 0
+    assert shown["rate"] == shown["queues"]["shop.0"]["rate"]
 
 
 def test_medians_are_of_the_time_between_two_samples(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,20 +121,20 @@ def test_medians_are_of_the_time_between_two_samples(cli: Cli, monkeypatch: pyte
 
     turn(500, 500, 500)
     monkeypatch.setattr(status.time, "sleep", lambda _: turn(0.004, 0.004, 0.004, 30))
-    told = json.loads(cli.text("status", "--json"))["bots"]
-    assert (told["shop"]["wait_median_s"], round(told["shop"]["run_median_s"], 4)) == (None, 0.0042)
-    assert told["help"]["run_median_s"] is None
+    shown = json.loads(cli.text("status", "--json"))["bots"]
+    assert (shown["shop"]["wait_median_s"], round(shown["shop"]["run_median_s"], 4)) == (None, 0.0042)
+    assert shown["help"]["run_median_s"] is None
     assert cli.said("status")[1].split()[-3:] == ["–", "4", "ms"]
 
 
-def test_a_redis_that_is_away_is_a_sentence(cli: Cli) -> None:
+def test_unreachable_redis_is_one_sentence(cli: Cli) -> None:
     cli.app.conf.broker_url = "redis://:hidden@127.0.0.1:1/0"
     [line] = cli.said("status")
     assert line.startswith("Redis (127.0.0.1:1) does not answer: ")
     assert cli.code == 1
 
 
-def test_it_is_a_command_of_celery(tmp_path: Path, redis_url: str) -> None:
+def test_status_as_a_command_of_celery(tmp_path: Path, redis_url: str) -> None:
     command = [sys.executable, "-m", "celery", "-A", "chatlanes", "lanes", "status"]
     env = {**os.environ, "REDIS_URL": redis_url, "BOT_TOKEN": "1:A", "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-"""The default bot, as BOT names it, against the simulated Bot API."""
+"""The default bot, loaded by the default BOT, against the simulated Bot API."""
 
 from collections.abc import Iterator
 from typing import Any

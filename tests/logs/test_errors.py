@@ -1,4 +1,4 @@
-"""The text of an error is Python's own for the usual ones, and bounded and without secrets for all."""
+"""The text of an error: Python's own for ordinary errors, bounded and without secrets for all."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def noted() -> BaseException:
     ],
     ids=["text", "no text", "cause", "context", "note"],
 )
-def test_a_usual_error_looks_as_in_python(error: BaseException) -> None:
+def test_ordinary_error_looks_as_in_python(error: BaseException) -> None:
     assert traceback_of(error, Secrets()) == "".join(traceback.format_exception(error))
 
 
-def test_a_circle_of_causes_ends() -> None:
+def test_circular_causes_are_shown_once() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
     assert traceback_of(first, Secrets()).count("first") == 1
 
 
-def test_an_error_that_cannot_be_shown_is_named() -> None:
+def test_error_without_a_text_is_named() -> None:
     class UnprintableError(Exception):
         def __str__(self) -> str:
             raise LookupError
@@ -69,7 +69,7 @@ def test_an_error_that_cannot_be_shown_is_named() -> None:
 
 
 @pytest.mark.parametrize("before", range(1_960, 2_010))
-def test_no_part_of_a_secret_is_left_where_a_text_is_cut(before: int) -> None:
+def test_truncated_text_contains_no_part_of_a_secret(before: int) -> None:
     secrets = Secrets([TOKEN])
     text = traceback_of(ValueError("x" * before + TOKEN + "x" * 5_000), secrets)
     assert "123456:S" not in text
@@ -78,23 +78,23 @@ def test_no_part_of_a_secret_is_left_where_a_text_is_cut(before: int) -> None:
     assert "_TOKEN" not in end
 
 
-def test_an_error_that_is_fit_goes_as_it_is() -> None:
+def test_suitable_error_is_passed_unchanged() -> None:
     error = ValueError("text")
     assert fit_for_celery(error, Secrets([TOKEN])) is error
 
 
 @pytest.mark.parametrize("error", [ValueError(TOKEN), ValueError("x" * 1_000_000), OSError(1, "x" * 1_000_000)])
-def test_an_error_that_is_not_fit_is_stood_for(error: Exception) -> None:
-    told = fit_for_celery(error, Secrets([TOKEN]))
-    assert isinstance(told, HandlerError)
-    assert repr(told).startswith(type(error).__name__)
-    again = pickle.loads(pickle.dumps(told))  # noqa: S301 - our own
-    assert (repr(again), str(again), again.__notes__) == (repr(told), str(told), told.__notes__)
-    assert len(pickle.dumps(told)) < 2 * LONGEST_TRACEBACK
-    assert TOKEN not in repr(told) + str(told) + "".join(told.__notes__)
+def test_unsuitable_error_is_replaced(error: Exception) -> None:
+    replaced = fit_for_celery(error, Secrets([TOKEN]))
+    assert isinstance(replaced, HandlerError)
+    assert repr(replaced).startswith(type(error).__name__)
+    again = pickle.loads(pickle.dumps(replaced))  # noqa: S301 - our own
+    assert (repr(again), str(again), again.__notes__) == (repr(replaced), str(replaced), replaced.__notes__)
+    assert len(pickle.dumps(replaced)) < 2 * LONGEST_TRACEBACK
+    assert TOKEN not in repr(replaced) + str(replaced) + "".join(replaced.__notes__)
 
 
-def test_the_last_frames_of_a_deep_recursion_are_shown() -> None:
+def test_last_frames_of_a_deep_recursion_are_shown() -> None:
     def deeper(depth: int) -> None:
         if depth == 0:
             raise ValueError("bottom")

@@ -33,7 +33,7 @@ Start = Callable[..., Process]
 
 @pytest.fixture
 def started(installed: Installed) -> Iterator[Start]:
-    """Starts a command of the wheel; killed after the test."""
+    """Starts a command of the wheel; it is killed after the test."""
     running: list[Process] = []
 
     def begin(*words: str, at: Path, **settings: object) -> Process:

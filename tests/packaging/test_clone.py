@@ -1,4 +1,4 @@
-"""`python -m poller`, `python -m settings` and `celery -A tasks` from a clone, beside modules of the same names."""
+"""`python -m poller`, `python -m settings` and `celery -A tasks` in a clone, next to modules of the same names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(*words: str, at: Path, **settings: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_the_commands_of_a_clone() -> None:
+def test_commands_of_a_clone() -> None:
     for name, usage in {"poller": "usage: chatlanes poller ", "settings": "usage: chatlanes settings "}.items():
         shown = run(name, "--help", at=ROOT)
         assert (shown.returncode, shown.stderr) == (0, "")
@@ -36,14 +36,14 @@ def test_the_commands_of_a_clone() -> None:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The top of a clone: Python finds chatlanes itself elsewhere."""
+    """The top folder of a clone; Python imports chatlanes from elsewhere."""
     for name in ("tasks", "poller", "settings"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
 
 @pytest.mark.parametrize("words", ["poller --help", "settings table", "celery -A tasks report"])
-def test_a_module_that_an_entry_point_hides_is_named(clone: Path, words: str) -> None:
+def test_command_names_a_module_that_it_hides(clone: Path, words: str) -> None:
     name = "tasks" if "tasks" in words else words.split()[0]
     (clone / f"{name}.py").write_text("MINE = True\n")
     shown = run(*words.split(), at=clone, PYTHONPATH=str(ROOT))
@@ -55,7 +55,7 @@ def test_a_module_that_an_entry_point_hides_is_named(clone: Path, words: str) ->
 @pytest.mark.parametrize(
     "line", ["from settings import MINE", "import settings; settings.MINE", "import tasks.mail", "import poller.mine"]
 )
-def test_a_module_hidden_by_an_entry_point_is_named(tmp_path: Path, line: str) -> None:
+def test_import_of_a_hidden_module_names_the_entry_point(tmp_path: Path, line: str) -> None:
     (tmp_path / "mybot.py").write_text(line)
     code = "from chatlanes.settings.imports import import_object; import_object('BOT', 'mybot:handle')"
     path = f"{ROOT}:{tmp_path}"

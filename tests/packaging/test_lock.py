@@ -1,4 +1,4 @@
-"""The locks: every file that pip may install is known by its hash, on any registry."""
+"""The locks: the hash of every file that pip may install, independent of the registry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pins(lock: Path) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("lock", [ALL, AT_RUN_TIME, OLDEST])
-def test_every_pin_has_the_hashes_of_its_files_and_no_host(lock: Path) -> None:
+def test_pins_have_hashes_and_no_host(lock: Path) -> None:
     for requirement, hashes in pins(lock).items():
         assert re.fullmatch(r"[\w.-]+==[\w.]+", requirement)
         assert hashes, requirement

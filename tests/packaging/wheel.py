@@ -1,4 +1,4 @@
-"""The wheel of this clone, installed in an environment of its own, and a bot's folder with modules of hostile names."""
+"""The wheel of this clone, installed in its own environment, and a bot's folder with modules of conflicting names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from tests.support import ROOT
 from tests.support.process import OURS, Process
 
-#: What the wheel is built from.
+#: The files that the wheel is built from.
 SOURCES = ("chatlanes", "pyproject.toml", "README.md", "LICENSE")
 
-#: Modules that a bot's folder often has, under names that are also used inside of chatlanes.
+#: Modules that a bot's folder often has, under names that also occur inside chatlanes.
 MODULES = ("settings", "poller", "sandbox", "logs", "bot", "cli", "updates", "traces", "lanes", "errors")
 PACKAGES = ("examples", "demo")
 
@@ -33,7 +33,7 @@ def handle(ctx):
 
 
 def build(directory: Path) -> Path:
-    """Builds the wheel from a copy of the sources, because setuptools leaves files beside them."""
+    """Builds the wheel from a copy of the sources, because setuptools leaves files next to them."""
     copy = directory / "source"
     for source in SOURCES:
         path = ROOT / source
@@ -48,7 +48,9 @@ def build(directory: Path) -> Path:
 
 
 class Installed:
-    """The wheel in an environment that has everything else from this one. PATH holds its commands and the system's."""
+    """The wheel in an environment that shares all other packages with this one. PATH has its commands and the
+    system's.
+    """
 
     def __init__(self, wheel: Path, directory: Path, *, without: str = "") -> None:
         self.directory = directory
@@ -57,7 +59,7 @@ class Installed:
         pip = [sys.executable, "-m", "pip", f"--python={self.python}", "install", "--quiet", "--no-deps", "--no-index"]
         subprocess.run([*pip, wheel], check=True)
         self.installed = {path.name for path in self.packages.iterdir()}
-        # A line of a .pth file: packages, but not the editable chatlanes, whose own .pth file is not read.
+        # A .pth file adds packages, but not the editable chatlanes, because .pth files of that folder are not read.
         (self.packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
         celery = self.directory / "bin" / "celery"
         celery.write_text(f"#!{self.python}\nfrom celery.__main__ import main\nmain()\n")
@@ -71,7 +73,7 @@ class Installed:
         return self.directory / "bin" / "python"
 
     def command(self, *words: str) -> list[str]:
-        """As an activated environment finds it."""
+        """The command line in an activated environment."""
         return [str(self.directory / "bin" / words[0]), *words[1:]]
 
     def settings(self, settings: Mapping[str, object]) -> dict[str, str]:
@@ -95,7 +97,7 @@ class Installed:
 
 
 def write_bot(folder: Path, *, tasks_as_package: bool) -> Path:
-    """A bot that imports modules of its own, each of which says its name."""
+    """A bot that imports its own modules, each of which has its name as a constant."""
     folder.mkdir()
     packages = (*PACKAGES, "tasks") if tasks_as_package else PACKAGES
     modules = MODULES if tasks_as_package else (*MODULES, "tasks")

@@ -1,4 +1,4 @@
-"""A simulated Bot API for the poller's tests, one process, as new for each test; and the poller itself."""
+"""The simulated Bot API of the poller's tests, one process, reset for each test; and the poller itself."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,34 +26,34 @@ def simulator(simulated: Simulator) -> Simulator:
 
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[Server]:
-    """To be frozen, stopped or killed."""
+    """A Redis that the test may freeze, stop or kill."""
     with start_server(tmp_path / "redis") as server:
         yield server
 
 
 @pytest.fixture
 def unsafe_redis(tmp_path: Path) -> Iterator[Server]:
-    """Nothing it holds is on disk."""
+    """A Redis without persistence."""
     with start_server(tmp_path / "redis", extra=["--appendonly", "no"]) as server:
         yield server
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Server]:
-    """A server that cannot carry lanes."""
+    """A Redis Cluster, which lanes do not support."""
     with start_server(tmp_path / "redis", extra=["--cluster-enabled", "yes"]) as server:
         yield server
 
 
 class StartPoller(Protocol):
-    """Starts `chatlanes poller` with these arguments and settings; ended after the test."""
+    """Starts `chatlanes poller` with these arguments and settings; it is killed after the test."""
 
     def __call__(self, *arguments: str, **settings: object) -> RunningPoller: ...
 
 
 @pytest.fixture
 def start_poller(simulator: Simulator, redis_url: str, tmp_path: Path) -> Iterator[StartPoller]:
-    """By default for the simulator and the embedded Redis."""
+    """Uses the simulator and the embedded Redis by default."""
     running: list[RunningPoller] = []
     usual = {"BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "REDIS_URL": redis_url}
 

@@ -1,4 +1,4 @@
-"""A Bot API server that misbehaves: what it answers to one method comes from a table, byte for byte."""
+"""A misbehaving Bot API server: its answers to a method come from a table, byte for byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from threading import Event, Thread
 from typing import Any
 
-#: What is written in place of an answer, piece by piece.
+#: The pieces that are written instead of an answer.
 Pieces = Callable[[], Iterator[bytes]]
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -30,11 +30,11 @@ def flood(retry_after: str) -> bytes:
     return http(body.encode(), b"429 Too Many Requests")
 
 
-#: 200 KB that become 200 MB.
+#: 200 KB that decompress to 200 MB.
 BOMB = gzip.compress(bytes(200 << 20))
 CONFLICT = http(b'{"ok":false,"error_code":409,"description":"Conflict"}', b"409 Conflict")
 
-#: Of a server, a proxy, a network.
+#: Answers of broken servers, proxies and networks.
 WIRE: dict[str, Pieces] = {
     "nothing": lambda: iter([]),
     "garbage": lambda: iter([b"SSH-2.0-OpenSSH\r\n"]),
@@ -69,7 +69,7 @@ WIRE: dict[str, Pieces] = {
     "a retry_after that is NaN": lambda: iter([flood("NaN")]),
 }
 
-#: Results of every type but the right one, by method.
+#: Results of every type except the right one, by method.
 OF_ANY_TYPE = {"null": None, "a number": 5, "a text": "x", "a boolean": True, "a list": [], "an object": {}}
 
 
@@ -100,10 +100,10 @@ def _endless(head: bytes, again: bytes) -> Iterator[bytes]:
 
 
 class HostileServer:
-    """Answers `getMe`, `getUpdates` (with `updates`) and `getWebhookInfo` as Telegram would, unless told otherwise."""
+    """Answers `getMe`, `getUpdates` (with `updates`) and `getWebhookInfo` as Telegram would, unless set otherwise."""
 
     def __init__(self) -> None:
-        #: method -> what is answered instead
+        #: method -> the answer to send instead
         self.instead: dict[str, Pieces] = {}
         self.updates: list[dict[str, Any]] = []
         self.asked: list[str] = []
@@ -123,7 +123,7 @@ class HostileServer:
                 Thread(target=self._answer, args=self._listening.accept()[:1], daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        """One request of a connection."""
+        """Serves one request of a connection."""
         with connection, connection.makefile("rb") as file, suppress(OSError):
             head = iter(lambda: file.readline().strip(), b"")
             method = next(head, b"").split(b" ")[1:2]

@@ -1,4 +1,4 @@
-"""What the poller has put into the lanes, read without the code that put it there; and a Redis that holds it up."""
+"""Reads the lanes that the poller has filled, without the poller's code; and makes Redis block writes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ from tests.support.bot_api import BOT_ID
 
 
 def lane(redis_url: str, chat: int = 7) -> list[int]:
-    """The update ids that stand in a chat's lane, oldest first."""
+    """The update ids in a chat's lane, oldest first."""
     with connect(redis_url) as client:
         ids = client.zrange(keys.lane(f"{BOT_ID}/chat:{chat}"), 0, -1)
     return [int(message_id.decode().rpartition(":")[2]) for message_id in ids]
 
 
 def lanes(redis_url: str) -> list[list[int]]:
-    """The same for every chat that has one."""
+    """The update ids in every chat's lane."""
     prefix = f"{keys.LANE}{BOT_ID}/chat:"
     with connect(redis_url) as client:
         chats = [int(name.decode().removeprefix(prefix)) for name in client.keys(prefix + "*")]
@@ -30,14 +30,14 @@ def buried(redis_url: str) -> int:
 
 
 def drain(redis_url: str) -> None:
-    """As if workers had run everything."""
+    """Empties the lanes, as if workers had run everything."""
     with connect(redis_url) as client:
         client.delete(*client.keys("lanes:*"), *client.keys("updates.*"))
 
 
 @contextmanager
 def writes_held_up(server: Server) -> Iterator[Callable[[], bool]]:
-    """Redis answers no write; gives whether one waits."""
+    """Redis answers no write meanwhile. Yields a function that says whether a write waits."""
     with connect(server.url) as client:
         client.client_pause(600_000, all=False)
         try:

@@ -12,15 +12,15 @@ from chatlanes.settings import Settings
 from tests.support.bot_api import TOKEN
 from tests.support.waiting import WITHIN_S, until
 
-#: Settings of the developer's own must not reach a test.
+#: The developer's own settings must not reach a test.
 OURS = {name.upper() for name in Settings.model_fields}
 
 
 class RunningPoller:
-    """Reads its log as it is written; `lines` are those so far."""
+    """`lines` has the log lines so far; a thread reads them."""
 
     def __init__(self, directory: Path, *arguments: str, **settings: object) -> None:
-        """`settings` by their names in the environment; `directory` is where no .env is."""
+        """`settings` by their names in the environment; `directory` must not have a .env file."""
         outside = {name: value for name, value in os.environ.items() if name not in OURS}
         env = {**outside, "NO_PROXY": "127.0.0.1", **{name: str(value) for name, value in settings.items()}}
         self.lines: list[str] = []
@@ -44,13 +44,13 @@ class RunningPoller:
         return self._process.pid
 
     def told(self, text: str) -> list[str]:
-        """The lines so far that hold this text."""
+        """The lines so far that contain this text."""
         return [line for line in self.lines if text in line]
 
     def tells(self, text: str, times: int = 1) -> str:
-        """Waits for the log to hold this text, in so many lines; gives the last of them."""
+        """Waits until this many lines of the log contain the text; returns the last of them."""
         found = until(lambda: (lines := self.told(text))[times - 1 :] or (self.has_ended and ["(ended)", *lines]))
-        assert found[0] != "(ended)", f"the poller ended without telling {text!r}: {self.lines}"
+        assert found[0] != "(ended)", f"the poller ended without logging {text!r}: {self.lines}"
         return found[-1]
 
     @property
@@ -58,7 +58,7 @@ class RunningPoller:
         return self._process.poll() is not None and not self._reading.is_alive()
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> float:
-        """Asks it to stop, which it does; gives the seconds that took."""
+        """Stops it and checks that it exits cleanly; returns the seconds that took."""
         began_s = time.monotonic()
         self.signal(how)
         assert self.exit_code() == 0, self.lines
@@ -68,7 +68,7 @@ class RunningPoller:
         self._process.send_signal(how)
 
     def kill(self) -> None:
-        """As a power cut of the process would."""
+        """SIGKILL, like a crash of the process."""
         self._process.kill()
         self.exit_code()
 
@@ -79,7 +79,7 @@ class RunningPoller:
         return code
 
     def end(self) -> None:
-        """After a test, whatever became of it. Its log must not hold the token."""
+        """Ends it after a test. Its log must not contain the token."""
         if self._process.poll() is None:
             self.kill()
         assert self._process.stderr

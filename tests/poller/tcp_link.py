@@ -8,7 +8,7 @@ CHUNK = 1 << 16
 
 
 class TcpLink:
-    """In front of a server on this machine. What is sent through while it is shut arrives when it opens."""
+    """A proxy for a server on this machine. Data sent while it is shut is delivered when it opens."""
 
     def __init__(self, to_port: int) -> None:
         self._to_port = to_port
@@ -29,12 +29,12 @@ class TcpLink:
             self._state.notify_all()
 
     def holds(self, text: bytes) -> bool:
-        """Whether this has been sent, and waits."""
+        """True if this text has been sent and is being held."""
         with self._state:
             return any(text in held for held in self._held.values())
 
     def end(self) -> None:
-        """What still passes ends with the server or the client behind it."""
+        """Open connections end with the server or the client behind them."""
         self._listening.shutdown(socket.SHUT_RDWR)
         self.open()
 
@@ -52,7 +52,7 @@ class TcpLink:
             back.join()
 
     def _pass(self, one: socket.socket, other: socket.socket) -> None:
-        """Until one side hangs up; what it sent before still arrives."""
+        """Until one side hangs up; data that it sent before is still delivered."""
         with suppress(OSError):
             while chunk := one.recv(CHUNK):
                 self._wait(one, chunk)

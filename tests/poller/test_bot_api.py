@@ -1,4 +1,4 @@
-"""The Bot API calls against the simulator, and the token kept out of every error."""
+"""Bot API calls of the poller against the simulator; no error contains the token."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ def test_get_me_returns_the_bot(telegram: Telegram) -> None:
     assert telegram.username() == "simulated_bot"
 
 
-def test_a_higher_offset_confirms_and_fetches_the_next(simulator: Simulator, telegram: Telegram) -> None:
+def test_higher_offset_confirms_and_fetches_the_next(simulator: Simulator, telegram: Telegram) -> None:
     ids = simulator.push({"message": {"text": "a"}}, {"message": {"text": "b"}})
     assert telegram.updates(None, 0) == [
         {"update_id": ids[0], "message": {"text": "a"}},
@@ -40,7 +40,7 @@ def test_a_higher_offset_confirms_and_fetches_the_next(simulator: Simulator, tel
     assert telegram.updates(ids[1], 0) == [{"update_id": ids[1], "message": {"text": "b"}}]
 
 
-def test_the_final_confirm_leaves_later_updates(simulator: Simulator, telegram: Telegram) -> None:
+def test_final_confirmation_leaves_later_updates(simulator: Simulator, telegram: Telegram) -> None:
     first, second = simulator.push({"message": {}}, {"message": {}})
     assert first
     telegram.confirm(first + 1)
@@ -48,12 +48,12 @@ def test_the_final_confirm_leaves_later_updates(simulator: Simulator, telegram: 
     assert telegram.updates(None, 0) == [{"update_id": second, "message": {}}]
 
 
-def test_the_kinds_asked_for_are_passed_on(simulator: Simulator) -> None:
+def test_allowed_updates_are_sent(simulator: Simulator) -> None:
     ask_for(simulator.url, "message")
     assert simulator.push({"message": {}}, {"poll": {}})[1] is None
 
 
-def test_without_a_list_of_kinds_the_last_one_stays_in_force(simulator: Simulator, telegram: Telegram) -> None:
+def test_without_allowed_updates_the_last_list_stays(simulator: Simulator, telegram: Telegram) -> None:
     ask_for(simulator.url, "message")
     telegram.updates(5, 0)
     assert simulator.push({"message": {}}, {"poll": {}})[1] is None
@@ -83,7 +83,7 @@ def test_failures_are_typed_errors(
     assert text in str(caught.value)
 
 
-def test_a_webhook_in_the_way_is_named_by_its_host_alone(simulator: Simulator, telegram: Telegram) -> None:
+def test_conflicting_webhook_is_named_by_its_host(simulator: Simulator, telegram: Telegram) -> None:
     set_webhook(simulator, "https://hooks.example.org/secret-path")
     with pytest.raises(PollConflictError) as caught:
         telegram.updates(None, 0)
@@ -91,7 +91,7 @@ def test_a_webhook_in_the_way_is_named_by_its_host_alone(simulator: Simulator, t
     assert "secret-path" not in str(caught.value)
 
 
-def test_another_poller_in_the_way_is_named(simulator: Simulator, telegram: Telegram) -> None:
+def test_conflicting_poller_is_reported(simulator: Simulator, telegram: Telegram) -> None:
     simulator.fault(method="getUpdates", status=409)
     with pytest.raises(PollConflictError, match="another poller"):
         telegram.updates(None, 0)
@@ -115,7 +115,7 @@ def silent() -> Iterator[str]:
 
 @pytest.mark.parametrize("address", ["closed_port", "no_tls", "silent", "http://nowhere.invalid", "http://127.0.0.1:1"])
 @pytest.mark.parametrize("call", [Telegram.username, lambda telegram: telegram.updates(5, 0)])
-def test_the_token_is_in_no_error_or_its_causes(
+def test_token_is_in_no_error_or_its_causes(
     request: pytest.FixtureRequest, address: str, call: Callable[[Telegram], Any]
 ) -> None:
     url = address if address.startswith("http") else request.getfixturevalue(address)

@@ -1,4 +1,4 @@
-"""What is let in: by kind, by a function of one's own, and what becomes of updates when that fails."""
+"""The filter: by kind and by a custom function, and updates on which that function fails."""
 
 import logging
 from pathlib import Path
@@ -54,22 +54,22 @@ BATCH = [update(1), update(2, "poll"), update(3, "callback_query"), update(4), {
         ({"FILTER": "poll", "ALLOWED_UPDATES": "message"}, []),
     ],
 )
-def test_both_the_kinds_asked_for_and_the_filter_decide(env: dict[str, str], let_in: list[int]) -> None:
+def test_kinds_and_filter_both_apply(env: dict[str, str], let_in: list[int]) -> None:
     assert ids(filter_of(**env).admitted(BATCH)) == let_in
 
 
-def test_no_filter_sees_malformed_updates() -> None:
+def test_filter_does_not_see_malformed_updates() -> None:
     assert filter_of(FILTER="own_filters:odd", ALLOWED_UPDATES="message").admitted(MALFORMED) == MALFORMED
 
 
-def test_an_update_a_filter_fails_on_is_accepted(
+def test_update_on_which_the_filter_fails_is_accepted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     own = filter_of(FILTER="own_filters:failing")
     assert ids(own.admitted([update(n) for n in (1, 2, 3, 3, 4, 5)])) == [1, 2, 3, 3, 4]
     assert ids(own.admitted([update(1)])) == [1]
-    told = [(each.levelno, each.getMessage(), each.exc_info[0]) for each in caplog.records if each.exc_info]
-    assert told == [
+    errors = [(each.levelno, each.getMessage(), each.exc_info[0]) for each in caplog.records if each.exc_info]
+    assert errors == [
         (logging.ERROR, "FILTER failed at update 1, which comes in; told once", KeyError),
         (logging.ERROR, "FILTER failed at update 3, which comes in; told once", ZeroDivisionError),
     ]
@@ -84,6 +84,6 @@ def test_an_update_a_filter_fails_on_is_accepted(
         ("no_such_module:odd", "FILTER=no_such_module:odd: there is no module no_such_module"),
     ],
 )
-def test_a_filter_that_cannot_be_loaded_is_reported_at_start(path: str, sentence: str) -> None:
+def test_filter_that_cannot_be_loaded_is_reported_at_start(path: str, sentence: str) -> None:
     with pytest.raises(FilterError, match=sentence):
         filter_of(FILTER=path)

@@ -1,4 +1,4 @@
-"""`from poller import run`: a poller inside of a program, with Telegram or a source of its own, the lanes or a sink."""
+"""`from poller import run`: a poller inside a program, with Telegram or a custom source, and with lanes or a sink."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def update(update_id: int, chat: int = 7) -> dict[str, Any]:
 
 
 class BatchSource:
-    """Batches of updates; remembers which of them it was told were durable, and how it ended."""
+    """Yields batches of updates; records which were reported as durable, and whether it was closed."""
 
     def __init__(self, *batches: list[dict[str, Any]]) -> None:
         self.batches = batches
@@ -69,22 +69,20 @@ def endless() -> Iterator[list[dict[str, Any]]]:
 # -- Telegram into the lanes
 
 
-def test_it_polls_until_it_is_stopped_and_can_be_started_again(
-    settings: Settings, simulator: Simulator, redis_url: str
-) -> None:
-    # Given a poller in this process that has brought two updates
+def test_poller_can_be_stopped_and_started_again(settings: Settings, simulator: Simulator, redis_url: str) -> None:
+    # Given a poller in this process that has appended two updates
     pushed = simulator.push(message(), message())
     handle = run(settings)
     until(lambda: lane(redis_url) == pushed)
     assert (handle.is_running, handle.size) == (True, 2)
     # When it is stopped
     handle.stop()
-    # Then they are confirmed, it has ended well, and another one may lead at once
+    # Then they are confirmed, the task has ended without an error, and the lead is free
     assert simulator.stats()["confirmed"] == 2
     assert (handle.is_running, handle.task.result(0)) == (False, None)
     with connect(redis_url) as client:
         assert not client.exists(LEADER % BOT_ID)
-    # And started again it goes on
+    # And after another start it continues
     pushed += simulator.push(message())
     with handle as same:
         assert same is handle
@@ -104,7 +102,7 @@ def test_stop_confirms_the_batch_in_flight(simulator: Simulator, own_redis: Serv
             stopping = threads.submit(handle.stop)
             until(lambda: not handle.is_running)
             assert not stopping.done()
-        # Then that ends when Redis holds the update, and Telegram knows
+        # Then stop() returns when Redis has the update and it is confirmed
         stopping.result(WITHIN_S)
         assert lane(own_redis.url) == pushed
         assert simulator.stats()["confirmed"] == 1
@@ -117,28 +115,28 @@ def test_stop_with_a_timeout_leaves_the_rest_at_telegram(simulator: Simulator, o
     with writes_held_up(own_redis) as append_waits:
         pushed = simulator.push(message())
         until(append_waits)
-        # When it must stop soon
+        # When it is stopped with a short timeout
         with pytest.raises(
             TimeoutError, match=r"1 updates were not durable after 0\.1 s; unconfirmed, they come again"
         ):
             handle.stop(0.1)
-    # Then the update is still Telegram's, and comes again
+    # Then the update is not confirmed, and is fetched again
     assert simulator.stats()["confirmed"] == 0
     with handle:
         until(lambda: simulator.stats()["confirmed"] == 1)
     assert lane(own_redis.url) == pushed
 
 
-def test_its_task_raises_the_fatal_error_and_resigns_the_lead(
+def test_task_raises_the_fatal_error_and_resigns_the_lead(
     settings: Settings, simulator: Simulator, redis_url: str
 ) -> None:
     # Given a poller that leads
     handle = run(settings)
     until(lambda: simulator.stats()["polls"])
-    # When Telegram does not know the token any more
+    # When Telegram starts refusing the token
     simulator.fault(method="getUpdates", status=401)
     simulator.push(message())
-    # Then it has ended with that, the lead is free, and to stop it is no mistake
+    # Then the task has ended with this error, the lead is free, and stop() does nothing
     assert isinstance(handle.task.exception(WITHIN_S), TokenRefusedError)
     handle.stop()
     assert not handle.is_running
@@ -146,29 +144,29 @@ def test_its_task_raises_the_fatal_error_and_resigns_the_lead(
         assert not client.exists(LEADER % BOT_ID)
 
 
-# -- a source of one's own
+# -- a custom source
 
 
-def test_a_source_goes_on_only_when_its_batch_is_durable(settings: Settings, redis_url: str) -> None:
-    # Given a source of three batches, one of them larger than there is room for
+def test_source_continues_only_when_its_batch_is_durable(settings: Settings, redis_url: str) -> None:
+    # Given a source of three batches, the last of which exceeds the backlog limit
     source = BatchSource([update(1), update(2)], [], [update(n) for n in range(3, 253)])
     limited = settings.model_copy(update={"max_pending": 150})
-    # When it is run
+    # When it runs
     handle = run(limited, source=source)
-    # Then what fits is appended, and the source has not heard of the last batch
+    # Then updates up to the limit are appended, and the last batch is not reported as durable
     until(lambda: len(lane(redis_url)) == 150)
     assert (source.durable, source.is_closed) == ([0, 1], False)
-    # When workers have made room
+    # When workers have emptied the lanes
     drain(redis_url)
-    # Then all of it is durable, each once and in order, and the source ends the poller
+    # Then all of it is durable, each update once and in order, and the end of the source ends the poller
     handle.task.result(WITHIN_S)
     assert lane(redis_url) == list(range(151, 253))
     assert (source.durable, source.is_closed) == ([0, 1, 2], True)
-    # And it was called by one thread only, which is not this one
+    # And a single thread called it, which is not this one
     assert len(source.threads - {get_ident()}) == len(source.threads) == 1
 
 
-def test_repeated_updates_of_a_source_are_dropped_as_seen(settings: Settings, redis_url: str) -> None:
+def test_repeated_updates_of_a_source_are_dropped(settings: Settings, redis_url: str) -> None:
     source = BatchSource([update(1)], [update(1), update(2)])
     handle = run(settings, source=source)
     handle.task.result(WITHIN_S)
@@ -177,7 +175,7 @@ def test_repeated_updates_of_a_source_are_dropped_as_seen(settings: Settings, re
     assert source.durable == [0, 1, 0, 1]
 
 
-def test_a_source_that_waits_for_news_is_left_when_it_stops(settings: Settings) -> None:
+def test_blocked_source_is_abandoned_at_a_stop(settings: Settings) -> None:
     def waiting() -> Iterator[list[dict[str, Any]]]:
         yield [update(1)]
         asked.set_result(None)
@@ -194,10 +192,10 @@ def test_a_source_that_waits_for_news_is_left_when_it_stops(settings: Settings) 
     never.set_result(None)
 
 
-# -- a sink of one's own
+# -- a custom sink
 
 
-def test_a_sink_gets_filtered_updates_without_redis(simulator: Simulator) -> None:
+def test_sink_gets_filtered_updates_without_redis(simulator: Simulator) -> None:
     pushed = simulator.push(message(), {"poll": {"id": "1"}}, message())
     sink: list[list[dict[str, Any]]] = []
     with run(settings_of(simulator, "redis://127.0.0.1:1/0", FILTER="message"), sink=sink) as handle:
@@ -207,7 +205,7 @@ def test_a_sink_gets_filtered_updates_without_redis(simulator: Simulator) -> Non
     assert simulator.stats()["confirmed"] == 3
 
 
-def test_a_failing_sink_ends_it_and_confirms_nothing(settings: Settings) -> None:
+def test_failing_sink_ends_the_poller_without_confirmation(settings: Settings) -> None:
     class Full:
         def append(self, updates: list[Any]) -> None:
             raise OSError("no space left")
@@ -222,7 +220,7 @@ def test_a_failing_sink_ends_it_and_confirms_nothing(settings: Settings) -> None
 # -- asyncio
 
 
-def test_in_a_program_of_asyncio_source_and_sink_run_on_its_loop(settings: Settings) -> None:
+def test_source_and_sink_run_on_the_programs_event_loop(settings: Settings) -> None:
     loops: set[asyncio.AbstractEventLoop] = set()
     closed: list[bool] = []
 
@@ -248,12 +246,12 @@ def test_in_a_program_of_asyncio_source_and_sink_run_on_its_loop(settings: Setti
         sink = AsyncSink()
         async with run(settings, source=source(), sink=sink) as handle:
             await asyncio.to_thread(until, lambda: len(sink.batches) >= 10)
-            # Whoever waits for it may be cancelled: it goes on
+            # Cancelling a coroutine that awaits the handle does not stop the poller
             waiting = asyncio.ensure_future(asyncio.wait_for(handle, 0.01))
             with pytest.raises(TimeoutError):
                 await waiting
             assert handle.is_running
-            # And whoever would wait for it on its own loop is told how to do that
+            # And stop() on the poller's own loop is refused
             with pytest.raises(RuntimeError, match=r"say `await handle\.astop\(\)`"):
                 handle.stop()
         await handle
@@ -265,7 +263,7 @@ def test_in_a_program_of_asyncio_source_and_sink_run_on_its_loop(settings: Setti
     asyncio.run(program())
 
 
-def test_an_async_source_needs_no_program_of_asyncio(settings: Settings, redis_url: str) -> None:
+def test_async_source_works_without_a_running_loop(settings: Settings, redis_url: str) -> None:
     async def source() -> AsyncIterator[list[dict[str, Any]]]:
         for number in (1, 2):
             yield [update(number)]
@@ -275,10 +273,10 @@ def test_an_async_source_needs_no_program_of_asyncio(settings: Settings, redis_u
     assert lane(redis_url) == [1, 2]
 
 
-# -- what is wrong is told
+# -- invalid arguments
 
 
-def test_an_invalid_argument_is_refused_at_once(settings: Settings) -> None:
+def test_invalid_argument_is_refused_at_once(settings: Settings) -> None:
     with pytest.raises(SettingsError, match="BOT_TOKEN is not set"):
         run(load({}, env_file=None))
     with pytest.raises(FilterError, match="FILTER=no_such:function"):
@@ -289,12 +287,12 @@ def test_an_invalid_argument_is_refused_at_once(settings: Settings) -> None:
         run(settings, sink={})  # type: ignore[arg-type]
 
 
-def test_a_source_of_updates_instead_of_batches_is_refused(settings: Settings) -> None:
+def test_source_of_updates_instead_of_batches_is_refused(settings: Settings) -> None:
     handle = run(settings, source=[update(1)], sink=[])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="a source gives lists of updates, and this one gave a dict"):
         handle.task.result(WITHIN_S)
 
 
-def test_the_package_is_light_until_run_is_asked_for() -> None:
+def test_package_imports_nothing_until_run_is_used() -> None:
     program = "import sys, poller; print(sorted({'redis', 'requests', 'poller.handle'} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

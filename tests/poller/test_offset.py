@@ -1,4 +1,4 @@
-"""Which updates are wanted and which offset follows, as tables."""
+"""Accepted updates and the next offset."""
 
 from typing import Any
 
@@ -30,19 +30,17 @@ def update(update_id: int, kind: str = "message") -> dict[str, Any]:
         (8, [*MALFORMED, *OUT_OF_RANGE], 8),
     ],
 )
-def test_the_offset_moves_past_the_highest_valid_id_of_the_batch(
-    before: int | None, batch: list[Any], expected: int | None
-) -> None:
+def test_offset_follows_the_highest_valid_id(before: int | None, batch: list[Any], expected: int | None) -> None:
     position = Offset(before, NOW_S).after(batch, NOW_S)
     assert position.offset_at(NOW_S) == expected
 
 
 @pytest.mark.parametrize("garbage", [*MALFORMED, *OUT_OF_RANGE])
-def test_no_offset_is_made_of_garbage(garbage: Any) -> None:
+def test_garbage_gives_no_offset(garbage: Any) -> None:
     assert newest_id([garbage]) is None
 
 
-def test_no_offset_is_sent_at_start() -> None:
+def test_first_request_has_no_offset() -> None:
     assert Offset().offset_at(NOW_S) is None
 
 
@@ -56,12 +54,12 @@ def test_no_offset_is_sent_at_start() -> None:
         (FORGET_OFFSET_AFTER_S * 100, None),
     ],
 )
-def test_an_offset_expires_before_ids_may_restart(age_s: float, expected: int | None) -> None:
+def test_offset_expires_before_ids_may_restart(age_s: float, expected: int | None) -> None:
     position = Offset().after([update(7)], NOW_S)
     assert position.offset_at(NOW_S + age_s) == expected
 
 
-def test_empty_batches_do_not_keep_an_offset_young() -> None:
+def test_empty_batches_do_not_renew_an_offset() -> None:
     position = Offset().after([update(7)], NOW_S).after([], NOW_S + FORGET_OFFSET_AFTER_S)
     assert position.offset_at(NOW_S + FORGET_OFFSET_AFTER_S) is None
 
@@ -71,6 +69,6 @@ def test_malformed_updates_pass_the_kind_filter() -> None:
     assert admitted(batch, frozenset({"message"})) == [update(1), "text", {"message": {}}, update(4)]
 
 
-def test_without_a_list_everything_is_admitted() -> None:
+def test_without_allowed_updates_everything_is_admitted() -> None:
     batch = [update(1), update(2, "brand_new_kind"), None]
     assert admitted(batch, frozenset()) == batch

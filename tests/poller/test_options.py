@@ -1,4 +1,4 @@
-"""What can be set about the poller, as a process or a source at the simulator; and the programs of docs/intake.md."""
+"""Options of the poller, as a process or as a source at the simulator; and the programs of docs/intake.md."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from tests.support.waiting import WITHIN_S, until
 DOCS = ROOT / "docs" / "intake.md"
 
 
-def test_a_filter_of_ones_own_drops_counts_and_confirms(
+def test_custom_filter_drops_counts_and_confirms(
     simulator: Simulator, start_poller: StartPoller, redis_url: str, tmp_path: Path
 ) -> None:
-    # Given a filter that wants every other update, and fails at those without a message
+    # Given a filter that accepts one text, and fails on updates without a message
     (tmp_path / "own.py").write_text("def wanted(update):\n    return update['message']['text'] == 'yes'\n")
     pushed = simulator.push(message("yes"), message("no"), {"callback_query": {"from": {"id": 7}}}, message("no"))
     # When a poller runs with it
     poller = start_poller(FILTER="own:wanted")
-    # Then all are confirmed, and in the lane is what it wants and what it could not judge
+    # Then all are confirmed, and the lane has the accepted update and the one that it failed on
     until(lambda: simulator.stats()["confirmed"] == 4)
     assert lane(redis_url) == [pushed[0], pushed[2]]
     poller.stop()
@@ -49,13 +49,13 @@ def test_a_filter_of_ones_own_drops_counts_and_confirms(
     assert len(poller.told("FILTER failed at update")) == len(poller.told("KeyError: 'message'")) == 1
 
 
-def test_a_missing_filter_ends_the_poller(simulator: Simulator, start_poller: StartPoller) -> None:
+def test_missing_filter_ends_the_poller(simulator: Simulator, start_poller: StartPoller) -> None:
     poller = start_poller(FILTER="no_such:filter")
     assert poller.exit_code() == 2
     assert poller.told("FILTER=no_such:filter: there is no module no_such")
 
 
-def test_ordered_by_bot_all_stand_in_one_lane(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
+def test_order_by_bot_uses_one_lane(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
     pushed = simulator.push(message(chat=7), {"poll": {"id": "1"}}, message(chat=8))
     start_poller(ORDER_BY="bot")
     until(lambda: simulator.stats()["confirmed"] == 3)
@@ -72,7 +72,7 @@ def test_retries_of_telegram_can_be_limited(simulator: Simulator, start_poller: 
     assert re.search(r"Telegram: 502 .*; given up after [1-9][0-9]*\.[0-9] s of trouble", poller.lines[-1])
 
 
-def test_quiet_it_says_nothing_of_trouble_that_passes(simulator: Simulator, start_poller: StartPoller) -> None:
+def test_quiet_poller_does_not_log_passing_failures(simulator: Simulator, start_poller: StartPoller) -> None:
     simulator.fault(method="getUpdates", status=500)
     simulator.push(message())
     poller = start_poller("--quiet")
@@ -82,7 +82,7 @@ def test_quiet_it_says_nothing_of_trouble_that_passes(simulator: Simulator, star
 
 
 class Slept(Stop):
-    """Remembers how long it was to sleep, and does not."""
+    """Records the durations without sleeping."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,11 +93,11 @@ class Slept(Stop):
 
 
 def test_polls_are_paced_by_batch_size(simulator: Simulator) -> None:
-    # Given a source that is to poll seldom, and one update for each of its first polls, then many
+    # Given a source that polls rarely, and one update for each of its first polls, then many
     stop, pace = Slept(), Pace(balance=1.0, longest_s=60.0)
     with closing(Telegram(simulator.url, TOKEN)) as telegram:
-        patience = Retry("Telegram", TelegramTroubleError, stop, longest_s=1.0)
-        source = TelegramSource(telegram, SoleLeader(), NoBackpressure(), stop, patience, 0, pace)
+        retry = Retry("Telegram", TelegramTroubleError, stop, longest_s=1.0)
+        source = TelegramSource(telegram, SoleLeader(), NoBackpressure(), stop, retry, 0, pace)
         with closing(iter(source)) as batches:
             waits = []
             for count in (1, 1, 1, 100, 1):
@@ -105,7 +105,7 @@ def test_polls_are_paced_by_batch_size(simulator: Simulator) -> None:
                 assert len(next(batches)) == count
                 waits.append(source.pace.wait_s)
             next(batches)
-    # Then it waits longer each time, not at all after a full batch, and what is waited is what was reckoned
+    # Then the wait grows, is zero after a full batch, and equals the computed wait
     first, second, third, full, last = waits
     assert 0.0 < first < second < third
     assert (full, last > 0.0) == (0.0, True)
@@ -128,23 +128,23 @@ def run_program(directory: Path, name: str, **settings: str) -> subprocess.Popen
     return subprocess.Popen([sys.executable, name], cwd=directory, env=env, stdout=subprocess.PIPE, text=True)
 
 
-def test_the_documented_programs_archive_and_replay(simulator: Simulator, redis_url: str, tmp_path: Path) -> None:
-    # Given the program that archives, with no Redis at all
+def test_documented_programs_archive_and_replay(simulator: Simulator, redis_url: str, tmp_path: Path) -> None:
+    # Given the archiving program, without Redis
     pushed = simulator.push(*(message() for _ in range(150)))
     nowhere = "redis://127.0.0.1:1/0"
     with run_program(tmp_path, "archive.py", BOT_API_URL=simulator.url, REDIS_URL=nowhere) as archiving:
         until(lambda: simulator.stats()["confirmed"] == 150)
-        # When it is killed, since then it holds nothing that is not on disk
+        # When it is killed after all its updates are confirmed
         archiving.kill()
-    # Then the file has all
+    # Then the file has all updates
     lines = (tmp_path / "updates.jsonl").read_text().splitlines()
     assert [json.loads(line)["update_id"] for line in lines] == pushed
-    # And the program that replays brings them into their lanes
+    # And the replaying program appends them to their lanes
     with run_program(tmp_path, "replay.py", REDIS_URL=redis_url) as replaying:
         said, _ = replaying.communicate(timeout=WITHIN_S)
     assert (replaying.returncode, lane(redis_url)) == (0, pushed)
     assert said == f"durable up to update {pushed[99]}\ndurable up to update {pushed[149]}\n"
-    # And the command says that they are there already
+    # And the command reports that they were seen before
     command = re.search(r"^(?:python -m|chatlanes) (poller replay \S+)", DOCS.read_text(), re.MULTILINE)
     assert command
     answer = subprocess.run(
@@ -159,5 +159,5 @@ def test_the_documented_programs_archive_and_replay(simulator: Simulator, redis_
 
 
 @pytest.mark.parametrize("name", ["kafka_in.py", "shop/filters.py"])
-def test_the_other_examples_are_python(name: str) -> None:
+def test_other_documented_programs_compile(name: str) -> None:
     compile(program(name), name, "exec")

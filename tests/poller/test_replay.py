@@ -1,4 +1,4 @@
-"""`chatlanes poller replay FILE`, as a process: what reaches the lanes, what it says, and its exit code."""
+"""`chatlanes poller replay FILE`, as a process: appended updates, output, and exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lines_of(*update_ids: int) -> str:
 
 
 class Replay:
-    """Runs the command where `updates.jsonl` is."""
+    """Runs the command in the folder of `updates.jsonl`."""
 
     def __init__(self, directory: Path, redis_url: str) -> None:
         self.directory = directory
@@ -42,7 +42,7 @@ class Replay:
         )
 
     def __call__(self, *arguments: str, stdin: str = "", **settings: object) -> tuple[int, str, str]:
-        """Exit code, what it said, what it logged."""
+        """Returns exit code, stdout and stderr."""
         with self.start(*arguments, **settings) as process:
             said, logged = process.communicate(stdin, timeout=WITHIN_S)
         return process.returncode, said, logged
@@ -56,7 +56,7 @@ def replay(tmp_path: Path, redis_url: str) -> Replay:
     return Replay(tmp_path, redis_url)
 
 
-def test_a_file_is_appended_in_its_order_and_a_second_time_nothing(replay: Replay, redis_url: str) -> None:
+def test_file_is_appended_once_in_its_order(replay: Replay, redis_url: str) -> None:
     # Given 250 updates
     replay.write(lines_of(*range(1, 251)))
     # When they are replayed
@@ -68,7 +68,7 @@ def test_a_file_is_appended_in_its_order_and_a_second_time_nothing(replay: Repla
         "updates.jsonl: 250 lines, 250 updates: 250 appended, 0 seen before, 0 buried, 0 dropped at the door, "
         "0 lines that are no updates; backlog 250\n",
     )
-    # And when they are replayed again, from stdin, nothing is appended, and it says why
+    # And a second replay, from stdin, appends nothing and says why
     code, said, _ = replay("-", stdin=lines_of(*range(1, 251)))
     assert lane(redis_url) == list(range(1, 251))
     assert code == 0
@@ -84,8 +84,8 @@ def test_invalid_lines_are_reported_by_number(replay: Replay, redis_url: str) ->
     assert code == 1
     assert said.startswith("updates.jsonl: 7 lines, 2 updates: 2 appended")
     assert "4 lines that are no updates" in said
-    told = [line.partition("poller: ")[2] for line in logged.splitlines()]
-    assert [line.partition(" is no JSON: ")[0].partition(" has no ")[0] for line in told] == [
+    reports = [line.partition("poller: ")[2] for line in logged.splitlines()]
+    assert [line.partition(" is no JSON: ")[0].partition(" has no ")[0] for line in reports] == [
         "line 2",
         "line 4",
         "line 5",
@@ -93,7 +93,7 @@ def test_invalid_lines_are_reported_by_number(replay: Replay, redis_url: str) ->
     ]
 
 
-def test_a_wrong_kind_of_file_is_reported_in_a_few_lines(replay: Replay) -> None:
+def test_wrong_kind_of_file_gives_a_short_report(replay: Replay) -> None:
     replay.write("hello\n" * 1000)
     code, said, logged = replay("updates.jsonl", "-q")
     assert code == 1
@@ -108,24 +108,24 @@ def test_filtered_updates_are_dropped_and_counted(replay: Replay, redis_url: str
     assert "3 updates: 2 appended, 0 seen before, 0 buried, 1 dropped at the door" in said
 
 
-def test_an_interrupted_replay_continues(replay: Replay, redis_url: str) -> None:
-    # Given a replay that waits for room
+def test_interrupted_replay_continues(replay: Replay, redis_url: str) -> None:
+    # Given a replay that waits at the backlog limit
     replay.write(lines_of(*range(1, 251)))
     with replay.start("updates.jsonl", MAX_PENDING=150) as process:
         until(lambda: len(lane(redis_url)) == 150)
         # When it is stopped
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=WITHIN_S)
-    # Then it says up to where all is in the lanes, which is true
+    # Then it reports the last line that is completely appended
     assert process.returncode == 1
     assert "stopped before the end: all up to line 100 is in the lanes. Run it again for the rest" in said
-    # And the next one brings the rest, and no second one of any
+    # And the next run appends the rest, without duplicates
     code, said, _ = replay("updates.jsonl")
     assert (code, lane(redis_url)) == (0, list(range(1, 251)))
     assert "100 appended, 150 seen before" in said
 
 
-def test_stopped_while_stdin_gives_nothing_it_ends(replay: Replay) -> None:
+def test_stop_while_stdin_is_silent(replay: Replay) -> None:
     with replay.start("-") as process:
         assert process.stderr
         assert "Redis is durable" in process.stderr.readline()
@@ -144,7 +144,7 @@ def test_stopped_while_stdin_gives_nothing_it_ends(replay: Replay) -> None:
         (["updates.jsonl", "--bot", "three"], {"BOTS": "bots.toml"}, "--bot three: BOTS names one, two"),
     ],
 )
-def test_a_replay_that_cannot_start_says_why(
+def test_replay_that_cannot_start_says_why(
     replay: Replay, arguments: list[str], settings: dict[str, str], sentence: str
 ) -> None:
     replay.write(lines_of(1))
@@ -153,7 +153,7 @@ def test_a_replay_that_cannot_start_says_why(
     assert (code, logged.splitlines()[-1].rpartition("error: ")[2]) == (2, sentence)
 
 
-def test_of_many_bots_the_one_that_is_named_gets_them(replay: Replay, redis_url: str) -> None:
+def test_replay_for_one_of_several_bots(replay: Replay, redis_url: str) -> None:
     replay.write(lines_of(1))
     (replay.directory / "bots.toml").write_text('[one]\ntoken_env = "BOT_TOKEN"\n[two]\ntoken_env = "OTHER_TOKEN"\n')
     code, _, _ = replay("updates.jsonl", "--bot", "two", BOTS="bots.toml", OTHER_TOKEN="7890:SECRET-other")

@@ -13,11 +13,11 @@ from chatlanes.poller.responses import (
 )
 
 
-def test_a_result_is_given_as_it_is() -> None:
+def test_result_is_returned_unchanged() -> None:
     assert result_of("getMe", 200, b'{"ok": true, "result": [{"update_id": 1}]}') == [{"update_id": 1}]
 
 
-def test_half_a_surrogate_pair_does_not_hold_up_its_batch() -> None:
+def test_half_a_surrogate_pair_does_not_block_its_batch() -> None:
     assert result_of("getMe", 200, rb'{"ok": true, "result": ["\ud83d"]}') == ["\ud83d"]
 
 
@@ -47,7 +47,7 @@ def test_half_a_surrogate_pair_does_not_hold_up_its_batch() -> None:
         (200, b'{"ok":false,"error_code":[401],"description":{}}', TelegramTroubleError, "200 without a description"),
     ],
 )
-def test_every_other_answer_is_one_of_the_errors(status: int, body: bytes, kind: type[Exception], text: str) -> None:
+def test_other_responses_are_typed_errors(status: int, body: bytes, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind) as caught:
         result_of("getMe", status, body)
     assert type(caught.value) is kind
@@ -69,7 +69,7 @@ def test_every_other_answer_is_one_of_the_errors(status: int, body: bytes, kind:
         (b"null", None),
     ],
 )
-def test_a_flooded_server_says_how_long_to_wait(parameters: bytes, expected_s: float | None) -> None:
+def test_429_has_the_time_to_wait(parameters: bytes, expected_s: float | None) -> None:
     with pytest.raises(FloodedError) as caught:
         result_of("getMe", 429, b'{"ok":false,"error_code":429,"parameters":' + parameters + b"}")
     assert caught.value.retry_after_s == expected_s
@@ -77,6 +77,6 @@ def test_a_flooded_server_says_how_long_to_wait(parameters: bytes, expected_s: f
 
 
 @pytest.mark.parametrize("part", [b"[" * 100_000 + b"]" * 100_000, b"9" * 5_000], ids=["deep", "long"])
-def test_an_unreadable_update_does_not_block_its_batch(part: bytes) -> None:
+def test_unreadable_update_does_not_block_its_batch(part: bytes) -> None:
     body = b'{"ok":true,"result":[{"update_id":1},{"update_id":2,"a":' + part + b'},{"update_id":3}]}'
     assert [update["update_id"] for update in result_of("getUpdates", 200, body)] == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""What `chatlanes sandbox` starts, from its command line."""
+"""The parts that `chatlanes sandbox` starts, by its command line."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ def commands(plan: Plan, *, real: bool = False) -> dict[str, str]:
     return {part.name: " ".join(part.command[2:]) for part in parts_of(plan, report)}
 
 
-def test_without_arguments_everything_has_a_default() -> None:
+def test_defaults() -> None:
     plan = plan_from([])
     assert (plan.bot, plan.chats, plan.rate, plan.data) == (None, 10, None, Path(".data"))
     each = "celery --quiet -A chatlanes worker -n {}@%h -E -l WARNING -c {}"
@@ -46,31 +46,34 @@ def test_options_reach_the_parts() -> None:
     assert list(commands(plan_from(["--workers", "1"]))) == ["poller", "worker", "flower", "report"]
 
 
-def test_a_real_bot_has_one_worker_and_no_report() -> None:
+def test_real_bot_has_one_worker_and_no_report() -> None:
     assert list(commands(plan_from([]), real=True)) == ["poller", "worker", "flower"]
 
 
-def test_two_sandboxes_that_start_together_take_different_ports() -> None:
-    ports = (plan_from([]).flower_port, plan_from([]).flower_port)  # free for both, but the first one has claimed its
+def test_concurrent_sandboxes_take_different_ports() -> None:
+    ports = (
+        plan_from([]).flower_port,
+        plan_from([]).flower_port,
+    )  # free for both, but the first plan has reserved its own
     assert ports[0] != ports[1]
 
 
-def test_a_port_asked_for_and_in_use_is_one_sentence(taken_port: int) -> None:
+def test_requested_port_in_use_is_reported(taken_port: int) -> None:
     with pytest.raises(PlanError, match=f"Port {taken_port} on 127.0.0.1 is in use; choose another with --port-flower"):
         plan_from(["--port-flower", str(taken_port)])
 
 
 @pytest.mark.parametrize("arguments", [["--chats", "0"], ["--rate", "-1"], ["--workers", "0"]])
-def test_a_stream_that_cannot_be_is_one_sentence(arguments: list[str]) -> None:
+def test_impossible_stream_is_refused(arguments: list[str]) -> None:
     with pytest.raises(PlanError, match="--chats and --workers must be at least 1 and --rate at least 0"):
         plan_from(arguments)
 
 
-def test_the_parts_get_addresses_and_settings() -> None:
-    told = environment_of({"BOT": "a:b"}, bot="c:d", redis_url="redis://here", simulator=("1:X", "http://there"))
-    assert told["BOT"] == "c:d"
-    assert told["REDIS_URL"] == "redis://here"
-    assert (told["BOT_TOKEN"], told["BOT_API_URL"]) == ("1:X", "http://there")
+def test_parts_get_addresses_and_settings() -> None:
+    environment = environment_of({"BOT": "a:b"}, bot="c:d", redis_url="redis://here", simulator=("1:X", "http://there"))
+    assert environment["BOT"] == "c:d"
+    assert environment["REDIS_URL"] == "redis://here"
+    assert (environment["BOT_TOKEN"], environment["BOT_API_URL"]) == ("1:X", "http://there")
     assert environment_of({"BOT": "a:b"})["BOT"] == "a:b"
 
 
@@ -104,7 +107,7 @@ ANSWERS = {"total": 1200, "chats": 3, "in_order": True, "out_of_order": 0, "dupl
         ),
     ],
 )
-def test_the_report(answers: dict[str, object], backlog: int, left_over: int, expected: str) -> None:
+def test_report_line(answers: dict[str, object], backlog: int, left_over: int, expected: str) -> None:
     calls = {"getUpdates": 7, "sendChatAction": 9, "sendMessage": 8, "sendPhoto": 1}
     stats = {"confirmed": 1234, "pending": 5, "calls": calls, "answers": {**ANSWERS, **answers}}
     assert line(stats, backlog, left_over) == expected

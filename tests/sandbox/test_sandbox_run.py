@@ -1,4 +1,4 @@
-"""`chatlanes sandbox`, which is what `make run` runs: real processes, from start to Ctrl-C."""
+"""`chatlanes sandbox`, which `make run` runs: real processes, from start to Ctrl-C."""
 
 import os
 import re
@@ -16,26 +16,26 @@ from tests.sandbox.calling import text_update, wait_until
 from tests.sandbox.sandboxes import SandboxProcess
 
 
-def test_without_a_token_it_answers_simulated_chats_in_order(
+def test_sandbox_without_a_token_answers_simulated_chats(
     sandbox: Callable[..., SandboxProcess], tmp_path: Path
 ) -> None:
     running = sandbox("--rate", "100", "--chats", "8")
-    # Given a sandbox that says where to look
+    # Given a sandbox that prints its addresses
     login = running.wait_for(rf"Flower +http://(admin):(\S+)@127.0.0.1:{running.ports['flower']}\n").groups()
     running.wait_for(rf"Bot API +{running.url('simulator')} \(simulated")
-    # When it has run for a while
+    # When it has handled updates
     answers = running.wait_for(r"report .* handled [1-9].* ([\d,]+) answers in 8 chats: each in order · duplicates 0")
     assert int(answers[1].replace(",", "")) > 0
-    # Then Flower knows its worker and its tasks
+    # Then Flower shows its tasks
     tasks = f"{running.url('flower')}/api/tasks"
     assert requests.get(tasks, timeout=10).status_code == 401
     wait_until(lambda: requests.get(tasks, auth=login, timeout=10).json())
-    # And Ctrl-C ends it in order, nothing left behind
+    # And Ctrl-C ends it cleanly, with nothing left behind
     running.ctrl_c()
     assert running.end() == 0
     assert re.search(r"^received .* each in order · duplicates 0", running.said, re.MULTILINE)
     assert "Traceback" not in running.said
-    # And the data is there for the next run, which answers its own chats in order
+    # And the next run uses the data, and answers its own chats in order
     assert (tmp_path / ".data/redis/appendonlydir").is_dir()
     again = sandbox("--rate", "100", "--chats", "8", "--workers", "1")
     again.wait_for(r"report .* handled [1-9].* answers in [0-9]+ chats: each in order · duplicates 0")
@@ -52,25 +52,23 @@ def handle(ctx):
 """
 
 
-def test_at_the_end_running_updates_finish(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
-    # Given a handler in the middle of its work
+def test_running_updates_finish_at_the_end(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
+    # Given a running handler
     (tmp_path / "slow_bot.py").write_text(SLOW_BOT)
     running = sandbox("--workers", "1", "--bot", "slow_bot:handle")
     running.pid("worker")
     simulator = running.simulator()
     simulator.push(text_update("hello #1"))
     wait_until(lambda: simulator.calls("sendChatAction"))
-    # When everything is told to stop
+    # When the sandbox is stopped
     running.ctrl_c()
-    # Then it still answers: the Bot API and Redis outlive it
+    # Then the handler still answers: the Bot API and Redis stop after it
     assert running.end() == 0
     assert "handled 1 · sent 1 · 1 answers in 1 chats: each in order · duplicates 0 · waiting 0" in running.said
     simulator.stop()
 
 
-def test_a_terminal_that_is_closed_leaves_nothing_running(
-    sandbox: Callable[..., SandboxProcess], tmp_path: Path
-) -> None:
+def test_closed_terminal_leaves_nothing_running(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
     running = sandbox("--no-stream", "--workers", "1")
     parts = [running.pid(part) for part in ("poller", "worker", "flower", "report")]
     running.close_terminal()
@@ -78,31 +76,29 @@ def test_a_terminal_that_is_closed_leaves_nothing_running(
     for pid in parts:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    # Not even Redis: another one can have its directory
+    # Redis has ended too: another server can use its directory
     start_server(tmp_path / ".data/redis").stop()
 
 
-def test_a_killed_part_is_restarted_unless_redis_died(sandbox: Callable[..., SandboxProcess]) -> None:
+def test_killed_part_is_restarted_unless_it_is_redis(sandbox: Callable[..., SandboxProcess]) -> None:
     running = sandbox("--no-stream", "--workers", "1")
-    # Given parts that were killed
+    # Given killed parts
     for part in ("poller", "worker", "flower"):
         os.kill(running.pid(part), signal.SIGKILL)
-    # Then all of them are there again, and the bot answers
+    # Then all of them are restarted, and the bot answers
     for part in ("poller", "worker", "flower"):
         running.wait_for(rf"(?s){part} stopped \(rc=-9\).*{part} started")
     simulator = running.simulator()
     simulator.push(text_update("hello #1"))
     wait_until(lambda: simulator.answers())
-    # But without what they stand on nothing goes on
+    # But a killed Redis ends the sandbox
     with redis.Redis(port=running.ports["redis"]) as client:
         os.kill(client.info("server")["process_id"], signal.SIGKILL)
     assert running.end() == 1
     assert "redis ended by itself, so everything was stopped" in running.said
 
 
-def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
-    sandbox: Callable[..., SandboxProcess], tmp_path: Path
-) -> None:
+def test_sandbox_with_a_token_serves_that_bot(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
     with start("9:REAL") as telegram, start_server(tmp_path / "elsewhere") as lanes:
         running = sandbox(BOT_TOKEN="9:REAL", BOT_API_URL=telegram.url, REDIS_URL=lanes.url)
         telegram.push(text_update("hello #1", chat=5))
@@ -122,7 +118,7 @@ def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
         ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "The Redis of REDIS_URL cannot be used: Error 111 connecting"),
     ],
 )
-def test_an_error_is_one_sentence(
+def test_error_is_one_sentence(
     sandbox: Callable[..., SandboxProcess], variables: dict[str, str], sentence: str
 ) -> None:
     running = sandbox("--no-stream", **variables)
@@ -132,7 +128,7 @@ def test_an_error_is_one_sentence(
     assert "Traceback" not in running.said
 
 
-def test_a_second_one_in_the_same_directory_is_refused(sandbox: Callable[..., SandboxProcess]) -> None:
+def test_second_sandbox_in_a_directory_is_refused(sandbox: Callable[..., SandboxProcess]) -> None:
     first = sandbox("--no-stream", "--workers", "1")
     first.wait_for("Ctrl-C stops everything")
     second = sandbox("--no-stream")

@@ -1,4 +1,4 @@
-"""The supervisor runs several processes as one. Each test runs one with made-up parts, in a process of its own."""
+"""The supervisor runs several processes as one. Each test runs one, in its own process, with made-up parts."""
 
 import os
 import re
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from chatlanes.sandbox.supervisor.restart_policy import Restart, StopAll, WaitForFix, decide
-from tests.sandbox.calling import PATIENCE_S, ended_when_late, is_alive, wait_until
+from tests.sandbox.calling import WITHIN_S, ended_when_late, is_alive, wait_until
 
-#: A part with a child, as a worker has: says when the child is there, and finishes its work when told to stop.
+#: A part with a child, like a worker: prints when the child runs, and finishes its work at SIGTERM.
 WORKING = """
 import os, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -28,14 +28,14 @@ print("working", os.getpid(), child.pid, flush=True)
 while True:
     time.sleep(600)
 """
-#: A part that ends as it is told to, without a word.
+#: A part that ends at SIGTERM without output.
 IDLE = "import time; print('idle', flush=True); time.sleep(600)"
-#: One that ends when the file is there.
+#: A part that fails when the file exists.
 ENDING = """
 import pathlib, time
 while not pathlib.Path({gate!r}).exists():
     time.sleep(0.01)
-print("I cannot go on", flush=True)
+print("cannot continue", flush=True)
 raise SystemExit(1)
 """
 STUBBORN = """
@@ -50,8 +50,8 @@ import os, sys
 from chatlanes.sandbox.supervisor import supervisor
 from chatlanes.sandbox.parts import Part
 supervisor.STOP_WITHIN_S = float(sys.argv[1])
-fallen = sys.argv[2]
-running = supervisor.Supervisor({fallen: lambda: False} if fallen else {})
+failed = sys.argv[2]
+running = supervisor.Supervisor({failed: lambda: False} if failed else {})
 for number, code in enumerate(sys.argv[3:]):
     running.add(Part(f"part{number}", (sys.executable, "-c", code)), dict(os.environ, PYTHONUNBUFFERED="1"))
 print("ended first:", running.run(), flush=True)
@@ -59,8 +59,8 @@ print("ended first:", running.run(), flush=True)
 
 
 class Supervised:
-    def __init__(self, *codes: str, stop_within_s: float = PATIENCE_S, fallen: str = "") -> None:
-        command = [sys.executable, "-c", SUPERVISE, str(stop_within_s), fallen, *codes]
+    def __init__(self, *codes: str, stop_within_s: float = WITHIN_S, failed: str = "") -> None:
+        command = [sys.executable, "-c", SUPERVISE, str(stop_within_s), failed, *codes]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._seen = ""
 
@@ -78,8 +78,8 @@ class Supervised:
         return found
 
     def rest(self) -> str:
-        """All it said, once it has ended."""
-        output, _ = self.process.communicate(timeout=PATIENCE_S)
+        """Waits for its end; returns the whole output."""
+        output, _ = self.process.communicate(timeout=WITHIN_S)
         return self._seen + str(output)
 
 
@@ -99,7 +99,7 @@ def supervise() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_all_parts_and_lets_them_finish(supervise: Any, how: signal.Signals) -> None:
+def test_signal_stops_all_parts_cleanly(supervise: Any, how: signal.Signals) -> None:
     running = supervise(WORKING, WORKING)
     running.wait_for("| working", times=2)
     running.process.send_signal(how)
@@ -108,18 +108,18 @@ def test_a_signal_stops_all_parts_and_lets_them_finish(supervise: Any, how: sign
     assert "ended first: None" in said
 
 
-def test_when_one_part_ends_the_others_are_stopped(supervise: Any, tmp_path: Path) -> None:
+def test_failed_part_stops_the_others(supervise: Any, tmp_path: Path) -> None:
     gate = tmp_path / "end"
     running = supervise(WORKING, ENDING.format(gate=str(gate)))
     running.wait_for("| working")
     gate.touch()
     said = running.rest()
-    assert said.index("part1  | I cannot go on") < said.index("part1 stopped (rc=1)")
+    assert said.index("part1  | cannot continue") < said.index("part1 stopped (rc=1)")
     assert "part0  | the child lives" in said
     assert "ended first: part1" in said
 
 
-def test_a_killed_part_is_restarted_without_its_old_children(supervise: Any) -> None:
+def test_killed_part_is_restarted_without_its_old_children(supervise: Any) -> None:
     running = supervise(WORKING, IDLE)
     running.wait_for("| working")
     first = running.said(r"working (\d+) (\d+)")
@@ -148,13 +148,13 @@ def test_decision_after_an_exit(code: int, short_lives: int, may_be_fixed: bool,
     assert decide(code, short_lives=short_lives, may_be_fixed=may_be_fixed) == decision
 
 
-def test_without_redis_the_other_parts_are_stopped(supervise: Any) -> None:
-    said = supervise(IDLE, fallen="redis").rest()
+def test_parts_are_stopped_without_redis(supervise: Any) -> None:
+    said = supervise(IDLE, failed="redis").rest()
     assert "part0 stopped" in said
     assert "ended first: redis" in said
 
 
-def test_a_part_that_does_not_stop_in_time_is_killed(supervise: Any) -> None:
+def test_part_that_does_not_stop_in_time_is_killed(supervise: Any) -> None:
     running = supervise(STUBBORN, stop_within_s=0.1)
     running.wait_for("| working")
     running.process.send_signal(signal.SIGINT)

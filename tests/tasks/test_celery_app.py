@@ -1,4 +1,4 @@
-"""The Celery app: built when asked for, wrong settings told in a sentence, on lanes under every URL."""
+"""The Celery app: built on first use, errors in settings as one sentence, on lanes for every URL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CELERY = ("-m", "celery", "-A", "chatlanes")
 def run(
     directory: Path, *command: str, source: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    """Python with these arguments and settings, in a directory without a .env; to its end."""
+    """Runs Python with these arguments and settings, in a directory without a .env."""
     outside = {name: value for name, value in os.environ.items() if name not in OURS}
     return subprocess.run(
         [sys.executable, *command],
@@ -33,13 +33,13 @@ def run(
 
 
 def says(directory: Path, program: str, **settings: str) -> str:
-    """What a program prints that must succeed."""
+    """The output of a program that must succeed."""
     ended = run(directory, "-c", program, **settings)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.strip()
 
 
-def test_lanes_alone_build_no_app_and_load_nothing_of_ours(tmp_path: Path) -> None:
+def test_lanes_import_nothing_of_the_other_packages(tmp_path: Path) -> None:
     program = "import sys, chatlanes.lanes; print(*sorted(m for m in sys.modules if m.partition('.')[0] in {modules}))"
     loaded = says(tmp_path, program.replace("{modules}", "('chatlanes', 'tasks', 'settings', 'poller')")).split()
     assert "chatlanes.lanes" in loaded
@@ -54,7 +54,7 @@ def test_importing_the_app_reads_no_setting(tmp_path: Path) -> None:
     )
 
 
-def test_the_package_has_no_other_lazy_names(tmp_path: Path) -> None:
+def test_package_has_no_other_lazy_names(tmp_path: Path) -> None:
     ended = run(tmp_path, "-c", "import chatlanes; chatlanes.nothing")
     assert "AttributeError: module 'chatlanes' has no attribute 'nothing'" in ended.stderr
 
@@ -67,7 +67,7 @@ def test_the_package_has_no_other_lazy_names(tmp_path: Path) -> None:
         ("BOT_TOKEN", "SECRET", "BOT_TOKEN is wrong (its value is secret and not shown): allowed is"),
     ],
 )
-def test_a_wrong_setting_ends_each_command_with_its_sentence(
+def test_invalid_setting_ends_each_command_with_a_sentence(
     tmp_path: Path, command: str, name: str, value: str, sentence: str
 ) -> None:
     ended = run(tmp_path, *CELERY, command, **{name: value})
@@ -88,7 +88,7 @@ def test_a_wrong_setting_ends_each_command_with_its_sentence(
         ),
     ],
 )
-def test_every_url_leads_to_the_lanes_transport(tmp_path: Path, settings: dict[str, str], transport: str) -> None:
+def test_every_url_uses_the_lanes_transport(tmp_path: Path, settings: dict[str, str], transport: str) -> None:
     program = (
         "from chatlanes import app\n"
         "for connection in (app.connection_for_read(), app.connection_for_write()):\n"
@@ -100,12 +100,12 @@ def test_every_url_leads_to_the_lanes_transport(tmp_path: Path, settings: dict[s
 
 def test_tls_checks_certificates(tmp_path: Path) -> None:
     program = "from chatlanes import app; print(app.connection_for_write().ssl)"
-    told = says(tmp_path, program, REDIS_URL="rediss://127.0.0.1:1/0")
-    assert told == "{'ssl_cert_reqs': <VerifyMode.CERT_REQUIRED: 2>}"
+    shown = says(tmp_path, program, REDIS_URL="rediss://127.0.0.1:1/0")
+    assert shown == "{'ssl_cert_reqs': <VerifyMode.CERT_REQUIRED: 2>}"
     assert says(tmp_path, program, REDIS_URL="redis://127.0.0.1:1/0") in ("None", "False")
 
 
-def test_a_worker_of_any_queue_also_reads_the_express_queue(tmp_path: Path) -> None:
+def test_worker_of_any_queue_also_reads_the_express_queue(tmp_path: Path) -> None:
     program = (
         "from types import SimpleNamespace as New\n"
         "from chatlanes.tasks.app import app, read_express, remember_what_is_excluded\n"
@@ -120,19 +120,19 @@ def test_a_worker_of_any_queue_also_reads_the_express_queue(tmp_path: Path) -> N
         "read('updates.express')\n"
         "read('celery')\n"
     )
-    told = says(tmp_path, program).split()
-    assert told == ["updates.1,updates.express", "updates.1", "updates.express", "celery"]
+    shown = says(tmp_path, program).split()
+    assert shown == ["updates.1,updates.express", "updates.1", "updates.express", "celery"]
 
 
-def test_an_error_inside_of_our_modules_shows_its_own_traceback(tmp_path: Path) -> None:
-    """Celery alone would say that there is no module chatlanes.celery."""
-    # Given a copy of the source, one module of which imports what is not there
+def test_import_error_in_our_modules_keeps_its_traceback(tmp_path: Path) -> None:
+    """Without our help, Celery reports that the module chatlanes.celery does not exist."""
+    # Given a copy of the source with a module that imports a missing one
     broken = tmp_path / "broken"
     shutil.copytree(ROOT / "chatlanes", broken / "chatlanes", ignore=shutil.ignore_patterns("__pycache__"))
     (broken / "chatlanes/updates/connection.py").write_text("import not_installed_here\n")
     # When a worker is started with it
     ended = run(tmp_path / "broken", *CELERY, "worker", source=broken)
-    # Then it says what is missing, and where
+    # Then it reports the missing module and where it is imported
     assert ended.returncode != 0
     assert "No module named 'not_installed_here'" in ended.stderr
     assert "connection.py" in ended.stderr
@@ -155,15 +155,15 @@ def test_only_json_is_accepted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("given", "limits"), [({}, "None None"), ({"UPDATE_TIMEOUT": "30"}, "30.0 40.0")])
-def test_an_update_may_take_as_long_as_update_timeout_says(tmp_path: Path, given: dict[str, str], limits: str) -> None:
+def test_time_limits_follow_update_timeout(tmp_path: Path, given: dict[str, str], limits: str) -> None:
     program = "from chatlanes import app; print(app.conf.task_soft_time_limit, app.conf.task_time_limit)"
     assert says(tmp_path, program, **given) == limits
 
 
 def test_queues_sets_the_number_of_lane_queues(tmp_path: Path) -> None:
     program = "from chatlanes import app; print(*((q.name, q.queue_arguments) for q in app.conf.task_queues))"
-    told = says(tmp_path, program, QUEUES="2")
-    assert told == (
+    shown = says(tmp_path, program, QUEUES="2")
+    assert shown == (
         "('updates.express', {'x-lanes': True, 'x-lanes-first': True}) "
         "('updates.0', {'x-lanes': True}) ('updates.1', {'x-lanes': True}) ('celery', None)"
     )

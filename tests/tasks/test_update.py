@@ -1,4 +1,4 @@
-"""What becomes of an update: decided by a table, carried out on real lanes."""
+"""The outcome of an update: decided by a pure function, carried out on real lanes."""
 
 from __future__ import annotations
 
@@ -78,17 +78,17 @@ def settings_of(**given: object) -> Settings:
         (1000, {"MAX_ATTEMPTS": 1000}, Bury()),
     ],
 )
-def test_a_failure_is_tried_again_ever_later_and_then_buried(
+def test_failures_are_retried_with_backoff_and_then_buried(
     attempt: int, given: dict[str, object], decision: RetryIn | Bury
 ) -> None:
     assert decide(attempt, settings_of(**given)) == decision
 
 
-def test_a_final_failure_is_buried_at_once() -> None:
+def test_final_failure_is_buried_at_once() -> None:
     assert decide(1, settings_of(MAX_ATTEMPTS=1000), is_final=True) == Bury()
 
 
-def test_no_number_of_attempts_is_too_much_for_the_backoff() -> None:
+def test_backoff_is_limited_for_any_number_of_attempts() -> None:
     for attempt in range(1, 1000):
         assert decide(attempt, settings_of(MAX_ATTEMPTS=1000, RETRY_BACKOFF=60)) == RetryIn(60)
 
@@ -100,7 +100,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
         return caught
 
 
-def test_a_problem_has_type_message_attempt_and_traceback() -> None:
+def test_problem_has_type_message_attempt_and_traceback() -> None:
     problem = problem_of(raised(ValueError("not so"), raised(KeyError("price"))), attempt=3, secrets=Secrets())
     assert (problem["type"], problem["message"], problem["attempt"]) == ("ValueError", "not so", 3)
     assert "KeyError: 'price'" in problem["traceback"]
@@ -108,25 +108,25 @@ def test_a_problem_has_type_message_attempt_and_traceback() -> None:
     assert "in raised" in problem["traceback"]
 
 
-def test_a_problem_can_be_told_whatever_the_error_holds() -> None:
+def test_problem_is_valid_json_for_any_message() -> None:
     problem = problem_of(raised(ValueError("\ud800 \x00 é")), attempt=1, secrets=Secrets())
     assert json.loads(json.dumps(problem))["message"] == "\ud800 \x00 é"
 
 
-class UntellableError(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no words for it")
+        raise RuntimeError("no text")
 
 
-def test_an_error_that_cannot_be_told_is_a_problem_all_the_same() -> None:
-    problem = problem_of(raised(UntellableError()), attempt=1, secrets=Secrets())
+def test_problem_of_an_error_without_a_text() -> None:
+    problem = problem_of(raised(UnprintableError()), attempt=1, secrets=Secrets())
     assert (problem["type"], problem["message"]) == (
-        "UntellableError",
+        "UnprintableError",
         "(no message: its __str__ raised RuntimeError)",
     )
 
 
-def test_long_problems_are_cut() -> None:
+def test_long_problems_are_truncated() -> None:
     problem = problem_of(raised(ValueError("begin" + "x" * 1_000_000)), attempt=1, secrets=Secrets())
     assert problem["message"].startswith("begin")
     assert problem["message"].endswith("xx [left out: 998,005 characters]")
@@ -146,7 +146,7 @@ def raising(error: BaseException) -> Bot:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), SystemExit(), BaseException("odd"), GeneratorExit()])
-def test_a_base_exception_is_a_failure_of_the_handler(error: BaseException) -> None:
+def test_base_exception_is_a_failure_of_the_handler(error: BaseException) -> None:
     with pytest.raises(HandlerEndedError, match=type(error).__name__):
         update.run_bot(raising(error), Context({}, api=None))  # type: ignore[arg-type]
 
@@ -158,19 +158,19 @@ def test_exceptions_and_worker_exits_are_unchanged(error: BaseException) -> None
 
 
 @pytest.mark.parametrize("error", ENDS)
-def test_a_thread_without_signals_uses_the_handlers_own_deadline(error: BaseException) -> None:
+def test_worker_exit_raised_in_a_thread_is_a_failure(error: BaseException) -> None:
     with ThreadPoolExecutor(1) as thread, pytest.raises(HandlerEndedError, match=type(error).__name__):
         thread.submit(update.run_bot, raising(error), Context({}, api=None)).result(60)  # type: ignore[arg-type]
 
 
-def test_an_interruption_is_a_timeout_with_its_cause() -> None:
-    with pytest.raises(UpdateTimeoutError) as told:
+def test_interruption_is_a_timeout_with_its_cause() -> None:
+    with pytest.raises(UpdateTimeoutError) as raised_error:
         update.run_bot(raising(SoftTimeLimitExceeded()), Context({}, api=None))  # type: ignore[arg-type]
-    assert "in handle" in problem_of(told.value, attempt=1, secrets=Secrets())["traceback"]
+    assert "in handle" in problem_of(raised_error.value, attempt=1, secrets=Secrets())["traceback"]
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), SoftTimeLimitExceeded(), UntellableError()])
-def test_an_error_of_a_hook_is_only_logged(
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), SoftTimeLimitExceeded(), UnprintableError()])
+def test_error_of_a_hook_is_only_logged(
     error: BaseException, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hook(*_: object) -> None:
@@ -182,7 +182,7 @@ def test_an_error_of_a_hook_is_only_logged(
 
 
 @pytest.mark.parametrize("error", ENDS)
-def test_the_end_of_the_worker_ends_a_hook_too(error: BaseException) -> None:
+def test_worker_exit_ends_a_hook_too(error: BaseException) -> None:
     def hook(*_: object) -> None:
         raise error
 
@@ -201,13 +201,13 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 @pytest.fixture
 def lanes(redis_url: str) -> Iterator[Lanes]:
-    """Those of an app of its own."""
+    """Lanes of a new app."""
     with Celery("test", broker=redis_url, set_as_current=False) as app:
         yield install(app)
 
 
 def delivered(lanes: Lanes, failed: int = 0) -> Delivery:
-    """A message in our hands that runs; another of its lane waits."""
+    """A message that runs in this process; another one of its lane waits."""
     lanes.store.append([NewMessage(f"1:{n}", "updates.0", "{}", ["1/chat:7"]) for n in (1, 2)])
     leased = lanes.store.turn(["updates.0"], holder="test", lease_ms=LEASE_MS, room=1).leased
     [held] = lanes.in_flight.finish_fetch(leased, clock.now_s(), suspects_wait=False)
@@ -216,7 +216,7 @@ def delivered(lanes: Lanes, failed: int = 0) -> Delivery:
 
 
 def is_held(delivery: Delivery) -> bool:
-    """Whether this process still believes to have it."""
+    """True if this process still has the message in flight."""
     in_flight = delivery.lanes.in_flight
     in_flight.reports.read()
     return in_flight.holds(delivery.tag)
@@ -231,7 +231,7 @@ def problems(redis: Redis) -> list[dict[str, Any]]:
 
 
 def served(bot_token: str = TOKEN, **hooks: Any) -> ServedBot:
-    """A bot that does nothing, tries three times, and never again after a LookupError."""
+    """A bot that does nothing; three attempts, and none after a LookupError."""
     settings = settings_of(BOT_TOKEN=bot_token, MAX_ATTEMPTS=3, RETRY_BACKOFF=60)
     bot = Bot(lambda _: None, never_retry=(LookupError,), **hooks)
     return ServedBot(settings, bot, BotApi("http://127.0.0.1:1", bot_token), Gate(bot_token))
@@ -239,24 +239,24 @@ def served(bot_token: str = TOKEN, **hooks: Any) -> ServedBot:
 
 @pytest.fixture(autouse=True)
 def bots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `served` gives is the only one."""
+    """The bot of `served` is the only one."""
     monkeypatch.setattr(update, "bots", lambda: Bots([served()]))
 
 
 ERROR = ValueError("not so")
 
 
-def test_a_failure_is_a_delayed_retry(lanes: Lanes, redis: Redis) -> None:
+def test_failure_is_a_delayed_retry(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes)
-    with pytest.raises(Retry) as told:
+    with pytest.raises(Retry) as raised_error:
         settlement.fail(served(), delivery, ERROR, Secrets())
-    assert (told.value.exc, told.value.when) == (ERROR, 60)
+    assert (raised_error.value.exc, raised_error.value.when) == (ERROR, 60)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
     assert [(problem["type"], problem["attempt"]) for problem in problems(redis)] == [("ValueError", 1)]
     assert not is_held(delivery)
 
 
-def test_the_last_failure_is_buried(lanes: Lanes, redis: Redis) -> None:
+def test_last_failure_is_buried(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes, failed=2)
     with pytest.raises(ValueError, match="not so"):
         settlement.fail(served(), delivery, ERROR, Secrets())
@@ -266,23 +266,21 @@ def test_the_last_failure_is_buried(lanes: Lanes, redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("failed", [0, 2])
-def test_a_failure_after_the_lease_changes_nothing(lanes: Lanes, redis: Redis, failed: int) -> None:
-    # Given a delivery whose message somebody else has been given meanwhile
+def test_failure_after_the_lease_changes_nothing(lanes: Lanes, redis: Redis, failed: int) -> None:
+    # Given a delivery whose message was leased to another worker meanwhile
     delivery = delivered(lanes, failed)
     lanes.store.release([(delivery.id, delivery.fence)])
     [newer] = lanes.store.turn(["updates.0"], holder="other", lease_ms=LEASE_MS, room=1).leased
     # When its handler fails
     with pytest.raises(Ignore, match="the lease of 1:1 was over"):
         settlement.fail(served(), delivery, ERROR, Secrets())
-    # Then the other one's lease is untouched
+    # Then the other worker's lease is not affected
     assert lanes.store.holds("1:1", newer.fence)
     assert problems(redis) == []
 
 
 @pytest.mark.parametrize("failed", [0, 2])
-def test_a_failure_that_redis_cannot_be_told_is_given_back(
-    lanes: Lanes, failed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failure_without_redis_releases_the_update(lanes: Lanes, failed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes.in_flight, "lease_s", 0.1)  # the in-flight table outlives this test
     delivery = delivered(lanes, failed)
     with connect("redis://127.0.0.1:1/0") as away:
@@ -291,12 +289,12 @@ def test_a_failure_that_redis_cannot_be_told_is_given_back(
             settlement.fail(served(), delivery, ERROR, Secrets())
 
 
-def test_a_failing_report_does_not_settle_the_update(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To Celery a task that raised is done: its update would be settled."""
-    monkeypatch.setattr(settlement, "problem_of", lambda error, attempt, secrets: {"cannot be told": object()})
-    with pytest.raises(Reject) as told:
+def test_failing_report_does_not_settle_the_update(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery acknowledges a task that raised; its update would be settled."""
+    monkeypatch.setattr(settlement, "problem_of", lambda error, attempt, secrets: {"not JSON": object()})
+    with pytest.raises(Reject) as raised_error:
         settlement.fail(served(), delivered(lanes), ERROR, Secrets())
-    assert told.value.requeue
+    assert raised_error.value.requeue
 
 
 def test_never_retried_errors_are_buried_at_once(lanes: Lanes, redis: Redis) -> None:
@@ -306,21 +304,21 @@ def test_never_retried_errors_are_buried_at_once(lanes: Lanes, redis: Redis) -> 
     assert [problem["attempt"] for problem in problems(redis)] == [1]
 
 
-# -- updates that are put off
+# -- parked updates
 
 
-def test_a_parked_update_counts_no_failure(lanes: Lanes, redis: Redis) -> None:
+def test_parked_update_counts_no_failure(lanes: Lanes, redis: Redis) -> None:
     delivery = delivered(lanes)
-    with pytest.raises(Retry) as told:
+    with pytest.raises(Retry) as raised_error:
         settlement.park(delivery, 60, FloodWait("chat 7 is paused"))
-    assert (repr(told.value.exc), told.value.when) == ("FloodWait('chat 7 is paused')", 60)
+    assert (repr(raised_error.value.exc), raised_error.value.when) == ("FloodWait('chat 7 is paused')", 60)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
     assert redis.hget(keys.message("1:1"), "failed") is None
     assert problems(redis) == []
     assert not is_held(delivery)
 
 
-def test_a_failed_parking_releases_the_update(lanes: Lanes, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_parking_releases_the_update(lanes: Lanes, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = delivered(lanes)
     lanes.store.release([(delivery.id, delivery.fence)])
     with pytest.raises(Ignore, match="the lease of 1:1 was over"):
@@ -334,7 +332,7 @@ def test_a_failed_parking_releases_the_update(lanes: Lanes, redis: Redis, monkey
             settlement.park(delivery, 60, FloodWait())
 
 
-def test_a_handler_that_swallows_its_parking_is_refused() -> None:
+def test_handler_that_swallows_its_parking_is_refused() -> None:
     parking = Parking()
     parking.check()
     with pytest.raises(ParkUpdate):
@@ -349,23 +347,25 @@ def test_a_handler_that_swallows_its_parking_is_refused() -> None:
 # -- evictions
 
 
-class Told(NamedTuple):
-    """What Celery and the bot were told of an eviction."""
+class Reports(NamedTuple):
+    """The reports of an eviction to Celery and to the bot."""
 
     celery: list[object]
     bot: list[tuple[Context, Exception]]
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    told = Told([], [])
-    monkeypatch.setattr(eviction, "show_eviction", lambda app, request, decision, problem: told.celery.append(decision))
-    return told
+def reports(monkeypatch: pytest.MonkeyPatch) -> Reports:
+    reports = Reports([], [])
+    monkeypatch.setattr(
+        eviction, "show_eviction", lambda app, request, decision, problem: reports.celery.append(decision)
+    )
+    return reports
 
 
-def evict(delivery: Delivery, redis_url: str, told: Told) -> Context:
-    """As the alarm of this thread would; gives what the handler holds."""
-    ours = served(on_error=lambda *both: told.bot.append(both))
+def evict(delivery: Delivery, redis_url: str, reports: Reports) -> Context:
+    """Evicts as the alarm of this thread would; returns the context of the handler."""
+    ours = served(on_error=lambda *both: reports.bot.append(both))
     ctx = Context({"update_id": 1}, calls_of(ours.api, delivery, "repeat"), delivery.attempt)
     run = Run(1, Means.NOBODY, tell=lambda: None, evict=lambda: None)
     eviction.evict(Celery("test", set_as_current=False), run, None, ours, ctx, delivery)
@@ -377,29 +377,31 @@ def evict(delivery: Delivery, redis_url: str, told: Told) -> Context:
     ("failed", "states", "decision"),
     [(0, ("delayed", "waiting"), RetryIn(60)), (2, ("buried", "ready"), Bury())],
 )
-def test_an_evicted_update_is_retried_or_buried(
-    lanes: Lanes, redis: Redis, redis_url: str, told: Told, failed: int, states: tuple[str, str], decision: object
+def test_evicted_update_is_retried_or_buried(
+    lanes: Lanes, redis: Redis, redis_url: str, reports: Reports, failed: int, states: tuple[str, str], decision: object
 ) -> None:
-    ctx = evict(delivered(lanes, failed), redis_url, told)
+    ctx = evict(delivered(lanes, failed), redis_url, reports)
     assert (state_of(redis, 1), state_of(redis, 2)) == states
     [problem] = problems(redis)
     assert (problem["type"], problem["attempt"]) == ("UpdateTimeoutError", failed + 1)
     assert "in evict" in problem["traceback"]
-    # And Celery and the bot are told, whose hook may still call
-    assert told.celery == [decision]
-    [(shown, error)] = told.bot
+    # And it is reported to Celery and to the bot, whose hook can still make calls
+    assert reports.celery == [decision]
+    [(shown, error)] = reports.bot
     assert (shown.update, type(shown.api), type(error)) == (ctx.update, Calls, UpdateTimeoutError)
 
 
 @pytest.mark.parametrize("end", ["settle", "retry", "bury", "call"])
-def test_an_evicted_handler_changes_nothing(lanes: Lanes, redis: Redis, redis_url: str, told: Told, end: str) -> None:
-    # Given an update that was evicted, and runs again elsewhere
+def test_evicted_handler_changes_nothing(
+    lanes: Lanes, redis: Redis, redis_url: str, reports: Reports, end: str
+) -> None:
+    # Given an evicted update that runs again on another worker
     delivery = delivered(lanes)
-    ctx = evict(delivery, redis_url, told)
+    ctx = evict(delivery, redis_url, reports)
     redis.zadd(keys.DELAYED, {"1:1": 0})
     lanes.store.sweep(LEASE_MS)
     [newer] = lanes.store.turn(["updates.0"], holder="other", lease_ms=LEASE_MS, room=1).leased
-    # When the old handler ends, or calls
+    # When the old handler ends, or makes a call
     if end == "settle":
         delivery.done()
         lanes.in_flight.reports.read()
@@ -411,33 +413,33 @@ def test_an_evicted_handler_changes_nothing(lanes: Lanes, redis: Redis, redis_ur
     else:
         with pytest.raises(LeaseLost, match="sendMessage was not called"):
             ctx.call("sendMessage")
-    # Then the newer run is untouched
+    # Then the newer run is not affected
     assert not lanes.in_flight.pending_acks.has_any()
     assert lanes.store.holds("1:1", newer.fence)
     assert len(problems(redis)) == 1
 
 
-def test_an_ended_run_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: str, told: Told) -> None:
+def test_ended_run_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: str, reports: Reports) -> None:
     delivery = delivered(lanes)
     lanes.in_flight.done(delivery.tag)
-    evict(delivery, redis_url, told)
-    assert (state_of(redis, 1), told.celery, told.bot) == ("", [], [])
+    evict(delivery, redis_url, reports)
+    assert (state_of(redis, 1), reports.celery, reports.bot) == ("", [], [])
 
 
 @pytest.mark.parametrize(
     ("failed", "states"), [(0, ("delayed", "waiting")), (2, ("buried", "ready"))], ids=["retried", "buried"]
 )
-def test_a_kill_at_the_hard_limit_is_a_failed_attempt(
+def test_kill_at_the_hard_limit_is_a_failed_attempt(
     lanes: Lanes, redis: Redis, redis_url: str, failed: int, states: tuple[str, str]
 ) -> None:
-    # Given an update whose child was killed
+    # Given an update whose child process was killed
     delivery = delivered(lanes, failed)
     held = lanes.in_flight.holding()
     update.update.on_hard_limit(delivery)
     # When Celery then rejects its message
     lanes.in_flight.release(delivery.tag, died=True)
     AckFlusher(lanes.in_flight, Store(connect(redis_url))).flush()
-    # Then that changes nothing
+    # Then nothing else changes
     assert (state_of(redis, 1), state_of(redis, 2)) == states
     assert [(problem["type"], problem["attempt"]) for problem in problems(redis)] == [
         ("UpdateTimeoutError", failed + 1)
@@ -446,7 +448,7 @@ def test_a_kill_at_the_hard_limit_is_a_failed_attempt(
     assert lanes.in_flight.holding() == held - 1
 
 
-# -- whose update it is
+# -- the bot of an update
 
 
 @pytest.mark.parametrize(
@@ -462,21 +464,19 @@ def test_a_kill_at_the_hard_limit_is_a_failed_attempt(
         (["1:A", "2:B"], "9a2bf6f4-1f0c-4d7c-a64a-6e2e6ad7a3f2", None),
     ],
 )
-def test_a_bot_is_found_by_the_id_in_front_of_the_message_id(
-    tokens: list[str], message_id: str, bot_id: int | None
-) -> None:
+def test_bot_is_found_by_the_id_in_the_message_id(tokens: list[str], message_id: str, bot_id: int | None) -> None:
     found = Bots(map(served, tokens)).of(message_id)
     assert (found and found.settings.bot_id) == bot_id
 
 
-def test_an_update_of_an_unknown_bot_stays_in_its_lane(
+def test_update_of_an_unknown_bot_stays_in_its_lane(
     lanes: Lanes, redis: Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(update, "logger", logging.getLogger("refusals"))
     delivery = delivered(lanes)
-    with pytest.raises(Retry) as told:
+    with pytest.raises(Retry) as raised_error:
         update.refuse(delivery.id, delivery)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
-    assert told.value.when == update.UNKNOWN_BOT_AGAIN_AFTER_S
+    assert raised_error.value.when == update.UNKNOWN_BOT_AGAIN_AFTER_S
     assert "1:1 is of a bot whose token this worker was not given" in caplog.text
     assert not is_held(delivery)

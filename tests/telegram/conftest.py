@@ -1,4 +1,4 @@
-"""A Bot API and a client that calls it, for each test its own."""
+"""A simulated Bot API and a client for it, new for each test."""
 
 from tests.support.http_server import api, quick_repeats, web
 

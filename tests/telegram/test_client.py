@@ -1,4 +1,4 @@
-"""The Bot API client against a real HTTP server: what it sends, what it makes of answers, whom it tells the token."""
+"""The Bot API client against a real HTTP server: requests, parsed answers, and no leak of the token."""
 
 import io
 import logging
@@ -48,7 +48,7 @@ def test_plain_parameters_are_sent_as_json(web, api):
     assert asked.json == {"chat_id": 7, "text": "hi 👋", "reply_markup": keyboard, "entities": []}
 
 
-def test_a_call_may_have_no_parameters_or_one_named_method(web, api):
+def test_call_without_parameters_or_with_one_named_method(web, api):
     assert api.call("getMe") is True
     api.call("someMethod", method="x", self=1)
     assert [asked.json for asked in web.asked] == [{}, {"method": "x", "self": 1}]
@@ -131,7 +131,7 @@ def refused(api, **params) -> errors.BotApiError:
         (502, errors.ServerError),
     ],
 )
-def test_each_meaning_has_its_class(web, api, code, kind):
+def test_errors_are_classified_by_code(web, api, code, kind):
     web.answer = Answer({"ok": False, "error_code": code, "description": "Bad Request: chat not found"}, code)
     error = refused(api, chat_id=7)
     assert type(error) is kind
@@ -158,18 +158,18 @@ def test_each_meaning_has_its_class(web, api, code, kind):
         ({"retry_after": -1}, 1.0),
     ],
 )
-def test_a_flood_names_the_wait_in_seconds(web, api, parameters, wait):
+def test_429_has_the_wait_in_seconds(web, api, parameters, wait):
     web.answer = Answer({"ok": False, "error_code": 429, "description": "x", "parameters": parameters}, 429)
     assert refused(api).retry_after == wait
 
 
 @pytest.mark.parametrize("wish", ["9" * 401, "1e999"])
-def test_a_flood_without_end_is_one_of_a_day(web, api, wish):
+def test_endless_429_wait_is_limited_to_a_day(web, api, wish):
     web.answer = Answer(b'{"ok":false,"error_code":429,"parameters":{"retry_after":%s}}' % wish.encode(), 429)
     assert refused(api).retry_after == 86_400.0
 
 
-def test_a_group_that_became_a_supergroup_is_named(web, api):
+def test_migrated_group_is_named(web, api):
     parameters = {"migrate_to_chat_id": -1001}
     web.answer = Answer({"ok": False, "error_code": 400, "description": "x", "parameters": parameters}, 400)
     error = refused(api, chat_id=-1)
@@ -179,14 +179,14 @@ def test_a_group_that_became_a_supergroup_is_named(web, api):
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b'{"result": 1}', b"[" * 100_000, b"\xff"])
 @pytest.mark.parametrize(("status", "kind"), [(200, errors.ServerError), (502, errors.ServerError)])
-def test_the_answer_of_no_bot_api_is_a_server_error(web, api, body, status, kind):
+def test_answer_that_is_not_from_a_bot_api_is_a_server_error(web, api, body, status, kind):
     web.answer = Answer(body, status)
     error = refused(api)
     assert type(error) is kind
     assert re.search(f"^sendMessage: {status} .*, not the answer of a Bot API", str(error))
 
 
-def test_a_proxys_429_counts_and_its_403_does_not(web, api):
+def test_429_of_a_proxy_counts_and_403_does_not(web, api):
     web.answer = Answer(b"slow down", 429)
     assert isinstance(refused(api), errors.TooManyRequests)
     web.answer = Answer(b"no", 403)
@@ -201,7 +201,7 @@ def test_errors_survive_pickling():
         assert (type(copy), vars(copy), str(copy)) == (type(error), vars(error), str(error))
 
 
-def test_a_server_that_is_not_there_certainly_did_nothing():
+def test_refused_connection_is_not_uncertain():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     error = refused(BotApi(f"http://127.0.0.1:{port}", TOKEN))
@@ -209,11 +209,11 @@ def test_a_server_that_is_not_there_certainly_did_nothing():
     assert str(error) == "sendMessage: no answer (Connection refused)"
 
 
-def test_a_name_that_is_not_known_certainly_did_nothing():
+def test_unknown_host_is_not_uncertain():
     assert refused(BotApi("http://nowhere.invalid", TOKEN)).uncertain is False
 
 
-def test_an_answer_that_does_not_come_in_time_is_uncertain(web):
+def test_late_answer_is_uncertain(web):
     done = Event()
     web.answering = lambda asked: done.wait(30) and None
     api = BotApi(web.url, TOKEN, read_timeout_s=0.05)
@@ -223,14 +223,14 @@ def test_an_answer_that_does_not_come_in_time_is_uncertain(web):
     assert (type(error), error.uncertain, error.description) == (errors.NetworkError, True, "no answer in time")
 
 
-def test_a_connection_that_closes_without_an_answer_is_uncertain(web, api):
+def test_connection_closed_without_an_answer_is_uncertain(web, api):
     web.answering = lambda asked: None
     error = refused(api)
     assert (type(error), error.uncertain) == (errors.NetworkError, True)
 
 
-def test_an_error_being_handled_is_not_the_calls_cause(web, api):
-    # The bot calls from inside an except block: what happened there must not pass for what happened here.
+def test_handled_error_does_not_affect_the_next_one(web, api):
+    # A bot may call from inside an except block: the new error must not be classified by the handled one.
     web.answering = lambda asked: None
     try:
         BotApi("http://nowhere.invalid", TOKEN).call("getMe")
@@ -264,7 +264,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("trouble", [*TROUBLES, "unreachable", "unknown", "malformed"])
-def test_the_token_does_not_leak(web, caplog, trouble):
+def test_token_does_not_leak(web, caplog, trouble):
     caplog.set_level(logging.DEBUG)
     web.answering = lambda asked: TROUBLES[trouble]
     urls = {
@@ -275,12 +275,12 @@ def test_the_token_does_not_leak(web, caplog, trouble):
     api = BotApi(urls.get(trouble, web.url), TOKEN)
     error = refused(api, chat_id=7)
     api.close()
-    told = "".join(traceback.format_exception(error)) + repr(error) + str(vars(error)) + repr(api) + str(error.args)
+    report = "".join(traceback.format_exception(error)) + repr(error) + str(vars(error)) + repr(api) + str(error.args)
     secret = TOKEN.partition(":")[2]
-    assert secret not in told
-    assert error.__context__ is None  # where error trackers look
+    assert secret not in report
+    assert error.__context__ is None  # error trackers look there
     assert error.__cause__ is None
-    assert caplog.records or trouble == "malformed"  # urllib3 does talk
+    assert caplog.records or trouble == "malformed"  # urllib3 has logged
     assert secret not in caplog.text
     assert all(secret not in record.getMessage() for record in caplog.records)
 
@@ -295,11 +295,11 @@ def test_the_token_does_not_leak(web, caplog, trouble):
         ("/bottom/12:AAbc", "/bottom/12:AAbc"),
     ],
 )
-def test_tokens_are_found_in_urls_and_by_name(text, hidden):
+def test_tokens_are_removed_from_urls_and_texts(text, hidden):
     assert without_token(text, "12:AAbb") == hidden
 
 
-def test_a_proxy_for_the_outside_has_no_say_on_this_machine(web, monkeypatch):
+def test_proxy_is_not_used_for_this_machine(web, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
@@ -308,7 +308,7 @@ def test_a_proxy_for_the_outside_has_no_say_on_this_machine(web, monkeypatch):
     api.close()
 
 
-def test_a_proxy_is_used_for_the_outside(web, monkeypatch):
+def test_proxy_is_used_for_other_machines(web, monkeypatch):
     monkeypatch.setenv("http_proxy", web.url)
     api = BotApi("http://bot-api.invalid", TOKEN)
     assert api.call("getMe") is True
@@ -326,7 +326,7 @@ def test_calls_share_a_connection(web, api):
     assert connections[0] == connections[1] != connections[2]
 
 
-def test_threads_call_at_once(web, api):
+def test_threads_call_concurrently(web, api):
     together = Barrier(16)
     web.answering = lambda asked: together.wait(30) is not None and Answer({"ok": True, "result": asked.json["n"]})
     with ThreadPoolExecutor(16) as pool:
@@ -340,7 +340,7 @@ def run(code: str, url: str) -> str:
     return done.stdout
 
 
-def test_greenlets_call_at_once(web):
+def test_greenlets_call_concurrently(web):
     together = Barrier(16)
     web.answering = lambda asked: together.wait(30) is not None and Answer({"ok": True, "result": asked.json["n"]})
     code = """
@@ -355,7 +355,7 @@ print(Pool(16).map(lambda n: api.call("x", n=n), range(16)))
     assert run(code, web.url) == f"{list(range(16))}\n"
 
 
-def test_a_forked_child_opens_its_own_connection(web):
+def test_forked_child_opens_its_own_connection(web):
     code = """
 import os
 from chatlanes.telegram.client import BotApi, prepare
@@ -373,7 +373,7 @@ api.call("x", who="parent")
     assert who[0][1] == who[2][1] != who[1][1]
 
 
-# -- what is sent again
+# -- repeated calls
 
 
 def failing_first(web, times: int, failure: Answer | None) -> None:
@@ -388,7 +388,7 @@ def test_reading_calls_are_repeated(web, api, failure):
     assert len(web.asked) == 4
 
 
-def test_repeats_come_to_an_end(web, api):
+def test_repeats_are_limited(web, api):
     failing_first(web, 5, None)
     with pytest.raises(errors.NetworkError):
         api.call("getMe")
@@ -396,34 +396,34 @@ def test_repeats_come_to_an_end(web, api):
 
 
 @pytest.mark.parametrize("method", ["sendMessage", "getUpdates"])
-def test_a_call_that_may_have_taken_effect_is_not_repeated(web, api, method):
+def test_call_that_may_have_taken_effect_is_not_repeated(web, api, method):
     failing_first(web, 1, Answer(b"<html>", 502))
     with pytest.raises(errors.ServerError):
         api.call(method)
     assert len(web.asked) == 1
 
 
-def test_a_refusal_is_not_repeated(web, api):
+def test_refusal_is_not_repeated(web, api):
     failing_first(web, 1, Answer({"ok": False, "error_code": 429, "parameters": {"retry_after": 1}}, 429))
     with pytest.raises(errors.TooManyRequests):
         api.call("getMe")
     assert len(web.asked) == 1
 
 
-def test_an_unsent_call_is_repeated_with_its_file(web, tmp_path):
+def test_unsent_call_is_repeated_with_its_file(web, tmp_path):
     api = BotApi("http://127.0.0.1:1", TOKEN)
-    # The server comes up before the first repeat.
+    # The server starts before the first repeat.
     with (tmp_path / "a").open("wb+") as stream:
         stream.write(b"content")
         stream.seek(0)
         call = prepare("sendDocument", {"document": stream})
-    comes_up = lambda _: vars(api).update(_url=web.url, _process=None)  # noqa: E731
-    assert retries.repeated(lambda: api.send(call), reads=False, wait=comes_up) is True
+    start_server = lambda _: vars(api).update(_url=web.url, _process=None)  # noqa: E731
+    assert retries.repeated(lambda: api.send(call), reads=False, wait=start_server) is True
     assert form(web.asked[0])["document"] == ("a", b"content")
     api.close()
 
 
-def test_a_slow_failure_is_not_repeated(web, api, monkeypatch):
+def test_slow_failure_is_not_repeated(web, api, monkeypatch):
     monkeypatch.setattr(retries, "WITHIN_S", -1)
     failing_first(web, 1, None)
     with pytest.raises(errors.NetworkError):
@@ -441,6 +441,6 @@ def test_a_slow_failure_is_not_repeated(web, api, monkeypatch):
         (400, "Bad Request: bot was blocked by the user", errors.BadRequest),
     ],
 )
-def test_some_meanings_stand_only_in_the_words(web, api, code, description, kind):
+def test_errors_are_classified_by_description(web, api, code, description, kind):
     web.answer = Answer({"ok": False, "error_code": code, "description": description}, code)
     assert type(refused(api)) is kind

@@ -12,7 +12,7 @@ from tests.support.http_server import TOKEN
 CALL = prepare("sendMessage", {"chat_id": 7, "text": "hi"})
 
 
-def test_the_last_look_is_after_connecting_before_sending(web, api):
+def test_check_is_after_connecting_and_before_sending(web, api):
     seen = []
     api.send(CALL, look=lambda: seen.append(len(web.asked)))
 
@@ -21,21 +21,21 @@ def test_the_last_look_is_after_connecting_before_sending(web, api):
     assert len(web.asked) == 1
 
 
-def test_its_error_is_raised_and_nothing_is_sent(web, api):
+def test_failed_check_sends_nothing(web, api):
     def over() -> None:
         raise LeaseLost("over")
 
-    api.send(CALL)  # so that a connection stands
+    api.send(CALL)  # opens a connection
     with pytest.raises(LeaseLost):
         api.send(CALL, look=over)
     assert len(web.asked) == 1
 
-    # And the client goes on as if nothing had been.
+    # And the client still works.
     api.send(CALL)
     assert len(web.asked) == 2
 
 
-def test_over_tls_too(web, monkeypatch, tmp_path):
+def test_check_with_tls(web, monkeypatch, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""Answers byte by byte: each is read as it was meant, or refused, and none takes for ever."""
+"""HTTP answers byte by byte: each is parsed correctly or refused, and none takes longer than its limit."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ GZIP = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n
 PACKED = gzip.compress(YES)
 
 
-#: Behind an answer that could be followed by others.
+#: Instructs the server to close the connection after the answer before, though another could follow.
 HANG_UP = b""
 
 
 class Wire:
-    """Answers each request with the next of `answers`, None with a reset, and hangs up where it has to."""
+    """Answers each request with the next of `answers`; None resets the connection. Closes it where HTTP requires."""
 
     def __init__(self) -> None:
         self.answers: list[bytes | None] = []
@@ -60,7 +60,7 @@ class Wire:
             except OSError:
                 return
             self.connections += 1
-            # What is refused is not read to its end.
+            # A refused request is not read to its end.
             with connection, connection.makefile("rb") as file, suppress(OSError):
                 self._answer(connection, file)
             self.hung_up.set()
@@ -97,7 +97,7 @@ def wire() -> Iterator[Wire]:
 
 
 def asked(wire: Wire, *answers: bytes | None, **params: object) -> object:
-    """What the last of these gives; the others have gone before on the same client."""
+    """Makes a call for each answer on one client; returns the last result."""
     wire.answers = list(answers)
     api = BotApi(wire.url, "1:x", read_timeout_s=10.0)
     call = prepare("sendMessage", params)
@@ -118,7 +118,7 @@ def asked(wire: Wire, *answers: bytes | None, **params: object) -> object:
         GZIP % len(PACKED) + PACKED,
     ],
 )
-def test_a_complete_answer_keeps_the_connection(wire: Wire, answer: bytes) -> None:
+def test_complete_answer_keeps_the_connection(wire: Wire, answer: bytes) -> None:
     assert asked(wire, answer, answer, PLAIN) is True
     assert wire.connections == 1
 
@@ -129,17 +129,17 @@ def test_a_complete_answer_keeps_the_connection(wire: Wire, answer: bytes) -> No
         b"HTTP/1.1 200 OK\r\n\r\n" + YES,
         b"HTTP/1.0 200 OK\r\nContent-Length: 28\r\n\r\n" + YES,
         PLAIN.replace(b"\r\n\r\n", b"\r\nconnection: Close\r\n\r\n"),
-        # Nobody can tell which of the two is true.
+        # It is undefined which of the two lengths is right.
         PLAIN.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n1c\r\n") + b"\r\n0\r\n\r\n",
     ],
 )
-def test_after_any_other_the_next_has_one_of_its_own(wire: Wire, answer: bytes) -> None:
+def test_other_answers_close_the_connection(wire: Wire, answer: bytes) -> None:
     assert asked(wire, answer, PLAIN) is True
     assert wire.connections == 2
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "reason"),
     [
         (None, "Connection reset by peer"),
         (b"SSH-2.0-OpenSSH\x1b[1m\r\n", "SSH-2.0-OpenSSH\\x1b[1m\\r\\n"),
@@ -152,15 +152,15 @@ def test_after_any_other_the_next_has_one_of_its_own(wire: Wire, answer: bytes) 
         (b"", "Remote end closed connection without response"),
     ],
 )
-def test_an_incomplete_answer_is_uncertain(wire: Wire, answer: bytes | None, told: str) -> None:
+def test_incomplete_answer_is_uncertain(wire: Wire, answer: bytes | None, reason: str) -> None:
     with pytest.raises(NetworkError) as caught:
         asked(wire, answer)
     assert caught.value.uncertain is True
-    assert str(caught.value) == f"sendMessage: no answer ({told})"
+    assert str(caught.value) == f"sendMessage: no answer ({reason})"
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nConte", GZIP % 4 + PACKED[:4]])
-def test_a_truncated_answer_is_a_server_error(wire: Wire, answer: bytes) -> None:
+def test_truncated_answer_is_a_server_error(wire: Wire, answer: bytes) -> None:
     with pytest.raises(ServerError) as caught:
         asked(wire, answer)
     assert caught.value.uncertain is True
@@ -197,14 +197,14 @@ LARGE = b"a" * (2 << 20)
     ],
     ids=["length", "chunks", "until closed", "gzip", "interim answers", "trailers"],
 )
-def test_an_answer_has_a_greatest_size(wire: Wire, answer: bytes) -> None:
+def test_answer_size_is_limited(wire: Wire, answer: bytes) -> None:
     wire.answers = [answer]
     with pytest.raises(NoAnswerError, match="the answer is larger than 1 MiB") as caught:
         ask(wire.url)
     assert caught.value.is_sent
 
 
-def test_a_redirect_is_neither_followed_nor_read(wire: Wire) -> None:
+def test_redirect_is_neither_followed_nor_read(wire: Wire) -> None:
     packed = gzip.compress(LARGE)
     wire.answers = [b"HTTP/1.1 302 Found\r\nLocation: /b\r\n" + (GZIP % len(packed) + packed).partition(b"\r\n")[2]]
     client = HttpClient(wire.url, connect_timeout_s=10.0, read_timeout_s=10.0)
@@ -226,13 +226,13 @@ def test_a_redirect_is_neither_followed_nor_read(wire: Wire) -> None:
     ],
     ids=["status line", "head", "interim answers", "length", "until closed", "chunks", "trailers"],
 )
-def test_an_answer_has_a_longest_duration(head: bytes, again: bytes) -> None:
+def test_answer_duration_is_limited(head: bytes, again: bytes) -> None:
     with trickle(head, again) as url, pytest.raises(NoAnswerError, match="no answer in time") as caught:
         ask(url, pause_s=0.5, limits=Limits(0.5, 1 << 20))
     assert caught.value.is_sent
 
 
-def test_so_has_that_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_answer_duration_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_PROXY", raising=False)
     with trickle(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n") as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy)
@@ -243,7 +243,7 @@ def test_so_has_that_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def trickle(head: bytes, again: bytes) -> Iterator[str]:
-    """The address of a server that answers with `head`, and then with `again` ten times a second, for ever."""
+    """The address of a server that answers with `head`, and then with `again` ten times a second, endlessly."""
     over = Event()
 
     def serve() -> None:
@@ -262,8 +262,8 @@ def trickle(head: bytes, again: bytes) -> Iterator[str]:
         thread.join()
 
 
-def test_a_slow_upload_may_take_longer_than_a_connection(wire: Wire) -> None:
-    """The timeout is for each piece of a request, not for all of it."""
+def test_slow_upload_may_exceed_the_connect_timeout(wire: Wire) -> None:
+    """The timeout applies to each piece of a request, not to the whole request."""
     wire.slowly_s, wire.answers = 0.2, [PLAIN]
     api = BotApi(wire.url, "1:x", connect_timeout_s=1.0)
     assert api.call("sendDocument", document=bytes(16 << 20)) is True
@@ -271,7 +271,7 @@ def test_a_slow_upload_may_take_longer_than_a_connection(wire: Wire) -> None:
     assert len(wire.bodies[0]) > 16 << 20
 
 
-def test_an_answer_that_is_cut_off_is_uncertain(wire: Wire) -> None:
+def test_interrupted_answer_is_uncertain(wire: Wire) -> None:
     wire.answers = [PLAIN.replace(b"28", b"29"), None]
     api = BotApi(wire.url, "1:x", read_timeout_s=0.2)
     with pytest.raises(NetworkError, match="no answer in time") as caught:
@@ -280,20 +280,20 @@ def test_an_answer_that_is_cut_off_is_uncertain(wire: Wire) -> None:
     assert caught.value.uncertain is True
 
 
-def test_a_connection_that_was_closed_meanwhile_is_not_used(wire: Wire) -> None:
-    # Given a kept connection that the server closes, as after a quiet minute
+def test_closed_connection_is_not_reused(wire: Wire) -> None:
+    # Given a kept connection that the server closes, as after an idle minute
     wire.answers = [PLAIN, HANG_UP]
     api = BotApi(wire.url, "1:x")
     assert api.call("sendMessage") is True
     assert wire.hung_up.wait(60)
     wire.answers = [PLAIN]
-    # When the next call may not be made twice, then it goes out on a new one
+    # When a call follows that must not be repeated, then it uses a new connection
     assert api.call("sendMessage") is True
     assert wire.connections == 2
     api.close()
 
 
-def test_a_large_upload_arrives_whole(wire: Wire) -> None:
+def test_large_upload_arrives_whole(wire: Wire) -> None:
     content = bytes(range(256)) * 4_000
     assert asked(wire, PLAIN, PLAIN, document=content) is True
     assert all(content in body for body in wire.bodies)
@@ -310,7 +310,7 @@ def test_credentials_and_path_of_the_url_are_sent(wire: Wire) -> None:
 
 
 class Proxy:
-    """Answers each CONNECT with `says`, and lets pass what follows a 200 to the server, and back."""
+    """Answers each CONNECT with `says`, and tunnels to the server after a 200."""
 
     def __init__(self, server: HttpServer, says: bytes = b"200 Here you are") -> None:
         self.heads: list[bytes] = []
@@ -343,7 +343,7 @@ def _pump(source: socket.socket, to: socket.socket) -> None:
 
 @pytest.fixture
 def secure(web: HttpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HttpServer:
-    """The server with TLS, by a name that only a proxy knows, and whose authority we trust."""
+    """The server with TLS, under a name that only a proxy can resolve, with a trusted authority."""
     authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("bot-api.test").configure_cert(tls)
     web.http.socket = tls.wrap_socket(web.http.socket, server_side=True, do_handshake_on_connect=False)
@@ -359,7 +359,7 @@ def test_certificates_are_checked_through_a_proxy(secure: HttpServer, monkeypatc
     api = BotApi("https://bot-api.test", "1:x")
     assert [api.call("getMe"), api.call("getMe")] == [True, True]
     api.close()
-    [head] = proxy.heads  # one tunnel for both, and no token before TLS
+    [head] = proxy.heads  # one tunnel for both calls, and no token outside TLS
     assert head.startswith(b"CONNECT bot-api.test:443 ")
     assert b"Basic bWU6c2VjcmV0" in head
     assert b"1:x" not in head
@@ -367,30 +367,30 @@ def test_certificates_are_checked_through_a_proxy(secure: HttpServer, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("says", "name", "told"),
+    ("says", "name", "reason"),
     [
         (b"200 OK", "other.test", "certificate verify failed: Hostname mismatch"),
         (b"403 Forbidden", "bot-api.test", "Tunnel connection failed: 403 Forbidden"),
     ],
 )
-def test_an_unreachable_server_behind_a_proxy_got_nothing(
-    secure: HttpServer, monkeypatch: pytest.MonkeyPatch, says: bytes, name: str, told: str
+def test_unreachable_server_behind_a_proxy_is_not_uncertain(
+    secure: HttpServer, monkeypatch: pytest.MonkeyPatch, says: bytes, name: str, reason: str
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", Proxy(secure, says).address)
-    with pytest.raises(NetworkError, match=told) as caught:
+    with pytest.raises(NetworkError, match=reason) as caught:
         BotApi(f"https://{name}", "1:x").send(prepare("sendMessage", {}))
     assert caught.value.uncertain is False
     assert secure.asked == []
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("variable", "value", "reason"),
     [
         ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem", "REQUESTS_CA_BUNDLE=/nowhere/ca.pem names no file"),
         ("HTTPS_PROXY", "socks5h://127.0.0.1:1", "Missing dependencies for SOCKS support."),
     ],
 )
-def test_an_unusable_setting_is_reported(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str) -> None:
+def test_unusable_setting_is_reported(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, reason: str) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(NetworkError, match=re.escape(told)):
+    with pytest.raises(NetworkError, match=re.escape(reason)):
         BotApi("https://bot-api.test", "1:x").send(prepare("sendMessage", {}))

@@ -1,4 +1,4 @@
-"""Traces are off unless OpenTelemetry's own variables say where they go."""
+"""Traces are off unless OpenTelemetry's own variables configure an exporter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
         ({"OTEL_SDK_DISABLED": "false", **ENDPOINT}, True),
     ],
 )
-def test_they_are_wanted_where_they_have_somewhere_to_go(env: dict[str, str], wanted: bool) -> None:
+def test_switch(env: dict[str, str], wanted: bool) -> None:
     assert are_wanted(env) is wanted
 
 
@@ -50,7 +50,7 @@ print(f"imported {traced}" if traced else "not imported")
 
 
 @pytest.mark.parametrize(
-    ("env", "said"),
+    ("env", "output"),
     [
         ({}, "not imported"),
         ({**ENDPOINT, "OTEL_SDK_DISABLED": "true"}, "not imported"),
@@ -60,8 +60,8 @@ print(f"imported {traced}" if traced else "not imported")
         ),
     ],
 )
-def test_off_imports_nothing_and_errors_are_one_sentence(tmp_path, env: dict[str, str], said: str) -> None:
-    assert says(tmp_path, START, BOT_TOKEN="1:TEST", **env).startswith(said)
+def test_off_imports_nothing_and_errors_are_one_sentence(tmp_path, env: dict[str, str], output: str) -> None:
+    assert says(tmp_path, START, BOT_TOKEN="1:TEST", **env).startswith(output)
 
 
 def test_dotenv_switches_traces_on(tmp_path) -> None:

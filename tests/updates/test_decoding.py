@@ -1,4 +1,4 @@
-"""What is read of JSON that Python does not read whole."""
+"""Decoding of JSON that Python cannot read completely."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_unreadable_parts_are_cut_and_the_rest_is_kept(part: bytes) -> None:
 
 
 @pytest.mark.parametrize("part", [DEEP, LONG])
-def test_only_the_update_that_is_cut_is_marked_in_a_batch(part: bytes) -> None:
+def test_only_the_cut_update_of_a_batch_is_marked(part: bytes) -> None:
     answer = read(b'{"ok":true,"result":[{"update_id":1},{"update_id":2,"a":' + part + b'},{"update_id":3,"a":"NaN"}]}')
     assert [type(update) for update in answer["result"]] == [dict, CutUpdate, dict]
 
@@ -45,7 +45,7 @@ def test_only_the_update_that_is_cut_is_marked_in_a_batch(part: bytes) -> None:
     "body", [b"", b"{", DEEP[:-1], DEEP[1:], DEEP + b"x", b'"' + DEEP, b'{"a":' + LONG, b"\xff\xfe{}"]
 )
 def test_invalid_json_is_refused(body: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - of json, or ours
+    with pytest.raises(ValueError):  # noqa: PT011 - from json or from us
         read(body)
 
 

@@ -1,4 +1,4 @@
-"""Which deployments may share a database, and what is said of those that may not."""
+"""Deployments that may share a database, and the errors for those that may not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_deployments_that_may_share_a_database(other: Announcement, is_foreign: 
 def test_named_bots_of_two_deployments_are_not_foreign() -> None:
     one = announced(1, fills="updates.one", reads="updates.one updates")
     assert not one.is_foreign_to(announced(2, fills="updates.two", reads="updates.two updates"))
-    # The name of a bot is that of its queues
+    # A bot's name is part of its queue names
     assert one.is_foreign_to(announced(2, fills="updates.one", reads="updates.one updates"))
 
 
@@ -49,39 +49,39 @@ def bots(redis_url: str) -> tuple[Settings, Settings]:
     return load(first, env_file=None), load(second, env_file=None)
 
 
-def test_a_conflict_after_both_started_is_found(bots: tuple[Settings, Settings], redis_url: str) -> None:
-    # Given two deployments that started while Redis was away
+def test_conflict_is_found_after_both_started(bots: tuple[Settings, Settings], redis_url: str) -> None:
+    # Given two deployments that started while Redis was unreachable
     first, second = (Presence("worker", settings) for settings in bots)
     assert first._announce() == {}
     [other] = second._announce().values()
     assert other.bots == [123456]
-    # Then the later one is in the wrong, and the earlier one is not
+    # Then the later one is reported, and the earlier one is not
     assert first._announce() == {}
     with connect(redis_url) as client:
         [sentence] = deployments.foreign(deployments.processes(client))
         assert sentence.startswith("of bot 7890: this database is in use by another deployment, of bot 123456 (worker ")
         assert "SECRET" not in sentence
-        # And when it has left, nothing is wrong
+        # And when it has left, nothing is reported
         second.leave()
         assert not list(deployments.foreign(deployments.processes(client)))
 
 
-def test_a_live_deployment_is_refused_a_dead_one_waited_out(
+def test_live_deployment_is_refused_and_a_dead_one_waited_out(
     bots: tuple[Settings, Settings], monkeypatch: pytest.MonkeyPatch, redis_url: str
 ) -> None:
     first, second = (Presence("worker", settings) for settings in bots)
-    # One that goes on announcing itself is alive
+    # A deployment that keeps announcing itself is alive
     first.enter()
     with pytest.raises(ForeignDeployment, match="of bot 123456"):
         second.enter(lambda _: first._announce() and None)
-    # One that does not counts as gone after a while
+    # One that does not counts as gone after a time
     monkeypatch.setattr(deployments, "ALIVE_S", 0.2)
     second.enter()
     with connect(redis_url) as client:
         assert [each.bots for each in deployments.processes(client).values()] == [[7890]]
 
 
-def test_without_redis_it_starts(tmp_path: Path) -> None:
+def test_deployment_starts_without_redis(tmp_path: Path) -> None:
     away = load({"BOT_TOKEN": TOKEN, "REDIS_URL": "redis://127.0.0.1:1/0"}, env_file=None)
     presence = Presence("worker", away)
     presence.enter()

@@ -1,4 +1,4 @@
-"""What the intake makes of a batch: rows in their lanes, on real servers; and how durable it says they are."""
+"""Intake of a batch: messages in their lanes, on real servers; and the reported durability."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def lane(client: Redis, key: str) -> list[str]:
     return [text(each) for each in client.zrange(keys.lane(key), 0, -1)]
 
 
-# -- what an update becomes
+# -- appended messages
 
 
-def test_an_update_joins_the_lane_of_its_chat(intake: Intake, client: Redis) -> None:
+def test_update_joins_the_lane_of_its_chat(intake: Intake, client: Redis) -> None:
     first, second = message(10), message(11)
     assert intake.append([first, second]) == Appended(added=2, seen=0, buried=0, pending=2)
     found = record(client, f"{BOT_ID}:10")
@@ -103,28 +103,28 @@ def test_an_update_joins_the_lane_of_its_chat(intake: Intake, client: Redis) -> 
     assert content(client, f"{BOT_ID}:10") == first
 
 
-def test_a_payment_takes_the_express_queue(intake: Intake, client: Redis) -> None:
+def test_payment_takes_the_express_queue(intake: Intake, client: Redis) -> None:
     intake.append([{"update_id": 10, "pre_checkout_query": {"id": "p", "from": {"id": 7}}}, message(11)])
     found = record(client, f"{BOT_ID}:10")
     assert (found["queue"], found["lanes"]) == ("updates.express", f"{BOT_ID}/chat:7")
     assert lane(client, f"{BOT_ID}/chat:7") == [f"{BOT_ID}:10", f"{BOT_ID}:11"]
 
 
-def test_celery_gets_a_task_that_tells_no_text(intake: Intake, client: Redis) -> None:
-    intake.append([message(10, text="nobody else's business")])
+def test_task_headers_contain_no_message_text(intake: Intake, client: Redis) -> None:
+    intake.append([message(10, text="private words")])
     headers = stored(client, f"{BOT_ID}:10")["headers"]
     assert (headers["task"], headers["id"]) == (TASK, f"{BOT_ID}:10")
     assert (headers["argsrepr"], headers["kwargsrepr"]) == ("(message, chat 7, update 10)", "{}")
-    assert "business" not in str(headers)
+    assert "private" not in str(headers)
 
 
-def test_the_task_has_the_name_that_the_intake_gives() -> None:
+def test_task_name_matches_the_intake() -> None:
     from chatlanes.tasks.update import TASK as NAME
 
     assert NAME == TASK
 
 
-def test_an_update_joins_every_lane_of_its_order(client: Redis, any_server: Server) -> None:
+def test_update_joins_every_lane_of_its_order(client: Redis, any_server: Server) -> None:
     with connected(any_server.url, ORDER_BY="chat+user") as intake:
         intake.append([message(1, -5, **{"from": {"id": 9}}), message(2, -6, **{"from": {"id": 9}})])
     assert lane(client, f"{BOT_ID}/user:9") == [f"{BOT_ID}:1", f"{BOT_ID}:2"]
@@ -140,7 +140,7 @@ def test_updates_without_keys_are_spread_over_queues(intake: Intake, client: Red
 
 
 @pytest.mark.parametrize("queues", [1, 2, 1024])
-def test_a_chat_goes_to_one_of_the_queues(client: Redis, any_server: Server, queues: int) -> None:
+def test_chat_always_uses_one_queue(client: Redis, any_server: Server, queues: int) -> None:
     with connected(any_server.url, QUEUES=queues) as intake:
         intake.append([message(number, chat=number % 7) for number in range(70)])
     used = {record(client, f"{BOT_ID}:{number}")["queue"] for number in range(70)}
@@ -157,7 +157,7 @@ def test_two_bots_in_one_redis_share_neither_ids_nor_chats(client: Redis, any_se
     assert lane(client, "99/chat:7") == ["99:10"]
 
 
-# -- each update once
+# -- duplicates
 
 
 def test_seen_ids_are_dropped_in_and_between_batches(intake: Intake, client: Redis) -> None:
@@ -172,17 +172,17 @@ def test_seen_ids_are_dropped_after_settling(intake: Intake, client: Redis) -> N
     assert intake.append([message(10)]).seen == 1
 
 
-def test_nothing_is_a_batch_too(intake: Intake) -> None:
+def test_empty_batch(intake: Intake) -> None:
     assert intake.append([]) == Appended(added=0, seen=0, buried=0, pending=0)
 
 
-def test_the_backlog_excludes_buried_updates(intake: Intake) -> None:
+def test_backlog_excludes_buried_updates(intake: Intake) -> None:
     assert intake.pending() == 0
     assert intake.append([message(1), "no update", message(2)]).pending == 2
     assert intake.pending() == 2
 
 
-# -- what is no update
+# -- malformed updates
 
 MALFORMED = {
     "a text": "hello",
@@ -202,7 +202,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("odd", MALFORMED.values(), ids=MALFORMED.keys())
-def test_an_invalid_update_is_buried_as_it_came(intake: Intake, client: Redis, odd: Any) -> None:
+def test_invalid_update_is_buried_unchanged(intake: Intake, client: Redis, odd: Any) -> None:
     assert intake.append([message(1), odd, message(2)]) == Appended(added=3, seen=0, buried=1, pending=2)
     [buried] = dead(client)
     assert buried.startswith(f"{BOT_ID}:malformed:")
@@ -211,7 +211,7 @@ def test_an_invalid_update_is_buried_as_it_came(intake: Intake, client: Redis, o
     assert lane(client, f"{BOT_ID}/chat:7") == [f"{BOT_ID}:1", f"{BOT_ID}:2"]
 
 
-def test_a_malformed_update_is_buried_once(intake: Intake, client: Redis) -> None:
+def test_malformed_update_is_buried_once(intake: Intake, client: Redis) -> None:
     intake.append(["odd"])
     assert intake.append(["odd", "other"]) == Appended(added=1, seen=1, buried=1, pending=0)
     assert len(dead(client)) == 2
@@ -224,45 +224,45 @@ ODD = {
     "a number beyond 64 bits": message(1, number=2**80),
     "a line break and quotes": message(1, text='"}\n{"'),
     "all planes": message(1, text="é ☃ 🙂 \u2028"),
-    "a kind that is no object": {"update_id": 1, "message": 7},
-    "a chat that is no object": {"update_id": 1, "message": {"chat": [7]}},
-    "a kind of tomorrow": {"update_id": 1, "new_thing": {"chat": {"id": 7}}},
+    "a kind that is not an object": {"update_id": 1, "message": 7},
+    "a chat that is not an object": {"update_id": 1, "message": {"chat": [7]}},
+    "an unknown kind": {"update_id": 1, "new_thing": {"chat": {"id": 7}}},
     "the largest id": message(2**53 - 1),
     "id zero": message(0),
 }
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
-def test_an_odd_update_goes_through_as_it_came(intake: Intake, client: Redis, odd: dict[str, Any]) -> None:
+def test_odd_update_is_passed_unchanged(intake: Intake, client: Redis, odd: dict[str, Any]) -> None:
     assert intake.append([odd]).buried == 0
     assert content(client, f"{BOT_ID}:{odd['update_id']}") == odd
 
 
-def test_a_number_that_json_lacks_is_null(intake: Intake, client: Redis) -> None:
-    """JSON has no NaN; a lenient decoder gives it all the same."""
+def test_number_that_json_lacks_is_null(intake: Intake, client: Redis) -> None:
+    """JSON has no NaN, but a lenient decoder may return it."""
     intake.append([message(1, weight=float("nan"), height=float("inf"))])
     assert content(client, f"{BOT_ID}:1")["message"]["weight"] is None
     assert content(client, f"{BOT_ID}:1")["message"]["height"] is None
 
 
 @pytest.mark.parametrize("depth", [300, 1_020])
-def test_an_update_nested_too_deeply_does_not_stop_its_batch(intake: Intake, client: Redis, depth: int) -> None:
+def test_deeply_nested_update_does_not_block_its_batch(intake: Intake, client: Redis, depth: int) -> None:
     nested: Any = 7
     for _ in range(depth):
         nested = [nested]
-    # About as deep as the poller's decoder goes; beyond some depth nobody can read it back
+    # About the limit of the poller's decoder; deeper values could not be read back
     appended = intake.append([message(1), message(2, deep=nested), nested, message(3)])
     assert (appended.added, appended.buried) == (4, 1 if depth == 300 else 2)
     assert lane(client, f"{BOT_ID}/chat:7")[0] == f"{BOT_ID}:1"
     assert lane(client, f"{BOT_ID}/chat:7")[-1] == f"{BOT_ID}:3"
 
 
-# -- the user's own order
+# -- custom order functions
 
 
 def raising(update: dict[str, Any]) -> list[str]:
     if update["update_id"] == 2:
-        raise LookupError("who is that")
+        raise LookupError("unknown person")
     return ["all"]
 
 
@@ -274,21 +274,21 @@ def odd_keys(_: dict[str, Any]) -> list[str]:
     return ["one\ntwo"]
 
 
-def test_an_update_order_by_fails_on_is_buried(client: Redis, any_server: Server) -> None:
+def test_update_on_which_order_by_fails_is_buried(client: Redis, any_server: Server) -> None:
     with connected(any_server.url, ORDER_BY="tests.updates.test_intake:raising") as intake:
         assert intake.append([message(1), message(2), message(3)]) == Appended(added=3, seen=0, buried=1, pending=2)
-        # And it counts as seen: it is not appended again
+        # And it counts as seen, so it is not appended again
         assert intake.append([message(2)]).seen == 1
     assert dead(client) == [f"{BOT_ID}:2"]
     assert content(client, f"{BOT_ID}:2") == message(2)
-    told = problem(client, f"{BOT_ID}:2")
-    assert told["type"] == "KeysError"
-    assert told["message"] == "tests.updates.test_intake:raising (ORDER_BY) failed with LookupError: who is that"
+    failure = problem(client, f"{BOT_ID}:2")
+    assert failure["type"] == "KeysError"
+    assert failure["message"] == "tests.updates.test_intake:raising (ORDER_BY) failed with LookupError: unknown person"
     assert lane(client, f"{BOT_ID}/all") == [f"{BOT_ID}:1", f"{BOT_ID}:3"]
 
 
 @pytest.mark.parametrize("name", ["no_list", "odd_keys"])
-def test_keys_that_are_none_are_buried(client: Redis, any_server: Server, name: str) -> None:
+def test_update_with_invalid_keys_is_buried(client: Redis, any_server: Server, name: str) -> None:
     with connected(any_server.url, ORDER_BY=f"tests.updates.test_intake:{name}") as intake:
         assert intake.append([message(1)]).buried == 1
     assert problem(client, f"{BOT_ID}:1")["type"] == "KeysError"
@@ -297,20 +297,20 @@ def test_keys_that_are_none_are_buried(client: Redis, any_server: Server, name: 
 @pytest.mark.parametrize(
     "path", ["tests.updates.test_intake:nothing", "no_such_module:keys", "tests.updates.test_intake:BOT_ID"]
 )
-def test_an_order_that_cannot_be_had_is_found_at_start(redis_url: str, path: str) -> None:
+def test_unusable_order_is_reported_at_start(redis_url: str, path: str) -> None:
     with pytest.raises(OrderByError, match=f"ORDER_BY={path}"):
         Intake.connect(settings_of(redis_url, ORDER_BY=path))
 
 
-def test_without_a_token_there_is_no_intake(redis_url: str) -> None:
+def test_intake_needs_a_token(redis_url: str) -> None:
     with pytest.raises(SettingsError, match="BOT_TOKEN"):
         Intake.connect(load({"REDIS_URL": redis_url}, env_file=None))
 
 
-# -- all or nothing, and durable
+# -- atomic and durable
 
 
-def test_scripts_that_redis_forgot_are_loaded_again(intake: Intake, client: Redis) -> None:
+def test_forgotten_scripts_are_loaded_again(intake: Intake, client: Redis) -> None:
     intake.append([message(1)])
     client.script_flush()
     assert intake.append([message(2), message(1)]) == Appended(added=1, seen=1, buried=0, pending=2)
@@ -318,47 +318,47 @@ def test_scripts_that_redis_forgot_are_loaded_again(intake: Intake, client: Redi
 
 @pytest.fixture
 def everysec(tmp_path: Path) -> Iterator[Server]:
-    """Found to wait for the disk, which it does not."""
+    """A server that is believed to wait for the disk, although it does not."""
     with start_server(tmp_path / "redis", appendfsync="everysec") as server:
         believe(server)
         yield server
 
 
-def test_with_everysec_a_batch_waits_for_the_disk(everysec: Server) -> None:
+def test_everysec_batch_waits_for_the_disk(everysec: Server) -> None:
     with connected(everysec.url) as intake, connect(everysec.url) as client:
         assert intake.durability.how is Durable.WAITAOF
-        # Given a server that forgot its scripts, and one that has them
+        # Given a server without the scripts, and then with them
         for number in (1, 2):
             # When a batch is appended
             assert intake.append([message(number), message(1)]).added == 1
-            # Then WAITAOF was asked for on the connection that appended, and nothing has to be written any more
+            # Then WAITAOF was sent on the appending connection, and everything is on disk
             assert client.info("commandstats")["cmdstat_waitaof"]["calls"] >= number
             assert client.execute_command("WAITAOF", 1, 0, 0)[0] == 1
-        # And so it is with one that appends nothing: an earlier append may have been answered by nobody
+        # And so it is for a batch without new updates: the reply to an earlier append may have been lost
         client.config_resetstat()
         assert intake.append([message(1)]).seen == 1
         assert client.info("commandstats")["cmdstat_waitaof"]["calls"] == 1
-    # And what was appended survives a kill
+    # And the appended updates survive a kill
     everysec.kill()
     with start_server(everysec.log.parent, appendfsync="everysec") as again, connect(again.url) as client:
         assert lane(client, f"{BOT_ID}/chat:7") == [f"{BOT_ID}:1", f"{BOT_ID}:2"]
 
 
-def test_a_batch_not_on_disk_is_not_appended(everysec: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given a server that does not sync within our patience: it never does, and says everysec
+def test_batch_that_is_not_on_disk_fails(everysec: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a server that does not sync within the limit: it never does, although it reports everysec
     monkeypatch.setattr(durable, "WAITAOF_MS", 50)
     with connected(everysec.url) as intake, connect(everysec.url) as client:
         client.config_set("appendfsync", "no")
         # When a batch is appended
         with pytest.raises(RedisTimeoutError, match=r"did not write to disk within 0\.05 s"):
             intake.append([message(1)])
-        # Then it comes again when it does, and is dropped as seen only when it is on disk
+        # Then it is repeated, and dropped as seen only when it is on disk
         client.config_set("appendfsync", "everysec")
         monkeypatch.setattr(durable, "WAITAOF_MS", 10_000)
         assert intake.append([message(1)]) == Appended(added=0, seen=1, buried=0, pending=1)
 
 
-def test_fsync_always_needs_no_waiting(redis_url: str) -> None:
+def test_fsync_always_needs_no_waitaof(redis_url: str) -> None:
     with connected(redis_url) as intake, connect(redis_url) as client:
         client.config_resetstat()
         intake.append([message(1)])
@@ -383,7 +383,7 @@ def test_fsync_never_is_reported_as_a_risk(tmp_path: Path) -> None:
         assert intake.append([message(1)]).added == 1
 
 
-def test_a_server_without_aof_is_reported_as_a_risk(tmp_path: Path) -> None:
+def test_server_without_aof_is_reported_as_a_risk(tmp_path: Path) -> None:
     with start_server(tmp_path, extra=["--appendonly", "no"]) as server, connected(server.url) as intake:
         assert not intake.durability.safe
         assert str(intake.durability).startswith("Redis keeps no append-only file: if it dies, the updates it held are")
@@ -401,7 +401,7 @@ def test_everysec_on_an_old_server_is_reported_as_a_risk(tmp_path: Path) -> None
         assert intake.append([message(1)]).added == 1
 
 
-def test_a_server_that_cannot_carry_lanes_is_refused(tmp_path: Path) -> None:
+def test_unsupported_server_is_refused(tmp_path: Path) -> None:
     with (
         start_server(tmp_path, extra=["--cluster-enabled", "yes"]) as server,
         pytest.raises(ServerUnfit, match="cluster mode"),
@@ -409,7 +409,7 @@ def test_a_server_that_cannot_carry_lanes_is_refused(tmp_path: Path) -> None:
         Intake.connect(settings_of(server.url))
 
 
-def test_a_batch_that_redis_refuses_leaves_nothing(tmp_path: Path) -> None:
+def test_refused_batch_leaves_nothing(tmp_path: Path) -> None:
     with start_server(tmp_path) as server, connected(server.url) as intake, connect(server.url) as client:
         intake.append([message(1)])
         before = client.dbsize()
@@ -422,7 +422,7 @@ def test_a_batch_that_redis_refuses_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", [b"[" * 100_000 + b"]" * 100_000, b"9" * 5_000], ids=["deep", "long"])
-def test_an_update_that_was_cut_is_buried_and_the_others_are_not(client: Redis, intake: Intake, part: bytes) -> None:
+def test_cut_update_is_buried_and_the_others_are_not(client: Redis, intake: Intake, part: bytes) -> None:
     updates = [
         message(1),
         read(b'{"update_id":2,"message":{"chat":{"id":7},"text":"hi","x":' + part + b"}}"),

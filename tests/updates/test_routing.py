@@ -1,4 +1,4 @@
-"""Which lanes an update stands in: a table of every kind, what is malformed, and arbitrary JSON."""
+"""The lanes of an update: for every kind, for malformed updates, and for arbitrary JSON."""
 
 import json
 import os
@@ -33,7 +33,7 @@ IN_TOPIC = {**IN_GROUP, "is_topic_message": True, "message_thread_id": 33}
 IN_BUSINESS = {**IN_PRIVATE, "business_connection_id": "bc"}
 BOOST = {"boost_id": "b", "source": {"source": "premium", "user": ANN}}
 
-#: kind, body, then its keys by chat, chat+user, topic, user; blanks divide the keys.
+#: kind, body, and the keys by chat, chat+user, topic, user, separated by blanks.
 TABLE = [
     ("message", IN_PRIVATE, "chat:7", "chat:7 user:7", "chat:7", "user:7"),
     ("message", IN_GROUP, "chat:-100", "chat:-100 user:7", "chat:-100", "user:7"),
@@ -41,7 +41,7 @@ TABLE = [
     ("message", {**IN_GROUP, "message_thread_id": 66}, "chat:-100", "chat:-100 user:7", "chat:-100", "user:7"),
     ("edited_message", IN_GROUP, "chat:-100", "chat:-100 user:7", "chat:-100", "user:7"),
     ("edited_message", IN_TOPIC, "chat:-100", "chat:-100 user:7", "topic:-100:33", "user:7"),
-    # On behalf of a chat: .from is then one stand-in for all of Telegram's anonymous admins.
+    # Sent on behalf of a chat: `from` is then one placeholder for all anonymous admins of Telegram.
     (
         "message",
         {"chat": {"id": GROUP}, "from": {"id": 1087968824}, "sender_chat": {"id": GROUP}},
@@ -163,7 +163,7 @@ TABLE = [
         "topic:7:33",
         "user:7",
     ),
-    # Kinds of tomorrow are read by the shapes of today.
+    # Unknown kinds are read by the structure of the known ones.
     ("new_kind", IN_GROUP, "chat:-100", "chat:-100 user:7", "chat:-100", "user:7"),
     ("new_kind", {"message": IN_TOPIC, "from": BEN}, "chat:-100", "chat:-100 user:8", "topic:-100:33", "user:8"),
     ("new_kind", {"from": ANN}, "chat:7", "chat:7 user:7", "chat:7", "user:7"),
@@ -175,7 +175,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("kind", "body", "chat", "chat_and_user", "topic", "user"), TABLE)
-def test_the_keys_of_every_kind(kind, body, chat, chat_and_user, topic, user):
+def test_keys_of_every_kind(kind, body, chat, chat_and_user, topic, user):
     update = {"update_id": 1, kind: body}
     assert kind_of(update) == kind
     assert [keys_of(update, order_by) for order_by in ORDERS] == [
@@ -184,13 +184,13 @@ def test_the_keys_of_every_kind(kind, body, chat, chat_and_user, topic, user):
     assert keys_of(update) == chat.split()
 
 
-def test_the_table_has_all_27_kinds():
+def test_table_has_all_27_kinds():
     assert len(KINDS) == 27
     assert {row[0] for row in TABLE} == KINDS | {"new_kind"}
 
 
 @pytest.mark.parametrize("malformed", [None, 7, "chat", [], {}, {"id": None}, {"id": True}, {"id": "7"}, {"id": 7.0}])
-def test_a_malformed_chat_falls_back_to_the_user(malformed):
+def test_malformed_chat_falls_back_to_the_user(malformed):
     update = {"update_id": 1, "message": {"chat": malformed, "from": ANN}}
     assert (keys_of(update), chat_of(update)) == (["chat:7"], 7)
     assert keys_of({"update_id": 1, "callback_query": {"message": {"chat": malformed}, "from": ANN}}) == ["chat:7"]
@@ -198,22 +198,22 @@ def test_a_malformed_chat_falls_back_to_the_user(malformed):
 
 
 @pytest.mark.parametrize("malformed", [None, 7, "", "a\nb", "\ud800", "x" * 257, {}])
-def test_a_malformed_connection_or_poll_is_no_key(malformed):
+def test_malformed_connection_or_poll_gives_no_key(malformed):
     assert keys_of({"business_message": {**IN_PRIVATE, "business_connection_id": malformed}}) == ["chat:7"]
     assert keys_of({"poll": {"id": malformed}}) == []
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**5000], ids=["over", "under", "unprintable"])
-def test_a_number_too_large_is_no_id(number):
+def test_too_large_number_is_not_an_id(number):
     assert keys_of({"message": {"chat": {"id": number}, "from": ANN, "migrate_to_chat_id": number}}) == ["chat:7"]
 
 
 @pytest.mark.parametrize("update", [None, 7, "message", [], {}, {"update_id": 7}, {"Some Thing": {}}, {"x" * 65: {}}])
-def test_a_malformed_update_has_no_key_and_no_kind(update):
+def test_malformed_update_has_no_key_and_no_kind(update):
     assert (keys_of(update), kind_of(update), chat_of(update)) == ([], "unknown", None)
 
 
-def test_the_first_known_kind_with_a_body_counts():
+def test_first_known_kind_with_a_body_counts():
     update = {"update_id": 1, "later_kind": {"from": BEN}, "message": None, "poll_answer": {"user": ANN}, "poll": {}}
     assert (kind_of(update), keys_of(update)) == ("poll_answer", ["chat:7"])
     assert kind_of({"update_id": 1, "new_kind": {}, "newer_kind": {}}) == "new_kind"
@@ -230,7 +230,7 @@ def test_the_first_known_kind_with_a_body_counts():
         ("poll", {"id": "55"}, None),
     ],
 )
-def test_the_chat_an_update_belongs_to(kind, body, chat):
+def test_chat_of_an_update(kind, body, chat):
     assert chat_of({"update_id": 1, kind: body}) == chat
 
 
@@ -267,8 +267,8 @@ def test_any_json_has_distinct_printable_keys(update, order_by):
     assert kind_of(update).isprintable()
 
 
-def test_a_chat_always_has_the_same_queue():
-    # In every process and for ever: a deploy must not move a chat past what still waits in its old queue.
+def test_chat_always_has_the_same_queue():
+    # In every process and version: a deployment must not move a chat past updates that wait in its old queue.
     assert queue_of(["chat:7", "user:8"], 1, 8) == queue_of(["chat:7"], 2, 8) == "updates.7"
     code = "from chatlanes.updates.routing import queue_of; print(queue_of(['chat:7'], 1, 8))"
     env = {**os.environ, "PYTHONHASHSEED": "123"}
@@ -276,19 +276,19 @@ def test_a_chat_always_has_the_same_queue():
     assert done.stdout == "updates.7\n"
 
 
-def test_the_queues_share_the_chats_evenly():
+def test_chats_are_spread_evenly_over_the_queues():
     load = Counter(queue_of([f"chat:{chat}"], 0, 8) for chat in range(100_000_000, 100_008_000))
     assert len(load) == 8
     assert max(load.values()) < 1.2 * min(load.values())
 
 
-def test_updates_without_a_key_spread_over_the_queues():
+def test_updates_without_a_key_are_spread_over_the_queues():
     assert len({queue_of([], update_id, 8) for update_id in range(100)}) == 8
 
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """Writes a module of the user's into the current directory."""
+    """Writes a custom module into the current directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
@@ -298,7 +298,7 @@ def own(tmp_path, monkeypatch):
     return write
 
 
-def test_an_own_function_is_imported_once(own):
+def test_custom_function_is_imported_once(own):
     own("own_order", "print('imported')\ndef keys(update): return ['shop:é', 'shop:é', str(update['n'])]")
     code = """
 import json
@@ -313,7 +313,7 @@ for n in range(3):
     assert [json.loads(answer) for answer in answers] == [["shop:é", str(n)] for n in range(3)]
 
 
-def test_an_own_function_may_give_no_key(own):
+def test_custom_function_may_return_no_keys(own):
     own("own_none", "def keys(update): return []")
     assert keys_of({}, "own_none:keys") == []
 
@@ -331,7 +331,7 @@ def test_an_own_function_may_give_no_key(own):
         (8, "{}['x']", "failed with KeyError: 'x'"),
     ],
 )
-def test_a_malformed_list_of_keys_is_refused(own, number, result, complaint):
+def test_invalid_list_of_keys_is_refused(own, number, result, complaint):
     own(f"own_bad{number}", f"def keys(update): return {result}")
     with pytest.raises(KeysError, match=complaint):
         keys_of({}, f"own_bad{number}:keys")
@@ -346,7 +346,7 @@ def test_a_malformed_list_of_keys_is_refused(own, number, result, complaint):
         ("chats", "is not an import path"),
     ],
 )
-def test_a_missing_own_function_is_found_at_start(path, complaint):
+def test_missing_custom_function_is_found_at_start(path, complaint):
     with pytest.raises(OrderByError, match=complaint):
         check_order_by(path)
 

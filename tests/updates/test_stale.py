@@ -1,4 +1,4 @@
-"""Which updates come too late."""
+"""Updates that are too old."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from chatlanes.updates.parsing import KINDS, LIFE_S, is_stale
         ("chosen_inline_result", 600),
     ],
 )
-def test_after_its_life_at_telegram_an_update_is_stale(kind: str, life_s: float) -> None:
+def test_update_is_stale_after_its_life_at_telegram(kind: str, life_s: float) -> None:
     assert not is_stale(kind, life_s)
     assert is_stale(kind, life_s + 0.1)
 
 
-def test_all_other_kinds_wait_as_long_as_it_takes() -> None:
+def test_other_kinds_are_never_stale() -> None:
     assert not any(is_stale(kind, 10**6) for kind in KINDS - LIFE_S.keys())
     assert not is_stale("a_kind_of_tomorrow", 10**6)
     assert LIFE_S.keys() <= KINDS
 
 
-def test_a_handler_may_ask() -> None:
+def test_context_knows_whether_it_is_stale() -> None:
     update = {"update_id": 1, "inline_query": {"id": "q", "from": {"id": 9}}}
     ctx = Context(update, api=None, appended_s=time.monotonic() - 31)  # type: ignore[arg-type]
     assert ctx.is_stale

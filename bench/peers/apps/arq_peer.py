@@ -1,4 +1,4 @@
-"""The no-op task in arq. Runs in an environment of its own; `fill` sends what feeding.py reads."""
+"""The no-op task in arq. Runs in its own environment; `fill` sends the updates that feeding.py reads."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ REDIS = RedisSettings.from_dsn(os.environ["BENCH_REDIS"])
 
 
 async def noop(ctx: dict[str, Any], update: dict[str, Any]) -> None:
-    """What is left is the cost of getting it here."""
+    """Measures only the cost of delivery."""
 
 
 class WorkerSettings:

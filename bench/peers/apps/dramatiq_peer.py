@@ -1,4 +1,4 @@
-"""The no-op task in dramatiq. Runs in an environment of its own; `fill` sends what feeding.py reads."""
+"""The no-op task in dramatiq. Runs in its own environment; `fill` sends the updates that feeding.py reads."""
 
 import os
 from typing import Any
@@ -12,7 +12,7 @@ dramatiq.set_broker(RedisBroker(url=os.environ["BENCH_REDIS"]))
 
 @dramatiq.actor
 def noop(update: dict[str, Any]) -> None:
-    """What is left is the cost of getting it here."""
+    """Measures only the cost of delivery."""
 
 
 def fill() -> None:

@@ -1,4 +1,6 @@
-"""What a peer's `fill` sends: the updates on stdin. An empty line is answered by one, when all before it are sent."""
+"""Reads updates from stdin for a peer's `fill`. An empty line is answered with one after all updates before it are
+sent.
+"""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The no-op task in rq. Runs in an environment of its own; `fill` sends what feeding.py reads."""
+"""The no-op task in rq. Runs in its own environment; `fill` sends the updates that feeding.py reads."""
 
 import os
 from typing import Any
@@ -9,7 +9,7 @@ from rq import Queue
 
 
 def noop(update: dict[str, Any]) -> None:
-    """What is left is the cost of getting it here."""
+    """Measures only the cost of delivery."""
 
 
 def fill() -> None:

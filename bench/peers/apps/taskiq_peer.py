@@ -1,6 +1,6 @@
-"""The no-op task in taskiq. Runs in an environment of its own; `fill` sends what feeding.py reads.
+"""The no-op task in taskiq. Runs in its own environment; `fill` sends the updates that feeding.py reads.
 
-With BENCH_STREAM the broker that acknowledges (a stream), else the one that forgets what it hands out (a list).
+With BENCH_STREAM it uses the broker that acknowledges (a stream), otherwise the one that does not (a list).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ broker = Broker(os.environ["BENCH_REDIS"], queue_name="noop").with_serializer(OR
 
 @broker.task(task_name="noop")
 async def noop(update: dict[str, Any]) -> None:
-    """What is left is the cost of getting it here."""
+    """Measures only the cost of delivery."""
 
 
 async def _fill() -> None:

@@ -1,4 +1,4 @@
-"""What the pipeline's tests are made with."""
+"""The fixtures of the pipeline tests."""
 
 from tests.pipeline.conftest import make_pipeline, pipeline, pool, simulated, simulator
 

@@ -1,4 +1,4 @@
-"""What aiogram's calls look like on the wire: the fields that aiogram itself sends."""
+"""The HTTP requests of aiogram's calls: they have the fields that aiogram itself sends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METHODS = [
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_parameters_are_the_fields_that_aiogram_sends(method: TelegramMethod[object]) -> None:
+def test_calls_send_aiograms_fields(method: TelegramMethod[object]) -> None:
     async def fields_and_params() -> tuple[dict[str, str], dict[str, object]]:
         own = AiohttpSession()
         bot = Bot("1:none", own, default=DefaultBotProperties(parse_mode="HTML", allow_sending_without_reply=True))

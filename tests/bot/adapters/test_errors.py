@@ -15,7 +15,7 @@ from tests.support.bot_api import TOKEN
 TEXT = "PRIVATE-words"
 
 
-def test_aiogram_tells_no_text() -> None:
+def test_aiogram_error_contains_no_message_text() -> None:
     api = BotApi("http://127.0.0.1:9", TOKEN)
     bot = load_bot("tests.bot.adapters.bots.quiet_dispatcher:dp", api=api)
     with pytest.raises(UnreadableUpdateError, match=r"message\.date: Field required") as caught:

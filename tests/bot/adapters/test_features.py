@@ -1,4 +1,4 @@
-"""What bots do besides answering in a handler: the rest of their frameworks, through real workers."""
+"""Features of the frameworks beyond answering in a handler, through real workers."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ AIOGRAM = "tests.bot.adapters.bots.features.aiogram:main"
 
 
 def test_python_telegram_bot(make_pipeline: MakePipeline) -> None:
-    # Given two workers, of which each runs every other update
+    # Given a worker, and an update for each step and each feature
     pipeline = make_pipeline(BOT=f"{PTB}application", MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01, LEASE_SECONDS=4)
     pipeline.poller()
     for step in ("start", "in", "out", "end", "send", "edit", "button", "task", "download", "later"):
         [last] = pipeline.push(message(0, 7, do=step))
     first = pipeline.worker("threads", 4)
     pipeline.drained()
-    # Then nested conversations went on, with what was counted, and tasks ended before the next update
+    # Then nested conversations continued with their counters, and tasks ended before the next update
     said = [f"{text} {number}  from {first.name}" for number, text in enumerate(STEPS, start=1)]
     rest = ["kept", "a button", "sorry", "the handler", "the task", "sorry", "the content of F1\n", "sorry"]
     assert texts(pipeline, 7) == [*said, *rest]
     assert [call["params"]["text"] for call in pipeline.simulator.calls("editMessageText")] == ["edited"]
     assert pipeline.dead() == [f"{BOT_ID}:{last}"]
     assert "the job queue does not run here" in pipeline.problems(f"{BOT_ID}:{last}")[0]["message"]
-    # And a worker that slept through its lease sends and keeps nothing when it wakes
+    # And a worker that slept longer than its lease sends and stores nothing when it wakes
     [frozen] = pipeline.push(message(0, 8, do="freeze"))
     until(lambda: (pipeline.directory / "begun").exists())
     first.freeze()
@@ -38,9 +38,9 @@ def test_python_telegram_bot(make_pipeline: MakePipeline) -> None:
     first.thaw()
     until(lambda: (pipeline.directory / "raised").exists())
     assert (pipeline.directory / "raised").read_text() == "LeaseLost"
-    # And its polling in a hook did nothing
+    # And polling in a hook did nothing
     assert "start_polling in " in first.log
-    # And what a button means is known to the other worker
+    # And the other worker knows the data of a button
     first.stop()
     [sent] = [call["params"] for call in pipeline.simulator.calls("sendMessage") if "reply_markup" in call["params"]]
     press = {"id": "5", "from": ANN, "chat_instance": "1", "message": message(1, 7)["message"]}
@@ -58,7 +58,7 @@ STEPS = ("started", "inside", "leaving", "ended")
 
 def test_aiogram(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(BOT=AIOGRAM, ORDER_BY="chat+user", FLOOD_WAIT=0, MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
-    # Given a flood wait in the middle of a handler that fails at first
+    # Given a flood wait during a handler whose first attempt fails
     pipeline.simulator.fault(method="sendMessage")
     pipeline.simulator.fault(method="sendMessage", status=429, retry_after=1)
     pipeline.push(*(message(0, 7, do=each) for each in ("types", "handled", "downloads", "keeps", "leaves")))
@@ -66,19 +66,19 @@ def test_aiogram(make_pipeline: MakePipeline) -> None:
     pipeline.poller()
     worker = pipeline.worker("threads", 4)
     pipeline.drained()
-    until(lambda: "behind the update" in texts(pipeline, 7))
-    # Then no message came twice, no attempt was counted for the wait, and the user's state is his in every chat
+    until(lambda: "after the update" in texts(pipeline, 7))
+    # Then no message was sent twice, the wait did not count as an attempt, and the user's state is shared by all chats
     sent = [call["params"]["text"] for call in pipeline.simulator.calls("sendMessage") if call["ok"]]
-    assert sent == ["one", "two", "handled", "the content of F1\n", "kept", "in the update", "behind the update"]
+    assert sent == ["one", "two", "handled", "the content of F1\n", "kept", "in the update", "after the update"]
     assert [call["params"]["text"] for call in pipeline.simulator.calls("editMessageText")] == ["edited keeps"]
     assert pipeline.dead() == []
-    # And what decides how updates arrive was left alone
+    # And calls that change how updates arrive were not sent
     assert pipeline.simulator.calls("deleteWebhook") == []
     assert "deleteWebhook is not sent" in worker.log
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_a_bot_that_cannot_start_ends_its_worker(make_pipeline: MakePipeline, pool: str) -> None:
+def test_bot_that_cannot_start_ends_the_worker(make_pipeline: MakePipeline, pool: str) -> None:
     pipeline = make_pipeline(BOT=f"{PTB}broken", MAX_ATTEMPTS=1)
     pipeline.push(message(0, 7))
     pipeline.poller()
@@ -86,6 +86,6 @@ def test_a_bot_that_cannot_start_ends_its_worker(make_pipeline: MakePipeline, po
     assert worker.exit_code() == 1
     assert f"BOT={PTB}broken: its own start-up failed" in worker.log
     assert "RuntimeError: no database" in worker.log
-    # And its update has lost nothing
+    # And its update is unchanged
     until(lambda: pipeline.pending() == 1)
     assert pipeline.dead() == []

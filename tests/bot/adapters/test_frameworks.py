@@ -1,4 +1,4 @@
-"""Bots of other frameworks as they are, through real workers: the examples, hooks, and what is refused."""
+"""Unchanged bots of other frameworks, through real workers: examples, hooks, refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRESSED = {
 
 
 @pytest.mark.parametrize("bot", EXAMPLES)
-def test_the_example_answers_counts_shows_a_button_and_a_photo(make_pipeline: MakePipeline, bot: str) -> None:
+def test_examples(make_pipeline: MakePipeline, bot: str) -> None:
     pipeline = make_pipeline(BOT=bot)
     pipeline.poller()
     pipeline.worker("threads", 2)
@@ -39,7 +39,7 @@ def test_the_example_answers_counts_shows_a_button_and_a_photo(make_pipeline: Ma
     assert [call["params"]["text"] for call in pipeline.simulator.calls("answerCallbackQuery")] == ["Thank you."]
 
 
-def test_hooks_of_start_and_shutdown_run_once_in_each_process(make_pipeline: MakePipeline) -> None:
+def test_startup_and_shutdown_hooks_run_once_per_process(make_pipeline: MakePipeline) -> None:
     # Given a bot whose start-up calls the Bot API
     pipeline = make_pipeline(BOT=BOTS["aiogram"])
     pipeline.push(*conversations(chats=20, each=5))
@@ -48,14 +48,14 @@ def test_hooks_of_start_and_shutdown_run_once_in_each_process(make_pipeline: Mak
     pipeline.drained()
     for worker in workers:
         worker.stop()
-    # Then each process started and ended it once: the children of prefork, and the other worker
+    # Then each process ran both hooks once: the children of prefork, and the other worker
     started, ended = ((pipeline.directory / hook).read_text().split() for hook in ("startup", "shutdown"))
     assert sorted(started) == sorted(ended) == sorted(set(started))
     assert len(started) == 3
     assert {str(event.pid) for event in pipeline.history} <= set(started)
 
 
-def test_a_bot_of_another_token_does_not_start(make_pipeline: MakePipeline) -> None:
+def test_bot_with_another_token_does_not_start(make_pipeline: MakePipeline) -> None:
     worker = make_pipeline(BOT="tests.bot.adapters.bots.telebot_other:bot").worker("prefork", 1, is_awaited=False)
     assert worker.exit_code() == 1
     assert "was made with another token than BOT_TOKEN" in worker.log

@@ -1,4 +1,4 @@
-"""Calls of tasks that a handler starts and does not await: none is lost, on any pool."""
+"""Calls of tasks that a handler starts and does not await: none is lost, in any pool."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ CHATS = range(1, 11)
 
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("name", BOTS)
-def test_no_call_of_a_task_is_lost(make_pipeline: MakePipeline, name: str, pool: str) -> None:
+def test_calls_of_unawaited_tasks_are_made(make_pipeline: MakePipeline, name: str, pool: str) -> None:
     pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.leaving:{BOTS[name]}")
     pipeline.poller()
     worker = pipeline.worker(pool, POOLS[pool])
     pipeline.push(*(message(0, chat, do=f"{when} {chat}") for when in (*WHEN, "later") for chat in CHATS))
     expected = {f"{when} {chat} {which}" for when, texts in WHEN.items() for chat in CHATS for which in texts}
     later = {f"later {chat} task" for chat in CHATS}
-    # The calls that begin with the update, or right behind it
+    # Calls made during the update, or right after it
     pipeline.drained()
     until(lambda: len(sent(pipeline)) >= len(expected) or "never retrieved" in worker.log)
-    # The calls that begin long after it
+    # Calls made long after the update
     assert "LeaseLost" not in worker.log
     pipeline.open("gate")
     until(lambda: len(sent(pipeline)) >= len(expected | later) or "never retrieved" in worker.log)
@@ -36,33 +36,33 @@ def test_no_call_of_a_task_is_lost(make_pipeline: MakePipeline, name: str, pool:
 
 
 @pytest.mark.parametrize("name", BOTS)
-def test_a_failing_handler_loses_no_call_of_its_task(make_pipeline: MakePipeline, name: str) -> None:
+def test_failing_handler_keeps_the_calls_of_its_task(make_pipeline: MakePipeline, name: str) -> None:
     pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.leaving:{BOTS[name]}", MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
     pipeline.poller()
     pipeline.worker("threads", 4)
     pipeline.push(message(0, 7, do="fails"))
     pipeline.drained()
-    # Made by the first run, known to the second
+    # Made in the first run, and known to the second
     assert sent(pipeline) == ["fails task"]
     assert len(pipeline.dead()) == 1
 
 
 @pytest.mark.parametrize(("name", "pool"), [("plain", "threads"), ("aiogram", "threads"), ("aiogram", "prefork")])
-def test_a_task_of_a_run_that_lost_its_lease_sends_nothing(make_pipeline: MakePipeline, name: str, pool: str) -> None:
+def test_task_of_a_run_without_lease_sends_nothing(make_pipeline: MakePipeline, name: str, pool: str) -> None:
     pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.leaving:{BOTS[name]}", LEASE_SECONDS=3)
     pipeline.poller()
     first = pipeline.worker(pool, 2)
     pipeline.push(message(0, 7, do="frozen"))
     until(lambda: (pipeline.directory / "begun").exists())
-    # Given a worker that is frozen in a handler for longer than its lease, and another one that runs its update
+    # Given a worker that is frozen in a handler for longer than its lease, and another worker that runs its update
     first.freeze()
     pipeline.worker(pool, 2)
     pipeline.drained()
-    # When it goes on
+    # When it is thawed
     pipeline.open("thawed")
     first.thaw()
     pipeline.open("gate")
-    # Then the task that its handler leaves is refused
+    # Then the call of its handler's task is refused
     until(lambda: (pipeline.directory / "refused").exists())
     assert sent(pipeline) == []
 

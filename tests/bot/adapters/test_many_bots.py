@@ -15,7 +15,7 @@ from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import conversations, message
 from tests.support.waiting import until
 
-#: framework -> the id of its bot. The plain one is the pipeline's own.
+#: framework -> id of its bot. The plain bot is the pipeline's own.
 OTHERS = {"telebot": 7001, "aiogram": 7002}
 CHATS, EACH = 8, 6
 
@@ -33,7 +33,7 @@ def others() -> Iterator[dict[str, Simulator]]:
 def test_each_bot_answers_as_itself(
     make_pipeline: MakePipeline, others: dict[str, Simulator], tmp_path: Path, pool: str, slots: int
 ) -> None:
-    # Given a function, a TeleBot and a Dispatcher, which are told the same in chats of the same numbers
+    # Given a function, a TeleBot and a Dispatcher, which receive the same messages in chats with the same ids
     for simulator in others.values():
         simulator.reset()
     tokens = {f"{name.upper()}_TOKEN": simulator.token for name, simulator in others.items()}
@@ -43,12 +43,12 @@ def test_each_bot_answers_as_itself(
         f'[{name}]\ntoken_env = "{name.upper()}_TOKEN"\nbot = "{BOTS[name]}"\nbot_api_url = "{simulator.url}"\n'
         for name, simulator in others.items()
     ]
-    file.write_text("".join(tables) + "max_attempts = 2\nretry_backoff = 0\n")  # of the last table
+    file.write_text("".join(tables) + "max_attempts = 2\nretry_backoff = 0\n")  # for the last table
     pipeline = make_pipeline(BOTS=file, **tokens)
-    told = [*conversations(CHATS, EACH), message(0, 99, do="ask"), message(0, 99, do="Ann")]
-    pipeline.push(*told)
+    pushed = [*conversations(CHATS, EACH), message(0, 99, do="ask"), message(0, 99, do="Ann")]
+    pipeline.push(*pushed)
     for simulator in others.values():
-        simulator.push(*told)
+        simulator.push(*pushed)
     [poison] = others["aiogram"].push(message(0, 77, do="fails"))
     # When one worker runs them all
     pipeline.poller()
@@ -57,10 +57,10 @@ def test_each_bot_answers_as_itself(
     until(lambda: all(each.stats()["confirmed"] == each.stats()["added"] for each in everyone))
     until(lambda: pipeline.pending() == 0)
     worker.stop()
-    # Then each has answered in order, through its own server and with its own states
+    # Then each has answered in order, through its own server and with its own conversation state
     for each in everyone:
         assert each.answers() == {chat: list(range(1, EACH + 1)) for chat in range(1, CHATS + 1)}
         to_99 = [call["params"]["text"] for call in each.calls("sendMessage") if str(call["params"]["chat_id"]) == "99"]
         assert to_99 == [QUESTION, f"{GREETING} Ann from {worker.name}"]
-    # And the failure is the one bot's
+    # And the failure belongs to one bot only
     assert pipeline.dead() == [f"{OTHERS['aiogram']}:{poison}"]

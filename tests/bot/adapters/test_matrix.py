@@ -1,4 +1,4 @@
-"""Every framework on every pool, with the same messages: what is promised of updates holds for its handlers too."""
+"""Every framework in every pool, with the same messages: the promises for updates hold for their handlers too."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ BOTS = {
     "ptb": "tests.bot.adapters.bots.ptb:application",
 }
 ASYNC = ("plain-async", "async-telebot", "aiogram", "ptb")
-#: Coroutines share one loop, so that many threads cost nothing.
+#: Coroutines share one event loop, so many slots cost nothing.
 CELLS = [
     *((name, "prefork", 2) for name in BOTS),
     *((name, "threads", 50 if name in ASYNC else 8) for name in BOTS),
     *((name, "gevent", 50) for name in BOTS if name not in ASYNC),
 ]
-#: Chats of the load, and what else happens, each in a chat of its own.
+#: Chats of the load; the other cases have a chat each.
 TALKING = range(1, 21)
 EACH = 8
 POISONED, ASKED, INTERRUPTED, DEPLOYED = 101, 102, 103, 104
 
 
 @pytest.mark.parametrize(("name", "pool", "slots"), CELLS, ids=[f"{name}-{pool}" for name, pool, _ in CELLS])
-def test_the_guarantees_hold(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
+def test_promises(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
     pipeline = make_pipeline(BOT=BOTS[name], MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01, LEASE_SECONDS=3)
     pipeline.poller()
     first = pipeline.worker(pool, slots)
-    # Order under load; an update that always fails is tried again and buried
+    # Order under load; an update that always fails is retried and buried
     poison, _, _ = pipeline.push(message(0, POISONED, do="fails"), message(1, POISONED), message(0, ASKED, do="ask"))
     pipeline.push(*conversations(len(TALKING), EACH))
     pipeline.drained()
@@ -46,7 +46,7 @@ def test_the_guarantees_hold(make_pipeline: MakePipeline, name: str, pool: str, 
     assert pipeline.simulator.answers() == {**everybody, POISONED: [1]}
     assert pipeline.dead() == [f"{BOT_ID}:{poison}"]
     assert [problem["message"] for problem in pipeline.problems(f"{BOT_ID}:{poison}")] == ["attempt 1", "attempt 2"]
-    # A worker is killed while its handler is sending the last of three messages: only that one is sent again
+    # A worker is killed while its handler sends the last of three messages: only that message is sent again
     pipeline.simulator.fault(method="sendMessage", chat_id=INTERRUPTED, times=2)
     pipeline.simulator.fault(method="sendMessage", chat_id=INTERRUPTED, hang_s=60)
     pipeline.push(message(0, INTERRUPTED, do="three"))
@@ -55,11 +55,11 @@ def test_the_guarantees_hold(make_pipeline: MakePipeline, name: str, pool: str, 
     second = pipeline.worker(pool, slots)
     pipeline.drained()
     assert texts(pipeline, INTERRUPTED) == ["part 1", "part 2", "part 3", "part 3"]
-    # The conversation that began on the first worker goes on on the second
+    # The conversation that began on the first worker continues on the second
     pipeline.push(message(0, ASKED, do="Ann"))
     pipeline.drained()
     assert texts(pipeline, ASKED) == [QUESTION, f"{GREETING} Ann from {second.name}"]
-    # A worker that is stopped ends what runs, and begins nothing else
+    # A worker that is stopped finishes its running handlers and starts no others
     running, behind = pipeline.push(message(1, DEPLOYED, do="waits"), message(2, DEPLOYED))
     pipeline.started(running)
     second.ask_to_stop()
@@ -68,7 +68,7 @@ def test_the_guarantees_hold(make_pipeline: MakePipeline, name: str, pool: str, 
     assert second.exit_code() == 0
     assert (pipeline.state_of(running), pipeline.state_of(behind)) == (None, "ready")
     assert pipeline.simulator.answers()[DEPLOYED] == [1]
-    # And at no time was an update run beside another of its chat, or out of turn
+    # And no update ever ran at the same time as another of its chat, or out of order
     ended = set(pipeline.happened("end"))
     assert len(ended) == len(TALKING) * EACH + len([POISONED, INTERRUPTED, DEPLOYED])
     check_order(
@@ -79,7 +79,7 @@ def test_the_guarantees_hold(make_pipeline: MakePipeline, name: str, pool: str, 
 
 
 @pytest.mark.parametrize("name", ASYNC)
-def test_coroutines_and_greenlets_do_not_go_together(make_pipeline: MakePipeline, name: str) -> None:
+def test_coroutines_are_refused_in_gevent(make_pipeline: MakePipeline, name: str) -> None:
     worker = make_pipeline(BOT=BOTS[name]).worker("gevent", 1, is_awaited=False)
     assert worker.exit_code() == 1
     assert (
@@ -88,6 +88,6 @@ def test_coroutines_and_greenlets_do_not_go_together(make_pipeline: MakePipeline
 
 
 def texts(pipeline: Pipeline, chat: int) -> list[Any]:
-    """What was sent to a chat."""
+    """The texts sent to a chat."""
     calls = [call["params"] for call in pipeline.simulator.calls("sendMessage")]
     return [params["text"] for params in calls if str(params["chat_id"]) == str(chat)]

@@ -1,4 +1,4 @@
-"""An outage of Redis in the middle of a framework's handler is not its failure, and no message of it is lost."""
+"""An outage of Redis during a framework's handler is not counted as its failure, and no message is lost."""
 
 from __future__ import annotations
 
@@ -32,27 +32,25 @@ def own_redis(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize(("bot", "pool"), CELLS)
-def test_an_outage_is_not_an_attempt(make_pipeline: MakePipeline, own_redis: Server, bot: str, pool: str) -> None:
-    # Given handlers in flight that call the Bot API next, and may fail once only
+def test_outage_is_not_counted(make_pipeline: MakePipeline, own_redis: Server, bot: str, pool: str) -> None:
+    # Given handlers in flight whose next step is a call, with a single attempt allowed
     pipeline = make_pipeline(redis_url=own_redis.url, BOT=bot, LEASE_SECONDS=2, MAX_ATTEMPTS=1)
     in_flight = pipeline.push(*(message(1, chat, do="waits") for chat in (1, 2)))
     pipeline.poller()
     worker = pipeline.worker(pool, 2)
     pipeline.started(*in_flight)
-    # When Redis hangs for longer than anybody waits for it
+    # When Redis hangs for longer than its clients wait
     with frozen(own_redis):
         pipeline.open("gate")
         last(OUTAGE_S)
-    # Then each answers once, and no failure of it is counted
+    # Then each answers once, and no failure is counted
     pipeline.drained()
     check_nothing_is_counted(pipeline, *in_flight)
     assert pipeline.simulator.answers() == {1: [1], 2: [1]}, worker.log
 
 
 @pytest.mark.parametrize("bot", ["telebot", "async_telebot", "aiogram", "ptb"])
-def test_a_bot_that_swallows_every_error_loses_no_message(
-    make_pipeline: MakePipeline, own_redis: Server, bot: str
-) -> None:
+def test_bot_that_swallows_errors_loses_no_message(make_pipeline: MakePipeline, own_redis: Server, bot: str) -> None:
     # Given a bot that catches every exception, in its handler or in its error handler
     pipeline = make_pipeline(redis_url=own_redis.url, BOT=SWALLOWING + bot, LEASE_SECONDS=2, MAX_ATTEMPTS=1)
     [update] = pipeline.push(message(1, 7))

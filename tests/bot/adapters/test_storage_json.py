@@ -1,4 +1,4 @@
-"""What frameworks keep comes back as it was."""
+"""Data that frameworks store is restored unchanged."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Product:
     ],
     ids=lambda value: type(value).__name__,  # the repr of a set differs between pytest's processes
 )
-def test_it_comes_back_equal_and_of_its_type(value: Any) -> None:
+def test_values_round_trip_with_their_type(value: Any) -> None:
     text = storage_json.text(value)
     again = storage_json.value(text)
     assert (again, type(again)) == (value, type(value))
@@ -59,7 +59,7 @@ def test_it_comes_back_equal_and_of_its_type(value: Any) -> None:
     ],
     ids=["a plain object", "a class", "a defaultdict of a lambda"],  # the same in each of pytest's processes
 )
-def test_a_value_that_cannot_be_stored_is_named(value: Any, complaint: str) -> None:
+def test_error_names_the_value_that_cannot_be_stored(value: Any, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
         storage_json.text(value, "user_data")
 

@@ -1,4 +1,4 @@
-"""What pyTelegramBotAPI offers besides sending, and what a careless module of one does when it is imported."""
+"""Features of pyTelegramBotAPI beyond sending, and modules that make calls during their import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.waiting import until
 
-#: A 429 that is waited for in its place, and one for which the update is put back.
+#: A 429 that is waited for in the handler, and one that parks the update.
 SHORT, LONG = {"status": 429, "retry_after": 1}, {"status": 429, "retry_after": 3}
 
 
@@ -38,33 +38,33 @@ def test_telebot_features_work_in_any_process(make_pipeline: MakePipeline) -> No
         said(15, "fails"),
     )
     pipeline.drained()
-    # Steps, with a message among their arguments; a method of an object is one
+    # Next steps: one with a message as an argument, one that is a method of an object
     assert texts(pipeline, 7) == ["Ann, your street?", "Ann: /buy, Main Street"]
     pipeline.push(said(7, "yes", reply_to_message={**said(7, "/buy")["message"], "message_id": 1}))
     pipeline.drained()
     assert texts(pipeline, 7)[2:] == ["replied yes"]
     # States of topics
     assert texts(pipeline, -5) == ["small tea", "large tea"]
-    # Downloads, a default of the bot's, inline queries
+    # Downloads, a default parse mode, inline queries
     assert texts(pipeline, 11) == ["the content of abc\n"]
     assert {call["params"].get("parse_mode") for call in pipeline.simulator.calls("sendMessage")} == {"HTML"}
     assert len(pipeline.simulator.calls("answerInlineQuery")) == 1
-    # What the exception handler takes is no failure; what it does not take is, and it is asked at each attempt
+    # Errors that the exception handler accepts are not failures; others are, and it is called in each attempt
     assert texts(pipeline, 13) == ["heard of fails, harmless", "after fails, harmless"]
     assert pipeline.dead() == [f"{BOT_ID}:{failing}"]
     assert texts(pipeline, 15) == ["heard of fails", "after fails"]
     # Flood waits
     assert [arrived(pipeline, chat) for chat in (31, 32)] == [["Ann, your street?"]] * 2
     assert pipeline.count("parked") == 1
-    # The module was imported once, before the children were made; what it asked of Telegram went to BOT_API_URL
+    # The module was imported once, before the children were forked; its calls went to BOT_API_URL
     assert len((pipeline.directory / "import").read_text().split()) == 1
     assert len(pipeline.simulator.calls("setMyCommands")) == 1
     assert pipeline.simulator.calls("setWebhook") == []
     assert "its import started 1 thread (janitor)" in worker.log
     assert "set_webhook in " in worker.log
     assert "not heeded here (docs/migrate/pytelegrambotapi.md): apihelper.proxy" in worker.log
-    # Polling in a thread is told of and ends
-    assert texts(pipeline, 12) == ["goes on"]
+    # Polling in a thread is logged and returns
+    assert texts(pipeline, 12) == ["continues"]
     assert "infinity_polling in a thread does nothing" in worker.log
 
 
@@ -82,7 +82,7 @@ def test_async_telebot_features_work(make_pipeline: MakePipeline) -> None:
         said(15, "fails"),
     )
     pipeline.drained()
-    # Update listeners are waited for: what they say of a message comes before the next message
+    # Update listeners are awaited: their messages precede the next update
     assert sorted(texts(pipeline, 7)[:2]) == ["answer", "simulated_bot heard hi"]
     assert sorted(texts(pipeline, 7)[2:]) == ["simulated_bot heard skip", "skipped"]
     assert sorted(arrived(pipeline, 8)) == ["answer", "simulated_bot heard hi"]
@@ -92,7 +92,7 @@ def test_async_telebot_features_work(make_pipeline: MakePipeline) -> None:
 
 
 @pytest.mark.parametrize("order_by", ["user", "topic"])
-def test_steps_have_a_place_whatever_updates_are_ordered_by(make_pipeline: MakePipeline, order_by: str) -> None:
+def test_steps_work_with_any_order(make_pipeline: MakePipeline, order_by: str) -> None:
     pipeline = make_pipeline(BOT=BOTS["telebot"], ORDER_BY=order_by)
     pipeline.poller()
     worker = pipeline.worker("threads", 4)
@@ -104,7 +104,7 @@ def test_steps_have_a_place_whatever_updates_are_ordered_by(make_pipeline: MakeP
 
 @pytest.mark.parametrize("name", ["telebot", "async-telebot"])
 def test_calls_of_a_thawed_worker_are_not_sent(make_pipeline: MakePipeline, name: str) -> None:
-    # Given a worker that is frozen in a handler for longer than its lease, and another one that runs the update
+    # Given a worker that is frozen in a handler for longer than its lease, and another worker that runs the update
     pipeline = make_pipeline(BOT=BOTS[name], LEASE_SECONDS=3)
     pipeline.poller()
     frozen = pipeline.worker("threads", 2)
@@ -115,12 +115,12 @@ def test_calls_of_a_thawed_worker_are_not_sent(make_pipeline: MakePipeline, name
     until(lambda: pipeline.happened("start") == [update, update])
     pipeline.open("gate")
     pipeline.drained()
-    # When it wakes, and its handler goes on
+    # When it is thawed and its handler continues
     frozen.thaw()
-    # Then its log says so: the renewal, the handler's call, or the settle, whichever comes first
+    # Then it logs the loss at the renewal, the handler's call, or the settle, whichever happens first
     texts_of_loss = f"the lease of {BOT_ID}:{update}", f"others may have run them again: {BOT_ID}:{update}"
     until(lambda: any(text in frozen.log for text in texts_of_loss))
-    # And nothing is sent twice, and the worker goes on
+    # And nothing is sent twice, and the worker still runs
     frozen.stop()
     assert pipeline.simulator.answers() == {7: [1]}
     assert pipeline.dead() == []

@@ -1,4 +1,4 @@
-"""What a session may hold, and what is said about the rest."""
+"""The values that a session can hold, and the errors for all others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_json_values_round_trip(data: dict[str, Any]) -> None:
     assert decode(encode(data), "session:1/chat:7") == data
 
 
-def test_tuples_and_numbers_with_names_come_back_plain() -> None:
+def test_tuples_and_enums_become_plain_values() -> None:
     assert decode(encode({"pair": (1, 2), "colour": Level.RED}), "") == {"pair": [1, 2], "colour": 1}
 
 
@@ -50,7 +50,7 @@ def deep() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ({"a": {1, 2}}, r"session\['a'\] is a set, which JSON cannot hold"),
         ({"a": [0, {"b": datetime.date(2026, 1, 1)}]}, r"session\['a'\]\[1\]\['b'\] is a date, "),
@@ -64,18 +64,18 @@ def deep() -> dict[str, Any]:
         ({"a": "x" * MOST_BYTES}, r"the session would be 1,048,584 bytes of JSON, and 1,048,576 are the most"),
     ],
 )
-def test_an_unencodable_value_is_named_with_its_path_and_type(data: dict[str, Any], said: str) -> None:
-    with pytest.raises(SessionError, match=said):
+def test_error_names_path_and_type(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(SessionError, match=message):
         encode(data)
 
 
 @pytest.mark.parametrize("key", [5, 0.5, True, None])
-def test_a_key_that_would_come_back_as_another_is_refused(key: object) -> None:
+def test_keys_must_be_strings(key: object) -> None:
     with pytest.raises(SessionError, match=rf"session\['carts'\] has the key {key!r} \({type(key).__name__}\)"):
         check_keys({"carts": {key: "apples"}})
 
 
 @pytest.mark.parametrize("stored", [b"", b"[]", b"1", b"{", b"\xff", b"[" * 100_000])
-def test_an_invalid_value_is_named_with_its_key(stored: bytes) -> None:
+def test_invalid_stored_value_is_named_with_its_key(stored: bytes) -> None:
     with pytest.raises(SessionError, match="session:1/chat:7 is no JSON object"):
         decode(stored, "session:1/chat:7")

@@ -1,4 +1,4 @@
-"""Session keys: which session an update has."""
+"""Session keys: the session of an update."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ NOBODY = {"update_id": 1, "new_kind": {}}
         (lambda update: None, message(-7), None, None),
     ],
 )
-def test_the_key(session: Any, update: dict[str, Any], key: str | None, moves_from: str | None) -> None:
+def test_session_key(session: Any, update: dict[str, Any], key: str | None, moves_from: str | None) -> None:
     assert session_key_of(update, session) == SessionKey(key, moves_from)
 
 
 @pytest.mark.parametrize("order_by", ORDERS)
 @pytest.mark.parametrize("session", ["user", "chat+user", "topic"])
 @pytest.mark.parametrize("update", [message(-7), TOPIC, message(9)], ids=["group", "topic", "private"])
-def test_a_session_key_is_one_of_the_lane_keys(session: str, order_by: str, update: dict[str, Any]) -> None:
+def test_session_key_is_one_of_the_lane_keys(session: str, order_by: str, update: dict[str, Any]) -> None:
     if order_by not in ORDERS_FOR[session]:
         with pytest.raises(ValueError, match=f"does not go with ORDER_BY={re.escape(order_by)}"):
             check_order(session, order_by)
@@ -65,7 +65,7 @@ def test_a_session_key_is_one_of_the_lane_keys(session: str, order_by: str, upda
     assert order == ["bot"] or key in order or key.partition("/")[0] in order
 
 
-def test_default_keys_and_functions_are_never_refused() -> None:
+def test_default_keys_and_functions_are_accepted() -> None:
     for order_by in (*ORDERS, "mybot:order"):
         check_order("chat", order_by)
         check_order(lambda _: None, order_by)

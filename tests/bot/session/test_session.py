@@ -1,4 +1,4 @@
-"""ctx.session on real lanes: what is read, what is written with the end of the update, and what is refused."""
+"""ctx.session on real lanes: reads, writes at the end of the update, and refusals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Take = Callable[..., Context]
 
 @pytest.fixture
 def take(lanes: Lanes) -> Take:
-    """Takes the next message of the lanes, after one was put there, as a worker would; gives what its handler gets."""
+    """Appends an update and takes the next one as a worker would; returns the context of its handler."""
 
     def take(
         update: dict[str, Any] = MESSAGE,
@@ -82,7 +82,7 @@ def delivery_of(ctx: Context) -> Delivery:
 
 
 def run(ctx: Context, handle: Callable[[Context], Any]) -> None:
-    """As chatlanes/tasks/update.py does."""
+    """Runs the handler as chatlanes/tasks/update.py does."""
     updates.run_bot(Bot(handle), ctx)
     updates.keep(ctx, delivery_of(ctx))
 
@@ -99,17 +99,17 @@ def remember(ctx: Context) -> None:
     ctx.session["n"] = ctx.session.get("n", 0) + 1
 
 
-# -- what is written
+# -- saved
 
 
-def test_it_is_saved_with_its_update_and_read_by_the_next(take: Take, redis: Redis) -> None:
+def test_session_is_saved_with_its_update(take: Take, redis: Redis) -> None:
     # Given two updates of a chat
     first = take()
     take_second = [NewMessage("1:2", "updates.0", "{}", ["1/chat:7"])]
     delivery_of(first).lanes.store.append(take_second)
-    # When the first is run
+    # When the first runs
     run(first, remember)
-    # Then it is settled, its session is there, and the second, ready by that, goes on with it
+    # Then it is settled and its session is stored; the second becomes ready and continues with that session
     assert (state_of(redis, 1), state_of(redis, 2)) == ("", "ready")
     assert sessions(redis) == {"session:1/chat:7": {"n": 1}}
     run(take(number=None), remember)
@@ -127,13 +127,13 @@ def test_it_is_saved_with_its_update_and_read_by_the_next(take: Take, redis: Red
         lambda ctx: setattr(ctx, "session", {"n": 1, "list": [1]}),
     ],
 )
-def test_an_unchanged_session_is_not_written(take: Take, redis: Redis, handle: Callable[[Context], Any]) -> None:
+def test_unchanged_session_is_not_written(take: Take, redis: Redis, handle: Callable[[Context], Any]) -> None:
     redis.set("session:1/chat:7", '{"n":1,"list":[1]}')
     ctx = take()
     run(ctx, handle)
     assert ctx.stored is not None
     assert ctx.stored.writes == []
-    assert state_of(redis) == "leased"  # Celery's acknowledgement settles it, with the next turn
+    assert state_of(redis) == "leased"  # the next fetch settles it, after Celery's acknowledgement
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_an_unchanged_session_is_not_written(take: Take, redis: Redis, handle: C
         (lambda ctx: setattr(ctx, "session", {}), None),
     ],
 )
-def test_changes_are_written_and_an_empty_session_deleted(
+def test_changes_are_written_and_empty_sessions_deleted(
     take: Take, redis: Redis, handle: Callable[[Context], Any], after: Any
 ) -> None:
     redis.set("session:1/chat:7", '{"n":1,"list":[1]}')
@@ -155,7 +155,7 @@ def test_changes_are_written_and_an_empty_session_deleted(
     assert state_of(redis) == ""
 
 
-def test_nothing_is_asked_of_redis_before_the_session_is_used(take: Take, lanes: Lanes) -> None:
+def test_unused_session_is_not_read(take: Take, lanes: Lanes) -> None:
     ctx = take()
     with connect("redis://127.0.0.1:1/0") as away:
         lanes.store.client = away
@@ -164,15 +164,15 @@ def test_nothing_is_asked_of_redis_before_the_session_is_used(take: Take, lanes:
         assert ctx.stored.writes == []
 
 
-def test_a_session_expires_after_its_last_change(take: Take, redis: Redis) -> None:
+def test_session_expires_after_its_last_change(take: Take, redis: Redis) -> None:
     run(take(ttl_s=3600.0), remember)
     assert 3590 < redis.ttl("session:1/chat:7") <= 3600
 
 
-# -- what is not
+# -- not saved
 
 
-def test_a_failed_attempt_leaves_nothing_to_the_next_one(take: Take, redis: Redis) -> None:
+def test_failed_attempt_leaves_no_change(take: Take, redis: Redis) -> None:
     def fail(ctx: Context) -> None:
         remember(ctx)
         raise LookupError
@@ -187,7 +187,7 @@ def test_a_failed_attempt_leaves_nothing_to_the_next_one(take: Take, redis: Redi
 
 
 @pytest.mark.parametrize("value", [{1, 2}, {5: "five"}])
-def test_an_unencodable_session_fails_the_handler(take: Take, redis: Redis, value: object) -> None:
+def test_unencodable_session_fails_the_handler(take: Take, redis: Redis, value: object) -> None:
     def handle(ctx: Context) -> None:
         ctx.session["bad"] = value
 
@@ -197,27 +197,27 @@ def test_an_unencodable_session_fails_the_handler(take: Take, redis: Redis, valu
     assert (sessions(redis), state_of(redis)) == ({}, "leased")
 
 
-def test_a_zombie_reads_nothing_and_writes_nothing(take: Take, redis: Redis) -> None:
-    # Given a handler that has read its session, and whose lease is over by now
+def test_zombie_neither_reads_nor_writes(take: Take, redis: Redis) -> None:
+    # Given a handler that has read its session and then lost its lease
     zombie = take()
     remember(zombie)
     late = delivery_of(zombie)
     late.lanes.store.release([(late.id, late.fence)])
-    # When another has run the update and the zombie comes to its end
+    # When another run has finished the update and the zombie ends
     run(take(number=None), remember)
     with pytest.raises(Ignore, match="the lease of 1:1 was over"):
         run(zombie, lambda ctx: None)
-    # Then its change is refused, and it can read nothing more
+    # Then its change is refused, and it cannot read the session again
     assert sessions(redis) == {"session:1/chat:7": {"n": 1}}
     with pytest.raises(LeaseLost):
         _ = Context(MESSAGE, None, stored=Stored(late, Parking())).session  # type: ignore[arg-type]
 
 
-# -- while Redis is away
+# -- while Redis is unreachable
 
 
 class Flaky:
-    """PipelinedPool that lose their connection: before they send, or after."""
+    """A PipelinedPool that loses its connection, before or after it sends."""
 
     def __init__(self, lanes: Lanes, times: int, *, after: bool) -> None:
         self._wires, self._times, self._after = lanes.pipelined, times, after
@@ -236,7 +236,7 @@ class Flaky:
         return getattr(self._wires, name)
 
 
-def test_a_commit_that_did_not_arrive_is_sent_again(take: Take, lanes: Lanes, redis: Redis) -> None:
+def test_commit_that_did_not_arrive_is_repeated(take: Take, lanes: Lanes, redis: Redis) -> None:
     ctx = take()
     remember(ctx)
     Flaky(lanes, 2, after=False)
@@ -244,7 +244,7 @@ def test_a_commit_that_did_not_arrive_is_sent_again(take: Take, lanes: Lanes, re
     assert (sessions(redis), state_of(redis)) == ({"session:1/chat:7": {"n": 1}}, "")
 
 
-def test_a_commit_with_a_lost_reply_happens_once(take: Take, lanes: Lanes, redis: Redis) -> None:
+def test_commit_with_a_lost_reply_happens_once(take: Take, lanes: Lanes, redis: Redis) -> None:
     ctx = take()
     remember(ctx)
     Flaky(lanes, 1, after=True)
@@ -255,9 +255,7 @@ def test_a_commit_with_a_lost_reply_happens_once(take: Take, lanes: Lanes, redis
     assert not lanes.in_flight.holds(delivery_of(ctx).tag)
 
 
-def test_an_update_that_cannot_be_settled_is_released(
-    take: Take, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_update_that_cannot_be_settled_is_released(take: Take, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
     ctx = take()
     remember(ctx)
     monkeypatch.setattr(lanes.in_flight, "lease_s", 0.2)  # the in-flight table outlives this test
@@ -269,7 +267,7 @@ def test_an_update_that_cannot_be_settled_is_released(
             _ = Context(MESSAGE, None, stored=Stored(delivery_of(ctx), Parking())).session  # type: ignore[arg-type]
 
 
-# -- whose session it is
+# -- session keys
 
 
 @pytest.mark.parametrize(
@@ -286,15 +284,13 @@ def test_an_update_that_cannot_be_settled_is_released(
         (["bot"], "user", "user:9"),
     ],
 )
-def test_a_session_is_kept_under_a_key_that_orders_its_update(
-    take: Take, redis: Redis, order: list[str], session: Any, key: str
-) -> None:
+def test_session_key_must_order_its_update(take: Take, redis: Redis, order: list[str], session: Any, key: str) -> None:
     run(take(MESSAGE, *order, session=session), remember)
     assert sessions(redis) == {f"session:1/{key}": {"n": 1}}
 
 
 @pytest.mark.parametrize(
-    ("order", "session", "said"),
+    ("order", "session", "message"),
     [
         (["user:9"], "chat", r"\(session=chat\) chat:7 cannot be kept with this update, which is ordered by user:9"),
         (["chat:7"], "user", r"user:9 .* ordered by chat:7: another update of user:9 may run at the same time"),
@@ -306,21 +302,21 @@ def test_a_session_is_kept_under_a_key_that_orders_its_update(
         (["chat:7"], lambda update: None, "nothing says whose session this update has"),
     ],
 )
-def test_a_session_that_two_updates_could_write_at_once_is_refused(
-    take: Take, lanes: Lanes, order: list[str], session: Any, said: str
+def test_session_without_a_matching_lane_is_refused(
+    take: Take, lanes: Lanes, order: list[str], session: Any, message: str
 ) -> None:
     if order == [""]:
         lanes.store.append([NewMessage("1:1", "updates.0", "{}", [])])
         ctx = take(session=session, number=None)
     else:
         ctx = take(MESSAGE, *order, session=session)
-    with pytest.raises(SessionError, match=said):
+    with pytest.raises(SessionError, match=message):
         _ = ctx.session
-    with pytest.raises(SessionError, match=said):
+    with pytest.raises(SessionError, match=message):
         ctx.session = {}
 
 
-def test_called_by_hand_there_is_none_but_the_one_it_is_given() -> None:
+def test_session_without_lanes_must_be_assigned() -> None:
     ctx = Context(MESSAGE, api=None)  # type: ignore[arg-type]
     with pytest.raises(SessionError, match="came through no lane"):
         _ = ctx.session
@@ -343,14 +339,14 @@ def test_only_a_dict_can_be_assigned() -> None:
 shopper = Bot(remember, session="user")
 
 
-def test_sessions_that_the_order_does_not_protect_are_refused() -> None:
+def test_unprotected_session_is_refused_at_start() -> None:
     path = f"{__name__}:shopper"
     Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path, "ORDER_BY": "chat+user"}, env_file=None))
     with pytest.raises(BotImportError, match=rf"BOT={path}: session='user' does not go with ORDER_BY=chat, .*\.$"):
         Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path}, env_file=None))
 
 
-# -- a group becomes a supergroup
+# -- migration of a group to a supergroup
 
 
 BOTH = ("chat:-7", "chat:-1007")
@@ -366,45 +362,45 @@ BOTH = ("chat:-7", "chat:-1007")
         (lambda ctx: ctx.session.clear(), None),
     ],
 )
-def test_whichever_message_comes_first_moves_the_session(
+def test_first_migration_message_moves_the_session(
     take: Take, redis: Redis, update: dict[str, Any], handle: Callable[[Context], Any], after: Any
 ) -> None:
     redis.set(OLD, '{"n":5}', ex=3600)
     run(take(update, *BOTH), handle)
     assert sessions(redis) == ({} if after is None else {NEW: after})
-    # And its expiry with it, if it was not written anew
+    # And the expiry is kept, unless the session was written
     assert after != {"n": 5} or 3590 < redis.ttl(NEW) <= 3600
 
 
-def test_the_second_message_finds_it_moved(take: Take, redis: Redis) -> None:
+def test_second_migration_message_finds_the_moved_session(take: Take, redis: Redis) -> None:
     redis.set(OLD, '{"n":5}')
     run(take(AWAY, *BOTH, number=1), remember)
     run(take(HERE, *BOTH, number=2), remember)
     assert sessions(redis) == {NEW: {"n": 7}}
 
 
-def test_a_migrated_session_replaces_the_supergroups(take: Take, redis: Redis) -> None:
+def test_migrated_session_replaces_the_supergroups(take: Take, redis: Redis) -> None:
     redis.mset({OLD: '{"n":5}', NEW: '{"n":1}'})
     run(take(HERE, *BOTH), remember)
     assert sessions(redis) == {NEW: {"n": 6}}
 
 
-def test_without_a_session_nothing_is_moved(take: Take, redis: Redis) -> None:
+def test_missing_session_is_not_moved(take: Take, redis: Redis) -> None:
     ctx = take(AWAY, *BOTH)
     run(ctx, lambda ctx: None)
     assert (sessions(redis), state_of(redis)) == ({}, "leased")
 
 
-def test_an_order_without_chats_moves_nothing(take: Take, redis: Redis) -> None:
+def test_session_is_not_moved_in_an_order_without_chats(take: Take, redis: Redis) -> None:
     redis.set(OLD, '{"n":5}')
     run(take(AWAY, "user:9"), lambda ctx: None)
     assert sessions(redis) == {OLD: {"n": 5}}
 
 
-# -- for adapters
+# -- adapters
 
 
-def test_an_adapter_keeps_bytes_of_its_own_in_the_same_step(take: Take, redis: Redis) -> None:
+def test_adapter_stores_its_own_bytes_in_the_same_commit(take: Take, redis: Redis) -> None:
     redis.set("session:1/chat:7/old", b"\x00")
 
     def handle(ctx: Context) -> None:
@@ -426,7 +422,7 @@ def test_an_adapter_keeps_bytes_of_its_own_in_the_same_step(take: Take, redis: R
     assert state_of(redis) == ""
 
 
-def test_a_coroutine_has_the_same_session(take: Take, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coroutine_has_the_same_session(take: Take, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     async def handle(ctx: Context) -> None:
         ctx.session["n"] = 1
         ctx.session = {**ctx.session, "m": 2}

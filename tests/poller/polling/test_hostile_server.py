@@ -1,4 +1,4 @@
-"""A Bot API server that misbehaves neither ends the poller nor stops it for ever."""
+"""A misbehaving Bot API server neither ends the poller nor stops it permanently."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def hostile() -> Iterator[HostileServer]:
 
 
 class Pollers:
-    """One poller for as many cases as it survives."""
+    """Reuses one poller for as many cases as it survives."""
 
     def __init__(self, directory: Path, server: HostileServer, redis_url: str) -> None:
         self._directory = directory
@@ -62,21 +62,23 @@ ids = count(1)
 
 
 @pytest.mark.parametrize("name", {**WIRE, **RESULTS["getUpdates"]})
-def test_no_answer_to_get_updates_ends_it(hostile: HostileServer, pollers: Pollers, server: Server, name: str) -> None:
+def test_poller_survives_any_answer_to_get_updates(
+    hostile: HostileServer, pollers: Pollers, server: Server, name: str
+) -> None:
     hostile.instead = {"getUpdates": {**WIRE, **RESULTS["getUpdates"]}[name]}
-    goes_on(hostile, pollers.one(), server)
+    check_recovery(hostile, pollers.one(), server)
 
 
 @pytest.mark.parametrize("name", RESULTS["getWebhookInfo"])
-def test_no_answer_to_get_webhook_info_ends_it(
+def test_poller_survives_any_answer_to_get_webhook_info(
     hostile: HostileServer, pollers: Pollers, server: Server, name: str
 ) -> None:
     hostile.instead = {"getUpdates": lambda: iter([CONFLICT]), "getWebhookInfo": RESULTS["getWebhookInfo"][name]}
-    goes_on(hostile, pollers.one(), server)
+    check_recovery(hostile, pollers.one(), server)
 
 
-def goes_on(hostile: HostileServer, poller: RunningPoller, server: Server) -> None:
-    """It asks again and again, and takes updates as soon as the server behaves."""
+def check_recovery(hostile: HostileServer, poller: RunningPoller, server: Server) -> None:
+    """The poller repeats its request, and fetches updates as soon as the server behaves."""
     asked_again(hostile, poller, "getUpdates")
     update_id = next(ids)
     hostile.updates = [message() | {"update_id": update_id}]
@@ -91,7 +93,7 @@ def asked_again(hostile: HostileServer, poller: RunningPoller, method: str) -> N
     until(lambda: hostile.asked[asked:].count(method) >= 2 or poller.has_ended)
 
 
-def test_no_answer_to_get_me_ends_it(hostile: HostileServer, pollers: Pollers, server: Server) -> None:
+def test_poller_survives_any_answer_to_get_me(hostile: HostileServer, pollers: Pollers, server: Server) -> None:
     pollers.end()
     cases = {**WIRE, **RESULTS["getMe"]}
     hostile.instead = {"getMe": cases["nothing"]}
@@ -101,11 +103,11 @@ def test_no_answer_to_get_me_ends_it(hostile: HostileServer, pollers: Pollers, s
         asked_again(hostile, poller, "getMe")
         assert not poller.has_ended, (name, poller.lines[-3:])
     hostile.instead = {}
-    goes_on(hostile, poller, server)
+    check_recovery(hostile, poller, server)
 
 
 @pytest.mark.parametrize("retry_after", ["1e300", "9" * 401, "1e999"], ids=["1e300", "401 digits", "infinite"])
-def test_an_absurd_wait_is_obeyed_for_an_hour(
+def test_absurd_wait_is_limited_to_an_hour(
     tmp_path: Path, redis_url: str, hostile: HostileServer, retry_after: str
 ) -> None:
     hostile.instead = {"getMe": lambda: iter([flood(retry_after)])}

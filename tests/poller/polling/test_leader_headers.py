@@ -1,4 +1,4 @@
-"""Holds the header of each script of the lead against what the script binds."""
+"""Compares the header of each leader script with the names that the script binds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem != "prelude"
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_header_has_its_parts_in_order(verb: str) -> None:
+def test_header_parts_are_in_order(verb: str) -> None:
     lines = (LUA / f"{verb}.lua").read_text().splitlines()
     header = lines[: next(number for number, line in enumerate(lines) if not line.startswith("--"))]
     opening = [line for line in header if re.match(rf"-- ({verb}:|KEYS |ARGV |Returns )", line)]

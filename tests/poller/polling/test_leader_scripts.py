@@ -9,13 +9,13 @@ from chatlanes.lanes.protocol.scripts import Argument, script
 from chatlanes.poller.polling.leader_election import LEADER
 
 KEY = LEADER % 7
-#: So long that no test is slow enough to see a tenth of it pass.
+#: So long that a slow test does not use a tenth of it.
 LEASE_MS = 3_600_000
 
 
 @dataclass(frozen=True)
 class Leader:
-    """The whole state: who leads, by which fence, and how much of a lease is left, in tenths."""
+    """The whole state: the leader, its fence, and the remaining lease in units of one lease."""
 
     fence: str
     holder: str
@@ -48,7 +48,7 @@ def seed(client: Redis, leader: Leader) -> None:
 
 
 def state(client: Redis) -> Leader | None:
-    """All there is. Fails on a key or a field that it does not know."""
+    """The whole state in Redis. Fails on unknown keys or fields."""
     names = client.keys()
     if not names:
         return None
@@ -62,38 +62,38 @@ def state(client: Redis) -> Leader | None:
 OURS, ANOTHERS = "9000000000000001", "9000000000000005"
 
 
-def test_the_first_to_ask_leads(client: Redis) -> None:
+def test_first_to_ask_leads(client: Redis) -> None:
     fence, leader = take(client, "a:1")
     assert leader == "a:1"
     assert state(client) == Leader(fence, "a:1", 1)
 
 
-def test_another_leads_and_is_named(client: Redis) -> None:
+def test_other_leader_is_named(client: Redis) -> None:
     seed(client, Leader(ANOTHERS, "b:2", 0.5))
     assert take(client, "a:1") == ("", "b:2")
     assert take(client, "a:1", OURS) == ("", "b:2")
     assert state(client) == Leader(ANOTHERS, "b:2", 0.5)
 
 
-def test_after_a_lease_the_next_leads_with_a_higher_fence(client: Redis) -> None:
+def test_next_leader_has_a_higher_fence(client: Redis) -> None:
     seed(client, Leader(ANOTHERS, "b:2", -0.1))
     assert take(client, "a:1", OURS) == ("9000000000000006", "a:1")
     assert state(client) == Leader("9000000000000006", "a:1", 1)
 
 
 @pytest.mark.parametrize("leases", [-1, 0.5])
-def test_the_newest_fence_can_be_renewed_after_its_lease(client: Redis, leases: float) -> None:
+def test_newest_fence_can_be_taken_again_after_its_lease(client: Redis, leases: float) -> None:
     seed(client, Leader(OURS, "a:1", leases))
     assert take(client, "a:1", OURS) == (OURS, "a:1")
     assert state(client) == Leader(OURS, "a:1", 1)
 
 
-def test_a_lease_from_before_redis_clock_was_set_back_is_over(client: Redis) -> None:
+def test_lease_from_before_the_clock_was_set_back_is_over(client: Redis) -> None:
     seed(client, Leader(ANOTHERS, "b:2", 1.5))
     assert take(client, "a:1") == ("9000000000000006", "a:1")
 
 
-def test_nothing_that_asks_while_another_leads_is_written(client: Redis) -> None:
+def test_asking_while_another_leads_writes_nothing(client: Redis) -> None:
     seed(client, Leader(ANOTHERS, "b:2", 0.5))
     changes = client.info("persistence")["rdb_changes_since_last_save"]
     take(client, "a:1")
@@ -101,26 +101,26 @@ def test_nothing_that_asks_while_another_leads_is_written(client: Redis) -> None
 
 
 @pytest.mark.parametrize("leases", [-1, 0.5])
-def test_a_renewal_extends_the_lease_also_when_it_was_over(client: Redis, leases: float) -> None:
+def test_renewal_extends_even_an_expired_lease(client: Redis, leases: float) -> None:
     seed(client, Leader(OURS, "a:1", leases))
     assert renew(client, OURS) == 1
     assert state(client) == Leader(OURS, "a:1", 1)
 
 
-def test_a_renewal_by_an_old_fence_changes_nothing(client: Redis) -> None:
+def test_renewal_with_an_old_fence_changes_nothing(client: Redis) -> None:
     seed(client, Leader(ANOTHERS, "b:2", -1))
     assert renew(client, OURS) == 0
     assert state(client) == Leader(ANOTHERS, "b:2", -1)
 
 
-def test_a_late_renewal_does_not_undo_a_resignation(client: Redis) -> None:
+def test_late_renewal_does_not_undo_a_resignation(client: Redis) -> None:
     seed(client, Leader(OURS, "a:1", 0.5))
     assert run(client, "resign", fence=OURS) == 1
     assert renew(client, OURS) == 0
     assert state(client) is None
 
 
-def test_an_old_leader_cannot_resign(client: Redis) -> None:
+def test_old_leader_cannot_resign(client: Redis) -> None:
     seed(client, Leader(ANOTHERS, "b:2", 0.5))
     assert run(client, "resign", fence=OURS) == 0
     assert state(client) == Leader(ANOTHERS, "b:2", 0.5)

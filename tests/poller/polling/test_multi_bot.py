@@ -1,4 +1,4 @@
-"""One poller process for many bots: what is apart, and that a bot in trouble stops no other."""
+"""One poller process for several bots: they are separate, and a failing bot does not stop the others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 
 class StartBoth:
-    """A poller for the bots `one`, at the simulator, and `other`, at the other one; with more in the other's table."""
+    """A poller for the bots `one`, at the simulator, and `other`, at another one; `more` is added to its table."""
 
     def __init__(self, directory: Path, other: Simulator, start_poller: StartPoller) -> None:
         self._file = directory / "bots.toml"
@@ -64,7 +64,7 @@ def lane(redis: Redis, bot_id: int, chat: int = 7) -> list[str]:
     return [each.decode() for each in redis.zrange(keys.lane(f"{bot_id}/chat:{chat}"), 0, -1)]
 
 
-def test_each_bot_has_lanes_and_queues_of_its_own(
+def test_bots_have_separate_lanes_and_queues(
     simulator: Simulator, other: Simulator, redis: Redis, start_both: StartBoth
 ) -> None:
     # Given the same update ids in the same chat of two bots
@@ -73,13 +73,13 @@ def test_each_bot_has_lanes_and_queues_of_its_own(
     # When one poller serves both
     poller = start_both(more="queues = 1\n")
     until(lambda: simulator.stats()["confirmed"] == other.stats()["confirmed"] == 2)
-    # Then each update stands in its own bot's lane, and travels through its own bot's queue
+    # Then each update is in its own bot's lane, and in its own bot's queue
     for bot_id, queue in ((BOT_ID, "updates.one."), (OTHER_ID, "updates.other.0")):
         assert lane(redis, bot_id) == [f"{bot_id}:{number}" for number in ids]
         first = redis.hget(keys.message(f"{bot_id}:{ids[0]}"), "queue")
         assert first is not None
         assert first.decode().startswith(queue)
-    # And each leads for itself, and says so by its name
+    # And the poller leads for each bot separately, and logs the bot's name
     assert len(poller.told("poller [one]: leading")) == len(poller.told("poller [other]: leading")) == 1
     assert {f"poller:{BOT_ID}:leader", f"poller:{OTHER_ID}:leader"} <= {key.decode() for key in redis.keys("poller:*")}
     # And both resign when it is stopped
@@ -87,9 +87,7 @@ def test_each_bot_has_lanes_and_queues_of_its_own(
     assert not redis.keys("poller:*")
 
 
-def test_a_token_that_telegram_refuses_stops_no_other_bot(
-    simulator: Simulator, redis: Redis, start_both: StartBoth
-) -> None:
+def test_refused_token_stops_no_other_bot(simulator: Simulator, redis: Redis, start_both: StartBoth) -> None:
     poller = start_both(OTHER_TOKEN=f"{OTHER_ID}:SECRET-part-of_the-WRONG-one")
     line = poller.tells("Telegram refused")
     assert "ERROR poller [other]: " in line
@@ -100,21 +98,21 @@ def test_a_token_that_telegram_refuses_stops_no_other_bot(
     assert "WRONG" not in json.dumps(poller.lines)
 
 
-def test_a_poller_without_a_working_bot_ends(start_both: StartBoth) -> None:
+def test_poller_without_a_working_bot_ends(start_both: StartBoth) -> None:
     poller = start_both(OTHER_TOKEN=f"{OTHER_ID}:WRONG", BOT_TOKEN=f"{BOT_ID}:WRONG")
     assert poller.exit_code() == 1
     assert poller.lines[-1].endswith("no bot is left that could be polled")
     assert len(poller.told("Telegram refused")) == 2
 
 
-def test_an_outage_of_one_bot_delays_no_other(simulator: Simulator, other: Simulator, start_both: StartBoth) -> None:
-    # Given a Bot API that fails for as long as this test lasts
+def test_outage_of_one_bot_delays_no_other(simulator: Simulator, other: Simulator, start_both: StartBoth) -> None:
+    # Given a Bot API that fails during the whole test
     other.fault(method="getUpdates", status=502, times=10_000)
     poller = start_both()
     poller.tells("poller [other]: Telegram: 502")
-    # When updates of another bot come
+    # When updates of another bot arrive
     ids = simulator.push(*(message() for _ in range(150)))
-    # Then they are in
+    # Then they are appended
     until(lambda: simulator.stats()["confirmed"] == len(ids))
     assert other.stats()["confirmed"] == 0
 
@@ -132,34 +130,34 @@ def test_an_outage_of_one_bot_delays_no_other(simulator: Simulator, other: Simul
         ('order_by = "no_such:keys"\n', {}, 2, "ORDER_BY=no_such:keys: there is no module no_such"),
     ],
 )
-def test_a_wrong_table_is_reported_before_any_polling(
+def test_invalid_table_is_reported_before_polling(
     simulator: Simulator, start_both: StartBoth, more: str, settings: dict[str, object], code: int, last: str
 ) -> None:
     simulator.push(message())
     poller = start_both(more, **settings)
     assert poller.exit_code() == code
     assert last in poller.lines[-1]
-    # Not by the simulator's count: a poll of a poller that an earlier test has killed may still be on its way
+    # The simulator's count is not used: a poll of a poller that an earlier test killed may still arrive
     assert not poller.told("polling ")
 
 
-def test_a_backlog_of_one_bot_stops_no_other(
+def test_full_backlog_of_one_bot_stops_no_other(
     simulator: Simulator, other: Simulator, redis: Redis, start_both: StartBoth
 ) -> None:
-    # Given a bot whose backlog is at its limit, since nobody works on it
+    # Given a bot whose backlog is at its limit, because no worker runs
     other.push(*(message() for _ in range(500)))
     poller = start_both(more="max_pending = 50\n")
     poller.tells("poller [other]: backlog 50, MAX_PENDING 50: fetching stops")
-    # When more comes for another bot than that limit
+    # When more updates than that limit arrive for another bot
     ids = simulator.push(*(message() for _ in range(150)))
-    # Then all of it is fetched
+    # Then all of them are fetched
     until(lambda: simulator.stats()["confirmed"] == len(ids))
     assert len(lane(redis, BOT_ID)) == 150
-    # And the rest of the first one's stays at Telegram
+    # And the rest of the first bot's updates stay at Telegram
     assert len(lane(redis, OTHER_ID)) == 50
 
 
-def test_another_poller_takes_over_all_bots(
+def test_standby_takes_over_all_bots(
     simulator: Simulator, other: Simulator, redis: Redis, start_both: StartBoth
 ) -> None:
     # Given two pollers of the same bots
@@ -169,9 +167,9 @@ def test_another_poller_takes_over_all_bots(
     second = start_both()
     for name in ("one", "other"):
         second.tells(f"poller [{name}]: standing by")
-    # When the one that leads dies
+    # When the leader dies
     first.kill()
-    # Then the other one leads for each of them, and misses nothing
+    # Then the other one leads for each bot, and misses nothing
     for name in ("one", "other"):
         second.tells(f"poller [{name}]: leading")
     simulator.push(message())

@@ -1,4 +1,4 @@
-"""`chatlanes poller` between the simulator and a real Redis: what reaches the lanes, and when Telegram may forget."""
+"""`chatlanes poller` with the simulator and a real Redis: updates reach their lanes, and are confirmed after that."""
 
 import time
 
@@ -15,14 +15,12 @@ def confirmed(simulator: Simulator) -> int:
     return int(simulator.stats()["confirmed"])
 
 
-def test_updates_reach_their_lanes_in_order_before_confirmation(
-    simulator: Simulator, start_poller: StartPoller, redis_url: str
-) -> None:
-    # Given more updates than one batch holds, of two chats
+def test_updates_reach_their_lanes_in_order(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
+    # Given updates of two chats, more than one batch
     pushed = simulator.push(*(message(chat=7 + n % 2) for n in range(250)))
     # When a poller runs
     poller = start_poller()
-    # Then Telegram holds none of them any more, and the lanes all of them
+    # Then all updates are in the lanes and confirmed
     until(lambda: confirmed(simulator) == 250)
     assert lane(redis_url, 7) == pushed[0::2]
     assert lane(redis_url, 8) == pushed[1::2]
@@ -37,7 +35,7 @@ def test_start_logs_the_bot_and_the_durability(start_poller: StartPoller) -> Non
     assert " INFO " in poller.tells("Redis is durable: every write is on disk before it answers")
 
 
-def test_a_redis_that_may_lose_updates_is_a_warning(start_poller: StartPoller, unsafe_redis: Server) -> None:
+def test_redis_that_may_lose_updates_is_a_warning(start_poller: StartPoller, unsafe_redis: Server) -> None:
     poller = start_poller(REDIS_URL=unsafe_redis.url)
     assert " WARNING " in poller.tells("LOST")
 
@@ -53,12 +51,12 @@ def test_nothing_is_confirmed_while_an_append_hangs(
         until(append_waits)
         # Then the batch is not confirmed
         assert confirmed(simulator) == 0
-    # Before Redis holds it
+    # Until Redis has it
     until(lambda: confirmed(simulator) == 2)
     assert lane(own_redis.url) == pushed
 
 
-def test_a_batch_killed_before_confirm_is_dropped_as_seen(
+def test_batch_is_appended_once_after_a_kill_before_confirmation(
     simulator: Simulator, start_poller: StartPoller, redis_url: str
 ) -> None:
     # Given a poller that has appended a batch and not yet confirmed it, because the backlog is at its limit
@@ -66,7 +64,7 @@ def test_a_batch_killed_before_confirm_is_dropped_as_seen(
     poller = start_poller(MAX_PENDING=5)
     poller.tells("fetching stops")
     assert (lane(redis_url), confirmed(simulator)) == (pushed, 0)
-    # When it is killed and another one started
+    # When it is killed and another one is started
     poller.kill()
     following = start_poller()
     # Then the batch is confirmed, and in its lane once
@@ -76,10 +74,10 @@ def test_a_batch_killed_before_confirm_is_dropped_as_seen(
     assert following.told("5 updates so far: 0 added, 5 seen before")
 
 
-def test_killed_before_the_append_nothing_is_lost(
+def test_kill_before_the_append_loses_nothing(
     simulator: Simulator, start_poller: StartPoller, own_redis: Server
 ) -> None:
-    # Given a poller with a batch in hand that Redis does not take
+    # Given a poller with a batch in flight that Redis does not accept
     poller = start_poller(REDIS_URL=own_redis.url)
     until(lambda: simulator.stats()["polls"])
     own_redis.kill()
@@ -94,24 +92,24 @@ def test_killed_before_the_append_nothing_is_lost(
         assert lane(own_redis.url) == pushed
 
 
-def test_above_max_pending_it_stops_fetching(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
-    # Given more updates than may wait
+def test_fetching_stops_at_max_pending(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
+    # Given more updates than the limit
     simulator.push(*(message() for _ in range(500)))
     # When the backlog is at the limit
     poller = start_poller(MAX_PENDING=150)
     poller.tells("backlog 150, MAX_PENDING 150: fetching stops")
-    # Then Telegram holds the rest, and the last batch until it is confirmed
+    # Then Telegram keeps the rest, and the last batch until it is confirmed
     polls = simulator.stats()["polls"]
     assert (len(lane(redis_url)), confirmed(simulator)) == (150, 100)
-    # When workers have made room
+    # When workers have emptied the lanes
     drain(redis_url)
-    # Then it fetches again, until it is full again
+    # Then it fetches again, up to the limit
     poller.tells("backlog 0: fetching goes on")
     until(lambda: len(lane(redis_url)) == 150)
     assert simulator.stats()["polls"] == polls + 2
 
 
-def test_a_backlog_left_by_the_last_poller_counts(simulator: Simulator, start_poller: StartPoller) -> None:
+def test_existing_backlog_counts(simulator: Simulator, start_poller: StartPoller) -> None:
     simulator.push(*(message() for _ in range(5)))
     killed = start_poller(MAX_PENDING=4)
     killed.tells("fetching stops")
@@ -142,8 +140,8 @@ def test_half_a_surrogate_pair_reaches_its_lane(
     until(lambda: lane(redis_url) == [5])
 
 
-def test_a_batch_without_ids_is_buried_once(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
-    # Given a batch that no offset gets past
+def test_batch_without_ids_is_buried_once(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
+    # Given a batch that no offset can confirm
     simulator.push_raw("text", None)
     poller = start_poller()
     poller.tells("no update of the batch has an id")
@@ -151,7 +149,7 @@ def test_a_batch_without_ids_is_buried_once(simulator: Simulator, start_poller: 
     until(lambda: simulator.stats()["polls"] >= polls + 2)
     # When an update with an id follows
     pushed = simulator.push(message())
-    # Then all of them are out of the way
+    # Then all of them are confirmed
     until(lambda: confirmed(simulator) == 3)
     poller.tells("Telegram: works again")
     assert lane(redis_url) == pushed
@@ -160,10 +158,10 @@ def test_a_batch_without_ids_is_buried_once(simulator: Simulator, start_poller: 
 
 
 def test_unrequested_kinds_are_dropped(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
-    # Given an update from before the list of kinds was changed
+    # Given an update from before the change of ALLOWED_UPDATES
     simulator.push({"poll": {"id": "1"}})
     pushed = simulator.push(message())
-    # When a poller starts with that list
+    # When a poller starts with the new list
     poller = start_poller(ALLOWED_UPDATES="message")
     # Then it is confirmed, and in no lane
     until(lambda: confirmed(simulator) == 2)
@@ -181,13 +179,13 @@ def test_ids_that_restart_lower_are_followed(simulator: Simulator, start_poller:
     assert sorted(lane(redis_url)) == [5, 6, 900_000]
 
 
-def test_a_server_without_long_polling_is_polled_with_pauses(start_poller: StartPoller) -> None:
-    # Given a server that answers at once when it has nothing
+def test_server_without_long_polling_is_polled_with_pauses(start_poller: StartPoller) -> None:
+    # Given a server that answers at once if it has no updates
     with start(TOKEN, quirks=False) as simulator:
         began_s = time.monotonic()
-        # When a poller has asked it five times
+        # When a poller has sent five requests
         poller = start_poller(BOT_API_URL=simulator.url, POLL_TIMEOUT=0)
         until(lambda: simulator.stats()["polls"] >= 5)
-        # Then there were four pauses. One-sided: a slow machine only makes them longer
+        # Then there were four pauses. No upper limit: a slow machine makes them longer
         assert time.monotonic() - began_s > 4 * SAME_OFFSET_EVERY_S
         poller.stop()

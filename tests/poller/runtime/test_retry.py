@@ -11,7 +11,7 @@ from chatlanes.poller.runtime.stop import Stop, Stopping
 
 
 @pytest.fixture
-def patience() -> Retry:
+def retry() -> Retry:
     return Retry(
         "Redis",
         ConnectionError,
@@ -21,7 +21,7 @@ def patience() -> Retry:
 
 
 @pytest.fixture(autouse=True)
-def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO)
     return caplog
 
@@ -39,68 +39,68 @@ def outcomes(*of: Exception | str) -> Callable[[], str]:
     return call
 
 
-def test_success_is_not_logged(patience: Retry, told: pytest.LogCaptureFixture) -> None:
-    assert patience.call(outcomes("done")) == "done"
-    assert told.messages == []
+def test_success_is_not_logged(retry: Retry, log: pytest.LogCaptureFixture) -> None:
+    assert retry.call(outcomes("done")) == "done"
+    assert log.messages == []
 
 
-def test_one_line_for_trouble_one_for_another_one_for_the_end(patience: Retry, told: pytest.LogCaptureFixture) -> None:
+def test_failure_change_and_recovery_are_one_line_each(retry: Retry, log: pytest.LogCaptureFixture) -> None:
     refused, reset = ConnectionError("refused"), ConnectionError("reset")
-    assert patience.call(outcomes(refused, refused, refused, reset, reset, "done")) == "done"
-    begins, changes, ends = told.messages
+    assert retry.call(outcomes(refused, refused, refused, reset, reset, "done")) == "done"
+    begins, changes, ends = log.messages
     assert begins.startswith("Redis: refused; trying again until it works")
     assert changes.startswith("Redis: reset; trying again until it works")
     assert ends.startswith("Redis: works again, after ")
-    assert patience.trouble is None
+    assert retry.trouble is None
 
 
-def test_the_same_error_later_is_logged_again(patience: Retry, told: pytest.LogCaptureFixture) -> None:
+def test_same_error_later_is_logged_again(retry: Retry, log: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
-        patience.call(outcomes(ConnectionError("refused"), "done"))
-    assert len(told.messages) == 4
+        retry.call(outcomes(ConnectionError("refused"), "done"))
+    assert len(log.messages) == 4
 
 
-def test_the_clients_that_redis_py_lists_make_no_difference(patience: Retry, told: pytest.LogCaptureFixture) -> None:
+def test_client_details_of_redis_py_are_ignored(retry: Retry, log: pytest.LogCaptureFixture) -> None:
     of_one, of_another = (ConnectionError(f"No master found for 'm' : <Redis at {n}>") for n in (1, 2))
-    patience.call(outcomes(of_one, of_another, "done"))
-    assert len(told.messages) == 2
-    assert told.messages[0].startswith("Redis: No master found for 'm'; trying")
+    retry.call(outcomes(of_one, of_another, "done"))
+    assert len(log.messages) == 2
+    assert log.messages[0].startswith("Redis: No master found for 'm'; trying")
 
 
-def test_other_errors_go_up(patience: Retry) -> None:
+def test_other_errors_are_raised(retry: Retry) -> None:
     with pytest.raises(ZeroDivisionError):
-        patience.call(lambda: 1 // 0)
+        retry.call(lambda: 1 // 0)
 
 
-def test_asked_to_stop_it_does_not_try_again() -> None:
+def test_requested_stop_ends_the_retries() -> None:
     stop = Stop()
-    patience = Retry("Redis", ConnectionError, stop, longest_s=600.0)
+    retry = Retry("Redis", ConnectionError, stop, longest_s=600.0)
 
     def fail() -> None:
         stop.ask()
         raise ConnectionError("refused")
 
     with pytest.raises(Stopping):
-        patience.call(fail)
+        retry.call(fail)
 
 
-def test_the_wish_to_wait_is_obeyed_and_told(told: pytest.LogCaptureFixture) -> None:
+def test_retry_after_is_obeyed_and_logged(log: pytest.LogCaptureFixture) -> None:
     stop = Stop()
-    patience = Retry("Telegram", FloodedError, stop, longest_s=0.001)
+    retry = Retry("Telegram", FloodedError, stop, longest_s=0.001)
 
     def flooded() -> None:
         stop.ask()
         raise FloodedError("429, too many requests", 123.0)
 
     with pytest.raises(Stopping):
-        patience.call(flooded)
-    assert told.messages == ["Telegram: 429, too many requests; trying again until it works, next in 123.0 s"]
+        retry.call(flooded)
+    assert log.messages == ["Telegram: 429, too many requests; trying again until it works, next in 123.0 s"]
 
 
-def test_it_gives_up_after_its_limit(told: pytest.LogCaptureFixture) -> None:
-    # Given somebody who waits half a second at most, and another side that wishes for ten minutes
-    patience = Retry("Telegram", FloodedError, Stop(), longest_s=600.0, give_up_after_s=0.5)
+def test_retry_gives_up_at_its_limit(log: pytest.LogCaptureFixture) -> None:
+    # Given a limit of half a second, and a server that asks for ten minutes
+    retry = Retry("Telegram", FloodedError, Stop(), longest_s=600.0, give_up_after_s=0.5)
     flooded = [FloodedError("429, too many requests", 600.0) for _ in range(9)]
-    # Then it is given up all the same
+    # Then it gives up at its own limit
     with pytest.raises(GaveUpError, match=r"Telegram: 429, too many requests; given up after [0-9.]+ s of trouble"):
-        patience.call(outcomes(*flooded))
+        retry.call(outcomes(*flooded))

@@ -1,4 +1,4 @@
-"""Whatever the poller waits for, it can be asked to stop."""
+"""Every wait of the poller ends when a stop is requested."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def never() -> Event:
     return Event()
 
 
-def asked_by(stop: Stop, when: Event) -> None:
+def request_stop_after(stop: Stop, when: Event) -> None:
     def ask() -> None:
         when.wait(WITHIN_S)
         stop.ask()
@@ -30,60 +30,60 @@ def asked_by(stop: Stop, when: Event) -> None:
     Thread(target=ask).start()
 
 
-def test_a_call_returns_its_result(stop: Stop) -> None:
+def test_run_returns_the_result(stop: Stop) -> None:
     assert stop.run(lambda: 7) == 7
 
 
-def test_a_call_raises_its_error(stop: Stop) -> None:
+def test_run_raises_the_error(stop: Stop) -> None:
     with pytest.raises(ZeroDivisionError):
         stop.run(lambda: 1 // 0)
 
 
-def test_a_call_in_progress_is_left_behind(stop: Stop, never: Event) -> None:
+def test_call_in_progress_is_abandoned(stop: Stop, never: Event) -> None:
     begun = Event()
 
     def hang() -> None:
         begun.set()
         never.wait(WITHIN_S)
 
-    asked_by(stop, begun)
+    request_stop_after(stop, begun)
     with pytest.raises(Stopping):
         stop.run(hang)
     never.set()
 
 
-def test_with_grace_a_call_that_ends_in_time_is_not_left_behind(stop: Stop) -> None:
+def test_call_that_ends_within_its_grace_is_completed(stop: Stop) -> None:
     asked = Event()
 
-    def ask_and_go_on() -> str:
+    def ask_and_finish() -> str:
         stop.ask()
         asked.wait(0.01)
         return "done"
 
-    assert stop.run(ask_and_go_on, grace_s=WITHIN_S) == "done"
+    assert stop.run(ask_and_finish, grace_s=WITHIN_S) == "done"
 
 
-def test_grace_is_counted_from_the_asking(stop: Stop, never: Event) -> None:
+def test_grace_is_counted_from_the_request(stop: Stop, never: Event) -> None:
     stop.ask()
     with pytest.raises(Stopping):
         stop.run(lambda: never.wait(WITHIN_S), grace_s=0.01)
     never.set()
 
 
-def test_sleeping_ends_when_asked(stop: Stop) -> None:
+def test_sleep_ends_when_requested(stop: Stop) -> None:
     now = Event()
     now.set()
-    asked_by(stop, now)
+    request_stop_after(stop, now)
     with pytest.raises(Stopping):
         stop.sleep(WITHIN_S)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
-def test_sleeping_for_no_time_returns(stop: Stop, seconds: float) -> None:
+def test_sleep_without_a_duration_returns(stop: Stop, seconds: float) -> None:
     stop.sleep(seconds)
 
 
-def test_asking_twice_is_harmless(stop: Stop) -> None:
+def test_requesting_twice_is_harmless(stop: Stop) -> None:
     stop.ask()
     stop.ask()
     assert stop.is_requested
@@ -97,7 +97,7 @@ WAITS: dict[str, str] = {
 
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_process_while_it_is(wait: str, number: signal.Signals) -> None:
+def test_signal_ends_the_process(wait: str, number: signal.Signals) -> None:
     program = f"""if True:
         import time
         from chatlanes.poller.runtime.stop import Stop, Stopping

@@ -1,4 +1,4 @@
-"""A receiver of two processes for all tests of a module, and as many others as a test starts."""
+"""A receiver with two processes, shared by the tests of a module, and further ones that a test starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def simulated() -> Iterator[Simulator]:
 
 @pytest.fixture
 def simulator(simulated: Simulator) -> Iterator[Simulator]:
-    """As new, and quiet after the test."""
+    """Reset before and after the test."""
     simulated.reset()
     yield simulated
     simulated.reset()
@@ -30,7 +30,7 @@ def simulator(simulated: Simulator) -> Iterator[Simulator]:
 
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[Server]:
-    """To be frozen, stopped or killed."""
+    """A Redis that the test may freeze, stop or kill."""
     with start_server(tmp_path / "redis") as server:
         yield server
 
@@ -44,19 +44,19 @@ def one_receiver(server: Server, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def receiver(one_receiver: ReceiverProcess, redis_url: str) -> ReceiverProcess:
-    """Of two processes, on an empty Redis."""
+    """A receiver with two processes, on an empty Redis."""
     return one_receiver
 
 
 class StartReceiver(Protocol):
-    """Starts `chatlanes webhook`, which listens then; ended after the test."""
+    """Starts `chatlanes webhook` and waits until it listens; it is killed after the test."""
 
     def __call__(self, *arguments: str, **settings: object) -> ReceiverProcess: ...
 
 
 @pytest.fixture
 def start_receiver(redis_url: str, tmp_path: Path) -> Iterator[StartReceiver]:
-    """By default for the embedded Redis."""
+    """Uses the embedded Redis by default."""
     running: list[ReceiverProcess] = []
 
     def begin(*arguments: str, **settings: object) -> ReceiverProcess:

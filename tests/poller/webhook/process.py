@@ -21,7 +21,7 @@ PATH = "/hooks/bot"
 
 
 class ReceiverProcess(RunningPoller):
-    """Listens, on a port of its own, when this returns."""
+    """The constructor returns when the receiver listens, on a free port."""
 
     def __init__(self, directory: Path, *arguments: str, **settings: object) -> None:
         self.port = int(str(settings.get("WEBHOOK_PORT") or free_port()))
@@ -43,7 +43,7 @@ class ReceiverProcess(RunningPoller):
         return (session or requests).post(self.url, json=update, headers={HEADER: SECRET}, timeout=WITHIN_S)
 
     def posts(self, *updates: Any) -> list[Future[requests.Response]]:
-        """All at once, each on a connection of its own."""
+        """Posts all updates concurrently, each on its own connection."""
         threads = ThreadPoolExecutor(len(updates))
         answers = [threads.submit(self.send, update) for update in updates]
         threads.shutdown(wait=False)
@@ -53,13 +53,13 @@ class ReceiverProcess(RunningPoller):
         return requests.get(f"{self.address}/readyz", timeout=WITHIN_S).status_code == 200
 
     def connections(self) -> list[Any]:
-        """Of its own, and of its processes."""
+        """TCP connections of the main process and its children."""
         main = psutil.Process(self.pid)
         all_of_them = [each for process in (main, *main.children()) for each in process.net_connections("tcp")]
         return [each for each in all_of_them if each.laddr.port == self.port]
 
     def workers(self) -> list[psutil.Process]:
-        """Its processes, when there are several."""
+        """Its child processes, if there are several."""
         return psutil.Process(self.pid).children()
 
 
@@ -68,7 +68,7 @@ def update(number: Any, chat: int = 7) -> dict[str, Any]:
 
 
 def pressed(chat: int = 7) -> dict[str, Any]:
-    """A callback query of a private chat: it travels through another queue of Telegram than the chat's messages."""
+    """A callback query of a private chat: Telegram sends it through another queue than the chat's messages."""
     person = {"id": chat, "is_bot": False, "first_name": "Ann"}
     asked = {"message_id": 1, "date": 0, "chat": {"id": chat, "type": "private"}}
     return {"callback_query": {"id": "1", "from": person, "message": asked, "chat_instance": "1", "data": "yes"}}

@@ -1,4 +1,4 @@
-"""Redis behind the receiver: slow, frozen, gone, full of work; and a receiver that ends with requests in hand."""
+"""The receiver with a slow, frozen, missing or full Redis; and a receiver that stops with requests in flight."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.poller.webhook.conftest import StartReceiver
 from tests.poller.webhook.process import ReceiverProcess, update
 from tests.support.waiting import WITHIN_S, until
 
-#: What is promised; the rest is for a machine that is busy.
+#: The promise is 5 s; a busy machine gets 5 s more.
 ANSWER_WITHIN_S = 5.0 + 5.0
 
 
 def appends(redis_url: str) -> int:
-    """How many scripts Redis has run."""
+    """The number of scripts that Redis has run."""
     with connect(redis_url) as client:
         return int(client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
 
@@ -33,10 +33,10 @@ def test_updates_during_an_append_share_the_next_one(start_receiver: StartReceiv
     with writes_held_up(server) as append_waits:
         first = receiver.posts(update(2))
         until(append_waits)
-        # When many more come
+        # When many more requests arrive
         more = receiver.posts(*(update(number, chat=number) for number in range(3, 53)))
         until(lambda: established(receiver) >= 51)
-    # Then all are answered, by one more append or two
+    # Then all are answered after one or two more appends
     assert {answer.result(WITHIN_S).status_code for answer in (*first, *more)} == {200}
     assert appends(receiver.redis_url) - before <= 4
 
@@ -45,16 +45,16 @@ def established(receiver: ReceiverProcess) -> int:
     return sum(each.status == "ESTABLISHED" for each in receiver.connections())
 
 
-def test_a_stop_answers_open_requests_first(start_receiver: StartReceiver, server: Server) -> None:
+def test_stop_answers_open_requests_first(start_receiver: StartReceiver, server: Server) -> None:
     # Given requests whose append waits for Redis
     receiver = start_receiver("--workers=2", WEBHOOK_REORDER=0)
     with writes_held_up(server) as append_waits:
         answers = receiver.posts(*(update(number, chat=number) for number in (1, 2, 3)))
         until(append_waits)
         until(lambda: established(receiver) >= 3)
-        # When the receiver is asked to stop
+        # When the receiver is stopped
         receiver.signal(signal.SIGTERM)
-    # Then they are answered (a machine that is too slow for a 200 gives a 503), and it ends
+    # Then they are answered (on a slow machine with 503 instead of 200), and it exits
     given = [answer.result(WITHIN_S).status_code for answer in answers]
     assert set(given) <= {200, 503}
     for number, status in enumerate(given, 1):
@@ -62,18 +62,18 @@ def test_a_stop_answers_open_requests_first(start_receiver: StartReceiver, serve
     assert receiver.exit_code() == 0
 
 
-def test_an_update_killed_before_its_answer_is_dropped_as_seen(start_receiver: StartReceiver, server: Server) -> None:
-    # Given a receiver that is frozen while Redis takes its append
+def test_update_appended_before_a_kill_is_dropped_as_seen(start_receiver: StartReceiver, server: Server) -> None:
+    # Given a receiver that is frozen while Redis executes its append
     receiver = start_receiver(WEBHOOK_REORDER=0)
     with writes_held_up(server) as append_waits:
         [answer] = receiver.posts(update(1))
         until(append_waits)
         receiver.signal(signal.SIGSTOP)
     until(lambda: lane(receiver.redis_url) == [1])
-    # When it is killed before it can answer
+    # When it is killed before it answers
     receiver.kill()
     assert isinstance(answer.exception(WITHIN_S), requests.ConnectionError)
-    # Then Telegram sends it to the next one, which answers and adds nothing
+    # Then Telegram repeats the update, and the next receiver answers and adds nothing
     following = start_receiver(WEBHOOK_REORDER=0)
     assert following.send(update(1)).status_code == 200
     assert lane(receiver.redis_url) == [1]
@@ -81,40 +81,40 @@ def test_an_update_killed_before_its_answer_is_dropped_as_seen(start_receiver: S
     assert following.told("1 updates so far: 0 added, 1 seen before")
 
 
-def test_a_frozen_redis_is_answered_with_503(start_receiver: StartReceiver, own_redis: Server) -> None:
+def test_frozen_redis_gives_503(start_receiver: StartReceiver, own_redis: Server) -> None:
     receiver = start_receiver(REDIS_URL=own_redis.url)
     assert receiver.is_ready()
     # When Redis answers nothing
     own_redis.process.send_signal(signal.SIGSTOP)
     began_s = time.monotonic()
     answer = receiver.send(update(1))
-    # Then the update is Telegram's still, and a proxy knows
+    # Then the update stays at Telegram, and the receiver is not ready
     assert time.monotonic() - began_s < ANSWER_WITHIN_S
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
     assert not receiver.is_ready()
-    # And when it answers again, so does the receiver
+    # And when Redis answers again, so does the receiver
     own_redis.process.send_signal(signal.SIGCONT)
     until(lambda: receiver.send(update(1)).status_code == 200)
     until(lambda: lane(own_redis.url) == [1])
     assert receiver.is_ready()
 
 
-def test_a_redis_that_is_not_there_yet_is_waited_for(start_receiver: StartReceiver, own_redis: Server) -> None:
+def test_missing_redis_is_waited_for(start_receiver: StartReceiver, own_redis: Server) -> None:
     # Given no Redis
     port = free_port()
     receiver = start_receiver(REDIS_URL=f"redis://127.0.0.1:{port}/0")
     assert " WARNING " in receiver.tells("Redis does not answer")
     assert receiver.send(update(1)).status_code == 503
     assert not receiver.is_ready()
-    # When there is one
+    # When Redis is started
     with start_server(own_redis.log.parent.parent / "late", port=port) as late:
-        # Then updates go there, without anybody's help
+        # Then updates are appended, without a restart of the receiver
         until(lambda: receiver.send(update(1)).status_code == 200)
         until(lambda: lane(late.url) == [1])
     receiver.tells("works again")
 
 
-def test_above_the_backlog_limit_telegram_holds_the_rest(start_receiver: StartReceiver) -> None:
+def test_full_backlog_gives_503(start_receiver: StartReceiver) -> None:
     receiver = start_receiver(MAX_PENDING=2)
     for number in (1, 2, 3):
         assert receiver.send(update(number)).status_code == 200
@@ -122,12 +122,12 @@ def test_above_the_backlog_limit_telegram_holds_the_rest(start_receiver: StartRe
     answer = receiver.send(update(4))
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
     receiver.tells("backlog 3 is over MAX_PENDING 2")
-    # Then it is refused until workers have made room
+    # Then updates are refused until workers have emptied the lanes
     drain(receiver.redis_url)
     until(lambda: receiver.send(update(4)).status_code == 200)
 
 
-def test_a_dead_process_is_replaced(start_receiver: StartReceiver) -> None:
+def test_dead_process_is_replaced(start_receiver: StartReceiver) -> None:
     receiver = start_receiver("--workers=2")
     before = receiver.workers()
     before[0].kill()

@@ -1,4 +1,4 @@
-"""Clients without the secret: whatever they do with their connections, updates get in, and nothing floods the log."""
+"""Clients without the secret cannot keep updates out, and cannot flood the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.poller.webhook.conftest import StartReceiver
 from tests.poller.webhook.process import HEADER, PATH, SECRET, ReceiverProcess, update
 from tests.support.waiting import WITHIN_S, until
 
-#: More than a receiver holds.
+#: More than a receiver keeps open.
 CONNECTIONS = 1_010
 HEAD = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 WRONG = f"{HEAD}{HEADER}: wrong\r\n"
@@ -44,7 +44,7 @@ def connect() -> Iterator[Connect]:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Reads whatever is there."""
+    """Reads all available data."""
     connection.setblocking(False)
     try:
         while connection.recv(65_536):
@@ -66,7 +66,7 @@ def is_closed(connection: socket.socket) -> bool:
         f"{WRONG}Transfer-Encoding: chunked\r\n\r\n5\r\n{{",
     ],
 )
-def test_an_answer_before_the_end_of_the_body_closes(receiver: ReceiverProcess, connect: Connect, sent: str) -> None:
+def test_early_answer_closes_the_connection(receiver: ReceiverProcess, connect: Connect, sent: str) -> None:
     connection = connect(receiver, sent)
     answer = b""
     while part := connection.recv(65_536):  # a timeout fails the test
@@ -84,19 +84,19 @@ def test_an_answer_before_the_end_of_the_body_closes(receiver: ReceiverProcess, 
         pytest.param("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", id="kept alive without the secret"),
     ],
 )
-def test_connections_without_the_secret_keep_no_update_out(
+def test_connections_without_the_secret_block_no_update(
     start_receiver: StartReceiver, connect: Connect, sent: str
 ) -> None:
-    # Given a sender with the secret that has a connection, and one that is slow with its body
+    # Given a client with the secret and an open connection, and another one that sends its body slowly
     receiver = start_receiver()
     assert receiver.send(update(1)).status_code == 200
     slow = connect(receiver, f"{HEAD}{HEADER}: {SECRET}\r\nContent-Length: 16\r\n\r\n")
     slow.sendall(b"{")
-    # When more connections come than a receiver holds
+    # When more connections are opened than a receiver keeps
     for number in range(2, 12):
         for _ in range(CONNECTIONS // 10):
             connect(receiver, sent)
-        # Then updates get in meanwhile
+        # Then updates are still accepted
         assert receiver.send(update(number)).status_code == 200
     slow.sendall(b'"update_id":12}')
     assert slow.recv(1_000).startswith(b"HTTP/1.1 200 ")
@@ -104,10 +104,10 @@ def test_connections_without_the_secret_keep_no_update_out(
     assert not receiver.told("Traceback")
 
 
-def test_a_full_receiver_says_so_once(start_receiver: StartReceiver, connect: Connect) -> None:
+def test_full_receiver_closes_the_oldest_and_logs_once(start_receiver: StartReceiver, connect: Connect) -> None:
     receiver = start_receiver()
     opened = [connect(receiver, "") for _ in range(CONNECTIONS)]
-    # The oldest make room
+    # The oldest connections are closed
     receiver.tells("1000 connections: closing the oldest that has shown no secret")
     until(lambda: is_closed(opened[0]))
     assert receiver.send(update(1)).status_code == 200
@@ -115,17 +115,19 @@ def test_a_full_receiver_says_so_once(start_receiver: StartReceiver, connect: Co
 
 
 @pytest.mark.parametrize("secret", ["wrong", SECRET], ids=["wrong", "right"])
-def test_malformed_http_is_one_counted_line(start_receiver: StartReceiver, connect: Connect, secret: str) -> None:
+def test_malformed_http_is_logged_once_with_a_count(
+    start_receiver: StartReceiver, connect: Connect, secret: str
+) -> None:
     receiver = start_receiver()
     sent = f"{HEAD}{HEADER}: {secret}\r\nTransfer-Encoding: chunked\r\n\r\nXYZ\r\n{{}}\r\n"
     for _ in range(20):
         assert connect(receiver, sent).recv(1_000).startswith(b"HTTP/1.1 400 ")
-    # A head first, and the malformed body when it was answered
+    # First the head, and the malformed body after its answer
     later = connect(receiver, f"{HEAD}{HEADER}: {secret}\r\nTransfer-Encoding: chunked\r\n\r\n")
     later.sendall(b"XYZ\r\n")
     assert later.recv(1_000).startswith(b"HTTP/1.1 4")
     receiver.stop()
     assert len(receiver.told("malformed HTTP")) == 1
     assert not receiver.told("Traceback")
-    # The last one was judged by its head
+    # The last request was rejected by its head
     assert len(receiver.told("refused with")) <= 2

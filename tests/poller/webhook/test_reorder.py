@@ -1,4 +1,4 @@
-"""Updates that come in another order than Telegram made them: from the simulator, through several processes."""
+"""Updates that arrive out of order: from the simulator, through several processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.bot_api import BOT_ID, message
 from tests.support.waiting import until
 
 CHATS = range(1, 9)
-#: Longer than any retry here takes, so that nothing comes late.
+#: Longer than any retry here takes, so that no update is late.
 LONG_MS = 10_000
 
 
@@ -32,12 +32,12 @@ def send_to(simulator: Simulator, receiver: ReceiverProcess) -> None:
 
 
 def test_disordered_updates_are_in_order_once(simulator: Simulator, start_receiver: StartReceiver) -> None:
-    # Given two receivers' processes, and a way to them that swaps kinds and repeats updates
+    # Given a receiver with two processes, and a network that swaps kinds and repeats updates
     receiver = start_receiver("--workers=2", WEBHOOK_REORDER=LONG_MS)
-    receiver.send(update(0))  # nothing comes before it: what follows need not wait to see
+    receiver.send(update(0))  # without an earlier update, the first one would be held
     simulator.disturb(jitter_s=0.05, repeat=0.2, seed=7)
     send_to(simulator, receiver)
-    # When people of several chats write and press buttons, and a process is killed meanwhile
+    # When people in several chats write and press buttons, and a process is killed meanwhile
     pushed: dict[int, list[int]] = {chat: [] for chat in CHATS}
 
     def life(rounds: int) -> None:
@@ -49,33 +49,33 @@ def test_disordered_updates_are_in_order_once(simulator: Simulator, start_receiv
     life(10)
     receiver.workers()[0].send_signal(signal.SIGKILL)
     life(10)
-    # Then Telegram is rid of all, and every lane has each of its updates once, in their order
+    # Then Telegram has delivered all of them, and every lane has each of its updates once, in order
     until(lambda: simulator.stats()["confirmed"] == simulator.stats()["added"])
     for chat in CHATS:
         until(lambda chat=chat: len(lane(receiver.redis_url, chat)) >= len(pushed[chat]))  # type: ignore[misc]
     assert {chat: [each for each in lane(receiver.redis_url, chat) if each] for chat in CHATS} == pushed
-    # And nothing is left of the holding
+    # And no update is held any more
     with connect(receiver.redis_url) as client:
         assert client.exists(keys.HELD, f"{keys.GAP}{BOT_ID}") == 0
         assert int(client.hget(keys.COUNTS, "held") or 0) > 0
         assert int(client.hget(keys.COUNTS, "late") or 0) == 0
 
 
-def test_a_sweep_releases_updates_of_a_dead_receiver(
+def test_sweep_releases_updates_of_a_dead_receiver(
     start_receiver: StartReceiver,
 ) -> None:
-    # Given an update that is answered and held, and no receiver any more
+    # Given an update that is answered and held, and a dead receiver
     receiver = start_receiver(WEBHOOK_REORDER=1_000)
     assert receiver.send(update(5)).status_code == 200
     receiver.kill()
-    # Then a worker's sweep puts it into its lane when its time is over
+    # Then a worker's sweep moves it into its lane when its time is over
     with connect(receiver.redis_url) as client:
         store = Store(client)
         until(lambda: store.sweep(15_000) and lane(receiver.redis_url) == [5])
         assert store.pending("updates") == 1
 
 
-def test_after_a_jump_of_ids_it_finds_its_feet(start_receiver: StartReceiver) -> None:
+def test_jump_of_ids_does_not_block(start_receiver: StartReceiver) -> None:
     receiver = start_receiver()
     for number in (900_000, 900_001, 5, 6):
         assert receiver.send(update(number)).status_code == 200
@@ -83,7 +83,7 @@ def test_after_a_jump_of_ids_it_finds_its_feet(start_receiver: StartReceiver) ->
     assert lane(receiver.redis_url) == [900_000, 900_001, 5, 6]
 
 
-def test_an_update_after_its_wait_runs_late_and_is_counted(start_receiver: StartReceiver) -> None:
+def test_update_after_the_wait_is_late_and_counted(start_receiver: StartReceiver) -> None:
     receiver = start_receiver()
     receiver.send(update(0))
     receiver.send(update(2))
@@ -95,20 +95,20 @@ def test_an_update_after_its_wait_runs_late_and_is_counted(start_receiver: Start
 
 
 def left_ms(receiver: ReceiverProcess, number: int) -> float:
-    """For how long an update is held."""
+    """The remaining time for which an update is held."""
     with connect(receiver.redis_url) as client:
         seconds, micros = client.time()
         until_ms: Any = client.zscore(keys.HELD, f"{BOT_ID}:{number}")
         return float(until_ms or 0) - float(seconds) * 1000 - micros / 1000
 
 
-def test_an_update_that_joins_a_gap_late_has_its_full_time(start_receiver: StartReceiver) -> None:
-    # Given 3, of another chat, has missed 2 for most of its time
+def test_update_that_joins_a_gap_late_has_its_full_time(start_receiver: StartReceiver) -> None:
+    # Given update 3, of another chat, that has waited for 2 for most of its time
     receiver = start_receiver(WEBHOOK_REORDER=5_000)
     for number, chat in ((0, 7), (1, 7), (3, 8)):
         assert receiver.send(update(number, chat)).status_code == 200
     until(lambda: left_ms(receiver, 3) < 1_000)
-    # When 4 joins it, and 2 arrives when 3 has gone
+    # When 4 joins it, and 2 arrives after 3 was released
     assert receiver.send(update(4)).status_code == 200
     until(lambda: lane(receiver.redis_url, 8) == [3])
     assert receiver.send(update(2)).status_code == 200
@@ -116,13 +116,13 @@ def test_an_update_that_joins_a_gap_late_has_its_full_time(start_receiver: Start
     assert lane(receiver.redis_url) == [0, 1, 2, 4]
 
 
-def test_a_late_update_does_not_wait_for_a_closed_gap(start_receiver: StartReceiver) -> None:
+def test_update_does_not_wait_for_a_closed_gap(start_receiver: StartReceiver) -> None:
     receiver = start_receiver()
     for number, chat in ((0, 7), (1, 7), (3, 8)):
         assert receiver.send(update(number, chat)).status_code == 200
     until(lambda: lane(receiver.redis_url, 8) == [3])
     assert receiver.send(update(4)).status_code == 200
-    # Then it lines up at once, and 2 is late
+    # Then 4 joins its lane at once, and 2 is late
     assert lane(receiver.redis_url) == [0, 1, 4]
     assert receiver.send(update(2)).status_code == 200
     assert lane(receiver.redis_url) == [0, 1, 4, 2]
@@ -130,19 +130,19 @@ def test_a_late_update_does_not_wait_for_a_closed_gap(start_receiver: StartRecei
     assert receiver.told("1 came late")
 
 
-def test_without_the_setting_they_stand_as_they_came(start_receiver: StartReceiver) -> None:
+def test_without_reordering_the_order_of_arrival_is_kept(start_receiver: StartReceiver) -> None:
     receiver = start_receiver(WEBHOOK_REORDER=0)
     for number in (7, 5, 6):
         receiver.send(update(number))
     assert lane(receiver.redis_url) == [7, 5, 6]
 
 
-def test_an_unwanted_update_is_dropped_and_not_waited_for(start_receiver: StartReceiver) -> None:
+def test_filtered_update_is_not_waited_for(start_receiver: StartReceiver) -> None:
     receiver = start_receiver(ALLOWED_UPDATES="message", WEBHOOK_REORDER=LONG_MS)
     receiver.send(update(0))
     assert receiver.send({"update_id": 1, **pressed()}).status_code == 200
     receiver.send(update(2))
-    # Long before its time would be over
+    # Long before its time is over
     assert lane(receiver.redis_url) == [0, 2]
     receiver.stop()
     assert receiver.told("3 updates so far: 2 added, 0 seen before, 0 buried, 1 dropped at the door")

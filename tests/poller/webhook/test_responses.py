@@ -1,4 +1,4 @@
-"""Responses of the receiver over HTTP: 200 only for updates that Redis holds."""
+"""Responses of the receiver over HTTP: 200 only for updates that are in Redis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.waiting import WITHIN_S, until
 
 JSON = {"Content-Type": "application/json"}
 SENT = {**JSON, HEADER: SECRET}
-#: More than a receiver reads.
+#: More than the receiver reads.
 LONG = b" " * (3 << 20)
 
 
@@ -38,14 +38,14 @@ LONG = b" " * (3 << 20)
         (SENT, LONG, 413),
     ],
 )
-def test_a_refused_request_reaches_no_lane(receiver: ReceiverProcess, headers: Any, body: bytes, status: int) -> None:
+def test_refused_request_reaches_no_lane(receiver: ReceiverProcess, headers: Any, body: bytes, status: int) -> None:
     answer = requests.post(receiver.url, data=body, headers=headers, timeout=WITHIN_S)
     assert answer.status_code == status
     assert requests.get(f"{receiver.address}/readyz", timeout=WITHIN_S).status_code == 200
     assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 0)
 
 
-def test_a_body_that_announces_no_length_is_read_up_to_the_limit(receiver: ReceiverProcess) -> None:
+def test_body_without_a_length_is_read_up_to_the_limit(receiver: ReceiverProcess) -> None:
     answer = requests.post(receiver.url, data=iter([LONG]), headers=SENT, timeout=WITHIN_S)
     assert answer.status_code == 413
 
@@ -60,7 +60,7 @@ def test_other_paths_and_methods(receiver: ReceiverProcess) -> None:
     assert answers[0].headers["Allow"] == "POST"
 
 
-def test_an_answered_update_is_in_redis_once(receiver: ReceiverProcess) -> None:
+def test_answered_update_is_in_redis_once(receiver: ReceiverProcess) -> None:
     with connect(receiver.redis_url) as client:
         for number in (1, 1, 2, 1):
             assert receiver.send(update(number)).status_code == 200
@@ -69,14 +69,14 @@ def test_an_answered_update_is_in_redis_once(receiver: ReceiverProcess) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, "7", None, 2**60, {"a": 1}])
-def test_a_malformed_update_is_buried_once(receiver: ReceiverProcess, number: Any) -> None:
+def test_malformed_update_is_buried_once(receiver: ReceiverProcess, number: Any) -> None:
     for _ in range(2):
         assert receiver.send(update(number)).status_code == 200
     assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 1)
 
 
 @pytest.mark.parametrize("part", [b"[" * 100_000 + b"]" * 100_000, b"9" * 5_000], ids=["deep", "long"])
-def test_an_unreadable_update_is_buried_once(receiver: ReceiverProcess, part: bytes) -> None:
+def test_unreadable_update_is_buried_once(receiver: ReceiverProcess, part: bytes) -> None:
     body = b'{"update_id":9,"message":{"chat":{"id":7},"x":' + part + b"}}"
     for _ in range(2):
         assert requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S).status_code == 200
@@ -90,7 +90,7 @@ def test_request_contents_are_not_logged(receiver: ReceiverProcess) -> None:
     assert receiver.told("SECRET-WORDS") == receiver.told(SECRET) == []
 
 
-def test_many_bots_have_a_path_and_a_secret_each(start_receiver: StartReceiver, tmp_path: Path) -> None:
+def test_each_bot_has_its_path_and_secret(start_receiver: StartReceiver, tmp_path: Path) -> None:
     # Given two bots in one deployment
     other = "7:OTHER-token"
     (tmp_path / "bots.toml").write_text('[shop]\ntoken_env = "SHOP"\n[desk]\ntoken_env = "DESK"\n')
@@ -104,13 +104,13 @@ def test_many_bots_have_a_path_and_a_secret_each(start_receiver: StartReceiver, 
 
     assert [send("shop", SECRET), send("desk", SECRET), send("desk", secret_from(other))] == [200, 403, 200]
     assert requests.post(receiver.url, timeout=WITHIN_S).status_code == 404
-    # Then each has its own, though the ids are the same
+    # Then each bot has its own update, though the ids are equal
     until(lambda: lane(receiver.redis_url) == [1])
     receiver.tells("desk: refused with 403")
 
 
 def test_only_the_proxys_forwarded_address_counts(start_receiver: StartReceiver) -> None:
-    # Given receivers that only Telegram's networks may send to, one behind a proxy of this machine
+    # Given receivers that accept only Telegram's networks, one of them behind a proxy on this machine
     behind = start_receiver(WEBHOOK_NETWORKS="telegram")
     bare = start_receiver(WEBHOOK_NETWORKS="telegram", WEBHOOK_TRUSTED_PROXIES="192.0.2.1")
 
@@ -118,25 +118,25 @@ def test_only_the_proxys_forwarded_address_counts(start_receiver: StartReceiver)
         headers = {**SENT, **({"X-Forwarded-For": forwarded} if forwarded else {})}
         return requests.post(receiver.url, json=update(1), headers=headers, timeout=WITHIN_S).status_code
 
-    # Then the address that the proxy names counts, the last one it has put there
+    # Then the last address that the proxy added counts
     assert send(behind, "149.154.167.220") == 200
     assert send(behind, "149.154.167.220, 198.51.100.7") == 403
     assert send(behind, "198.51.100.7, 91.108.4.5") == 200
     assert send(behind) == 403
-    # And from anybody else the header is worth nothing
+    # And the header of any other client is ignored
     assert send(bare, "149.154.167.220") == 403
 
 
-def test_a_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverProcess) -> None:
-    # Given one who begins a head, and one who begins a body, and both go no further
+def test_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverProcess) -> None:
+    # Given a client that stops in its head, and one that stops in its body
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     slow = [socket.create_connection(("127.0.0.1", receiver.port), WITHIN_S) for _ in range(2)]
     slow[0].sendall(head.encode())
     slow[1].sendall(f"{head}{HEADER}: {SECRET}\r\nContent-Length: 100\r\n\r\n{{".encode())
-    # Then others are answered
+    # Then other clients are answered
     for number in range(1, 20):
         assert receiver.send(update(number)).status_code == 200
-    # And in the end the two are rid of: without an answer, and with 408
+    # And both are finally disconnected: without an answer, and with 408
     assert slow[0].recv(1000) == b""
     assert slow[1].recv(1000).startswith(b"HTTP/1.1 408 ")
     for each in slow:
@@ -144,7 +144,7 @@ def test_a_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverPro
 
 
 @pytest.mark.parametrize(
-    ("settings", "code", "told"),
+    ("settings", "code", "text"),
     [
         ({"WEBHOOK_URL": ""}, 2, "WEBHOOK_URL is not set: give the public address"),
         ({"WEBHOOK_URL": "https://example.org/healthz"}, 2, "/healthz is the receiver's own"),
@@ -154,17 +154,17 @@ def test_a_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverPro
         ({"ORDER_BY": "nowhere:keys"}, 2, "ORDER_BY"),
     ],
 )
-def test_a_missing_setting_is_reported_in_one_sentence(
-    tmp_path: Path, redis_url: str, settings: dict[str, str], code: int, told: str
+def test_missing_setting_is_reported_in_one_sentence(
+    tmp_path: Path, redis_url: str, settings: dict[str, str], code: int, text: str
 ) -> None:
     usual = {"BOT_TOKEN": TOKEN, "REDIS_URL": redis_url, "WEBHOOK_URL": "https://example.org/hook"}
     process = RunningPoller(tmp_path, "webhook", **{**usual, **settings})
     assert process.exit_code() == code
-    assert len([line for line in process.lines if told in line]) == 1, process.lines
+    assert len([line for line in process.lines if text in line]) == 1, process.lines
     process.end()
 
 
-def test_a_port_in_use_is_reported(receiver: ReceiverProcess, tmp_path: Path) -> None:
+def test_port_in_use_is_reported(receiver: ReceiverProcess, tmp_path: Path) -> None:
     usual = {"BOT_TOKEN": TOKEN, "REDIS_URL": receiver.redis_url, "WEBHOOK_URL": "https://example.org/hook"}
     process = RunningPoller(tmp_path, "webhook", WEBHOOK_PORT=receiver.port, **usual)
     assert process.exit_code() == 1
@@ -175,13 +175,13 @@ def test_a_port_in_use_is_reported(receiver: ReceiverProcess, tmp_path: Path) ->
 def test_filtered_updates_are_answered_and_counted(
     start_receiver: StartReceiver, redis_url: str, tmp_path: Path
 ) -> None:
-    # Given a receiver with a filter of its own, which fails at what has no message
+    # Given a receiver with a custom filter, which fails on updates without a message
     (tmp_path / "own.py").write_text("def wanted(update):\n    return update['message']['text'] != 'spam'\n")
     receiver = start_receiver(FILTER="own:wanted")
-    # When it is sent what the filter wants, does not want, and cannot judge
+    # When it gets an accepted update, a rejected one, and one on which the filter fails
     sent = [update(1), {"update_id": 2, **message("spam")}, {"update_id": 3, "callback_query": {"from": {"id": 7}}}]
     assert [receiver.send(each).status_code for each in sent] == [200, 200, 200]
-    # Then the first and the last have come in, once nobody waits for what may have come before them
+    # Then the first and the last are appended, after the wait for missing ids
     until(lambda: lane(redis_url) == [1, 3])
     receiver.stop()
     assert receiver.told("3 updates so far: 2 added, 0 seen before, 0 buried, 1 dropped at the door")

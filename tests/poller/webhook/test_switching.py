@@ -1,4 +1,4 @@
-"""From polling to a webhook and back, by the project's own commands, while updates keep coming."""
+"""From polling to a webhook and back, with the project's own commands, while updates arrive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def confirmed(simulator: Simulator) -> bool:
     return bool(simulator.stats()["confirmed"] == simulator.stats()["added"])
 
 
-def test_nothing_is_lost_or_run_twice_when_the_way_in_changes(
+def test_switching_loses_and_repeats_nothing(
     simulator: Simulator, start_receiver: StartReceiver, redis_url: str, tmp_path: Path
 ) -> None:
     # Given a poller and a receiver of one bot
@@ -46,22 +46,22 @@ def test_nothing_is_lost_or_run_twice_when_the_way_in_changes(
         command.end()
 
     try:
-        # When there is a webhook from one moment to the next
+        # When a webhook is set
         life()
         tell_telegram("set", "--max-connections=10")
         life()
-        # Then the poller says what is in its way, and who is rid of it how
+        # Then the poller logs the conflict and how to end it
         poller.tells("`chatlanes webhook delete` ends it")
         until(lambda: confirmed(simulator))
         info = receiver_info(simulator)
         assert (info["url"], info["max_connections"]) == (receiver.url, 10)
-        # And when there is none again, the poller goes on
+        # And when the webhook is deleted, the poller continues
         life()
         tell_telegram("delete")
         life()
         poller.tells("Telegram: works again")
         until(lambda: confirmed(simulator))
-        # Then each update came in once, whichever way
+        # Then each update was appended once
         for chat in CHATS:
             until(lambda chat=chat: sorted(lane(redis_url, chat)) == pushed[chat])  # type: ignore[misc]
     finally:
@@ -73,7 +73,7 @@ def receiver_info(simulator: Simulator) -> dict[str, object]:
     return dict(requests.get(url, timeout=60).json()["result"])
 
 
-def test_pending_updates_are_dropped_only_when_it_is_asked_for(
+def test_pending_updates_are_dropped_only_on_request(
     simulator: Simulator, receiver: ReceiverProcess, tmp_path: Path
 ) -> None:
     settings = {"BOT_TOKEN": TOKEN, "BOT_API_URL": simulator.url, "WEBHOOK_URL": receiver.url}

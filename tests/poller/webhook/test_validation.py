@@ -1,4 +1,4 @@
-"""Validation of a webhook request, as tables."""
+"""Validation of a webhook request."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ SENT = {**JSON, b"x-telegram-bot-api-secret-token": SECRET}
         ({**SENT, b"content-type": b""}, Rejection.NOT_JSON),
         ({**SENT, b"content-encoding": b"gzip"}, Rejection.NOT_JSON),
         ({**SENT, b"content-length": b"%d" % (MOST_BYTES + 1)}, Rejection.TOO_LONG),
-        # What comes first is told: to a stranger, nothing about bodies.
+        # The secret is checked first, so that a stranger learns nothing about bodies.
         ({b"content-length": b"9" * 15}, Rejection.NO_SECRET),
     ],
 )
-def test_headers_that_get_in(headers: dict[bytes, bytes], refused: Rejection | None) -> None:
+def test_accepted_headers(headers: dict[bytes, bytes], refused: Rejection | None) -> None:
     assert RequestValidator(SECRET).refusal("192.0.2.1", headers) is refused
 
 
@@ -56,7 +56,7 @@ def test_headers_that_get_in(headers: dict[bytes, bytes], refused: Rejection | N
         (None, Rejection.STRANGER),
     ],
 )
-def test_addresses_that_get_in(client: str | None, refused: Rejection | None) -> None:
+def test_accepted_addresses(client: str | None, refused: Rejection | None) -> None:
     networks = (ip_network("149.154.160.0/20"), ip_network("2001:67c::/32"))
     assert RequestValidator(SECRET, networks).refusal(client, SENT) is refused
     assert is_within(client, networks) is (refused is None)
@@ -82,11 +82,11 @@ def test_addresses_that_get_in(client: str | None, refused: Rejection | None) ->
         (b"9" * 10_000, Rejection.NO_UPDATE),
     ],
 )
-def test_bodies_that_are_updates(body: bytes, found: Any) -> None:
+def test_accepted_bodies(body: bytes, found: Any) -> None:
     assert update_of(body) == found
 
 
-def test_the_secret_is_valid_and_hides_the_token() -> None:
+def test_secret_is_valid_and_hides_the_token() -> None:
     secret = secret_from("123456:ABC-def")
     assert secret == secret_from("123456:ABC-def") != secret_from("123456:ABC-deg")
     assert len(secret) == 64

@@ -1,6 +1,6 @@
-"""A sandbox, and its page as a person sees it in a real browser.
+"""A sandbox, and its page as a user sees it in a real browser.
 
-Promises that whatever the browser complains of is collected, and that the sandbox is ended with all its parts.
+All errors of the browser are collected, and the sandbox is ended with all its parts.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from playwright.sync_api import BrowserContext, Locator, Page
 from chatlanes.sandbox.ports import free_port
 from tests.support.waiting import until
 
-#: The settings of whoever runs the tests must not reach in.
-THEIRS = ("BOT_TOKEN", "REDIS_URL", "BOT", "BOTS")
+#: The developer's own settings must not reach the sandbox.
+DEVELOPERS = ("BOT_TOKEN", "REDIS_URL", "BOT", "BOTS")
 
 
 class BrowserSandbox:
-    """`chatlanes sandbox` in a folder of its own."""
+    """`chatlanes sandbox` in its own folder."""
 
     def __init__(self, folder: Path, bot: str) -> None:
         port = free_port()
@@ -34,7 +34,8 @@ class BrowserSandbox:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "chatlanes.sandbox", "--bot", bot, "--port-simulator", str(port)],
                 cwd=folder,
-                env={name: value for name, value in os.environ.items() if name not in THEIRS} | {"LEASE_SECONDS": "3"},
+                env={name: value for name, value in os.environ.items() if name not in DEVELOPERS}
+                | {"LEASE_SECONDS": "3"},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -46,7 +47,7 @@ class BrowserSandbox:
         return self._log.read_text()
 
     def stop(self) -> None:
-        """Twice is harmless."""
+        """May be called twice."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(60)
@@ -62,7 +63,7 @@ def sandbox(folder: Path, bot: str) -> Iterator[BrowserSandbox]:
 
 
 def opened(window: BrowserContext, url: str, complaints: list[str]) -> Page:
-    """The page, once it knows its chats."""
+    """The page, after its chats are loaded."""
     page = window.new_page()
     page.on("console", lambda message: complaints.append(message.text) if message.type != "log" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -72,7 +73,7 @@ def opened(window: BrowserContext, url: str, complaints: list[str]) -> Page:
 
 
 class ChatRegion:
-    """One chat, as somebody uses it."""
+    """One chat, with the actions of a user."""
 
     def __init__(self, page: Page, title: str) -> None:
         self.page = page
@@ -84,13 +85,13 @@ class ChatRegion:
         self.field.press("Enter")
 
     def message(self, text: str) -> Locator:
-        """The newest with this text, whoever wrote it."""
+        """The newest message with this text, from anyone."""
         return self.here.get_by_role("article").filter(has=self.page.get_by_text(text, exact=True)).last
 
     def press(self, button: str) -> None:
         self.here.get_by_role("button", name=button, exact=True).last.click()
 
-    def look_at(self, text: str) -> Locator:
-        """What the panel says of a message."""
+    def open_details(self, text: str) -> Locator:
+        """Opens the details of a message; returns the panel."""
         self.message(text).get_by_role("button", name=re.compile("^Details of message")).click()
         return self.page.get_by_role("tabpanel", name="Update")

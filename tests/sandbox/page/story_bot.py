@@ -1,10 +1,10 @@
-"""The bot of the page's tests: it does everything that a page has to show."""
+"""The bot of the page's tests: it uses every feature that the page displays."""
 
 from chatlanes.bot import Bot
 
 
 class HopelessError(Exception):
-    """Is not tried again."""
+    """Never retried."""
 
 
 BUTTONS = {"inline_keyboard": [[{"text": text, "callback_data": text} for text in ("Tea", "Coffee", "Fail")]]}

@@ -1,4 +1,4 @@
-"""The sandbox's page in a real browser, with real workers: what one does there, and what one sees."""
+"""The sandbox's page in a real browser, with real workers: actions of a user, and their display."""
 
 from __future__ import annotations
 
@@ -17,71 +17,71 @@ PHOTO = ROOT / "chatlanes/demo/photo.png"
 SCRIPT = "<script>document.title = 'broken'</script> <b>x</b>"
 
 
-def test_a_message_shows_its_update_and_answer(tmp_path: Path) -> None:
+def test_message_shows_its_update_and_answer(tmp_path: Path) -> None:
     shutil.copy(HERE / "story_bot.py", tmp_path)
     complaints: list[str] = []
-    # Given a sandbox with somebody's bot, and its page on a laptop
+    # Given a sandbox with a bot, and its page on a laptop
     with (
         sandbox(tmp_path, "story_bot:bot") as running,
         browser(viewport={"width": 1440, "height": 900}, color_scheme="light") as window,
     ):
         page = opened(window, running.url, complaints)
-        # When Ann writes, then the bot's answer comes, and texts are texts
+        # When Ann writes, then the bot's answer appears, and markup in texts is not interpreted
         ann = ChatRegion(page, "Ann")
         ann.write(SCRIPT)
         expect(ann.message(f"You wrote: {SCRIPT}")).to_be_visible()
-        presses_buttons(page, ann)
-        sends_a_photo(ann)
-        edits_what_was_said(ann)
-        fails_and_replays(page, ChatRegion(page, "Ben"))
-        two_write_in_a_group(page, ChatRegion(page, "Ann and Ben"))
-        # And a flood while a worker is killed loses nothing
-        kills_a_worker_under_a_flood(page)
-        # And a reload has all chats, a phone and the dark have the same
+        press_buttons(page, ann)
+        send_a_photo(ann)
+        edit_a_message(ann)
+        fail_and_replay(page, ChatRegion(page, "Ben"))
+        write_in_a_group(page, ChatRegion(page, "Ann and Ben"))
+        # And a flood during which a worker is killed loses nothing
+        kill_a_worker_during_a_flood(page)
+        # And after a reload all chats are there, on a phone and in the dark theme too
         page.reload()
         ben = ChatRegion(page, "Ben")
         ben.press("Earlier messages")
         expect(ben.message("Just before.")).to_be_attached()
-        makes_a_chat(page)
-        fits_a_phone(page)
+        create_a_chat(page)
+        check_the_phone_layout(page)
         assert complaints == []
-        # And when the sandbox is stopped, the page says so
+        # And after the sandbox is stopped, the page shows this
         running.stop()
         expect(page.get_by_role("alert")).to_contain_text("The sandbox does not answer.")
-        # No text was ever run
+        # No script in a text was ever run
         expect(page).to_have_title(re.compile("sandbox"))
 
 
 BROKEN = "import nothing_of_this_name"
-MENDED = "def handle(ctx):\n    ctx.reply('Mended.')"
+FIXED = "def handle(ctx):\n    ctx.reply('Fixed.')"
 
 
-def test_an_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
+def test_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
     complaints: list[str] = []
     # Given a bot that cannot be imported
     (tmp_path / "my_bot.py").write_text(BROKEN)
     with sandbox(tmp_path, "my_bot:handle") as running, browser() as window:
         page = opened(window, running.url, complaints)
-        # Then the page says so, with the traceback
+        # Then the page shows this, with the traceback
         trouble = page.get_by_role("alert")
         expect(trouble).to_contain_text("my_bot:handle does not import.")
         trouble.get_by_role("button", name="Traceback").click()
         expect(page.get_by_role("tabpanel", name="Problems")).to_contain_text(BROKEN)
-        # And what is written waits until the bot is mended
+        # And messages wait until the bot is fixed
         ann = ChatRegion(page, "Ann")
         ann.write("Are you there?")
-        (tmp_path / "my_bot.py").write_text(MENDED)
-        expect(ann.message("Mended.")).to_be_visible()
+        (tmp_path / "my_bot.py").write_text(FIXED)
+        expect(ann.message("Fixed.")).to_be_visible()
         expect(trouble).to_be_hidden()
         assert complaints == []
 
 
-def presses_buttons(page: Page, ann: ChatRegion) -> None:
+def press_buttons(page: Page, ann: ChatRegion) -> None:
     ann.write("/menu")
     asked = ann.message("What would you like? /no")
     expect(asked.locator("strong")).to_have_text("What")
     expect(asked.locator("em")).to_have_text("you")
-    # A command in code is no command
+    # A command inside code is not a command
     expect(asked.locator("code")).to_have_text("/no")
     ann.press("Coffee")
     page.get_by_role("dialog").get_by_text("Coffee, of course.").wait_for()
@@ -99,7 +99,7 @@ def presses_buttons(page: Page, ann: ChatRegion) -> None:
     expect(ann.here.get_by_role("img", name="Reaction 👍")).to_be_visible()
 
 
-def sends_a_photo(ann: ChatRegion) -> None:
+def send_a_photo(ann: ChatRegion) -> None:
     ann.here.get_by_label("Photo", exact=True).set_input_files(PHOTO)
     expect(ann.here.get_by_text("photo.png, with what you write below it")).to_be_visible()
     ann.field.press("Enter")
@@ -108,7 +108,7 @@ def sends_a_photo(ann: ChatRegion) -> None:
     assert photo.evaluate("async (image) => { await image.decode(); return image.naturalWidth }") > 0
 
 
-def edits_what_was_said(ann: ChatRegion) -> None:
+def edit_a_message(ann: ChatRegion) -> None:
     ann.write("two sugars")
     expect(ann.message("You wrote: two sugars")).to_be_visible()
     ann.field.press("ArrowUp")
@@ -118,10 +118,10 @@ def edits_what_was_said(ann: ChatRegion) -> None:
     expect(ann.message("no sugar")).to_contain_text("edited")
 
 
-def fails_and_replays(page: Page, ben: ChatRegion) -> None:
+def fail_and_replay(page: Page, ben: ChatRegion) -> None:
     ben.write("/fail")
     expect(ben.message("/fail")).to_contain_text("HopelessError: nothing helps <script>")
-    about = ben.look_at("/fail")
+    about = ben.open_details("/fail")
     # The update, its times, its calls and its traceback
     expect(about).to_contain_text('"text": "/fail"')
     expect(about).to_contain_text("waited in its lane")
@@ -129,26 +129,26 @@ def fails_and_replays(page: Page, ben: ChatRegion) -> None:
     expect(about).to_contain_text("in fail\n    raise HopelessError")
     page.get_by_role("tab", name="Problems").click()
     expect(page.get_by_role("tabpanel", name="Problems")).to_contain_text("HopelessError: nothing helps <script>")
-    # Its chat goes on, and it can be replayed: what it had sent is not sent again
+    # Its chat continues, and it can be replayed: calls that were made are not repeated
     ben.write("next")
     expect(ben.message("You wrote: next")).to_be_visible()
-    ben.look_at("/fail").get_by_role("button", name="Replay").click()
+    ben.open_details("/fail").get_by_role("button", name="Replay").click()
     expect(ben.message("/fail").get_by_role("button", name=re.compile("buried"))).to_be_visible()
     expect(ben.here.get_by_text("Just before.")).to_have_count(1)
 
 
-def two_write_in_a_group(page: Page, group: ChatRegion) -> None:
+def write_in_a_group(page: Page, group: ChatRegion) -> None:
     for name in ("Ann", "Ben"):
         group.here.get_by_role("radio", name=name).check()
         group.write(f"It is {name}")
         expect(group.message(f"It is {name}").get_by_text(name, exact=True)).to_be_visible()
         expect(group.message(f"You wrote: It is {name}")).to_be_visible()
-    about = group.look_at("It is Ben")
+    about = group.open_details("It is Ben")
     expect(about).to_contain_text('"type": "supergroup"')
     expect(about).to_contain_text('"first_name": "Ben"')
 
 
-def kills_a_worker_under_a_flood(page: Page) -> None:
+def kill_a_worker_during_a_flood(page: Page) -> None:
     page.get_by_role("tab", name="Lanes").click()
     panel = page.get_by_role("tabpanel", name="Lanes")
     pids = panel.get_by_text(re.compile(r"^pid \d+$")).all_inner_texts()
@@ -168,7 +168,7 @@ def figure(page: Page, name: str) -> Locator:
     return page.locator(f"[data-name={name}] b")
 
 
-def makes_a_chat(page: Page) -> None:
+def create_a_chat(page: Page) -> None:
     page.get_by_role("button", name="New chat").click()
     page.get_by_role("radio", name="Group").check()
     page.get_by_label("Title").fill("Weekend trip")
@@ -179,7 +179,7 @@ def makes_a_chat(page: Page) -> None:
     expect(trip.message("What would you like? /no")).to_be_visible()
 
 
-def fits_a_phone(page: Page) -> None:
+def check_the_phone_layout(page: Page) -> None:
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Dark theme").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != ground

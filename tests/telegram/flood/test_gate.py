@@ -1,4 +1,4 @@
-"""The gate: what a call does that may not go, and what others learn of a 429. On a real Redis."""
+"""The gate: how a call waits, and how a 429 affects other calls. On a real Redis."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def flood(retry_after: float, chat: Any = 7, method: str = "sendMessage") -> Too
     return TooManyRequests(method, chat, "Too Many Requests: retry after …", 429, retry_after)
 
 
-# -- how one waits
+# -- decisions
 
 
 @pytest.mark.parametrize(
@@ -79,27 +79,27 @@ def flood(retry_after: float, chat: Any = 7, method: str = "sendMessage") -> Too
         (What.BUSY, 1, {"parks": False}, How.REFUSED),
     ],
 )
-def test_how_one_waits(what: What, wait_s: float, given: dict[str, Any], chosen: How) -> None:
+def test_how_a_call_waits(what: What, wait_s: float, given: dict[str, Any], chosen: How) -> None:
     assert how(GateAnswer(what, wait_s, 0, False), **{"patience_s": 5, "left_s": math.inf, **given}) is chosen
 
 
 # -- pauses
 
 
-def test_a_429_of_one_worker_pauses_the_others(redis: Redis) -> None:
-    # Given a worker that was refused in chat 7
+def test_429_of_one_worker_pauses_the_others(redis: Redis) -> None:
+    # Given a worker whose call to chat 7 was refused
     ours, _ = run_gate()
     passage = ours.passage(call(), asking(redis))
     assert ask(redis, passage) is None
     assert passage.refused(flood(30)).what is What.PAUSE
-    # When another one calls
+    # When another worker makes calls
     theirs, parking = run_gate()
     held = ask(redis, theirs.passage(call(), asking(redis)))
-    # Then it may not, in this chat, and others go
+    # Then calls to this chat are held, and calls to others are not
     assert held is not None
     assert (held.what, round(held.wait_s)) == (What.PAUSE, 30)
     assert ask(redis, theirs.passage(call(8), asking(redis))) is None
-    # And its update is put off, as is everything it does afterwards
+    # And its update is parked, as are its later calls
     with pytest.raises(ParkUpdate, match=r"chat 7 waits 30\.\d s before sendMessage|waits 29\.\d s"):
         theirs.passage(call(), asking(redis)).wait(held)
     assert parking.is_wanted
@@ -108,7 +108,7 @@ def test_a_429_of_one_worker_pauses_the_others(redis: Redis) -> None:
         theirs.passage(call(8), asking(redis))
 
 
-def test_a_call_without_a_chat_pauses_its_method(redis: Redis) -> None:
+def test_call_without_a_chat_pauses_its_method(redis: Redis) -> None:
     ours, _ = run_gate()
     ours.passage(prepare("setMyName", {}), asking(redis)).refused(flood(30, None, "setMyName"))
     held = ask(redis, ours.passage(prepare("SETMYNAME", {"name": "x"}), asking(redis)))
@@ -130,20 +130,20 @@ def test_two_refused_chats_pause_the_bot(redis: Redis) -> None:
     assert (held.what, round(held.wait_s)) == (What.BOT, 10)
 
 
-def test_an_answer_to_a_payment_goes_while_the_bot_is_paused(redis: Redis) -> None:
+def test_answer_to_a_payment_passes_a_pause_of_the_bot(redis: Redis) -> None:
     ours, _ = run_gate()
     redis.set("flood:1", 1, px=60_000)
     checkout = prepare("answerPreCheckoutQuery", {"pre_checkout_query_id": "p", "ok": True})
     assert ask(redis, ours.passage(call(), asking(redis))) is not None
     assert ask(redis, ours.passage(checkout, asking(redis))) is None
-    # But not while it is refused itself
+    # But not after a refusal of its own
     ours.passage(checkout, asking(redis)).refused(flood(30, None, "answerPreCheckoutQuery"))
     held = ask(redis, ours.passage(checkout, asking(redis)))
     assert held is not None
     assert held.what is What.PAUSE
 
 
-def test_an_acceptance_without_a_pause_costs_no_command(redis: Redis) -> None:
+def test_acceptance_without_a_pause_sends_no_command(redis: Redis) -> None:
     ours, _ = run_gate()
     passage = ours.passage(call(), asking(redis))
     assert ask(redis, passage) is None
@@ -152,7 +152,7 @@ def test_an_acceptance_without_a_pause_costs_no_command(redis: Redis) -> None:
     assert redis.info("commandstats").get("cmdstat_evalsha") == before["cmdstat_evalsha"]
 
 
-def test_a_short_wait_happens_in_place_and_ends(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_wait_happens_in_the_handler(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_module, "SHORTEST_S", 0.01)
     ours, parking = run_gate()
     passage = ours.passage(call(), asking(redis))
@@ -169,14 +169,14 @@ def test_flood_wait_limits_all_waits_of_a_call(redis: Redis) -> None:
         passage.wait(GateAnswer(What.PAUSE, 0.06, 0, True))
 
 
-def test_a_wait_beyond_update_timeout_is_parked(redis: Redis) -> None:
+def test_wait_beyond_update_timeout_parks(redis: Redis) -> None:
     ours, _ = run_gate(deadline_s=time.monotonic() + 2)
     with pytest.raises(ParkUpdate):
         ours.passage(call(), asking(redis)).wait(GateAnswer(What.PAUSE, 3, 0, True))
 
 
-def test_a_wait_of_hours_is_a_refusal(redis: Redis) -> None:
-    """The chat of the update would stand still for a day."""
+def test_wait_of_hours_is_a_refusal(redis: Redis) -> None:
+    """Otherwise the chat of the update would be blocked for a day."""
     ours, parking = run_gate()
     passage = ours.passage(prepare("setMyName", {}), asking(redis))
     with pytest.raises(TooManyRequests, match=r"setMyName waits 86400\.0 s before setMyName") as refused:
@@ -185,7 +185,7 @@ def test_a_wait_of_hours_is_a_refusal(redis: Redis) -> None:
     assert not parking.is_wanted
 
 
-def test_a_hook_is_refused_instead_of_parked(redis: Redis) -> None:
+def test_hook_is_refused_instead_of_parked(redis: Redis) -> None:
     ours, parking = run_gate()
     with pytest.raises(ParkUpdate):
         parking.park("a flood wait", 60)
@@ -194,7 +194,7 @@ def test_a_hook_is_refused_instead_of_parked(redis: Redis) -> None:
         hook.wait(GateAnswer(What.PAUSE, 60, 0, True))
 
 
-def test_a_wait_ends_when_the_lease_is_lost_or_the_worker_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_ends_without_a_lease_or_at_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     held, parking = FakeLease(), Parking()
     held.lost = True
     with pytest.raises(LeaseLost):
@@ -209,23 +209,23 @@ def test_a_wait_ends_when_the_lease_is_lost_or_the_worker_stops(monkeypatch: pyt
 # -- rates
 
 
-def test_a_slot_is_taken_once_and_used_after_its_wait(redis: Redis) -> None:
-    # Given a bot with 20 messages a second
+def test_slot_is_taken_once_and_used_after_its_wait(redis: Redis) -> None:
+    # Given a bot with 20 messages per second
     ours, _ = run_gate(rates=Rates(per_bot=20))
     assert ask(redis, ours.passage(call(1), asking(redis))) is None
     waits = ours.passage(call(2), asking(redis))
     held = ask(redis, waits)
     assert held is not None
     assert held.what is What.SLOT
-    # When it has waited
+    # When the call has waited
     waits.wait(held)
     before = redis.hgetall("flood-rate:1")
-    # Then it goes, and takes no other one
+    # Then it passes, without taking another slot
     assert ask(redis, waits) is None
     assert redis.hgetall("flood-rate:1") == before
 
 
-def test_a_pause_after_a_slot_was_given_counts(redis: Redis) -> None:
+def test_pause_after_a_granted_slot_applies(redis: Redis) -> None:
     ours, _ = run_gate(rates=Rates(per_bot=20))
     assert ask(redis, ours.passage(call(1), asking(redis))) is None
     waits = ours.passage(call(2), asking(redis))
@@ -238,17 +238,17 @@ def test_a_pause_after_a_slot_was_given_counts(redis: Redis) -> None:
     assert held.what is What.PAUSE
 
 
-def test_a_recorded_call_takes_no_slot(redis: Redis) -> None:
-    """But the first one, for nobody knows before."""
-    # Given a bot with one message in 100 s, and a run whose calls are all answered by the journal
+def test_recorded_call_takes_no_slot(redis: Redis) -> None:
+    """Except the first one, because the gate is asked before the journal has answered."""
+    # Given a bot with one message per 100 s, and a run whose calls are all answered from the journal
     ours, _ = run_gate(rates=Rates(per_bot=0.01), patience_s=1000)
     for _ in range(5):
         replayed = ours.passage(call(), asking(redis))
         asking(redis)(*replayed.questions())
         replayed.replayed()
-    # When it comes to new ones
+    # When it makes new calls
     waits = [ask(redis, ours.passage(call(), asking(redis))) for _ in range(2)]
-    # Then they have the second slot and the third
+    # Then they get the second and the third slot
     assert [round(wait.wait_s / 100) for wait in waits if wait] == [1, 2]
 
 

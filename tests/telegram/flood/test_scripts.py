@@ -1,4 +1,4 @@
-"""ask, refused: the state before, one verb, the state after, on every server."""
+"""ask, refused, accepted: seed a state, run one script, compare the whole state, on every server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chatlanes.telegram.flood.inspection import FloodCounts, FloodPause, flood_c
 from chatlanes.telegram.flood.keys import COUNTS, asked_of, keys_of, refused_of
 
 KEYS = keys_of("1", "7")
-#: So long that no test is slow enough to see a minute of it pass.
+#: So long that a slow test does not use a minute of it.
 HOUR_US, MINUTE_US = 3_600_000_000, 60_000_000
 MINUTE_MS = 60_000
 LUA = Path(chatlanes.telegram.flood.__file__).parent / "lua"
@@ -29,7 +29,7 @@ def now_us(client: Redis) -> int:
 
 
 def seed(client: Redis, state: State) -> None:
-    """`key: minutes` is a pause, `key: {field: minutes from now}` a rate, `key: {scopes}` who was refused."""
+    """`key: minutes` is a pause, `key: {field: minutes from now}` a rate, `key: {scopes}` the refused scopes."""
     now = now_us(client)
     for key, value in state.items():
         if isinstance(value, set):
@@ -43,7 +43,7 @@ def seed(client: Redis, state: State) -> None:
 
 
 def read(client: Redis) -> State:
-    """All there is but for the counts, in tenths of a minute. Fails on a key that never expires."""
+    """The whole state except the counters, in tenths of a minute. Fails on a key that never expires."""
     now, state = now_us(client), {}
     for name in client.scan_iter():
         key = name.decode()
@@ -68,7 +68,7 @@ def read(client: Redis) -> State:
 
 def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, slack: float = 0, chat: float = 0,
         group: float = 0, burst: int = 1, keys: Any = KEYS, waited_ms: int = 0) -> tuple[str, float, int]:  # fmt: skip
-    """All in minutes: what, the wait, and whether some were refused."""
+    """Durations in minutes. Returns the decision, the wait, and whether refused scopes are recorded."""
     lua = script("ask", "chatlanes.telegram.flood")
     us = {"bot_us": bot, "slack_us": slack, "chat_us": chat, "group_us": group}
     minutes = {name: value * MINUTE_US for name, value in us.items()}
@@ -94,7 +94,7 @@ def refused(client: Redis, minutes: float, chat: str = "7") -> int:
 # -- pauses
 
 
-def test_an_unlimited_call_leaves_nothing(client: Redis) -> None:
+def test_unlimited_call_leaves_nothing(client: Redis) -> None:
     assert ask(client) == ("go", 0, 0)
     assert read(client) == {}
 
@@ -110,19 +110,19 @@ PAUSES = [
 
 @pytest.mark.parametrize(("state", "answer"), PAUSES)
 @pytest.mark.parametrize("cost", [0, 1])
-def test_a_paused_call_takes_no_slot(client: Redis, state: State, answer: tuple[str, float, int], cost: int) -> None:
+def test_paused_call_takes_no_slot(client: Redis, state: State, answer: tuple[str, float, int], cost: int) -> None:
     seed(client, state)
     limits = {} if answer[0] == "go" else {"bot": 1, "chat": 1, "group": 1}
     assert ask(client, cost=cost, **limits) == answer
     assert read(client) == {**state, **({KEYS.refused: {"8"}} if KEYS.refused in state else {})}
 
 
-def test_a_refusal_pauses_its_scope(client: Redis) -> None:
+def test_refusal_pauses_its_scope(client: Redis) -> None:
     assert refused(client, 10) == 0
     assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}, KEYS.waits: {"7": 10}}
 
 
-def test_a_pause_only_grows(client: Redis) -> None:
+def test_pause_is_only_extended(client: Redis) -> None:
     seed(client, {KEYS.scope: 10, KEYS.refused: {"7"}})
     assert refused(client, 5) == 0
     assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}}
@@ -130,27 +130,27 @@ def test_a_pause_only_grows(client: Redis) -> None:
     assert read(client) == {KEYS.scope: 20, KEYS.refused: {"7"}, KEYS.waits: {"7": 20}}
 
 
-def test_two_refused_scopes_pause_the_bot_for_the_shorter(client: Redis) -> None:
+def test_two_refused_scopes_pause_the_bot_for_the_shorter_time(client: Redis) -> None:
     seed(client, {"flood:1:8": 5, KEYS.refused: {"8"}})
     assert refused(client, 10) == 1
     waits = {KEYS.waits: {"7": 10, "*": 5}}
     assert read(client) == {"flood:1:8": 5, KEYS.scope: 10, KEYS.bot: 5, KEYS.refused: {"7", "8"}, **waits}
 
 
-def test_an_acceptance_clears_the_refused_and_lifts_no_pause(client: Redis) -> None:
+def test_acceptance_clears_the_refused_scopes_only(client: Redis) -> None:
     seed(client, {KEYS.scope: 10, "flood:1:8": 5, KEYS.refused: {"7", "8"}})
     lua = script("accepted", "chatlanes.telegram.flood")
     assert [lua.run(client, lua.command([KEYS.refused])) for _ in range(2)] == [1, 0]
     assert read(client) == {KEYS.scope: 10, "flood:1:8": 5}
 
 
-def test_an_expired_pause_does_not_count_as_a_second_one(client: Redis) -> None:
+def test_expired_pause_does_not_count_as_a_second_one(client: Redis) -> None:
     seed(client, {KEYS.refused: {"8"}})
     assert refused(client, 10) == 0
     assert read(client) == {KEYS.scope: 10, KEYS.refused: {"7"}, KEYS.waits: {"7": 10}}
 
 
-def test_after_an_acceptance_one_refusal_pauses_one_scope(client: Redis) -> None:
+def test_refusal_after_an_acceptance_pauses_one_scope(client: Redis) -> None:
     seed(client, {"flood:1:8": 5})
     assert refused(client, 10) == 0
     assert read(client) == {"flood:1:8": 5, KEYS.scope: 10, KEYS.refused: {"7"}, KEYS.waits: {"7": 10}}
@@ -159,7 +159,7 @@ def test_after_an_acceptance_one_refusal_pauses_one_scope(client: Redis) -> None
 def test_pauses_can_be_inspected(client: Redis) -> None:
     refused(client, 10)
     refused(client, 5, "setmyname")
-    client.zadd(KEYS.waits, {"8": 1})  # over, and still there
+    client.zadd(KEYS.waits, {"8": 1})  # expired, but not removed yet
     found = [FloodPause(what, round(left_s / 60, 1)) for what, left_s in flood_pauses(client, 1)]
     assert sorted(found) == [("chat 7", 10), ("setmyname", 5), ("the bot", 5)]
     assert flood_pauses(client, 2) == []
@@ -170,13 +170,13 @@ def test_pauses_can_be_inspected(client: Redis) -> None:
 # -- rates
 
 
-def test_messages_of_a_bot_get_slots_one_after_the_other(client: Redis) -> None:
+def test_messages_of_a_bot_get_consecutive_slots(client: Redis) -> None:
     answers = [ask(client, bot=10, patience=60, keys=keys_of("1", str(chat))) for chat in range(4)]
     assert answers == [("go", 0, 0), ("slot", 10, 0), ("slot", 20, 0), ("slot", 30, 0)]
     assert read(client) == {KEYS.bot_rate: {"next": 40}}
 
 
-def test_slots_that_went_by_unused_are_gone_but_for_the_slack(client: Redis) -> None:
+def test_unused_slots_are_lost_except_the_slack(client: Redis) -> None:
     seed(client, {KEYS.bot_rate: {"next": -30}})
     assert ask(client, bot=10, slack=15, patience=60) == ("go", 0, 0)
     assert ask(client, bot=10, slack=15, patience=60) == ("go", 0, 0)
@@ -184,53 +184,53 @@ def test_slots_that_went_by_unused_are_gone_but_for_the_slack(client: Redis) -> 
     assert read(client) == {KEYS.bot_rate: {"next": 30}}
 
 
-def test_a_wait_that_is_too_long_takes_no_slot(client: Redis) -> None:
+def test_too_long_wait_takes_no_slot(client: Redis) -> None:
     seed(client, {KEYS.bot_rate: {"next": 25}})
     assert ask(client, bot=10, patience=20) == ("busy", 20, 0)
-    assert ask(client, bot=10, patience=20) == ("busy", 30, 0)  # they come back one after the other
+    assert ask(client, bot=10, patience=20) == ("busy", 30, 0)  # retries are spread over time
     assert read(client) == {KEYS.bot_rate: {"next": 25, "back": 40}}
 
 
-def test_a_chat_has_a_burst_and_then_its_rate(client: Redis) -> None:
+def test_chat_has_a_burst_and_then_its_rate(client: Redis) -> None:
     answers = [ask(client, chat=10, burst=3) for _ in range(4)]
     assert answers == [("go", 0, 0)] * 3 + [("rate", 10, 0)]
     assert read(client) == {KEYS.chat_rate: {"chat": 30}}
 
 
-def test_a_chat_at_its_rate_takes_no_slot_of_the_bot(client: Redis) -> None:
+def test_chat_at_its_rate_takes_no_slot_of_the_bot(client: Redis) -> None:
     state = {KEYS.chat_rate: {"chat": 40}, KEYS.bot_rate: {"next": 10}}
     seed(client, state)
     assert ask(client, bot=10, chat=10, patience=60) == ("rate", 40, 0)
     assert read(client) == state
-    # Others go on.
+    # Other chats are not affected.
     assert ask(client, bot=10, chat=10, patience=60, keys=keys_of("1", "8")) == ("slot", 10, 0)
 
 
-def test_a_slot_waits_for_the_chat_and_the_bot(client: Redis) -> None:
+def test_slot_waits_for_the_chat_and_the_bot(client: Redis) -> None:
     seed(client, {KEYS.chat_rate: {"chat": 10}, KEYS.bot_rate: {"next": 20}})
     assert ask(client, bot=10, chat=10, patience=60) == ("slot", 20, 0)
     assert read(client) == {KEYS.chat_rate: {"chat": 30}, KEYS.bot_rate: {"next": 30}}
 
 
-def test_a_group_has_two_rates(client: Redis) -> None:
+def test_group_has_two_rates(client: Redis) -> None:
     answers = [ask(client, chat=1, group=20, burst=2) for _ in range(3)]
     assert answers == [("go", 0, 0), ("go", 0, 0), ("rate", 20, 0)]
     assert read(client) == {KEYS.chat_rate: {"chat": 2, "group": 40}}
 
 
-def test_an_album_counts_for_each_of_its_messages(client: Redis) -> None:
+def test_album_counts_each_of_its_messages(client: Redis) -> None:
     assert ask(client, cost=5, bot=1, chat=10, burst=3, patience=60) == ("go", 0, 0)
     assert ask(client, cost=5, bot=1, chat=10, burst=3, patience=60) == ("rate", 30, 0)
     assert read(client) == {KEYS.bot_rate: {"next": 5}, KEYS.chat_rate: {"chat": 50}}
 
 
-def test_a_slot_from_before_redis_clock_was_set_back_is_none(client: Redis) -> None:
+def test_slots_from_before_the_clock_was_set_back_are_ignored(client: Redis) -> None:
     seed(client, {KEYS.bot_rate: {"next": 90}, KEYS.chat_rate: {"chat": 90}})
     assert ask(client, bot=0.1, chat=0.1, patience=60) == ("go", 0, 0)
     assert read(client) == {KEYS.bot_rate: {"next": 0.1}, KEYS.chat_rate: {"chat": 0.1}}
 
 
-def test_a_full_redis_answers_all_the_same(client: Redis) -> None:
+def test_full_redis_still_answers(client: Redis) -> None:
     ask(client, bot=1, patience=1)
     refused(client, 1, "8")
     client.flushall()
@@ -261,7 +261,7 @@ def test_refusals_and_waits_are_counted(client: Redis) -> None:
 
 
 @pytest.mark.parametrize("verb", ["ask", "refused", "accepted"])
-def test_a_header_lists_the_arguments(verb: str) -> None:
+def test_header_lists_the_arguments(verb: str) -> None:
     source = (LUA / f"{verb}.lua").read_text()
     fixed = script(verb, "chatlanes.telegram.flood").fixed
     if fixed:
@@ -269,4 +269,4 @@ def test_a_header_lists_the_arguments(verb: str) -> None:
     [named] = re.findall(r"^-- KEYS  (.*)$", source, re.MULTILINE)
     used = {int(number) for number in re.findall(r"KEYS\[(\d)\]", source + (LUA / "lib/prelude.lua").read_text())}
     assert used <= {int(number) for number in re.findall(r"(\d)  ?\w", named)}
-    assert not re.findall(r"'[a-z-]+:", re.sub("--.*", "", source))  # no script spells a key itself
+    assert not re.findall(r"'[a-z-]+:", re.sub("--.*", "", source))  # scripts contain no key names

@@ -1,4 +1,4 @@
-"""A Dispatcher of the script: its conversation is a state with data."""
+"""A Dispatcher that follows the script; its conversation is a state with data."""
 
 from __future__ import annotations
 

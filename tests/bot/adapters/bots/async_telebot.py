@@ -1,4 +1,4 @@
-"""An AsyncTeleBot of the script: its conversation is a state with data."""
+"""An AsyncTeleBot that follows the script; its conversation is a state with data."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Bots whose first attempt fails behind its calls, and bots that swallow every error (`swallowing_…`).
+"""Bots whose first attempt fails after its calls, and bots that swallow every error (`swallowing_…`).
 
-Promises that a worker imports only the framework of the bot that it is asked for.
+A worker imports only the framework of the bot that it asks for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def __getattr__(name):
     return MADE[name]()
 
 
-def fail_at_first():
+def fail_first_attempt():
     if current().attempt == 1:
         raise RuntimeError("attempt 1")
 
@@ -39,7 +39,7 @@ def _telebot():
     def album(message):
         bot.send_document(message.chat.id, InputFile(io.BytesIO(NOTES[0]), "notes.txt"), caption="a file")
         bot.send_media_group(message.chat.id, [InputMediaDocument(InputFile(io.BytesIO(each))) for each in NOTES])
-        fail_at_first()
+        fail_first_attempt()
 
     return bot
 
@@ -58,7 +58,7 @@ def _async_telebot():
     async def album(message):
         await bot.send_document(message.chat.id, ("notes.txt", NOTES[0]), caption="a file")
         await bot.send_media_group(message.chat.id, [InputMediaDocument(InputFile(io.BytesIO(each))) for each in NOTES])
-        fail_at_first()
+        fail_first_attempt()
 
     @bot.message_handler()
     async def answer(message):
@@ -75,7 +75,7 @@ def _aiogram():
     async def album(message):
         await message.answer_document(BufferedInputFile(NOTES[0], "notes.txt"), caption="a file")
         await message.answer_media_group([InputMediaDocument(media=BufferedInputFile(each, "n.txt")) for each in NOTES])
-        fail_at_first()
+        fail_first_attempt()
 
     dispatcher = Dispatcher()
     dispatcher.message.register(album)
@@ -89,15 +89,15 @@ def _ptb():
     async def album(update, context):
         await update.message.reply_document(io.BytesIO(NOTES[0]), filename="notes.txt", caption="a file")
         await update.message.reply_media_group([InputMediaDocument(each, filename="n.txt") for each in NOTES])
-        fail_at_first()
+        fail_first_attempt()
 
     application = Application.builder().token(TOKEN).build()
     application.add_handler(MessageHandler(filters.TEXT, album))
     return application
 
 
-async def waited():
-    """Until the test opens the gate."""
+async def wait_for_gate():
+    """Wait until the test opens the gate."""
     bots.record("start", current())
     while not Path(os.environ[bots.GATES], "gate").exists():
         await asyncio.sleep(0.01)
@@ -114,7 +114,7 @@ def _swallowing_telebot():
 
     @bot.message_handler()
     def answer(message):
-        asyncio.run(waited())
+        asyncio.run(wait_for_gate())
         bot.send_message(message.chat.id, "#1")
 
     return bot
@@ -131,7 +131,7 @@ def _swallowing_async_telebot():
 
     @bot.message_handler()
     async def answer(message):
-        await waited()
+        await wait_for_gate()
         await bot.send_message(message.chat.id, "#1")
 
     return bot
@@ -141,7 +141,7 @@ def _swallowing_aiogram():
     from aiogram import Dispatcher
 
     async def answer(message):
-        await waited()
+        await wait_for_gate()
         await message.answer("#1")
 
     async def handled(event):
@@ -157,7 +157,7 @@ def _swallowing_ptb():
     from telegram.ext import Application, MessageHandler, filters
 
     async def answer(update, context):
-        await waited()
+        await wait_for_gate()
         with suppress(Exception):
             await update.message.reply_text("#1")
 

@@ -1,6 +1,7 @@
-"""One bot in each framework whose handlers start tasks and do not await them. The first word of a message says when the
-task makes its call: at `once`, after `sleep(0)`, `after` a call of the handler, twice in a row, or `later`. The handler
-of `fails` raises behind it. In its first run that of `frozen` waits until it is thawed, and its task calls later.
+"""One bot per framework whose handlers start tasks and do not await them. The first word of a message says when the
+task makes its call: at `once`, after `zero` (sleep(0)), `after` a call of the handler, `twice` in a row, or `later`.
+The handler of `fails` raises after starting its task. In its first run, the handler of `frozen` waits until `thawed`
+exists, and its task calls later.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ async def leave(text: str, send: Send) -> None:
     tasks.add(task)
     task.add_done_callback(tasks.discard)
     if when == "fails":
-        raise RuntimeError("behind the task")
+        raise RuntimeError("after the task")
 
 
 def is_open(gate: str) -> bool:

@@ -1,4 +1,4 @@
-"""Bots as their authors write them: an `async def main()` that prepares, polls and tidies up; and async factories."""
+"""Bots in common styles: an `async def main()` that prepares, polls and cleans up; and async factories."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def started():
 
 
 async def answer(message, database=None):
-    """What polling is given by name is there; it was opened where the handlers run."""
+    """The keyword arguments of polling are passed on; the database was opened in the thread of the handlers."""
     text = database.execute("SELECT 'answer'").fetchone()[0] if database else "answer"
     await message.answer(f"{text} {message.text}")
 
@@ -89,7 +89,7 @@ async def plain_factory():
 
 
 def plain_main():
-    """Synchronous, with a call of its own before it polls."""
+    """A synchronous main() that makes a call before it polls."""
     dp = Dispatcher()
     dp.message.register(answer)
     asyncio.run(announce())

@@ -1,4 +1,4 @@
-"""Plain functions of the script."""
+"""Plain functions that follow the script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An Application of the script: its conversation is a ConversationHandler with user_data."""
+"""An Application that follows the script; its conversation is a ConversationHandler with user_data."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ async def answer(update, context):
         await (update.message.reply_text(text) if text else asyncio.sleep(MOMENT_S))
 
 
-async def excuse(update, context):
-    """An error handler: it runs, and the update fails all the same."""
+async def ignore_error(update, context):
+    """An error handler: it runs, and the update still fails."""
 
 
 application = Application.builder().token(TOKEN).build()
@@ -40,4 +40,4 @@ application.add_handler(
     )
 )
 application.add_handler(MessageHandler(filters.TEXT, answer, block=False))
-application.add_error_handler(excuse)
+application.add_error_handler(ignore_error)

@@ -1,4 +1,4 @@
-"""A Dispatcher that calls nobody."""
+"""A Dispatcher without handlers."""
 
 from aiogram import Dispatcher
 

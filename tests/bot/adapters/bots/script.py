@@ -1,7 +1,7 @@
-"""What every bot of these tests does with a message, whatever framework it is written in.
+"""The script that all bots of these tests follow, in every framework.
 
-Promises the same history for all of them (tests/support/history.py). A bot says each text that `said` gives, and waits
-a moment for each None; its framework's own conversation begins with `ask` and ends with the next message.
+All of them produce the same history (tests/support/history.py). A bot sends each text that `said` yields, and waits a
+moment for each None; its framework's own conversation begins with `ask` and ends with the next message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from chatlanes.bot import current
 from tests.support import bots
 
 TOKEN = os.environ.get("BOT_TOKEN", "1:none")
-#: How long the moment is.
+#: The length of that moment.
 MOMENT_S = 0.005
 
 QUESTION = "Your name?"
@@ -23,7 +23,7 @@ GREETING = "Hello"
 
 
 def said(text: str) -> Iterator[str | None]:
-    """`fails`, `three` (texts one after the other), `waits` (for the test), and the message's `#<n>`."""
+    """Handles `fails`, `three` (three texts), `waits` (until the test opens the gate), and the message's `#<n>`."""
     ctx = current()
     bots.record("start", ctx)
     if text.startswith("fails"):
@@ -39,11 +39,11 @@ def said(text: str) -> Iterator[str | None]:
 
 
 def greeted(greeting: str, name: str) -> str:
-    """With the worker that says it."""
+    """The greeting, with the name of the worker that sends it."""
     return f"{greeting} {name} from {os.environ[bots.WORKER]}"
 
 
 def note(what: str) -> None:
-    """That this happened in this process."""
+    """Record an event of this process."""
     with Path(os.environ[bots.GATES], what).open("a") as file:
         file.write(f"{os.getpid()}\n")

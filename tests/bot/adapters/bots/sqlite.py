@@ -1,4 +1,4 @@
-"""Bots of coroutines that open a database when their module is imported, as many do."""
+"""Bots with coroutines that open a database when their module is imported, as many do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TeleBot of the script: its conversation is a next step."""
+"""A TeleBot that follows the script; its conversation is a next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bot that would answer in another one's name."""
+"""A bot with another token than the deployment's."""
 
 from telebot import TeleBot
 

@@ -1,4 +1,4 @@
-"""`BOT=bot:main` with the usual shape of an asyncio bot: an `async def main()` whose last line polls."""
+"""`BOT=bot:main` with the usual form of an asyncio bot: an `async def main()` whose last line polls."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.support.pipeline import message
 
 MODULE = "tests.bot.adapters.bots.main:"
 CHATS = range(1, 9)
-#: Their main() announces itself, and tidies up behind its polling.
+#: Their main() sends a message before polling, and cleans up after it.
 MAINS = ("main", "telebot_main", "ptb_main")
 
 
 @pytest.mark.parametrize(("pool", "slots"), [("prefork", 2), ("threads", 8)])
 @pytest.mark.parametrize("name", [*MAINS, "factory", "plain_factory"])
-def test_an_async_main_is_taken_as_it_is(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
+def test_async_main(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
     pipeline = make_pipeline(BOT=f"{MODULE}{name}")
     pipeline.poller()
     worker = pipeline.worker(pool, slots)
@@ -24,18 +24,18 @@ def test_an_async_main_is_taken_as_it_is(make_pipeline: MakePipeline, name: str,
     pipeline.drained()
     worker.stop()
     assert {chat: texts(pipeline, chat) for chat in CHATS} == {chat: ["answer hello"] for chat in CHATS}
-    # main() runs in each process, up to its polling and at the end behind it, and calls our server
+    # main() runs in each process: up to its polling at the start, and the rest at the end; its calls reach our server
     processes = slots if pool == "prefork" else 1
     expected = processes if name in MAINS else 0
     assert texts(pipeline, 99) == ["started"] * expected
     assert len(pipeline.simulator.calls("setMyCommands")) == expected
     assert len(noted(pipeline, "closed")) == expected
     assert len(noted(pipeline, "startup")) == (expected if name == "main" else 0)
-    # What decides how updates arrive is left alone
+    # Calls that change how updates arrive are not sent
     assert pipeline.simulator.calls("deleteWebhook") == []
 
 
-def test_the_calls_of_a_plain_main_go_to_our_server(make_pipeline: MakePipeline) -> None:
+def test_calls_of_a_plain_main_reach_the_server(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(BOT=f"{MODULE}plain_main")
     pipeline.poller()
     pipeline.worker("threads", 2)
@@ -49,9 +49,7 @@ def test_the_calls_of_a_plain_main_go_to_our_server(make_pipeline: MakePipeline)
 @pytest.mark.parametrize(
     ("name", "why"), [("broken", "RuntimeError: no database"), ("returns_nothing", "returned nothing and did not poll")]
 )
-def test_an_async_main_that_makes_no_bot_ends_its_worker(
-    make_pipeline: MakePipeline, name: str, why: str, pool: str
-) -> None:
+def test_failing_async_main_ends_the_worker(make_pipeline: MakePipeline, name: str, why: str, pool: str) -> None:
     pipeline = make_pipeline(BOT=f"{MODULE}{name}")
     worker = pipeline.worker(pool, 1, is_awaited=False)
     assert worker.exit_code() == 1

@@ -1,4 +1,4 @@
-"""Bots whose module polls as soon as it is imported: no worker waits for its end."""
+"""A module that polls during its import is refused, so that no worker waits for it."""
 
 from __future__ import annotations
 

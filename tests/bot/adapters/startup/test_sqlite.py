@@ -1,4 +1,4 @@
-"""A database that a bot of coroutines opens at import, in another thread than that of its handlers."""
+"""A database that a bot with coroutines opens at import, in another thread than its handlers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ CHATS = range(1, 21)
         ("application", "threads", 8),
     ],
 )
-def test_a_connection_made_at_import_works_in_coroutines(
-    make_pipeline: MakePipeline, name: str, pool: str, slots: int
-) -> None:
+def test_connection_opened_at_import_works(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
     pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.sqlite:{name}", MAX_ATTEMPTS=1)
     pipeline.poller()
     pipeline.worker(pool, slots)

@@ -1,5 +1,5 @@
-"""A Dispatcher with what real ones have besides handlers: calls beside the handler, tasks that outlive it, downloads,
-error handlers. Made by a function, as `aiogram run polling` wants it.
+"""A Dispatcher with more than handlers: calls concurrent to the handler, tasks that outlive it, downloads, error
+handlers. Created by a function that calls `run_polling`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ async def started(bot: Bot):
 
 
 async def types(message: Message, bot: Bot):
-    """Chat actions come beside the messages, at no place of their own."""
+    """Chat actions are sent concurrently to the messages, without a fixed position."""
     async with ChatActionSender.typing(bot=bot, chat_id=message.chat.id, interval=0.01):
         await asyncio.sleep(0.03)
         await message.answer("one")
@@ -38,7 +38,7 @@ async def leaves(message: Message):
                 current()
             except LookupError:
                 break
-        await message.answer("behind the update")
+        await message.answer("after the update")
 
     message.bot.left = asyncio.create_task(later())
     await message.answer("in the update")
@@ -61,14 +61,16 @@ async def handled(message: Message):
     raise ValueError("taken by an error handler")
 
 
-async def take(event):
+async def handle_error(event):
     await event.update.message.answer("handled")
 
 
 def main():
     dispatcher = Dispatcher(fsm_strategy=FSMStrategy.GLOBAL_USER)
     dispatcher.startup.register(started)
-    dispatcher.errors.register(take, F.exception.as_("error") & F.exception.func(lambda each: type(each) is ValueError))
+    dispatcher.errors.register(
+        handle_error, F.exception.as_("error") & F.exception.func(lambda each: type(each) is ValueError)
+    )
     for each in (types, leaves, downloads, keeps, edits, handled):
         dispatcher.message.register(each, F.text == each.__name__)
     dispatcher.run_polling(Bot(TOKEN))

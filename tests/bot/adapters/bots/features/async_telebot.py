@@ -1,4 +1,4 @@
-"""An AsyncTeleBot with what its users like: a middleware, a listener, a download, `bot.user`, inline queries."""
+"""An AsyncTeleBot with common features: a middleware, a listener, a download, `bot.user`, inline queries."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""An Application with what real ones have besides handlers: states of any kind, conversations inside of others, data of
-their own classes, tasks, downloads, objects that are kept; and applications that cannot start.
+"""An Application with more than handlers: states of any type, nested conversations, custom data classes, tasks,
+downloads, stored objects; and an application that cannot start.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Step(enum.Enum):
 
 
 class Remembered:
-    """In the place of the dict of chat_data."""
+    """Used as chat_data instead of a dict."""
 
     def __init__(self) -> None:
-        self.told = defaultdict(int)
+        self.count = defaultdict(int)
         self.message = None
 
 
@@ -44,8 +44,8 @@ def handler(text, function):
 
 def says(text, state):
     async def say(update, context):
-        context.chat_data.told[update.effective_user.id] += 1
-        await update.message.reply_text(greeted(f"{text} {context.chat_data.told[update.effective_user.id]}", ""))
+        context.chat_data.count[update.effective_user.id] += 1
+        await update.message.reply_text(greeted(f"{text} {context.chat_data.count[update.effective_user.id]}", ""))
         return state
 
     return say
@@ -60,7 +60,7 @@ async def edit(update, context):
 
 
 async def button(update, context):
-    """Its first attempt fails behind a message whose button holds more than a text."""
+    """The first attempt fails after sending a message whose button has more than a text as data."""
     press = InlineKeyboardButton("Press me", callback_data={"pressed": (1, Step.NAME)})
     await update.message.reply_text("a button", reply_markup=InlineKeyboardMarkup.from_button(press))
     if current().attempt == 1:
@@ -92,13 +92,13 @@ async def download(update, context):
 
 
 async def freeze(update, context):
-    """The test freezes this worker, and thaws it when another has run the update."""
+    """The test freezes this worker, and thaws it after another worker has run the update."""
     await update.message.reply_text("before")
     if current().attempt == 1:
         Path(os.environ[bots.GATES], "begun").touch()
         while not Path(os.environ[bots.GATES], "thawed").exists():
             await asyncio.sleep(0.005)
-    context.chat_data.told["attempt"] = current().attempt
+    context.chat_data.count["attempt"] = current().attempt
     try:
         await update.message.reply_text(f"attempt {current().attempt}")
     except Exception as error:
@@ -107,7 +107,7 @@ async def freeze(update, context):
 
 
 async def apologize(update, context):
-    """An error handler whose call is none of the handler's."""
+    """An error handler whose call does not belong to the handler."""
     await update.message.reply_text("sorry")
 
 

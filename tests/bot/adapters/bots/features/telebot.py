@@ -1,4 +1,4 @@
-"""A TeleBot with what its users like: middlewares, states in topics, steps, replies, filters, and a careless import."""
+"""A TeleBot with common features: middlewares, states in topics, steps, replies, filters, and calls at import."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Harmless(ExceptionHandler):
 
 
 class Named(BaseMiddleware):
-    """Gives handlers a name, and says what became of them."""
+    """Passes a name to handlers, and reports their errors."""
 
     update_types = ("message", "inline_query")
 
@@ -94,7 +94,7 @@ def poll(message):
     thread = threading.Thread(target=bot.infinity_polling)
     thread.start()
     thread.join()
-    bot.send_message(message.chat.id, "goes on")
+    bot.send_message(message.chat.id, "continues")
 
 
 @bot.inline_handler(lambda query: True)

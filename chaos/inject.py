@@ -1,6 +1,6 @@
-"""Carries out the blows of a plan on a running chaos.
+"""Carries out the faults of a plan.
 
-Promises that a blow which lasts (a freeze, a hole) ends by itself, while others go on: they meet.
+A fault with a duration (a freeze, a hole) ends by itself while other faults continue, so faults overlap.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from chaos.fleet import Fleet
-from chaos.plan import Planned
+from chaos.plan import PlannedFault
 from chaos.proxy import Link, Network
-from chaos.records import Blow
+from chaos.records import Fault
 from chatlanes.lanes.protocol import keys
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator
 
 #: The longest freeze or hole, in leases: some are shorter than a lease, most are longer.
 LONGEST_LEASES = 2.0
-#: Redis frozen: long enough for every lease to run out, and for clients to give up.
+#: The longest freeze of Redis: long enough for every lease to expire and for clients to give up.
 LONGEST_LEASES_OF_REDIS = 1.5
-#: An outage: longer than the clients' timeout of 5 s, twice, and a lease, so that handlers in flight give up on it.
+#: An outage is longer than a lease and twice the clients' timeout of 5 s, so handlers in flight give up.
 OUTAGE_S = 14.0
-#: SIGTERM for all parts while Redis is frozen: what is promised to end within 10 s and 2 s, on a machine that is busy.
-#: What a handler may need to notice is in it, too.
+#: Limits after SIGTERM to all parts while Redis is frozen. The promises are 10 s and 2 s; the limits are larger because
+#: the machine is busy. They include the time a handler needs to notice.
 WORKER_STOPS_WITHIN_S, POLLER_STOPS_WITHIN_S = 20.0, 5.0
-#: So many calls of a bot fail at a time: one less than MAX_ATTEMPTS, for no innocent must be buried.
-FAULTS = 4
-#: Some waits are shorter than FLOOD_WAIT, and waited for in place; after the others the update is handed out again.
+#: The number of consecutive calls that fail: less than MAX_ATTEMPTS, because innocent updates must not be buried.
+FAILED_CALLS = 4
+#: Waits shorter than FLOOD_WAIT are spent in the handler; after longer ones the update is handed out again.
 LONGEST_FLOOD_S = 9
 
-#: Redis may be frozen just now.
+#: Redis may be frozen, so give up soon.
 _IN_A_SECOND = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, "max_retries": 1}
 
 
 @dataclass
-class Striker:
+class FaultInjector:
     """`links` by part and server ("redis", "telegram")."""
 
     fleet: Fleet
@@ -57,55 +57,55 @@ class Striker:
     telegram: Simulator
     lease_s: float
     pollers: Collection[str] = ()
-    blows: list[Blow] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     _ends: list[threading.Timer] = field(default_factory=list)
 
-    def strike(self, planned: Planned) -> Blow:
-        """And remember it."""
+    def inject(self, planned: PlannedFault) -> Fault:
+        """Carries out the fault and records it."""
         at_s, for_s, pids, updates = time.time(), 0.0, tuple[int, ...](), tuple[int, ...]()
         if planned.what in ("kill_all", "kill_main", "kill_child"):
             pids = self._kill(planned)
-            at_s = time.time()  # from here on nothing of theirs is written any more
-        elif planned.whom == "redis":
+            at_s = time.time()  # the killed processes write nothing after this
+        elif planned.target == "redis":
             for_s = self._on_redis(planned)
-        elif planned.whom == "telegram":
+        elif planned.target == "telegram":
             self._on_telegram(planned)
         elif planned.what == "terminate":
             updates = self._terminate(planned)
         elif planned.what.startswith(("cut_", "hole_")):
             for_s = self._on_link(planned)
         elif planned.what == "freeze":
-            for_s = self._lasting(planned, LONGEST_LEASES, lambda: self.fleet.thaw(planned.whom))
-            self.fleet.freeze(planned.whom)
+            for_s = self._lasting(planned, LONGEST_LEASES, lambda: self.fleet.thaw(planned.target))
+            self.fleet.freeze(planned.target)
         else:
-            self.fleet.stop(planned.whom)
-        self.blows.append(Blow(at_s, planned.what, planned.whom, for_s, pids, updates))
-        return self.blows[-1]
+            self.fleet.stop(planned.target)
+        self.faults.append(Fault(at_s, planned.what, planned.target, for_s, pids, updates))
+        return self.faults[-1]
 
     def end(self) -> None:
-        """Wait until every blow that lasts is over."""
+        """Waits until every fault with a duration is over."""
         for timer in self._ends:
             timer.join()
 
-    def _kill(self, planned: Planned) -> tuple[int, ...]:
+    def _kill(self, planned: PlannedFault) -> tuple[int, ...]:
         match planned.what:
             case "kill_all":
-                return self.fleet.kill_all(planned.whom)
+                return self.fleet.kill_all(planned.target)
             case "kill_main":
-                return self.fleet.kill_main(planned.whom)
+                return self.fleet.kill_main(planned.target)
             case _:
-                return self.fleet.kill_child(planned.whom, planned.amount)
+                return self.fleet.kill_child(planned.target, planned.amount)
 
-    def _on_link(self, planned: Planned) -> float:
+    def _on_link(self, planned: PlannedFault) -> float:
         what, _, server = planned.what.partition("_")
-        link = self.links[planned.whom, server]
+        link = self.links[planned.target, server]
         if what == "cut":
-            self.network.tell(link.cut)
+            self.network.submit(link.cut)
             return 0.0
-        self.network.tell(link.hole)
-        return self._lasting(planned, LONGEST_LEASES, lambda: self.network.tell(link.heal))
+        self.network.submit(link.hole)
+        return self._lasting(planned, LONGEST_LEASES, lambda: self.network.submit(link.heal))
 
-    def _on_redis(self, planned: Planned) -> float:
+    def _on_redis(self, planned: PlannedFault) -> float:
         with suppress(RedisError), Redis(port=self.redis.port, socket_timeout=1.0) as client:
             match planned.what:
                 case "kill":
@@ -130,7 +130,7 @@ class Striker:
         return 0.0
 
     def _stop_while_redis_is_frozen(self) -> float:
-        """Every part at once, and nothing else until they have ended."""
+        """Stops every part at once, without other faults until all have ended."""
         began_s = time.monotonic()
         os.kill(self.redis.pid, signal.SIGSTOP)
         try:
@@ -140,8 +140,8 @@ class Striker:
             _thaw(self.redis.pid)
         return time.monotonic() - began_s
 
-    def _terminate(self, planned: Planned) -> tuple[int, ...]:
-        """One of the updates that run, as Flower's button does."""
+    def _terminate(self, planned: PlannedFault) -> tuple[int, ...]:
+        """Terminates one of the running updates, as Flower's button does."""
         asked: list[str] = []
         url = f"redis://127.0.0.1:{self.redis.port}/0"
         try:
@@ -154,20 +154,20 @@ class Striker:
                 app.conf.broker_transport_options = _IN_A_SECOND
                 app.control.revoke(asked, terminate=True)
         except (RedisError, OperationalError):
-            pass  # the command may have arrived all the same
+            pass  # the command may have arrived anyway
         return tuple(int(each.rpartition(":")[2]) for each in asked)
 
-    def _on_telegram(self, planned: Planned) -> None:
+    def _on_telegram(self, planned: PlannedFault) -> None:
         match planned.what:
             case "flood":
                 wait_s = 1 + round(planned.amount * LONGEST_FLOOD_S)
-                self.telegram.fault(method="sendMessage", times=FAULTS, status=429, retry_after=wait_s)
+                self.telegram.fault(method="sendMessage", times=FAILED_CALLS, status=429, retry_after=wait_s)
             case "trouble":
-                self.telegram.fault(times=FAULTS, status=502)
+                self.telegram.fault(times=FAILED_CALLS, status=502)
             case "lost_answers":
-                self.telegram.fault(method="sendMessage", times=FAULTS, takes_effect=True, reset=True)
+                self.telegram.fault(method="sendMessage", times=FAILED_CALLS, takes_effect=True, reset=True)
 
-    def _lasting(self, planned: Planned, longest_leases: float, end: Callable[[], None]) -> float:
+    def _lasting(self, planned: PlannedFault, longest_leases: float, end: Callable[[], None]) -> float:
         return self._lasting_for(planned.amount * longest_leases * self.lease_s, end)
 
     def _lasting_for(self, for_s: float, end: Callable[[], None]) -> float:
