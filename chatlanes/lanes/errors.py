@@ -1,4 +1,4 @@
-"""What can go wrong with lanes, each with a sentence that says what to do."""
+"""The errors of lanes. Each error text says what to do."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Misconfigured(LanesError):  # noqa: N818 - see above
 
 
 def complaint(error: Exception) -> str:
-    """What Redis, or the way to it, complains of; where its own words do not say what to do, in ours."""
-    text = str(error).partition(" : <")[0]  # redis-py adds its objects when no Sentinel answers
+    """The text of an error of Redis or of the connection to it. Password errors get a text that says what to do."""
+    text = str(error).partition(" : <")[0]  # redis-py appends its objects if no Sentinel answers
     if not isinstance(error, AuthenticationError):
         return text
     if "HELLO must be called" in text or "Authentication required" in text:
-        return "it asks for a password, and its URL has none (redis://:password@host:port/0)"
-    return f"it refuses the password of its URL ({text.rstrip('.')})"
+        return "the server requires a password, and its URL has none (redis://:password@host:port/0)"
+    return f"the server rejects the password of its URL ({text.rstrip('.')})"

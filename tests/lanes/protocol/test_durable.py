@@ -65,21 +65,21 @@ def test_a_less_durable_server_is_checked_before_it_counts(
                 assert appends.durability.how is how
                 assert (caplog.records[-1].levelname, str(appends.durability)) == (
                     told,
-                    caplog.records[-1].message.removeprefix("the server is another one or changed: "),
+                    caplog.records[-1].message.removeprefix("the Redis server or its settings changed: "),
                 )
 
 
 def test_a_changed_server_is_noticed_by_the_next_append(
     master: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(durable, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(durable, "CHECK_EVERY_S", 0.0)
     with connect(master.url) as client, connect(master.url) as admin:
         appends = DurableAppends(client)
         appends.append(batch(1))
         admin.config_set("appendfsync", "no")
         assert appends.append(batch(2)).added == 1
         assert appends.durability.how is Durable.NOT
-        assert "the server is another one or changed: Redis leaves it to the operating system" in caplog.text
+        assert "the Redis server or its settings changed: Redis lets the operating system decide" in caplog.text
         admin.config_set("appendfsync", "always")
         appends.recheck()
         assert appends.durability.how is Durable.ALWAYS

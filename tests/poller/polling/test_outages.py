@@ -169,7 +169,7 @@ def test_bad_redis_settings_are_logged_at_start(start_poller: StartPoller, tmp_p
     with start_server(tmp_path / "redis", extra=["--maxmemory-policy", "allkeys-lru"]) as server:
         poller = start_poller(REDIS_URL=server.url, DURABLE_REPLICAS=1)
         assert " WARNING " in poller.tells("because maxmemory-policy is allkeys-lru")
-        assert " WARNING " in poller.tells("Redis has 0 replicas, and DURABLE_REPLICAS asks for 1")
+        assert " WARNING " in poller.tells("Redis has 0 replicas, and DURABLE_REPLICAS requires 1")
 
 
 def test_a_redis_that_syncs_no_more_is_noticed_within_a_minute(start_poller: StartPoller, own_redis: Server) -> None:
@@ -180,11 +180,13 @@ def test_a_redis_that_syncs_no_more_is_noticed_within_a_minute(start_poller: Sta
     with connect(own_redis.url) as client:
         client.config_set("appendfsync", "no")
     # Then it says so, once
-    assert " WARNING " in poller.tells("the server is another one or changed: Redis leaves it to the operating system")
+    assert " WARNING " in poller.tells(
+        "the Redis server or its settings changed: Redis lets the operating system decide"
+    )
     # And also when that is over
     with connect(own_redis.url) as client:
         client.config_set("appendfsync", "always")
-    assert " INFO " in poller.tells("the server is another one or changed: Redis is durable")
+    assert " INFO " in poller.tells("the Redis server or its settings changed: Redis is durable")
     assert len(poller.told("the server is another one")) == 2
 
 

@@ -84,8 +84,8 @@ def test_a_file_is_readable_in_one_sitting(name: str) -> None:
     assert len(FILES[name].splitlines()) <= MOST_LINES
 
 
-def test_a_room_stands_behind_those_that_it_needs() -> None:
-    assert chunks("turn") == ["ready", "back", "totals", "ends", "leasing", "rotation", "foreign", "taking"]
+def test_a_chunk_comes_after_the_chunks_that_it_needs() -> None:
+    assert chunks("turn") == ["ready", "take_back", "totals", "ending", "leasing", "rotation", "foreign", "taking"]
 
 
 CHUNKS = {path.stem: path.read_text() for path in (LUA / "lib").glob("*.lua") if path.stem != "prelude"}
