@@ -70,8 +70,8 @@ def test_an_update_a_filter_fails_on_is_accepted(
     assert ids(own.admitted([update(1)])) == [1]
     told = [(each.levelno, each.getMessage(), each.exc_info[0]) for each in caplog.records if each.exc_info]
     assert told == [
-        (logging.ERROR, "FILTER failed at update 1, which comes in; told once", KeyError),
-        (logging.ERROR, "FILTER failed at update 3, which comes in; told once", ZeroDivisionError),
+        (logging.ERROR, "FILTER failed at update 1, which is admitted; logged once", KeyError),
+        (logging.ERROR, "FILTER failed at update 3, which is admitted; logged once", ZeroDivisionError),
     ]
 
 

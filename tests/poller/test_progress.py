@@ -13,8 +13,8 @@ from tests.poller.lanes import drain, lane
 from tests.support.bot_api import message
 from tests.support.waiting import until
 
-AGAIN = "the same updates arrive again and again"
-ANEW = "If the Bot API server started its ids anew, new updates are LOST this way"
+AGAIN = "the same updates keep arriving"
+ANEW = "If the Bot API server restarted its ids, new updates are LOST this way"
 
 
 @pytest.fixture
@@ -99,4 +99,4 @@ def test_a_webhook_is_set_at_a_server_that_cannot_say_so(
     hostile.instead = {method: lambda: iter([result(True)]), "getWebhookInfo": lambda: iter([missing])}
     poller = start_poller("webhook", command, BOT_API_URL=hostile.url, WEBHOOK_URL="https://bot.example.org/hook")
     assert poller.exit_code() == 0
-    assert f"the server took {method}; its getWebhookInfo does not work" in capfd.readouterr().out
+    assert f"the server accepted {method}, but its getWebhookInfo failed" in capfd.readouterr().out

@@ -120,7 +120,7 @@ def test_a_batch_without_its_replica_counts_when_that_is_back(
         monkeypatch.setattr(durable, "WAIT_MS", 50)
         replica.process.send_signal(signal.SIGSTOP)
         # When a batch is appended, then it does not count
-        with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas \(DURABLE_REPLICAS\) had the batch"):
+        with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas \(DURABLE_REPLICAS\) confirmed it"):
             appends.append(batch(1))
         # Until the replica has it
         monkeypatch.setattr(durable, "WAIT_MS", 5_000)

@@ -48,8 +48,8 @@ def test_one_line_for_trouble_one_for_another_one_for_the_end(patience: Retry, t
     refused, reset = ConnectionError("refused"), ConnectionError("reset")
     assert patience.call(outcomes(refused, refused, refused, reset, reset, "done")) == "done"
     begins, changes, ends = told.messages
-    assert begins.startswith("Redis: refused; trying again until it works")
-    assert changes.startswith("Redis: reset; trying again until it works")
+    assert begins.startswith("Redis: refused; retrying")
+    assert changes.startswith("Redis: reset; retrying")
     assert ends.startswith("Redis: works again, after ")
     assert patience.trouble is None
 
@@ -77,7 +77,7 @@ def test_asked_to_stop_it_does_not_try_again() -> None:
     patience = Retry("Redis", ConnectionError, stop, longest_s=600.0)
 
     def fail() -> None:
-        stop.ask()
+        stop.request()
         raise ConnectionError("refused")
 
     with pytest.raises(Stopping):
@@ -89,12 +89,12 @@ def test_the_wish_to_wait_is_obeyed_and_told(told: pytest.LogCaptureFixture) -> 
     patience = Retry("Telegram", FloodedError, stop, longest_s=0.001)
 
     def flooded() -> None:
-        stop.ask()
+        stop.request()
         raise FloodedError("429, too many requests", 123.0)
 
     with pytest.raises(Stopping):
         patience.call(flooded)
-    assert told.messages == ["Telegram: 429, too many requests; trying again until it works, next in 123.0 s"]
+    assert told.messages == ["Telegram: 429, too many requests; retrying, next attempt in 123.0 s"]
 
 
 def test_it_gives_up_after_its_limit(told: pytest.LogCaptureFixture) -> None:
@@ -102,5 +102,5 @@ def test_it_gives_up_after_its_limit(told: pytest.LogCaptureFixture) -> None:
     patience = Retry("Telegram", FloodedError, Stop(), longest_s=600.0, give_up_after_s=0.5)
     flooded = [FloodedError("429, too many requests", 600.0) for _ in range(9)]
     # Then it is given up all the same
-    with pytest.raises(GaveUpError, match=r"Telegram: 429, too many requests; given up after [0-9.]+ s of trouble"):
+    with pytest.raises(GaveUpError, match=r"Telegram: 429, too many requests; gave up after [0-9.]+ s of failures"):
         patience.call(outcomes(*flooded))

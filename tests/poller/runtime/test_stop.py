@@ -25,7 +25,7 @@ def never() -> Event:
 def asked_by(stop: Stop, when: Event) -> None:
     def ask() -> None:
         when.wait(WITHIN_S)
-        stop.ask()
+        stop.request()
 
     Thread(target=ask).start()
 
@@ -56,7 +56,7 @@ def test_with_grace_a_call_that_ends_in_time_is_not_left_behind(stop: Stop) -> N
     asked = Event()
 
     def ask_and_go_on() -> str:
-        stop.ask()
+        stop.request()
         asked.wait(0.01)
         return "done"
 
@@ -64,7 +64,7 @@ def test_with_grace_a_call_that_ends_in_time_is_not_left_behind(stop: Stop) -> N
 
 
 def test_grace_is_counted_from_the_asking(stop: Stop, never: Event) -> None:
-    stop.ask()
+    stop.request()
     with pytest.raises(Stopping):
         stop.run(lambda: never.wait(WITHIN_S), grace_s=0.01)
     never.set()
@@ -84,8 +84,8 @@ def test_sleeping_for_no_time_returns(stop: Stop, seconds: float) -> None:
 
 
 def test_asking_twice_is_harmless(stop: Stop) -> None:
-    stop.ask()
-    stop.ask()
+    stop.request()
+    stop.request()
     assert stop.is_requested
 
 
@@ -102,7 +102,7 @@ def test_a_signal_ends_the_process_while_it_is(wait: str, number: signal.Signals
         import time
         from chatlanes.poller.runtime.stop import Stop, Stopping
         stop = Stop()
-        stop.ask_on_signals()
+        stop.request_on_signals()
         print("waiting", flush=True)
         try:
             {wait}

@@ -192,7 +192,7 @@ def test_an_empty_batch_changes_nothing(client: Redis, store: Store) -> None:
 
 @pytest.mark.parametrize("key", ["", "a\nb", "a\x00", "\x7f"])
 def test_no_lane_key_has_control_characters(client: Redis, store: Store, key: str) -> None:
-    with pytest.raises(ValueError, match="no lane key"):
+    with pytest.raises(ValueError, match="not a lane key"):
         store.append([new(A, "a"), new(B, key)])
     assert read(client) == State()
 

@@ -17,7 +17,7 @@ local function check_keys(prefix, names, known)
   end
 end
 
--- ARGV consists of groups of `size` arguments, from index `from` on. The first of a group is an id, the last its lanes.
+-- The arguments from index `from` on are groups of `size`. The first of a group is an id, the last its lanes.
 local function check_existence(from, size)
   local ids, lanes = {}, {}
   for i = from, #ARGV, size do
