@@ -66,7 +66,7 @@ def check(settings: Settings, given: CustomEndpoints = CustomEndpoints()) -> Non
 
 
 def poller_of(settings: Settings, stop: Stop, given: CustomEndpoints = CustomEndpoints()) -> Poller:
-    """A poller from Telegram into the lanes, except what is `given`. Waits until Telegram and Redis answer.
+    """A poller from Telegram, or the `given` source, into the lanes, or the `given` sink. Waits until both answer.
 
     Raises the errors of `check`, and TokenRefusedError, GaveUpError, ServerUnfit, Stopping.
     """

@@ -20,7 +20,7 @@ from chatlanes.settings import Settings, SettingsError
 
 log = logging.getLogger("poller")
 
-#: In addition to the timeout of `stop`, for the thread to end.
+#: The thread must end within this time after the timeout of `stop`.
 END_WITHIN_S = 5.0
 
 

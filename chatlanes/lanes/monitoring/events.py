@@ -1,9 +1,9 @@
 """Sends task events only while there are listeners, and many of them in one message.
 
-Celery publishes three events for each task, even without listeners, and waits for Redis each time: with appendfsync
-always, for the disk. Guarantees that a listener such as Flower, `celery events` or any Receiver of Celery gets all
-events from when it begins to listen, in order, delayed by at most GATHER_S and a round trip, and that the last events
-are sent before the worker ends. With `-E` (worker_send_task_events) events are always sent, as in Celery.
+Celery publishes three events for each task, even without listeners, and waits for Redis each time, which waits for the
+disk with appendfsync always. Guarantees that a listener such as Flower, `celery events` or any Receiver of Celery gets
+all events from when it begins to listen, in order, delayed by at most GATHER_S and a round trip, and that the last
+events are sent before the worker ends. With `-E` (worker_send_task_events) events are always sent, as in Celery.
 """
 
 from __future__ import annotations

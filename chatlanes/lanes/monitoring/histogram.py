@@ -43,7 +43,7 @@ class Histogram:
 
 
 def read_times(fields: Mapping[str, int]) -> dict[tuple[str, str], Histogram]:
-    """(what was timed, group of queues) -> histogram, from the fields of keys.TIMES. Skips bounds of other versions."""
+    """(WAIT, RUN or RECOVERY, group) -> histogram, from the fields of keys.TIMES. Skips bounds of other versions."""
     found: dict[tuple[str, str], Histogram] = {}
     for name, n in fields.items():
         what, bound, group = name.split(" ", 2)

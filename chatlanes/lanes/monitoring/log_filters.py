@@ -45,8 +45,8 @@ def _without_arguments(record: logging.LogRecord) -> bool:
 
 @wraps(_stock_loop)
 def _loop(self: Any, consumer: Any) -> None:
-    """Replaces the loop of Celery's remote control under gevent, which runs in a greenlet and ends with the error. A new
-    one starts with the next connection. Catches only connection and channel errors.
+    """Replaces the loop of Celery's remote control under gevent, which runs in a greenlet and ends with the error. A
+    new one starts with the next connection. Catches only connection and channel errors.
     """
     try:
         _stock_loop(self, consumer)

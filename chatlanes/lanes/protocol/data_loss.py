@@ -55,7 +55,7 @@ class Witness:
             self._advance(appended)
 
     def compare(self, store: Store, known: History | None, found: History) -> None:
-        """Reports a loss if `found` is less than what was `known` before the command was sent."""
+        """Reports a loss if `found` is less than the history `known` before the command was sent."""
         with self._lock:
             now = self._known
             if known is None or now is None:

@@ -114,7 +114,7 @@ class PipelinedConnection:
         """Returns an error answer instead of raising it, because other answers are still to be read."""
         while (answer := self._reader.gets()) is False:
             self._reader.feed(self._read())
-        if isinstance(answer, RedisConnectionError):  # the server loads its data, or is no longer a master
+        if isinstance(answer, RedisConnectionError):  # the server loads its data, or has become a replica
             raise answer
         return answer
 

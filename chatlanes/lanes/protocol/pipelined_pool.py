@@ -32,11 +32,11 @@ class PipelinedPool:
         self._client = client
         self._scripts = scripts
         # The connection used last is taken first, so that few are in use. pop and append are atomic, also for threads.
-        # There is no lock, because another thread could hold it at a fork.
+        # A lock could be held by another thread at a fork.
         self._free: deque[PipelinedConnection] = deque()
 
     def ask(self, *asked: PipelinedCommand) -> list[Any]:
-        """The answers, from one round trip. An answer may be a ResponseError. Raises RedisError if there is no answer.
+        """The answers, from one round trip. An answer may be a ResponseError. Raises RedisError without an answer.
 
         If the connection breaks, all commands are sent once more: sending them twice must do no harm.
         """

@@ -114,11 +114,11 @@ class Swept:
 
 
 class Noted(Enum):
-    """What the journal says of a call that is about to be made."""
+    """The record of a call that is about to be made, in the journal."""
 
     BEGUN = "begun"  # nothing: make the call now
     DONE = "done"  # an earlier run made it, with this outcome
-    REFUSED = "refused"  # an earlier run was refused with this outcome, and went on after it
+    REFUSED = "refused"  # an earlier run was refused with this outcome, and continued after it
     UNCERTAIN = "uncertain"  # an earlier run began it and left no outcome: it may have been made
     DIFFERENT = "different"  # an earlier run made another call here; it and later ones are deleted, this one is begun
     LOST = "lost"  # the fence is old; nothing was changed
@@ -128,7 +128,7 @@ class Kind(Enum):
     """The outcome of a call."""
 
     DONE = "done"
-    REFUSED = "refused"  # it took no effect; later runs use this outcome if this run goes on after it
+    REFUSED = "refused"  # it took no effect; later runs use this outcome if this run continues after it
     UNDONE = "undone"  # it was not made: its record is removed
 
 

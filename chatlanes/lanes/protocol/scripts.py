@@ -2,7 +2,7 @@
 
 Guarantees that a call which does not match the header raises TypeError before anything is sent.
 In a header, `-- ARGV  holder lease_ms` names the fixed arguments, `--       then id fence, …` the group that repeats,
-and `-- With  gaps ending` the chunks of lua/lib that the file needs besides the prelude.
+and `-- With  gaps ending` the chunks of lua/lib that the file needs after the prelude.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks that a Redis server is fit for lanes, and finds out how durable its writes are.
 
 Guarantees one sentence for each problem. If a managed server hides its configuration (CONFIG is forbidden), the
-sentence says what is unknown.
+sentence names the unknown setting.
 """
 
 from __future__ import annotations

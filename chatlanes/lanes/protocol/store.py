@@ -52,7 +52,7 @@ REPAIR_LIMIT = 200
 PURGE_LIMIT = 500
 
 
-#: What can be paused: the messages of a lane key, a queue, or a group of queues.
+#: The messages of a lane key, a queue, or a group of queues can be paused.
 Pausable = Literal["lane", "queue", "group"]
 
 
@@ -116,7 +116,7 @@ class Store:
         return Outcome(self._run("park", id=message_id, fence=fence, delay_ms=delay_ms, kind=kind, reason=reason))
 
     def bury(self, message_id: str, fence: str, problem: dict[str, Any]) -> Outcome:
-        """Moves a message to the dead letters; its lanes go on."""
+        """Moves a message to the dead letters; its lanes continue."""
         return Outcome(self._run("bury", id=message_id, fence=fence, problem=problem_json(problem)))
 
     def commit(self, message_id: str, fence: str, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:

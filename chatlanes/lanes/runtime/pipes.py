@@ -1,7 +1,7 @@
 """Detects that a task has closed a pipe of its worker.
 
-A task may close files that it does not own. Their descriptors are soon reused, perhaps for a connection to Redis, which
-a read or write through the old pipe would corrupt. Such a process must end.
+A task may close files that it does not own. Their descriptors are soon reused, for example for a connection to Redis,
+which a read or write through the old pipe would corrupt. Such a process must end.
 """
 
 from __future__ import annotations

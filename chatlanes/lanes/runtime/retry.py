@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 #: A server that restarts is back within seconds; a waiting run keeps its slot.
 PAUSE_S = 0.1
-#: A worker that was told to stop has 10 s, and one attempt may take 5.
+#: A worker has 10 s to stop, and one attempt may take 5.
 STOPPING_WITHIN_S = 3.0
 #: An answer takes milliseconds: a longer wait means an outage.
 LONG_S = 1.0

@@ -51,7 +51,7 @@ LEASE_MS = round(LEASE_S * 1000)
 RENEW_EVERY_S = 2.0
 #: A call times out after this, so that another attempt fits into the lease.
 ANSWER_WITHIN_S = 2.0
-#: After a clean stop there is no leader for at most this time. A standby's attempt writes nothing in Redis.
+#: How often a standby tries to take the lead, which writes nothing in Redis while another poller leads.
 TAKE_EVERY_S = 0.5
 #: While no updates arrive, only this check detects that Redis lost data.
 CHECK_DATA_EVERY_S = 10.0
@@ -72,7 +72,7 @@ class LeaderElection:
         self._with_redis = redis_retry
         self._stop = stop
         self._holder = f"{socket.gethostname()}:{os.getpid()}"
-        #: The guard of our appends, for the lead that was taken last.
+        #: The guard of our appends, from the lead that was taken last.
         self.guard: Guard | None = None
         self._fence = ""  # of our lead; empty while we stand by
         self._until_s = float("-inf")  # clock.now_s; no other poller leads before

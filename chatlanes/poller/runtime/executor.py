@@ -69,7 +69,7 @@ class _Worker:
         self._thread.start()
 
     def take(self, call: DetachableCall) -> None:
-        """Runs the call. The thread gets the name of the calling thread, for the log."""
+        """Runs the call. The thread gets the name of the calling thread, which the log contains."""
         self._thread.name = current_thread().name
         self._calls.put(call)
 

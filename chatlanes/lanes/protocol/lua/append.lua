@@ -4,7 +4,7 @@
 -- ARGV  seen_ttl_s seen_block fence hold_ms
 --       then id queue stored scope number problem lanes, once for each message: the message is remembered by
 --       `scope` and `number` (may be empty), a `problem` buries it at once, `lanes` are keys joined by \n; without
---       a `queue` there is no message, and only the number is remembered
+--       a `queue` nothing is appended, and only the number is remembered
 -- If hold_ms is not 0, messages join their lanes in the order of their numbers: one is held for that long while a lower
 -- number is missing (gaps.lua). If it is 0, held messages with lower numbers join before.
 -- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due

@@ -1,4 +1,4 @@
--- bury: move a message to the dead letters with its error; its lanes go on.
+-- bury: move a message to the dead letters with its error; its lanes continue.
 -- With  ending
 -- KEYS  none
 -- ARGV  id fence problem

@@ -52,7 +52,7 @@ local function bury(id, lanes, problem)
   leave_lanes(id, keys, #keys)
 end
 
--- Also counts what was settled.
+-- Also counts the settled messages.
 local function flush_removals()
   if not obsolete[1] then return end
   call_in_batches('DEL', nil, obsolete)

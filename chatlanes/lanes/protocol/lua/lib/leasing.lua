@@ -7,7 +7,7 @@ local FIELDS = 6 -- of a message in the reply
 local reply = {}
 local bodies, leases = {}, {} -- keys of bodies still to be read; pairs of expiry and id still to be written to LEASES
 
--- What is known of earlier runs: how often a worker died with the message, how often it failed, whether it is parked,
+-- The known past of a message: how often a worker died with the message, how often it failed, whether it is parked,
 -- and in ms its replay and the last sign of life of a holder that died with it. A message that was never leased nor
 -- buried has no fence, and no past.
 local NO_PAST = {}

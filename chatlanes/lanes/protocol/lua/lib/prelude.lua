@@ -57,7 +57,7 @@ local function filter_existing(keys, exist)
   return matching
 end
 
--- Greater than any fence this message had, also when Redis lost the last ones in a failover, because its clock went on.
+-- Greater than any fence this message had, even if Redis lost the last ones in a failover: its clock has advanced.
 local clock_fence = string.format('%.0f', now_us)
 local function next_fence(old)
   local last = tonumber(old) or 0
