@@ -45,10 +45,10 @@ test: install
 PROMISES := tests/lanes/leases tests/lanes/transport tests/lanes/worker
 
 # The promises on Celery's own pools, request and tracer: order, recovery, retries, terminate, time limits and shutdown on
-# each pool. What the pools have no part in (monitoring, deployments, lost state, flood control, sessions, Sentinel,
-# older releases) runs in `make test` only.
+# each pool. What the pools have no part in (monitoring, deployments, outages in handlers, lost state, flood control,
+# sessions, Sentinel, older releases) runs in `make test` only.
 CORE := $(PROMISES) $(addprefix tests/pipeline/, test_bot_hooks.py test_crashes.py test_failures.py test_journal.py test_order.py \
-	deployment/test_rolling_restart.py deployment/test_stops.py outages/test_outages.py outages/test_stops_without_redis.py)
+	deployment/test_rolling_restart.py deployment/test_stops.py outages/test_stops_without_redis.py)
 test-core: install
 	FAST=0 $(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS) $(CORE)
 

@@ -35,7 +35,7 @@ def replace_persistence(application: AnyApplication) -> None:
         application.persistence = None
         log.warning(
             "%s is not used, nor read: chat_data, user_data and conversations are kept in Redis, with each update; "
-            "bot_data is not kept (docs/migrate.md brings what it holds)",
+            "bot_data is not kept (docs/migrate/python-telegram-bot.md brings what it holds)",
             type(own).__name__,
         )
     elif own:

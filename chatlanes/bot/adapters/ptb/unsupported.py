@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 _OFF = (
     "the job queue does not run here, for a job lives in one process and dies with it: send a Celery task with a "
-    "countdown, or run jobs in a process of their own (docs/migrate.md)"
+    "countdown, or run jobs in a process of their own (docs/migrate/index.md)"
 )
 
 

@@ -77,4 +77,4 @@ def _warn_of_ignored_options(found: Any, api: BotApi, said: str) -> None:
     }
     if any(unheeded.values()):
         told = "; ".join(what for what, is_so in unheeded.items() if is_so)
-        log.warning("%s: not heeded here (docs/migrate.md): %s", said, told)
+        log.warning("%s: not heeded here (docs/migrate/pytelegrambotapi.md): %s", said, told)
