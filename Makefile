@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install lock run test test-core test-oldest check chaos power-failure bench bench-all screenshots containers
+.PHONY: install lock run test test-core test-oldest check chaos power-failure bench bench-all screenshots docs containers
 
 # pip's own output is five lines for each of a hundred packages, or none for minutes.
 SHELL := /bin/bash
@@ -86,6 +86,10 @@ bench: install
 # Every row, at greater sizes: hours.
 bench-all: install
 	$(BIN)/python -m bench --all $(ARGS)
+
+# The documentation as a site, in .data/site, with every link checked; ARGS=serve shows it while you write.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(if $(ARGS),$(ARGS),build --strict)
 
 # The pictures of the sandbox's page in the documentation, taken of the real thing.
 screenshots: install

@@ -1,8 +1,8 @@
-"""Every command that the pages tell somebody to type is one that there is, with options that it has.
+"""Every command on the pages exists and has the options that it is shown with.
 
-`lanes` commands run, on messages of their own. What runs until it is stopped is read here by its own parser, and run in
-tests/pipeline, tests/poller/webhook and tests/sandbox. What belongs to the reader's machine (systemctl, kubectl, …) is
-only known by name.
+`lanes` commands run, on test messages. Commands that run until they are stopped are only parsed here, by their own
+parsers; tests/pipeline, tests/poller/webhook and tests/sandbox run them. Commands of the reader's machine (systemctl,
+kubectl, …) are only known by name.
 """
 
 from __future__ import annotations
