@@ -18,7 +18,7 @@ import orjson
 from bench import machine
 from bench.figures import Spread
 from bench.picture import Bar, draw
-from bench.report import number
+from bench.report import markdown, number
 from bench.stage import ROOT
 
 #: In the documentation, next to the pages that show them.

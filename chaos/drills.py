@@ -20,7 +20,7 @@ from chatlanes.sandbox.ports import free_port
 
 WITHIN_S = 60.0
 STRANGER = "2:CHAOS"
-REFUSED, REPORTED = b"this database is in use by another deployment", b"Redis LOST what it held"
+REFUSED, REPORTED = b"this database is in use by another deployment", b"Redis LOST data"
 
 
 def two_deployments(system: System, fleet: Fleet, folder: Path) -> list[str]:

@@ -44,5 +44,5 @@ def complaint(error: Exception) -> str:
     if not isinstance(error, AuthenticationError):
         return text
     if "HELLO must be called" in text or "Authentication required" in text:
-        return "it asks for a password, and its URL has none (redis://:password@host:port/0)"
-    return f"it refuses the password of its URL ({text.rstrip('.')})"
+        return "the server requires a password, and its URL has none (redis://:password@host:port/0)"
+    return f"the server rejects the password of its URL ({text.rstrip('.')})"

@@ -24,7 +24,7 @@ from chatlanes.lanes.leases.prefetch import Pool
 from chatlanes.lanes.leases.registry import in_flight_of
 from chatlanes.lanes.leases.report_channel import ReportChannel
 from chatlanes.lanes.monitoring import log_filters
-from chatlanes.lanes.monitoring.events import GatherEvents, say_in_banner_when_events_are_sent
+from chatlanes.lanes.monitoring.events import GatherEvents, show_events_in_banner
 from chatlanes.lanes.protocol.connect import connect_like
 from chatlanes.lanes.protocol.pipelined_pool import PipelinedPool
 from chatlanes.lanes.protocol.scripts import script
@@ -119,7 +119,7 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     app.add_defaults(DEFAULTS)
     app.steps["worker"].add(LanesStep)
     app.steps["consumer"].update((BuryUnrunnable, ShutdownStep, GatherEvents))
-    signals.celeryd_init.connect(say_in_banner_when_events_are_sent, weak=False)
+    signals.celeryd_init.connect(show_events_in_banner, weak=False)
     # Celery's table of what a worker may be asked is filled by importing.
     import_module("chatlanes.lanes.monitoring.remote_control")
     log_filters.install()

@@ -1,7 +1,7 @@
 """Moves updates from Telegram into the lanes: `chatlanes poller`, or `run(settings)` in a program.
 
-Guarantees that Telegram is told to forget an update only after Redis holds it durably. Does not run the bot: the
-workers do.
+Guarantees that an update is confirmed to Telegram only after it is durable in Redis. Does not run the bot: the workers
+do.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
 """The command line: reads arguments and settings, runs one command, returns its exit code.
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 when Telegram refuses the token, Redis cannot carry lanes or a port is taken,
-2 for a wrong setting or argument. Builds nothing itself: poller.factory does.
+Exit codes: 0 after SIGTERM or SIGINT; 1 if Telegram refuses the token, Redis is unfit for lanes or a port is in use;
+2 for a wrong setting or argument.
 """
 
 import argparse
@@ -28,7 +28,7 @@ log = logging.getLogger("poller")
 Command = Callable[[Settings, Stop, argparse.Namespace], int]
 
 
-#: At the end. All of it is to be over within 2 s.
+#: For the last traces. The whole shutdown must take at most 2 s.
 SEND_TRACES_WITHIN_S = 0.5
 
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load()
     except SettingsError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - nobody knows yet what the log is to look like
+        print(error, file=sys.stderr)  # noqa: T201 - the log is not configured yet
         return 2
     try:
         for bot in settings.served:
@@ -55,18 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
-    # On each sub-command too, where SUPPRESS keeps what was said before its name.
+    # Sub-commands accept these options too. SUPPRESS keeps a value that was given before the name of the sub-command.
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("-v", "--verbose", action="store_true", help="a log line for every batch")
-    common.add_argument("-q", "--quiet", action="store_true", help="log nothing but errors that need you")
+    common.add_argument("-q", "--quiet", action="store_true", help="log only errors that need your action")
     parser = argparse.ArgumentParser(
         prog="chatlanes poller",
-        description="Takes updates from Telegram into the lanes. Its settings come from the environment and .env.",
+        description="Appends updates from Telegram to the lanes. Settings come from the environment and .env.",
         parents=[common],
     )
     parser.set_defaults(run=_poll)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    polling = commands.add_parser("poll", help="by long polling (what it does without a command)", parents=[common])
+    polling = commands.add_parser("poll", help="fetch updates by long polling (the default)", parents=[common])
     polling.set_defaults(run=_poll)
     webhook.add_to(commands, common)
     replaying = commands.add_parser("replay", help="append the updates of a file to their lanes", parents=[common])
@@ -81,38 +81,38 @@ def _level(given: argparse.Namespace) -> int:
 
 def _run(command: Command, settings: Settings, given: argparse.Namespace) -> int:
     stop = Stop()
-    stop.ask_on_signals()
+    stop.request_on_signals()
     try:
         return command(settings, stop, given)
     except ImportPathError as error:
-        log.error("%s", error, exc_info=error.__cause__)  # what failed inside of the function's own module
+        log.error("%s", error, exc_info=error.__cause__)  # the cause: an error inside the imported module
         return 2
     except (TokenRefusedError, GaveUpError, ServerUnfit) as error:
         log.error("%s", error)
         return 1
     except Stopping:
-        log.info("stopped")  # before there was anything in hand
+        log.info("stopped")  # before any update was fetched
         return 0
     except Exception:
-        log.exception("the poller failed; Telegram keeps what is not confirmed")
+        log.exception("the poller failed; Telegram keeps unconfirmed updates")
         return 1
 
 
 def _poll(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    """One bot on this thread, many on one each; those that cannot be polled end this only when they are all."""
+    """Polls one bot on this thread, or each of several on its own thread. Ends with 1 if none of them can be polled."""
     for bot in settings.served:
         check(bot)
     with present("poller", settings, stop.sleep):
         if settings.bots is None:
             poller_of(settings, stop).run()
         elif not poll_all(settings.served, lambda bot: poller_of(bot, stop).run(), stop):
-            log.error("no bot is left that could be polled")
+            log.error("no bot can be polled")
             return 1
     log.info("stopped")
     return 0
 
 
-#: Commands that bring updates, and what their processes are called.
+#: Commands that append updates, and the names of their processes in traces.
 TRACED: dict[Command, str] = {_poll: "poller", replay: "replay", webhook.receive: "receiver"}
 
 if __name__ == "__main__":

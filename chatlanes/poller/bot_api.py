@@ -1,8 +1,8 @@
-"""The Bot API calls of the poller, and what can be wrong with them.
+"""The Bot API calls of the poller, and their errors.
 
-Promises that the bot token is in no error, neither in its text nor in an exception it hangs on to: the token is a
-part of every URL, and an exception may tell its URL.
-Does not retry, wait or log: an error says what kind it is, the caller decides.
+Guarantees that no error contains the bot token, neither in its text nor in a chained exception: the token is part of
+every URL, and an exception may contain its URL. Does not retry, wait or log: the type of an error lets the caller
+decide.
 """
 
 from typing import Any
@@ -14,12 +14,12 @@ from chatlanes.logs.redaction import without_token
 from chatlanes.poller.responses import PollConflictError, TelegramTroubleError, result_of
 from chatlanes.telegram.http_client import HttpClient, HttpResponse, NoAnswerError
 
-#: The server's own limit for one answer.
+#: The limit of the server for one answer.
 BATCH = 100
 CONNECT_WITHIN_S = 10.0
-#: On top of the long poll: the server may stretch a short one to 3 s, and an answer has up to 4 MiB.
+#: In addition to the long poll: the server may extend a short one to 3 s, and an answer has up to 4 MiB.
 ANSWER_WITHIN_S = 10.0
-#: The last word at the end of the process takes effect when it arrives; nobody waits long for its answer.
+#: The last confirm at shutdown takes effect when it arrives, so the wait for its answer is short.
 CONFIRM_WITHIN_S = 1.0
 
 
@@ -33,19 +33,19 @@ class Telegram:
         self._token = token
         self._path = f"/bot{quote(token, safe=':')}/"
         self._answer_within_s = answer_within_s
-        # Without a list the server keeps to the last one it was given, by whichever program.
+        # Without a list the server uses the last one that any program gave it.
         self._kinds: dict[str, Any] = {} if kinds is None else {"allowed_updates": kinds}
 
     def username(self) -> str:
-        """Who the token is for. Raises TokenRefusedError, TelegramTroubleError."""
+        """The username of the bot. Raises TokenRefusedError, TelegramTroubleError."""
         return str(self.object("getMe").get("username"))
 
     def updates(self, offset: int | None, timeout_s: int, limit: int = BATCH) -> list[Any]:
-        """The next batch, of `limit` at most, empty when none came within `timeout_s`.
+        """The next batch, of at most `limit` updates; empty if none arrived within `timeout_s`.
 
         Raises TokenRefusedError, TelegramTroubleError.
 
-        The server forgets all updates below `offset` when this request arrives, before anything of it comes back.
+        The server forgets all updates below `offset` when this request arrives, before it answers.
         """
         wanted = {"limit": limit, "timeout": timeout_s, **self._kinds}
         if offset is not None:
@@ -59,10 +59,10 @@ class Telegram:
         raise PollConflictError(holder)
 
     def confirm(self, offset: int) -> None:
-        """Let Telegram forget what is below `offset`, and fetch nothing.
+        """Lets Telegram forget all updates below `offset`, without fetching any.
 
-        The answer may hold an update: it is dropped here and stays at Telegram, its id is not below `offset`.
-        A timeout of 0 leaves another poller's long poll alone: the server ends it only for one that waits.
+        An update in the answer is ignored, and stays at Telegram because its id is not below `offset`.
+        The timeout is 0, because the server ends the long poll of another poller only for a request that waits.
         """
         wanted = {"offset": offset, "limit": 1, "timeout": 0, **self._kinds}
         self.call("getUpdates", wanted, CONFIRM_WITHIN_S)
@@ -71,7 +71,7 @@ class Telegram:
         self._http.close()
 
     def _holder(self) -> str:
-        """After a 409: who else gets this bot's updates."""
+        """After a 409: which other program gets the updates of this bot."""
         webhook = self.object("getWebhookInfo").get("url")
         if webhook:
             host = _host(webhook)
@@ -79,14 +79,14 @@ class Telegram:
         return "409, another poller gets this bot's updates (its BOT_TOKEN is in use twice)"
 
     def object(self, method: str) -> dict[str, Any]:
-        """The `result` of a method that has an object. Raises as `call`."""
+        """The `result` of a method that returns an object. Raises the errors of `call`."""
         result = self.call(method)
         if not isinstance(result, dict):
-            raise TelegramTroubleError(f"an answer to {method} that is not an object")
+            raise TelegramTroubleError(f"the answer to {method} is not an object")
         return result
 
     def call(self, method: str, wanted: dict[str, Any] | None = None, answer_within_s: float | None = None) -> Any:
-        """The `result` of any method, whatever it is. Raises TokenRefusedError, TelegramTroubleError."""
+        """The `result` of any method. Raises TokenRefusedError, TelegramTroubleError."""
         try:
             status, body = self._http.ask(
                 "POST",
@@ -100,19 +100,19 @@ class Telegram:
             trouble = TelegramTroubleError(without_token(str(error), self._token))
         else:
             return result_of(method, status, body)
-        # Outside of the except block: an error raised inside would carry the other as its context.
+        # Outside of the except block, because an error raised inside would have the other one as its context.
         raise trouble
 
 
 def _list(updates: Any) -> list[Any]:
     if not isinstance(updates, list):
-        raise TelegramTroubleError("an answer to getUpdates that is not a list")
+        raise TelegramTroubleError("the answer to getUpdates is not a list")
     return updates
 
 
 def _host(url: Any) -> str:
-    """Not the whole: the path of a webhook may be secret."""
+    """Only the host, because the path of a webhook may be secret."""
     try:
         return urlsplit(url).hostname or "an unknown address"
-    except (ValueError, AttributeError):  # a malformed address; not a text
+    except (ValueError, AttributeError):  # a malformed address, or not a string
         return "an unknown address"

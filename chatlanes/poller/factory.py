@@ -1,7 +1,7 @@
 """Builds a poller from settings.
 
-Guarantees that the poller is ready to run: Telegram and Redis, as far as it needs them, have both answered. Reads
-neither the environment nor arguments: the entry points do.
+Guarantees that the poller is ready to run: Telegram and Redis have answered, if it needs them. Reads neither the
+environment nor arguments: the entry points do.
 """
 
 import logging
@@ -41,15 +41,15 @@ from chatlanes.updates.intake import Intake
 
 log = logging.getLogger("poller")
 
-#: Redis is ours and near: waiting longer spares nothing, and updates are waiting.
+#: Redis is in our own network, so longer waits would only delay updates.
 LONGEST_WAIT_FOR_REDIS_S = 5.0
-#: For the last line of the log: until so long after it was asked to stop.
+#: The backlog for the last log line must arrive within this time after the stop request.
 BACKLOG_GRACE_S = 1.7
 
 
 @dataclass(frozen=True)
 class CustomEndpoints:
-    """What a program supplies instead of Telegram or the lanes; `loop` is the event loop of what is async."""
+    """A source or sink of the program, instead of Telegram or the lanes. `loop` is the event loop for async ones."""
 
     source: Batches | None = None
     sink: SinkLike | None = None
@@ -57,7 +57,7 @@ class CustomEndpoints:
 
 
 def check(settings: Settings, given: CustomEndpoints = CustomEndpoints()) -> None:
-    """Check what needs no server. Raises SettingsError without a token, OrderByError, FilterError."""
+    """Checks settings that need no server. Raises SettingsError without a token, OrderByError, FilterError."""
     Filter(settings)
     if given.sink is None:
         check_order_by(settings.order_by)
@@ -66,18 +66,18 @@ def check(settings: Settings, given: CustomEndpoints = CustomEndpoints()) -> Non
 
 
 def poller_of(settings: Settings, stop: Stop, given: CustomEndpoints = CustomEndpoints()) -> Poller:
-    """From Telegram into the lanes, except what is `given`. Waits as long as one of them does not answer.
+    """A poller from Telegram, or the `given` source, into the lanes, or the `given` sink. Waits until both answer.
 
-    Raises as `check` does, and TokenRefusedError, GaveUpError, ServerUnfit, Stopping.
+    Raises the errors of `check`, and TokenRefusedError, GaveUpError, ServerUnfit, Stopping.
     """
     check(settings, given)
-    with ExitStack() as held:
+    with ExitStack() as resources:
         telegram_retry, redis_retry = telegram_retry_of(settings, stop), redis_retry_of(stop)
-        # Telegram first: a wrong token is the commonest mistake.
-        telegram = None if given.source is not None else _telegram(settings, telegram_retry, held)
-        intake = None if given.sink is not None else held.enter_context(closing(intake_of(settings, redis_retry)))
-        # The election is held in the Redis of the lanes. Only Telegram has several pollers for one source.
-        lead = _lead(settings, stop, redis_retry, held) if telegram and intake else SoleLeader()
+        # Telegram first, because a wrong token is the most common mistake.
+        telegram = None if given.source is not None else _telegram(settings, telegram_retry, resources)
+        intake = None if given.sink is not None else resources.enter_context(closing(intake_of(settings, redis_retry)))
+        # The election uses the Redis of the lanes. Only Telegram as a source may have several pollers.
+        lead = _lead(settings, stop, redis_retry, resources) if telegram and intake else SoleLeader()
         backpressure = Backpressure(intake, settings.max_pending, redis_retry, stop) if intake else NoBackpressure()
         filtering, progress = Filter(settings), Progress(of_telegram=telegram is not None)
         source: Source
@@ -90,13 +90,13 @@ def poller_of(settings: Settings, stop: Stop, given: CustomEndpoints = CustomEnd
         if intake:
             sink = LanesSink(intake, filtering, lead, backpressure, progress, redis_retry)
         elif given.sink is not None:
-            sink = held.enter_context(closing(CustomSink(given.sink, filtering, progress, stop, given.loop)))
-        held.callback(lambda: progress.log(_backlog(sink, stop)))
-        return Poller(source, sink, lead, progress, stop, held.pop_all())
+            sink = resources.enter_context(closing(CustomSink(given.sink, filtering, progress, stop, given.loop)))
+        resources.callback(lambda: progress.log(_backlog(sink, stop)))
+        return Poller(source, sink, lead, progress, stop, resources.pop_all())
 
 
 def _backlog(sink: Sink, stop: Stop) -> int | None:
-    """The backlog now; None when it cannot be read at once."""
+    """The backlog now; None if it cannot be read in time."""
     try:
         return stop.run(sink.size, BACKLOG_GRACE_S)
     except (Exception, Stopping):
@@ -113,7 +113,7 @@ def redis_retry_of(stop: Stop) -> Retry:
 
 
 def intake_of(settings: Settings, redis_retry: Retry) -> Intake:
-    """The intake, once Redis has answered; logs how durable it is. Raises ServerUnfit, Stopping."""
+    """The intake, once Redis answers. Logs how durable Redis is. Raises ServerUnfit, Stopping."""
     intake = redis_retry.call(lambda: Intake.connect(settings))
     log.log(logging.INFO if intake.durability.safe else logging.WARNING, "%s", intake.durability)
     for sentence in intake.advice:
@@ -121,20 +121,20 @@ def intake_of(settings: Settings, redis_retry: Retry) -> Intake:
     return intake
 
 
-def _telegram(settings: Settings, telegram_retry: Retry, held: ExitStack) -> Telegram:
-    """Once it has answered; logs whose updates are polled, and how."""
+def _telegram(settings: Settings, telegram_retry: Retry, resources: ExitStack) -> Telegram:
+    """The Bot API client, once Telegram answers. Logs the bot and the settings of the poller."""
     telegram = Telegram(settings.bot_api_url, settings.token, settings.allowed_updates)
-    held.callback(telegram.close)
-    _introduce(settings, telegram_retry.call(telegram.username))
+    resources.callback(telegram.close)
+    _log_start(settings, telegram_retry.call(telegram.username))
     return telegram
 
 
-def _lead(settings: Settings, stop: Stop, redis_retry: Retry, held: ExitStack) -> LeaderElection:
-    client = held.enter_context(closing(connect_to(settings, ANSWER_WITHIN_S)))
+def _lead(settings: Settings, stop: Stop, redis_retry: Retry, resources: ExitStack) -> LeaderElection:
+    client = resources.enter_context(closing(connect_to(settings, ANSWER_WITHIN_S)))
     return LeaderElection(client, settings.bot_id, redis_retry, stop, witness_of(settings.redis_url))
 
 
-def _introduce(settings: Settings, username: str) -> None:
+def _log_start(settings: Settings, username: str) -> None:
     log.info(
         "polling %s for @%s: ALLOWED_UPDATES=%s POLL_TIMEOUT=%d MAX_PENDING=%d ORDER_BY=%s QUEUES=%d",
         settings.bot_api_url,

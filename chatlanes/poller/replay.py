@@ -1,8 +1,8 @@
-"""`chatlanes poller replay FILE`: appends the updates of a file, one JSON object a line, at the end of their lanes.
+"""`chatlanes poller replay FILE`: appends the updates of a file, one JSON object a line, to the end of their lanes.
 
-Guarantees that what it reports as appended is durable, in the order of the file, and that a line which is not an update
-is reported by its number and never appended. Does not rerun what the lanes remember: an update that was appended in
-the last 48 h is dropped as seen, so a replay may be repeated.
+Guarantees that the updates it reports as appended are durable, in the order of the file, and that a line which is not
+an update is reported by its number and not appended. Does not append updates that were appended in the last 48 h: they
+are dropped as seen, so a replay may be repeated.
 """
 
 import argparse
@@ -24,17 +24,17 @@ from chatlanes.settings import Settings
 log = logging.getLogger("poller")
 
 STDIN = "-"
-#: A file of another kind has a bad line for each of its lines.
-TELL_BAD_LINES = 20
+#: In a file of another kind every line is bad.
+MOST_BAD_LINES_LOGGED = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a file of updates, one JSON object a line; - reads stdin")
-    parser.add_argument("--bot", metavar="NAME", help="whose updates they are, when BOTS names several")
+    parser.add_argument("--bot", metavar="NAME", help="the bot of the updates, if BOTS names several")
 
 
 def replay(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    """The exit code: 1 when a line was no update, or before the end of the file; 2 for what cannot be begun."""
+    """The exit code: 1 if a line was not an update or the end was not reached; 2 if the replay could not begin."""
     bots = {bot.bot_name: bot for bot in settings.served}
     bot = bots.get(given.bot or "")
     if bot is None:
@@ -51,7 +51,7 @@ def replay(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
 
 
 class JsonLinesSource:
-    """A source. `durable`: so many lines of the file are done with; `bad`: so many were no updates."""
+    """A source. `durable`: how many lines of the file are processed; `bad`: how many of them were not updates."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -62,40 +62,40 @@ class JsonLinesSource:
     def __iter__(self) -> Iterator[list[Any]]:
         batch: list[Any] = []
         number = 0
-        # Closed by whoever reads: closing it elsewhere would wait for a read that may never end.
+        # The reading thread closes the file: closing it elsewhere would wait for a read that may never return.
         with self._file:
             for number, line in enumerate(self._file, 1):
                 batch += self._read(number, line)
                 if len(batch) == BATCH:
                     yield batch
-                    # Asked for more: the batch is durable.
+                    # The next batch was requested, so this one is durable.
                     self.durable, batch = number, []
             if batch:
                 yield batch
         self.durable, self.is_over = number, True
 
     def _read(self, number: int, line: bytes) -> list[Any]:
-        """The update of a line, if there is one. An empty line is none, and no mistake."""
+        """The update of a line, as a list. An empty line has none, and is not an error."""
         text = line.strip().removeprefix(b"\xef\xbb\xbf")
         if not text:
             return []
         try:
             update = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            return self._bad(number, f"is no JSON: {error}")
+            return self._bad(number, f"is not JSON: {error}")
         return [update] if has_id(update) else self._bad(number, f"has no update_id from 0 to {LARGEST_UPDATE_ID}")
 
     def _bad(self, number: int, why: str) -> list[Any]:
         self.bad += 1
-        if self.bad <= TELL_BAD_LINES:
+        if self.bad <= MOST_BAD_LINES_LOGGED:
             log.error("line %d %s", number, why)
-        elif self.bad == TELL_BAD_LINES + 1:
-            log.error("line %d too; further ones are counted", number)
+        elif self.bad == MOST_BAD_LINES_LOGGED + 1:
+            log.error("line %d is bad too; further bad lines are only counted", number)
         return []
 
 
 def _open(path: str) -> BinaryIO:
-    # Not sys.stdin: at its end Python waits for whoever reads that, and nobody may ever write.
+    # Not sys.stdin: at exit Python would wait for a read of it that may never return.
     return open(0, "rb", closefd=False) if path == STDIN else open(path, "rb")
 
 
@@ -104,13 +104,13 @@ def _report(path: str, lines: JsonLinesSource, progress: Progress) -> int:
     _say(
         f"{name}: {lines.durable} lines, {progress.received} updates: "
         f"{progress.added} appended, {progress.seen} seen before, "
-        f"{progress.buried} buried, {progress.dropped} dropped at the door, {lines.bad} lines that are no updates; "
+        f"{progress.buried} buried, {progress.dropped} filtered out, {lines.bad} lines that are not updates; "
         f"backlog {progress.pending}"
     )
     if progress.seen:
-        _say(f"what was appended in the last {SEEN_TTL_S // 3600} h is remembered, and not appended again")
+        _say(f"updates that were appended in the last {SEEN_TTL_S // 3600} h are not appended again")
     if not lines.is_over:
-        _say(f"stopped before the end: all up to line {lines.durable} is in the lanes. Run it again for the rest")
+        _say(f"stopped before the end: lines up to {lines.durable} are in the lanes. Run it again for the rest")
     return int(lines.bad > 0 or not lines.is_over)
 
 

@@ -1,8 +1,8 @@
-"""What an answer of the Bot API means to the poller, and its typed errors. Pure.
+"""Turns answers of the Bot API into results or typed errors of the poller. Pure.
 
-Promises that any status with any body is either a result or one of these errors, and that the text of an error is
-the same each time the same thing happens, so that it can be told apart from a change.
-Does not know the token; an answer that repeats it is cut out of the log by chatlanes.logs.
+Guarantees that any status with any body is a result or one of these errors, and that the same problem has the same
+error text each time, so that a change can be recognized. Does not know the token: chatlanes.logs removes it from the
+log.
 """
 
 from typing import Any
@@ -12,11 +12,11 @@ from chatlanes.telegram.responses import BotApiAnswer, parse_answer, status_line
 
 
 class TokenRefusedError(Exception):
-    """Telegram does not know this bot. Final: only another BOT_TOKEN helps."""
+    """Telegram does not know this bot. Not retried: only another BOT_TOKEN helps."""
 
 
 class TelegramTroubleError(Exception):
-    """No usable answer: network, 5xx, garbage. Worth another try."""
+    """No usable answer: network error, 5xx, malformed response. Retried."""
 
     retry_after_s: float | None = None
 
@@ -26,7 +26,7 @@ class PollConflictError(TelegramTroubleError):
 
 
 class FloodedError(TelegramTroubleError):
-    """429: too many requests, or a server that restarts. `retry_after_s` as the server wishes, None without a wish."""
+    """429: too many requests, or a server that restarts. `retry_after_s` as the server asks; None if it does not."""
 
     def __init__(self, text: str, retry_after_s: float | None) -> None:
         super().__init__(text)
@@ -34,9 +34,9 @@ class FloodedError(TelegramTroubleError):
 
 
 def result_of(method: str, status: int, body: bytes) -> Any:
-    """The `result` of an answer to this method. Raises TokenRefusedError, TelegramTroubleError and its kinds.
+    """The `result` of an answer to this method. Raises TokenRefusedError, TelegramTroubleError and its subclasses.
 
-    What is final or a conflict has to come from a Bot API: the 404 of a proxy is trouble that may pass.
+    TokenRefusedError and PollConflictError need an answer of a Bot API: the 404 of a proxy is retried.
     """
     answer = parse_answer(status, body)
     if answer is None:
@@ -63,6 +63,6 @@ def _refusal(answer: BotApiAnswer) -> Exception:
             return TelegramTroubleError(f"{code} {description}")
 
 
-def _seconds(wish: Any) -> float | None:
-    """Any number: retry.py bounds it. NaN counts as none, and an int may be too large for a float."""
-    return wish if type(wish) in (int, float) and wish == wish else None
+def _seconds(requested: Any) -> float | None:
+    """Any number, because retry.py limits it; None for NaN. An int may be too large for a float."""
+    return requested if type(requested) in (int, float) and requested == requested else None

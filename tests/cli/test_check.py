@@ -69,7 +69,7 @@ def test_redis_without_persistence_is_wrong(cli: Cli, tmp_path: Path) -> None:
         lines = cli.said("check")
         cli.client.close()
     assert lines[1].startswith("WRONG durability: Redis keeps no append-only file")
-    assert lines[2].startswith("WRONG redis: Redis throws updates away")
+    assert lines[2].startswith("WRONG redis: Redis deletes updates")
 
 
 def test_early_waitaof_reply_is_wrong(cli: Cli, tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_full_redis_is_wrong_and_workers_are_unknown(cli: Cli, tmp_path: Path) -
 def test_missing_or_wrong_password_is_reported(cli: Cli, tmp_path: Path) -> None:
     with start_server(tmp_path, extra=["--requirepass", "right"]) as server:
         for url, message in (
-            (server.url, "it asks for a password"),
-            (server.url.replace("127", ":wrong@127"), "it refuses the password"),
+            (server.url, "the server requires a password"),
+            (server.url.replace("127", ":wrong@127"), "the server rejects the password"),
         ):
             cli.app.conf.broker_url = url
             cli.app.lanes._stores.clear()

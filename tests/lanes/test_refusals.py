@@ -57,7 +57,7 @@ def test_a_batch_with_a_refused_message_is_not_sent(lab: Lab) -> None:
 
 
 def test_a_lane_key_with_a_control_character_is_refused(lab: Lab) -> None:
-    with pytest.raises(ValueError, match="is no lane key"):
+    with pytest.raises(ValueError, match="is not a lane key"):
         lab.publish("m", ["two\nlines"])
     assert lab.client.keys("lanes:*") == []
 

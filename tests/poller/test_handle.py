@@ -116,9 +116,7 @@ def test_stop_with_a_timeout_leaves_the_rest_at_telegram(simulator: Simulator, o
         pushed = simulator.push(message())
         until(append_waits)
         # When it is stopped with a short timeout
-        with pytest.raises(
-            TimeoutError, match=r"1 updates were not durable after 0\.1 s; unconfirmed, they come again"
-        ):
+        with pytest.raises(TimeoutError, match=r"1 updates were not durable after 0\.1 s; they are sent again"):
             handle.stop(0.1)
     # Then the update is not confirmed, and is fetched again
     assert simulator.stats()["confirmed"] == 0
@@ -289,7 +287,7 @@ def test_invalid_argument_is_refused_at_once(settings: Settings) -> None:
 
 def test_source_of_updates_instead_of_batches_is_refused(settings: Settings) -> None:
     handle = run(settings, source=[update(1)], sink=[])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="a source gives lists of updates, and this one gave a dict"):
+    with pytest.raises(TypeError, match="a source must yield lists of updates, not dict"):
         handle.task.result(WITHIN_S)
 
 

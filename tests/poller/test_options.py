@@ -45,7 +45,7 @@ def test_custom_filter_drops_counts_and_confirms(
     until(lambda: simulator.stats()["confirmed"] == 4)
     assert lane(redis_url) == [pushed[0], pushed[2]]
     poller.stop()
-    assert poller.told("4 updates so far: 2 added, 0 seen before, 0 buried, 2 dropped at the door; backlog 2")
+    assert poller.told("4 updates so far: 2 added, 0 seen before, 0 buried, 2 filtered out; backlog 2")
     assert len(poller.told("FILTER failed at update")) == len(poller.told("KeyError: 'message'")) == 1
 
 
@@ -69,7 +69,7 @@ def test_retries_of_telegram_can_be_limited(simulator: Simulator, start_poller: 
     simulator.fault(method="getUpdates", status=502, times=1000)
     poller = start_poller(POLL_GIVE_UP_AFTER=1, POLL_RETRY_MAX=0.2)
     assert poller.exit_code() == 1
-    assert re.search(r"Telegram: 502 .*; given up after [1-9][0-9]*\.[0-9] s of trouble", poller.lines[-1])
+    assert re.search(r"Telegram: 502 .*; gave up after [1-9][0-9]*\.[0-9] s of failures", poller.lines[-1])
 
 
 def test_quiet_poller_does_not_log_passing_failures(simulator: Simulator, start_poller: StartPoller) -> None:

@@ -13,8 +13,8 @@ from tests.poller.lanes import drain, lane
 from tests.support.bot_api import message
 from tests.support.waiting import until
 
-REPEATED = "the same updates arrive again and again"
-RESTARTED_IDS = "If the Bot API server started its ids anew, new updates are LOST this way"
+REPEATED = "the same updates keep arriving"
+RESTARTED_IDS = "If the Bot API server restarted its ids, new updates are LOST this way"
 
 
 @pytest.fixture
@@ -93,4 +93,4 @@ def test_webhook_commands_work_without_get_webhook_info(
     hostile.instead = {method: lambda: iter([result(True)]), "getWebhookInfo": lambda: iter([missing])}
     poller = start_poller("webhook", command, BOT_API_URL=hostile.url, WEBHOOK_URL="https://bot.example.org/hook")
     assert poller.exit_code() == 0
-    assert f"the server took {method}; its getWebhookInfo does not work" in capfd.readouterr().out
+    assert f"the server accepted {method}, but its getWebhookInfo failed" in capfd.readouterr().out

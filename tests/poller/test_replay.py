@@ -65,15 +65,15 @@ def test_file_is_appended_once_in_its_order(replay: Replay, redis_url: str) -> N
     assert lane(redis_url) == list(range(1, 251))
     assert (code, said) == (
         0,
-        "updates.jsonl: 250 lines, 250 updates: 250 appended, 0 seen before, 0 buried, 0 dropped at the door, "
-        "0 lines that are no updates; backlog 250\n",
+        "updates.jsonl: 250 lines, 250 updates: 250 appended, 0 seen before, 0 buried, 0 filtered out, "
+        "0 lines that are not updates; backlog 250\n",
     )
     # And a second replay, from stdin, appends nothing and says why
     code, said, _ = replay("-", stdin=lines_of(*range(1, 251)))
     assert lane(redis_url) == list(range(1, 251))
     assert code == 0
     assert said.startswith("stdin: 250 lines, 250 updates: 0 appended, 250 seen before, ")
-    assert "what was appended in the last 48 h is remembered, and not appended again\n" in said
+    assert "updates that were appended in the last 48 h are not appended again\n" in said
 
 
 def test_invalid_lines_are_reported_by_number(replay: Replay, redis_url: str) -> None:
@@ -83,9 +83,9 @@ def test_invalid_lines_are_reported_by_number(replay: Replay, redis_url: str) ->
     assert buried(redis_url) == 0
     assert code == 1
     assert said.startswith("updates.jsonl: 7 lines, 2 updates: 2 appended")
-    assert "4 lines that are no updates" in said
+    assert "4 lines that are not updates" in said
     reports = [line.partition("poller: ")[2] for line in logged.splitlines()]
-    assert [line.partition(" is no JSON: ")[0].partition(" has no ")[0] for line in reports] == [
+    assert [line.partition(" is not JSON: ")[0].partition(" has no ")[0] for line in reports] == [
         "line 2",
         "line 4",
         "line 5",
@@ -97,7 +97,7 @@ def test_wrong_kind_of_file_gives_a_short_report(replay: Replay) -> None:
     replay.write("hello\n" * 1000)
     code, said, logged = replay("updates.jsonl", "-q")
     assert code == 1
-    assert "1000 lines that are no updates" in said
+    assert "1000 lines that are not updates" in said
     assert len(logged.splitlines()) == 21
 
 
@@ -105,7 +105,7 @@ def test_filtered_updates_are_dropped_and_counted(replay: Replay, redis_url: str
     replay.write(lines_of(1, 2) + '{"update_id": 3, "poll": {"id": "1"}}\n')
     code, said, _ = replay("updates.jsonl", FILTER="message")
     assert (code, lane(redis_url)) == (0, [1, 2])
-    assert "3 updates: 2 appended, 0 seen before, 0 buried, 1 dropped at the door" in said
+    assert "3 updates: 2 appended, 0 seen before, 0 buried, 1 filtered out" in said
 
 
 def test_interrupted_replay_continues(replay: Replay, redis_url: str) -> None:
@@ -118,7 +118,7 @@ def test_interrupted_replay_continues(replay: Replay, redis_url: str) -> None:
         said, _ = process.communicate(timeout=WITHIN_S)
     # Then it reports the last line that is completely appended
     assert process.returncode == 1
-    assert "stopped before the end: all up to line 100 is in the lanes. Run it again for the rest" in said
+    assert "stopped before the end: lines up to 100 are in the lanes. Run it again for the rest" in said
     # And the next run appends the rest, without duplicates
     code, said, _ = replay("updates.jsonl")
     assert (code, lane(redis_url)) == (0, list(range(1, 251)))

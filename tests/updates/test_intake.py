@@ -372,7 +372,7 @@ def test_everysec_is_reported(everysec: Server) -> None:
     with connected(everysec.url) as intake:
         assert intake.durability.safe
         assert str(intake.durability) == (
-            "Redis is durable: each batch waits until it is on disk (WAITAOF, tried; appendfsync everysec)"
+            "Redis is durable: each batch waits until it is on disk (WAITAOF, tested; appendfsync everysec)"
         )
 
 

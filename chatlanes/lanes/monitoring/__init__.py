@@ -1,4 +1,4 @@
-"""Monitoring: what waits where, histograms of times, remote control, and log filters."""
+"""Monitoring: inspection of the lanes, time histograms, events, remote control, and log filters."""
 
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.histogram import Histogram

@@ -1,4 +1,4 @@
-"""How long things took, as it is read: how many fell into each bucket. Pure."""
+"""Histograms of times, as read from Redis. Pure."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from chatlanes.lanes.leases.timings import BOUNDS_S, LONGER, LOST, SUM
 _PLACES = {name: place for place, name in enumerate((*map(str, BOUNDS_S), LONGER))}
 
 
-def _nothing() -> list[int]:
+def _empty() -> list[int]:
     return [0] * len(_PLACES)
 
 
 @dataclass
 class Histogram:
-    """`buckets`: how many of each, the last one of all that took longer than the last of BOUNDS_S."""
+    """`buckets`: the count of each bucket; the last one counts times above the last of BOUNDS_S."""
 
-    buckets: list[int] = field(default_factory=_nothing)
+    buckets: list[int] = field(default_factory=_empty)
     sum_s: float = 0.0
 
     def since(self, earlier: Histogram) -> Histogram:
-        """What came since an earlier look."""
+        """The difference to an earlier histogram."""
         buckets = [now - then for now, then in zip(self.buckets, earlier.buckets, strict=True)]
         return Histogram(buckets, self.sum_s - earlier.sum_s)
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
-        """Upper bound -> how many took no longer: as Prometheus has it."""
+        """(upper bound, how many took at most that long), as in Prometheus."""
         return zip(_PLACES, accumulate(self.buckets), strict=True)
 
     def median_s(self) -> float | None:
-        """As far as buckets tell: within one, they are taken to lie evenly. None: there was nothing."""
+        """The estimated median: times are assumed to be evenly distributed in a bucket. None if there are none."""
         half = sum(self.buckets) / 2
         lower_s, before = 0.0, 0
         for upper_s, n in zip((*BOUNDS_S, BOUNDS_S[-1]), self.buckets, strict=True):
@@ -43,7 +43,7 @@ class Histogram:
 
 
 def read_times(fields: Mapping[str, int]) -> dict[tuple[str, str], Histogram]:
-    """By what was timed and group of queues; `fields` are those of keys.TIMES. Leaves out bounds of another version."""
+    """(WAIT, RUN or RECOVERY, group) -> histogram, from the fields of keys.TIMES. Skips bounds of other versions."""
     found: dict[tuple[str, str], Histogram] = {}
     for name, n in fields.items():
         what, bound, group = name.split(" ", 2)

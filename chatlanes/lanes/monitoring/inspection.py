@@ -1,6 +1,6 @@
-"""Reads the lanes from outside: what waits where, and the record of each message.
+"""Reads the state of the lanes: lanes, queues, records of messages, counters.
 
-Guarantees that it changes nothing, and that each read is small enough not to delay other clients. Does not give a
+Guarantees that it changes nothing, and that each read is small enough not to delay other clients. Does not return a
 snapshot: the state may change between two reads.
 """
 
@@ -22,7 +22,7 @@ from chatlanes.lanes.protocol.replies import Loss, loss_answer
 
 #: Records fetched in one round trip.
 _AT_ONCE = 500
-#: Of a stored message: its first line, which says what it is, is shorter.
+#: Longer than the first line of a stored message, which describes it.
 _FIRST_LINE = 2047
 
 _FIELDS = ("state", "queue", "lanes", "seq", "fence", "holder", "failed", "died", "replayed", "parked")
@@ -30,19 +30,19 @@ _FIELDS = ("state", "queue", "lanes", "seq", "fence", "holder", "failed", "died"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a message records of itself. Times are Redis' own, µs since 1970."""
+    """The record of a message. Times are those of Redis, µs since 1970."""
 
     id: str
     state: str
     queue: str
     lanes: tuple[str, ...]
     appended_us: int  # or replayed
-    moved_us: int  # when it was last handed out or taken back; 0: never
+    moved_us: int  # last hand-out or take-back; 0: never
     holder: str  # host:pid:… of the worker's main process; empty: not leased
     failed: int
     died: int
     is_replayed: bool
-    parked: str  # why it was put off, without a failure, the last time; empty: it was not
+    parked: str  # why it was postponed without a failure, the last time; empty: it was not
 
     @property
     def group(self) -> str:
@@ -50,18 +50,18 @@ class Record:
 
     @property
     def in_lanes(self) -> tuple[str, ...]:
-        """As `paused` names them."""
+        """The lanes, named as in `paused`."""
         return tuple(f"lane:{key}" for key in self.lanes)
 
     @property
     def attempt(self) -> int:
-        """The one that runs, or is to come."""
+        """The number of the current or next attempt."""
         return self.failed + self.died + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How many messages of each queue have ever been settled, and when that was looked at."""
+    """How many messages of each queue were ever settled, and when this was read."""
 
     at_us: int
     by_queue: dict[str, int]
@@ -78,7 +78,7 @@ def now_us(client: Redis) -> int:
 
 
 def records(client: Redis, ids: Iterable[str]) -> Iterator[Record]:
-    """Those of these messages that there are still, in this order."""
+    """The records of these messages that still exist, in this order."""
     rest = iter(ids)
     while batch := list(islice(rest, _AT_ONCE)):
         with client.pipeline(transaction=False) as pipe:
@@ -90,13 +90,13 @@ def records(client: Redis, ids: Iterable[str]) -> Iterator[Record]:
 
 
 def groups(client: Redis) -> list[str]:
-    """Every group of queues in which something waits, whoever reads it."""
+    """All groups of queues with pending messages, including those that no worker reads."""
     names = client.scan_iter(f"{keys.PENDING}*", count=1000)
     return sorted({name.decode().removeprefix(keys.PENDING) for name in names})
 
 
 def pending(client: Redis, group: str, most: int) -> list[str]:
-    """The ids of what is not buried, the oldest first."""
+    """The ids of the messages that are not buried, the oldest first."""
     return _texts(client.zrange(keys.pending(group), 0, most - 1))
 
 
@@ -107,23 +107,23 @@ def oldest_us(client: Redis, group: str) -> int | None:
 
 
 def in_lane(client: Redis, key: str, most: int) -> tuple[list[str], int]:
-    """The ids that stand in a lane, the oldest first, and how many there are."""
+    """The ids in a lane, the oldest first, and their total number."""
     return _texts(client.zrange(keys.lane(key), 0, most - 1)), int(client.zcard(keys.lane(key)))
 
 
 def dead(client: Redis) -> dict[str, int]:
-    """Message id -> when it was buried, ms; in the order of that."""
+    """Message id -> when it was buried, ms; in this order."""
     found: Any = client.zrange(keys.DEAD, 0, -1, withscores=True)
     return {message_id.decode(): int(at_ms) for message_id, at_ms in found}
 
 
 def leased(client: Redis, most: int) -> list[str]:
-    """The ids of what runs, or ran where a worker has died, those first whose lease is over first."""
+    """The ids of leased messages, including those of workers that died; the earliest expiry first."""
     return _texts(client.zrange(keys.LEASES, 0, most - 1))
 
 
 def delayed(client: Redis) -> int:
-    """How many are."""
+    """The number of delayed messages."""
     return int(client.zcard(keys.DELAYED))
 
 
@@ -134,12 +134,12 @@ def due_ms(client: Redis, message_id: str) -> int | None:
 
 
 def problems(client: Redis, message_id: str) -> list[dict[str, Any]]:
-    """What was written down for each failure, the last one last."""
+    """The problem that was recorded for each failure, the latest one last."""
     return [json.loads(problem) for problem in client.lrange(keys.errors(message_id), 0, -1)]
 
 
 def journal(client: Redis, message_id: str) -> list[tuple[str, str, str]]:
-    """(position, state, name) of each call that a message has begun, in their order; nothing of what they say."""
+    """(position, state, name) of each call that a message has begun, in order; without arguments and results."""
     found: Any = client.hgetall(keys.journal(message_id))
     calls = [(position.decode(), *noted.decode(errors="replace").split(" ", 3)) for position, noted in found.items()]
     noted = [(each[0], each[1], each[3].partition(":")[0]) for each in calls if len(each) > 3]
@@ -147,7 +147,7 @@ def journal(client: Redis, message_id: str) -> list[tuple[str, str, str]]:
 
 
 def titles(client: Redis, ids: Sequence[str]) -> dict[str, str]:
-    """What each message says of itself in a few words, as Flower shows its arguments; nothing of its content."""
+    """A short description of each message, which Flower shows as its arguments; without its content."""
     with client.pipeline(transaction=False) as pipe:
         for message_id in ids:
             pipe.getrange(keys.body(message_id), 0, _FIRST_LINE)
@@ -155,7 +155,7 @@ def titles(client: Redis, ids: Sequence[str]) -> dict[str, str]:
 
 
 def content(client: Redis, message_id: str) -> Any:
-    """The first argument of a message's task; None when there is none to be read."""
+    """The first argument of the task of a message; None if it cannot be read."""
     stored: Any = client.get(keys.body(message_id)) or b""
     line, newline, body = stored.partition(b"\n")
     try:
@@ -165,26 +165,26 @@ def content(client: Redis, message_id: str) -> Any:
 
 
 def paused(client: Redis) -> dict[str, int]:
-    """`lane:<key>`, `queue:<name>` or `group:<name>` -> since when nothing of it is handed out, ms."""
+    """`lane:<key>`, `queue:<name>` or `group:<name>` -> since when it is paused, ms."""
     found: Any = client.hgetall(keys.PAUSED)
     return {what.decode(): int(at_ms) for what, at_ms in found.items()}
 
 
 def losses(client: Redis) -> list[Loss]:
-    """Those that nobody has acknowledged, the first one first."""
+    """The losses that are not acknowledged, the earliest first."""
     found: Any = client.hvals(keys.LOSSES)
     return sorted(loss for record in found if not (loss := loss_answer(record)).is_acknowledged)
 
 
 def workers(client: Redis) -> dict[str, int]:
-    """host:pid:… of each worker that has swept within a lease -> its slots. One that stopped is told for so long."""
+    """host:pid:… of each worker that has swept within a lease -> its slots. Includes workers that stopped since."""
     alive: Any = client.zrangebyscore(keys.WORKERS, now_us(client) / 1000, "+inf")
     named = (member.decode().rpartition(" ") for member in alive)
     return {holder: int(slots) for holder, _, slots in named}
 
 
 def parked(client: Redis) -> dict[tuple[str, str], tuple[int, float]]:
-    """(kind, group of queues) -> how many messages of it were put off by that, and for how many seconds together."""
+    """(kind, group of queues) -> how many messages were parked, and the sum of their delays in seconds."""
     found: Any = client.hgetall(keys.PARKED)
     by = {tuple(field.decode().split(" ", 2)): int(n) for field, n in found.items()}
     return {
@@ -195,13 +195,13 @@ def parked(client: Redis) -> dict[tuple[str, str], tuple[int, float]]:
 
 
 def times(client: Redis) -> dict[tuple[str, str], Histogram]:
-    """(WAIT, RUN or RECOVERY, group of queues) -> how long that took."""
+    """(WAIT, RUN or RECOVERY, group of queues) -> histogram."""
     found: Any = client.hgetall(keys.TIMES)
     return read_times({field.decode(): int(n) for field, n in found.items()})
 
 
 def lost_runs(client: Redis, group: str) -> int:
-    """How many runs lost their lease before they had ended."""
+    """How many runs lost their lease before they ended."""
     return int(client.hget(keys.TIMES, field(LOST, RUNS, group)) or 0)
 
 
@@ -229,10 +229,10 @@ def _record(message_id: str, fields: list[str]) -> Record:
 
 def _title(stored: bytes) -> str:
     try:
-        said = orjson.loads(stored.partition(b"\n")[0])["headers"].get("argsrepr", "")
+        title = orjson.loads(stored.partition(b"\n")[0])["headers"].get("argsrepr", "")
     except (ValueError, LookupError, TypeError, AttributeError):
         return ""
-    return str(said).strip("()")
+    return str(title).strip("()")
 
 
 def _texts(values: Any) -> list[str]:

@@ -1,7 +1,7 @@
-"""What Celery logs too much of: message bodies, and the traceback of a lost connection.
+"""Removes message bodies, and the traceback of a lost connection, from Celery's log.
 
-Celery logs bodies that it cannot decode, and arguments of each task at level DEBUG. Guarantees that only the size of a
-body is logged: whoever may read the message finds it in the dead letters.
+Celery logs bodies that it cannot decode, and the arguments of each task at level DEBUG. Guarantees that only the size
+of a body is logged; the message itself is in the dead letters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _stock_loop = gPidbox.loop
 
 def install() -> None:
     """May be called repeatedly."""
-    consumer.dump_body = _size_of
+    consumer.dump_body = _describe_size
     gPidbox.loop = _loop
     pool = logging.getLogger("celery.pool")
     if _without_arguments not in pool.filters:
@@ -29,15 +29,15 @@ def install() -> None:
 
 
 @wraps(consumer.dump_body)
-def _size_of(message: Any, body: Any) -> str:
+def _describe_size(message: Any, body: Any) -> str:
     """Replaces Celery's `dump_body`."""
-    shown = body if body is not None else message.body
-    size = f" of {len(shown):,}" if isinstance(shown, str | bytes) else ""
+    content = body if body is not None else message.body
+    size = f" of {len(content):,}" if isinstance(content, str | bytes) else ""
     return f"(a body{size}, not shown)"
 
 
 def _without_arguments(record: logging.LogRecord) -> bool:
-    """For 'TaskPool: Apply %s (args:%s kwargs:%s)': keeps the function, removes its arguments."""
+    """For 'TaskPool: Apply %s (args:%s kwargs:%s)': keeps the function, hides its arguments."""
     if isinstance(record.args, tuple) and len(record.args) == 3:
         record.args = (record.args[0], "not shown", "not shown")
     return True
@@ -45,10 +45,10 @@ def _without_arguments(record: logging.LogRecord) -> bool:
 
 @wraps(_stock_loop)
 def _loop(self: Any, consumer: Any) -> None:
-    """Replaces the loop of Celery's remote control under gevent, which runs in a greenlet of its own and ends with the
-    error. Another one starts with the next connection. Only connection and channel errors are caught.
+    """Replaces the loop of Celery's remote control under gevent, which runs in a greenlet and ends with the error. A
+    new one starts with the next connection. Catches only connection and channel errors.
     """
     try:
         _stock_loop(self, consumer)
     except (*consumer.connection_errors, *consumer.channel_errors) as error:
-        logger.warning("lanes: remote control waits for the next connection to Redis: %s", error)
+        logger.warning("lanes: remote control has lost its connection and waits for the next one: %s", error)

@@ -1,6 +1,6 @@
 """Remote control commands of a worker: `inspect lanes`, which `lanes check` uses, revoke and terminate.
 
-Guarantees an answer while the worker's loop runs; a solo worker answers between two tasks.
+Guarantees an answer while the loop of the worker runs; a solo worker answers between two tasks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from kombu.utils.functional import maybe_list
 from chatlanes.lanes.protocol.scripts import digest
 from chatlanes.lanes.worker import termination
 
-_celerys_revoke = control.revoke
+_stock_revoke = control.revoke
 
 
 @inspect_command()
 def lanes(state: Any) -> dict[str, Any]:
-    """The lanes: which scripts this worker runs, which queues it reads, how much it holds."""
+    """The lanes: the scripts of this worker, its queues, and how many messages it holds."""
     in_flight = state.app.lanes.in_flight
     queues = state.consumer.task_consumer.queues if state.consumer.task_consumer else []
     return {
@@ -40,13 +40,13 @@ def revoke(
     asked_by: str = "",
     **options: Any,
 ) -> Any:
-    """Revoke task by task id (or list of ids); with terminate, end it, too: a lane's message is then buried."""
+    """Revoke task by task id (or list of ids); terminate also ends it, and buries the message of a lane."""
     if terminate:
         termination.note(maybe_list(task_id) or [], asked_by)
-    return _celerys_revoke(state, task_id, terminate=terminate, signal=signal, **options)
+    return _stock_revoke(state, task_id, terminate=terminate, signal=signal, **options)
 
 
 @control_command(variadic="task_id", args=[("signal", str)], signature="<signal> [id1 [id2 [... [idN]]]]")
 def terminate(state: Any, signal: str, task_id: Any, **options: Any) -> Any:
-    """Terminate task by task id (or list of ids); a lane's message is buried."""
+    """Terminate task by task id (or list of ids), and bury the message of a lane."""
     return revoke(state, task_id, terminate=True, signal=signal, **options)

@@ -1,6 +1,6 @@
-"""The arguments of the verbs, and the commands of those that are sent with others, or on pipelined connections.
+"""Arguments of the verbs, and the commands of those verbs that are sent in a batch or on a pipelined connection.
 
-Guarantees that a lane key that would be ambiguous is refused before anything is sent.
+Guarantees that an ambiguous lane key is refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.replies import Kind
 from chatlanes.lanes.protocol.scripts import Argument, script
 
-#: Deaths before a message is buried, when the app does not say.
+#: Deaths before a message is buried, unless the app configures another number.
 MAX_DEATHS = 5
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -25,7 +25,7 @@ _POSITION = re.compile(r"(?:[^\x00-\x20\x7f]*[^\x00-\x20\x7f0-9])?[1-9][0-9]{0,1
 
 
 class NewMessage(NamedTuple):
-    """A message to append. `once` is what it is remembered by: a scope and a number; `problem` buries it at once."""
+    """A message to append. It is remembered as seen by `once`, a scope and a number. A `problem` buries it at once."""
 
     id: str
     queue: str
@@ -37,7 +37,7 @@ class NewMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Who may append, for appenders that take turns: the hash `key` has the field `fence`, and the others' are old."""
+    """Lets one of several appenders append: the one whose `fence` is in the field `fence` of the hash `key`."""
 
     key: str
     fence: str
@@ -45,7 +45,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """A write of a commit. `ttl_ms`: for how long; 0: for ever. The key must be none of the lanes' own."""
+    """A write of a commit. `ttl_ms`: the time to live; 0: no expiry. The key must not be one of the lanes' own keys."""
 
     key: str
     value: bytes
@@ -61,7 +61,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A write of a commit: what `key` holds is `to`'s from now on; nothing happens when it holds nothing."""
+    """A write of a commit: renames `key` to `to`, which is overwritten. Nothing happens if `key` does not exist."""
 
     key: str
     to: str
@@ -71,12 +71,12 @@ Write = Set | Delete | Move
 
 
 def only_seen(scope: str, number: int) -> NewMessage:
-    """In place of a message that is not wanted: its number counts as seen, and nobody waits for it."""
+    """Replaces an unwanted message: its number counts as seen, so no message is held for it."""
     return NewMessage("", "", b"", (), once=(scope, number))
 
 
 def append_command(messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> list[Argument]:
-    """The append as a command, for whoever sends more along with it."""
+    """The append as a command, for callers that send other commands with it."""
     guards, fence = ([guard.key], guard.fence) if guard else ([], "")
     return script("append").command(
         guards,
@@ -100,9 +100,9 @@ def fetch_command(
     first: int = 0,
     times: Mapping[str, int] | None = None,
 ) -> list[Argument]:
-    """The script `turn` as a command, for whoever reads the answer later. It looks at 64 ids more than fit.
+    """The script `turn` as a command, for callers that read the answer later. It examines at most 64 ids more than fit.
 
-    The `first` queues are emptied before the rest is looked at.
+    The `first` queues are emptied before the others are read.
     """
     return script("turn").command(
         queues,
@@ -120,7 +120,7 @@ def fetch_command(
 
 
 def write_row(write: Write) -> tuple[Argument, ...]:
-    """A write as commit.lua takes it."""
+    """The arguments of a write for commit.lua."""
     if isinstance(write, Set):
         return "set", write.key, write.value, write.ttl_ms
     if isinstance(write, Move):
@@ -129,9 +129,9 @@ def write_row(write: Write) -> tuple[Argument, ...]:
 
 
 def begin_command(message_id: str, fence: str, *, lease_ms: int, position: str, what: str) -> list[Argument]:
-    """Raises ValueError for a position that does not end in a number, and for what has blanks in it."""
+    """Raises ValueError if the position does not end in a number, or `what` or the position contains a blank."""
     if not _POSITION.fullmatch(position) or not what or _CONTROL_OR_BLANK.search(what):
-        raise ValueError(f"{position!r} and {what!r} are no position and what of a call: <series><number>, no blanks")
+        raise ValueError(f"invalid call {position!r}, {what!r}: use <series><number> as position, and no blanks")
     return script("begin").command(id=message_id, fence=fence, lease_ms=lease_ms, position=position, what=what)
 
 
@@ -146,21 +146,21 @@ def commit_command(message_id: str, fence: str, writes: Iterable[Write], *, skip
 
 
 def read_commands(message_id: str, names: Iterable[str]) -> list[list[Argument]]:
-    """Redis' own: they write nothing."""
+    """Plain Redis commands; they write nothing."""
     commands: list[list[Argument]] = [["HMGET", keys.message(message_id), "state", "fence", "lanes"]]
     commands += [["GET", name] for name in names]
     return commands
 
 
 def problem_json(problem: dict[str, Any]) -> str:
-    """A problem as the dead letters keep it, with its time."""
+    """A problem as it is stored with a dead letter, with the current time."""
     return json.dumps({"at_ms": round(time.time() * 1000), **problem})
 
 
 def _append_row(message: NewMessage) -> tuple[Argument, ...]:
     for key in message.lanes:
         if not key or _CONTROL.search(key):
-            raise ValueError(f"{key!r} is no lane key: it must be a text without control characters")
+            raise ValueError(f"{key!r} is not a lane key: use a non-empty string without control characters")
     scope, number = message.once or ("", "")
     problem = problem_json(message.problem) if message.problem else ""
     return message.id, message.queue, message.stored, scope, number, problem, "\n".join(message.lanes)

@@ -1,7 +1,8 @@
-"""Redis clients for everything except kombu's own channels.
+"""Redis clients for everything except the channels of kombu.
 
-Guarantees clients that never retry by themselves (redis-py 8 retries ten times, and a fetch must not run twice) and
-that give up on a silent server after `timeout_s`. `redis://`, `rediss://`, `unix://` and `sentinel://` as in Celery.
+Guarantees that a client never retries by itself (redis-py 8 retries ten times, and a fetch must not run twice), and
+that a command fails after `timeout_s` without an answer. Accepts `redis://`, `rediss://`, `unix://` and `sentinel://`
+URLs as Celery does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ DEFAULT_SENTINEL_PORT = 26379
 
 
 class BrokerConnection(Protocol):
-    """The part of a kombu connection that names its server."""
+    """The attributes of a kombu connection that identify its server."""
 
     ssl: Any
     alt: Any
@@ -31,16 +32,16 @@ class BrokerConnection(Protocol):
 def connect(
     url: str, *, ssl: Mapping[str, Any] | None = None, master: str | None = None, timeout_s: float = 5.0
 ) -> Redis:
-    """A client for a URL. `ssl` are redis-py's ssl_* arguments, `master` the name Sentinel knows it by.
+    """A client for a URL. `ssl` are redis-py's ssl_* arguments, `master` is the name of the master in Sentinel.
 
-    Nothing is sent yet. Raises ValueError for a URL that is none of the kinds above.
+    Sends nothing yet. Raises ValueError for a URL of another kind.
     """
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
         "socket_keepalive": True,
-        # redis-py's own limit is 100; a thousand greenlets may end at the same moment.
+        # The default of redis-py is 100; a thousand greenlets may need a connection at the same time.
         "max_connections": 1 << 20,
     }
     if url.startswith("sentinel://"):
@@ -52,7 +53,7 @@ def connect(
 
 
 def connect_like(connection: BrokerConnection, timeout_s: float = 5.0) -> Redis:
-    """A client for the server that a kombu connection is for."""
+    """A client for the server of a kombu connection."""
     ssl = connection.ssl if isinstance(connection.ssl, Mapping) else None
     urls = [*connection.alt] or [connection.as_uri(include_password=True)]
     master = connection.transport_options.get("master_name")

@@ -1,9 +1,9 @@
-"""Notices that Redis lost what it held: an emptied or exchanged database, or one that went back to an older state.
+"""Detects that Redis lost data: the database was emptied or replaced, or went back to an older state.
 
-Promises one CRITICAL line of each process that had seen more than is there, and one record in Redis for each loss,
-which stays until a person acknowledges it. Needs no round trip: appends and sweeps return what is compared.
-Does not notice a loss while no process runs, because only processes remember what they saw; nor an older state whose
-totals had grown past what a process had seen before that process looked again.
+Guarantees one CRITICAL log line of each process that had seen more than is there, and one record in Redis for each
+loss, which stays until a person acknowledges it; it needs no round trip, because appends and sweeps return the totals.
+Does not detect a loss that happens while no process runs, nor one after which the totals have grown past those that a
+process knew before it compares them again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class Witness:
-    """What a process has seen of one database. Threads may share it.
+    """The identity and totals of one database, as this process last saw them. Threads may share it.
 
-    Totals only grow, so an answer is compared with what was known before its question was sent.
+    Totals only grow. An answer is compared with the totals that were known before its command was sent.
     """
 
     def __init__(self) -> None:
@@ -36,33 +36,33 @@ class Witness:
 
     @property
     def known(self) -> History | None:
-        """To be read before a question is sent."""
+        """Read it before the command whose answer is compared."""
         return self._known
 
     def noticed_within(self, seconds: float) -> bool:
-        """Whether a loss was noticed so lately."""
+        """True if a loss was detected within this time."""
         return clock.now_s() - self._noticed_s <= seconds
 
     def look(self, store: Store) -> None:
-        """Asks Redis. Raises RedisError."""
+        """Reads the totals from Redis and compares them. Raises RedisError."""
         known = self._known
         self.compare(store, known, store.look())
 
     def appended(self, store: Store, known: History | None, appended: Appended) -> None:
-        """After an append that was sent when `known` was known."""
+        """Compares the answer of an append. `known` was read before it was sent."""
         if appended.before is not None:
             self.compare(store, known, appended.before)
             self._advance(appended)
 
     def compare(self, store: Store, known: History | None, found: History) -> None:
-        """Report a loss when `found` is less than what was `known` before the question was sent."""
+        """Reports a loss if `found` is less than the history `known` before the command was sent."""
         with self._lock:
             now = self._known
             if known is None or now is None:
                 self._known = _furthest(now, found)
-            elif known.identity == now.identity:  # else another thread has reported it
+            elif known.identity == now.identity:  # otherwise another thread has reported it
                 if _is_loss(known, found):
-                    with suppress(RedisError):  # the next look reports it
+                    with suppress(RedisError):  # the next comparison reports it
                         self._report(store, now, found)
                 else:
                     self._known = _furthest(now, found)
@@ -87,23 +87,23 @@ _WITNESSES: WeakValueDictionary[str, Witness] = WeakValueDictionary()
 
 
 def witness_of(url: str) -> Witness:
-    """The process' own for this database, for as long as anybody keeps it: one loss is one line, however many bots."""
+    """The Witness of this process for a database: several bots share it, so a loss is logged once. Lives while used."""
     return _WITNESSES.setdefault(url, Witness())
 
 
 def sentence(loss: Loss) -> str:
-    """What is known of it, and what to do."""
-    what = "an older state of it" if loss.first > 1 or loss.again else "an empty or another database"
+    """The extent of the loss, and what to do."""
+    what = "went back to an older state" if loss.first > 1 or loss.again else "is empty or another one"
     if loss.last < loss.first:
         gone = "no update is known to be gone"
     else:
         gone = f"updates {loss.first:,} to {loss.last:,} of all that were appended are gone"
-    again = f"; at least {loss.again:,} that were finished wait again, and run again" if loss.again else ""
-    pending = f"{loss.pending or 'none'} of all were pending at the last look"
+    again = f"; at least {loss.again:,} finished updates are pending again, and run again" if loss.again else ""
+    pending = f"{loss.pending or 'none'} of them were pending when last checked"
     when = datetime.fromtimestamp(loss.at_ms / 1000).astimezone().isoformat(" ", "seconds")
     return (
-        f"Redis LOST what it held, {what} answers: {gone}; {pending}{again} (noticed {when}). Telegram does not send "
-        "them again. Acknowledge it with `chatlanes lanes acknowledge-loss`"
+        f"Redis LOST data, the database {what}: {gone}; {pending}{again} (detected {when}). Telegram does not send "
+        "them again. Acknowledge the loss with `chatlanes lanes acknowledge-loss`"
     )
 
 
@@ -114,7 +114,7 @@ def _is_loss(known: History, found: History) -> bool:
 
 
 def _furthest(known: History | None, found: History) -> History:
-    """An answer may arrive after a later one."""
+    """The higher totals: an answer may arrive after a later one."""
     if known is None or known.identity != found.identity:
         return found
     pending = known.pending if found.appended + found.settled < known.appended + known.settled else found.pending

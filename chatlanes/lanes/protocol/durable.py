@@ -1,9 +1,9 @@
-"""Appends that count only when they are durable: on disk, and with as many replicas as asked for.
+"""Appends that return when they are durable: on disk, and on the required number of replicas.
 
-Promises that what returned is as durable as `durability` says of the very connection that carried it: a server that
-was met anew (a restart, a failover) is looked at before anything that it holds counts. Settings that change on a
-running server are noticed by the first append or recheck LOOK_EVERY_S later.
-Does not promise that what raised was not appended; append it again, and what was seen is dropped.
+Guarantees that a returned append is as durable as `durability` says of the connection that it used: after a reconnect
+(a restart, a failover) the server is checked first, and changed settings of a running server are noticed by the first
+append or recheck CHECK_EVERY_S later. Does not guarantee that an append which raised an error was not done: append
+again, and messages that were seen are dropped.
 """
 
 from __future__ import annotations
@@ -30,74 +30,72 @@ log = logging.getLogger(__name__)
 WAITAOF_MS = 5_000
 #: How long the replicas may take.
 WAIT_MS = 5_000
-#: How old the last look at the server's settings may be. With the longest long poll (50 s) an idle poller notices a
+#: Maximum age of the last check of the server's settings. With the longest long poll (50 s) an idle poller notices a
 #: change within a minute.
-LOOK_EVERY_S = 10.0
-#: So many servers may be met within one append; more is trouble, and told as such.
-_MEETINGS = 3
-_UNSTABLE = "the connection is made anew all the time"
+CHECK_EVERY_S = 10.0
+#: An append may be sent this many times because of reconnects. After that it fails.
+_MOST_ATTEMPTS = 3
+_UNSTABLE = "the connection to Redis is lost again and again"
 
 
 class DurableAppends:
-    """`replicas`: how many of them must hold a batch too. The client must have no retries and one user."""
+    """`replicas`: how many replicas must have a batch too. The client must not retry, and must have no other user."""
 
     def __init__(self, client: Redis, replicas: int = 0) -> None:
-        """Raises ServerUnfit, and RedisError when the server does not answer."""
+        """Raises ServerUnfit, and RedisError if the server does not answer."""
         self._client = client
         self._replicas = replicas
-        self._is_met = False  # a connection was made, to a server that nobody has looked at
-        client.connection_pool.connection_kwargs["redis_connect_func"] = self._meet
+        self._must_check = False  # a connection was made to a server that was not checked
+        client.connection_pool.connection_kwargs["redis_connect_func"] = self._on_connect
         self.durability: Durability = self._inspect()
 
     def append(self, messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> Appended:
-        """One step, all or nothing. Raises RedisError, ServerUnfit, and LeaseLost for a guard with another fence."""
+        """All or nothing, in one step. Raises RedisError, ServerUnfit, and LeaseLost if the guard has another fence."""
         command = append_command(messages, guard, hold_ms)
-        for _ in range(_MEETINGS):
+        for _ in range(_MOST_ATTEMPTS):
             self.recheck()
             answer = self._send(command)
-            # A server met while this was sent may keep less than the one before: looked at, it gets the batch again.
-            if not self._is_met and not isinstance(answer, NoScriptError):
+            # After a reconnect during the append the server may be less durable: check it and append again.
+            if not self._must_check and not isinstance(answer, NoScriptError):
                 return append_answer(answer)
             if isinstance(answer, NoScriptError):
                 self._client.script_load(script("append").source)
         raise RedisConnectionError(_UNSTABLE)
 
     def recheck(self) -> None:
-        """Look at the server again when it was met anew or the last look is old, and log what changed.
+        """Checks the server again after a reconnect or if the last check is old, and logs a change.
 
         Raises ServerUnfit, RedisError.
         """
-        if not self._is_met and time.monotonic() - self._looked_at_s < LOOK_EVERY_S:
+        if not self._must_check and time.monotonic() - self._checked_at_s < CHECK_EVERY_S:
             return
         now = self._inspect()
         if now != self.durability:
-            log.log(logging.INFO if now.safe else logging.WARNING, "the server is another one or changed: %s", now)
+            log.log(logging.INFO if now.safe else logging.WARNING, "the Redis server or its settings changed: %s", now)
         self.durability = now
 
-    def _meet(self, connection: Any) -> None:
-        """redis-py calls it for each new connection, instead of `on_connect`."""
-        self._is_met = True
+    def _on_connect(self, connection: Any) -> None:
+        """redis-py calls this for each new connection, instead of `on_connect`."""
+        self._must_check = True
         connection.on_connect()
 
     def _inspect(self) -> Durability:
-        """All of one connection: a look during which the connection was made anew may be of two servers."""
-        for _ in range(_MEETINGS):
-            self._is_met = False
+        """Checks on one connection. Starts again after a reconnect, because it may have read from two servers."""
+        for _ in range(_MOST_ATTEMPTS):
+            self._must_check = False
             try:
                 check_server(self._client)
                 found = durability(self._client)
             except BaseException:
-                self._is_met = True
+                self._must_check = True
                 raise
-            if not self._is_met:
-                self._looked_at_s = time.monotonic()
+            if not self._must_check:
+                self._checked_at_s = time.monotonic()
                 return found
         raise RedisConnectionError(_UNSTABLE)
 
     def _send(self, command: list[Argument]) -> Any:
-        """WAITAOF and WAIT count their own connection's writes: they go with the append, which writes also when all
-        was seen.
-        """
+        """WAITAOF and WAIT refer to writes of their own connection, so they go with the append, which always writes."""
         waits = self._waits()
         try:
             answer, *kept = self._exchange([command, *waits])
@@ -107,20 +105,20 @@ class DurableAppends:
                 if isinstance(reply, Exception):
                     raise reply
         except RedisError:
-            self._is_met = True  # a server in trouble may come back with other settings
+            self._must_check = True  # the server may restart with other settings
             raise
         for wait, reply in zip(waits, kept, strict=True):
             self._check(wait, reply)
         return answer
 
     def _exchange(self, commands: list[list[Argument]]) -> list[Any]:
-        """The answers; one may be a ResponseError. A pipeline's, for half of the processor: a batch is long."""
+        """The answers; one may be a ResponseError. Takes half the CPU time of a redis-py pipeline: a batch is long."""
         pool: Any = self._client.connection_pool
         connection = pool.get_connection()
         try:
             connection.send_packed_command([b"".join([packed(command) for command in commands])])
             return [_answer(connection) for _ in commands]
-        except BaseException:  # whatever is still to be read must be nobody's
+        except BaseException:  # answers that were not read must not reach the next user
             connection.disconnect()
             raise
         finally:
@@ -136,11 +134,11 @@ class DurableAppends:
 
     def _check(self, wait: list[Argument], reply: Any) -> None:
         if wait[0] == "WAITAOF" and not reply[0]:
-            self._is_met = True
+            self._must_check = True
             raise RedisTimeoutError(f"Redis did not write to disk within {WAITAOF_MS / 1000:g} s")
         if wait[0] == "WAIT" and reply < self._replicas:
             raise RedisTimeoutError(
-                f"{reply} of {self._replicas} replicas (DURABLE_REPLICAS) had the batch within {WAIT_MS / 1000:g} s"
+                f"{reply} of {self._replicas} replicas (DURABLE_REPLICAS) confirmed it within {WAIT_MS / 1000:g} s"
             )
 
 

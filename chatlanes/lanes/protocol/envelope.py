@@ -1,8 +1,8 @@
-"""A Celery message as it is stored: without what every Celery message says alike.
+"""The stored form of a Celery message, without the fields that have the same value in most messages.
 
-Promises that `unpack(pack(m))` is `m` but for its delivery tag, its priority (a lane has its own order) and the headers
-that only concern the lanes; what was left out is put back when it is handed out. A stored message is one line of JSON
-and then the body, as text.
+Guarantees that `unpack(pack(m))` equals `m` except for the delivery tag, the priority (a lane has its own order) and
+the headers that only concern the lanes; the omitted fields are added back. A stored message is one line of JSON, and
+then the body as text.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 import orjson
 
-#: What the publisher says about the lanes: the keys, and what the message is remembered by: [scope, number].
+#: Headers that the publisher sets: the lane keys, and the [scope, number] by which the message is remembered as seen.
 LANE_KEYS = "lane_keys"
 ONCE = "once"
-#: What the worker's main process tells whoever runs the message (delivery.py).
+#: Header from the main process of the worker to the process that runs the message (delivery.py).
 LANE = "lane"
 
 
 def about(message_id: str) -> dict[str, Any]:
-    """For `extra=` of a log line: Celery's lines of a task have its id in the same place."""
+    """For `extra=` of a log line, where Celery's log lines about a task have its id too."""
     return {"data": {"id": message_id}}
 
 
@@ -43,14 +43,14 @@ _TASK_HEADERS: dict[str, Any] = {
     "stamped_headers": None,
     "stamps": {},
 }
-#: The content type of what Celery encodes unless it is told otherwise.
+#: The content type that Celery uses by default.
 JSON = "application/json"
 _PROPERTIES: dict[str, Any] = {"delivery_mode": 2, "reply_to": None}
 _NOT_STORED = {"delivery_tag", "delivery_info", "body_encoding", "priority", "correlation_id"}
 
 
 def pack(message: dict[str, Any]) -> bytes:
-    """A message as kombu's `Channel._put` gets it, without its lane headers."""
+    """Packs a message as kombu's `Channel._put` receives it, without its lane headers."""
     headers, properties = message["headers"], message["properties"]
     message_id = headers.get("id")
     known = {**_TASK_HEADERS, "root_id": message_id, "id": message_id} if "task" in headers and message_id else {}
@@ -71,12 +71,12 @@ def pack(message: dict[str, Any]) -> bytes:
 
 
 def pack_task(task: str, argsrepr: str, body: bytes, **headers: str) -> bytes:
-    """The stored form of a plain JSON task message, without making the message first. `body` is Celery's own."""
+    """The stored form of a plain JSON task message, without building the message. `body` is in Celery's format."""
     return orjson.dumps({"headers": {"task": task, "argsrepr": argsrepr, **headers}}) + b"\n" + body
 
 
 def unpack(stored: bytes, *, message_id: str, queue: str, tag: str, lane: dict[str, Any]) -> dict[str, Any]:
-    """The message as kombu's `Transport._deliver` takes it. Raises ValueError when it is no message."""
+    """The message as kombu's `Transport._deliver` expects it. Raises ValueError if `stored` is not a message."""
     line, newline, body = stored.partition(b"\n")
     envelope = orjson.loads(line)
     if not newline:
@@ -100,9 +100,9 @@ def unpack(stored: bytes, *, message_id: str, queue: str, tag: str, lane: dict[s
 
 
 def _foreign(message: Any, *, queue: str, tag: str, lane: dict[str, Any]) -> dict[str, Any]:
-    """A whole message that stock kombu put into the ready list; the turn script gave it a record."""
+    """A whole message that stock kombu pushed onto the ready list. The turn script gave it a record."""
     if not isinstance(message, dict) or not isinstance(message.get("properties"), dict):
-        raise ValueError("no kombu message")
+        raise ValueError("not a kombu message")
     message["headers"] = {**(message.get("headers") or {}), LANE: lane}
     message["properties"].update(_delivery(queue, tag, lane))
     return message
@@ -124,7 +124,7 @@ def _same(known: dict[str, Any], name: str, value: Any) -> bool:
 
 
 def _as_text(body: Any, encoding: str | None) -> tuple[bytes, bool]:
-    """The body as bytes of text, and whether it had to stay base64 because it is none."""
+    """The body as bytes, and True if it stays base64 because it is not text."""
     if (encoding or "utf-8").lower() == "utf-8":
         return (body.encode() if isinstance(body, str) else body), False
     plain = base64.b64decode(body)

@@ -1,7 +1,7 @@
-"""One connection on which some commands are not awaited.
+"""A connection to Redis on which the answers of some commands are not awaited.
 
-Guarantees that answers come in the order of their commands, and that any error closes it: an answer may be half read.
-redis-py connects (TLS, passwords, Sentinel); after that hiredis reads and writes, which takes a fifth of the CPU time.
+Guarantees that answers match their commands, and that any error closes the connection, because an answer may be half
+read. redis-py connects (TLS, passwords, Sentinel); then hiredis reads and writes, which takes a fifth of the CPU time.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from chatlanes.lanes.protocol.scripts import Argument, Script
 
-#: Answers left unread; more are read before it is used again. Each is a few bytes.
+#: Most answers that are left unread. With that many, they are read before the next command. Each is a few bytes.
 MOST_UNREAD = 64
 READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class PipelinedCommand:
-    """A command of a script, made by `script.command`, or one of Redis' own."""
+    """A command of a script, made by `script.command`, or a plain Redis command (`script` is None)."""
 
     script: Script | None
     command: list[Argument]
 
 
 class Fate(Enum):
-    """What is known of an unawaited command."""
+    """The state of an unawaited command."""
 
     UNDER_WAY = 1
-    DONE = 2  # Redis has answered
-    UNKNOWN = 3  # it may or may not have happened
+    DONE = 2  # Redis answered
+    UNKNOWN = 3  # it may or may not have been executed
 
 
 @dataclass(slots=True, eq=False)
 class UnawaitedCommand:
-    """A command whose sender does not wait for the answer. Sending it twice must be harmless."""
+    """A command whose sender does not wait for the answer. Sending it twice must do no harm."""
 
     asked: PipelinedCommand
     fate: Fate = Fate.UNDER_WAY
 
 
 class PipelinedConnection:
-    """To the server of a client. `scripts` are loaded at once. Raises RedisError."""
+    """Connects to the server of a client, and loads `scripts`. Raises RedisError."""
 
     def __init__(self, client: Redis, scripts: Iterable[Script]) -> None:
         self._connection = cast(Any, client.connection_pool.make_connection())
@@ -66,7 +66,7 @@ class PipelinedConnection:
         return self._exchange([each.command for each in asked])
 
     def send_unawaited(self, unawaited: UnawaitedCommand) -> None:
-        """Send, and do not wait."""
+        """Sends a command and does not wait for the answer."""
         try:
             if len(self._unread) >= MOST_UNREAD:
                 self._read_unread()
@@ -108,13 +108,13 @@ class PipelinedConnection:
         except TimeoutError as error:
             raise RedisTimeoutError("Redis accepts no data") from error
         except OSError as error:
-            raise RedisConnectionError(f"Redis cannot be written to: {error}") from error
+            raise RedisConnectionError(f"cannot write to Redis: {error}") from error
 
     def _answer(self) -> Any:
-        """An error answer is returned: other answers are still to be read."""
+        """Returns an error answer instead of raising it, because other answers are still to be read."""
         while (answer := self._reader.gets()) is False:
             self._reader.feed(self._read())
-        if isinstance(answer, RedisConnectionError):  # it is loading its data, or not a master any more
+        if isinstance(answer, RedisConnectionError):  # the server loads its data, or has become a replica
             raise answer
         return answer
 
@@ -124,13 +124,13 @@ class PipelinedConnection:
         except TimeoutError as error:
             raise RedisTimeoutError("Redis does not answer") from error
         except OSError as error:
-            raise RedisConnectionError(f"Redis cannot be read from: {error}") from error
+            raise RedisConnectionError(f"cannot read from Redis: {error}") from error
         if not read:
-            raise RedisConnectionError("Redis has closed the connection")
+            raise RedisConnectionError("Redis closed the connection")
         return read
 
 
 def packed(command: list[Argument]) -> bytes:
-    """As it goes over the wire."""
-    arguments: Any = tuple(command)  # of any length, whatever its stub says
+    """The command in the Redis protocol."""
+    arguments: Any = tuple(command)  # any length works, unlike the stub says
     return pack_command(arguments)

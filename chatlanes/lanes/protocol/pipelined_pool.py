@@ -1,8 +1,8 @@
-"""The pipelined connections of a process: answers to unawaited commands are read with the next command.
+"""The pipelined connections of a process. Answers to unawaited commands are read with the next command.
 
-Guarantees that each caller gets its own answers, that an unawaited command whose answer was an error or never came is
-marked (`UnawaitedCommand.fate`), and that any thread, greenlet or forked child may use the pool: a connection has one
-user at a time. Does not guarantee an order between commands that were sent on two connections.
+Guarantees that each caller gets its own answers, and that an unawaited command whose answer was an error or never
+arrived is marked (`UnawaitedCommand.fate`). Any thread, greenlet or forked child may use the pool: a connection has one
+user at a time. Does not guarantee an order between commands on two connections.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chatlanes.lanes.protocol.pipelined import Fate, PipelinedCommand, Pipelined
 from chatlanes.lanes.protocol.scripts import Script
 from chatlanes.lanes.runtime.blocking import run_blocking
 
-#: Idle connections that are kept. More may be open: a thousand greenlets may send at the same moment, and seldom do.
+#: Most idle connections. More may be in use: a thousand greenlets may send at the same time, but seldom do.
 MOST_KEPT = 64
 
 
@@ -31,19 +31,19 @@ class PipelinedPool:
         """`scripts` are loaded on each new connection, because an unawaited command is not repeated."""
         self._client = client
         self._scripts = scripts
-        # The one used last is taken first, so that few are used. Taking and putting back are atomic, also for threads:
-        # a lock could be held by another thread at a fork.
+        # The connection used last is taken first, so that few are in use. pop and append are atomic, also for threads.
+        # A lock could be held by another thread at a fork.
         self._free: deque[PipelinedConnection] = deque()
 
     def ask(self, *asked: PipelinedCommand) -> list[Any]:
-        """The answers, from one round trip. An answer may be a ResponseError; raises RedisError when there is none.
+        """The answers, from one round trip. An answer may be a ResponseError. Raises RedisError without an answer.
 
-        After a broken connection all commands are sent once more: sending them twice must be harmless.
+        If the connection breaks, all commands are sent once more: sending them twice must do no harm.
         """
         return run_blocking(lambda: self._ask_twice(asked))
 
     def run(self, *asked: PipelinedCommand) -> list[Any]:
-        """As `ask`, but raises an answer that is an error."""
+        """Like `ask`, but raises an error answer."""
         answers = self.ask(*asked)
         for answer in answers:
             if isinstance(answer, RedisError):
@@ -51,13 +51,13 @@ class PipelinedPool:
         return answers
 
     def send_unawaited(self, asked: PipelinedCommand) -> UnawaitedCommand:
-        """Send, and do not wait. Raises no RedisError: a command that could not be sent is UNKNOWN."""
+        """Sends a command without waiting. Raises no RedisError: a command that could not be sent is UNKNOWN."""
         unawaited = UnawaitedCommand(asked)
         run_blocking(lambda: self._send_unawaited(unawaited))
         return unawaited
 
     def close(self) -> None:
-        """Close the idle connections. The next command opens new ones."""
+        """Closes the idle connections. The next command opens a new one."""
         with suppress(IndexError):
             while True:
                 self._free.pop().close()
@@ -75,13 +75,13 @@ class PipelinedPool:
         try:
             return self._ask(asked)
         except (RedisConnectionError, ReadOnlyError):
-            # Closed by a server that has restarted, or by one that is a replica now.
+            # The server restarted and closed the connection, or it is a replica now.
             self.close()
             return self._ask(asked)
 
     def _ask(self, asked: Sequence[PipelinedCommand]) -> list[Any]:
         connection = self._take()
-        answers = connection.ask(asked)  # whatever it raises, the connection is closed and never used again
+        answers = connection.ask(asked)  # after an error the connection is closed and not used again
         for at, answer in enumerate(answers):
             if isinstance(answer, NoScriptError) and (script := asked[at].script):
                 connection.load([script])

@@ -1,7 +1,6 @@
-"""What the verbs answer, as values.
+"""The answers of the verbs, as values.
 
-Promises that an outcome which is to be expected, also a lost lease, is a value; LeaseLost is raised only where nothing
-can go on. Reads the answers that come without their caller waiting for them, or with others: append, turn, begin.
+Guarantees that every expected outcome is a value, including a lost lease; LeaseLost is raised only for an append.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from chatlanes.lanes.errors import LeaseLost
 
 
 class Outcome(Enum):
-    """What became of a step that needs a lease."""
+    """The outcome of a step that needs a lease."""
 
     DONE = 1
-    LOST = 0  # somebody else holds a newer fence; nothing was changed
+    LOST = 0  # the fence is old; nothing was changed
 
 
 class History(NamedTuple):
-    """Which database it was, and how far it had come: messages ever appended and settled, and pending ones."""
+    """The identity of a database and its totals: messages ever appended and ever settled, and pending messages."""
 
     identity: str
     appended: int
@@ -30,8 +29,8 @@ class History(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Of all messages ever appended, `first` to `last` are gone; none when `last` is below `first`. `pending` ones
-    waited at the last look, and `again` ones that were settled wait again.
+    """Of all messages ever appended, `first` to `last` are gone; none if `last` is below `first`. `pending` messages
+    were pending when last checked, and `again` settled messages are pending again.
     """
 
     at_ms: int
@@ -44,10 +43,10 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What an append did. `pending` is the backlog after it, in the groups of its queues: all that is not buried.
+    """The result of an append. `pending` is the backlog after it, in the groups of its queues: all messages not buried.
 
-    `held` are those of the added ones that wait for their predecessors, `late` those that lined up behind higher
-    numbers; `due_ms` is when the next of all that are held is due, None: none is.
+    Of the added messages, `held` are held because a lower number is missing. `late` messages joined their lanes behind
+    higher numbers. `due_ms` is the time until the next held message is due; None: no message is held.
     """
 
     added: int
@@ -57,14 +56,14 @@ class Appended:
     held: int = 0
     late: int = 0
     due_ms: int | None = None
-    #: Before it; None: it was appended elsewhere.
+    #: The history before the append; None: the lanes did not do the append.
     before: History | None = field(default=None, compare=False)
 
 
 class Leased(NamedTuple):
-    """A message handed out. `waited_s`: since it was appended, or replayed; `replayed_s`: None when it never was.
+    """A message handed out. `waited_s`: since its append or replay; `replayed_s`: since its replay, None: never.
 
-    `alive_s`: since the last sign of life of a worker that died with it, and no run has ended since; None: none did.
+    `alive_s`: since the last sign of life of a worker that died with it; None: none died, or a run has ended since.
     """
 
     id: str
@@ -72,7 +71,7 @@ class Leased(NamedTuple):
     queue: str
     died: int
     failed: int
-    is_parked: bool  # it was put off before, without a failure
+    is_parked: bool  # it was postponed before, without a failure
     waited_s: float
     replayed_s: float | None
     alive_s: float | None
@@ -80,14 +79,14 @@ class Leased(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """As far as is known it has never run."""
+        """True if no earlier run is known."""
         return not (self.failed or self.died or self.is_parked)
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a fetch brought. `more`: ready ones are left; `suspects`: some of them want a worker for themselves, None:
-    it asked for nothing, and did not look.
+    """The result of a fetch. `more`: ready messages are left; `suspects`: some of them must run alone in a
+    worker, None: unknown, because the fetch asked for no messages.
     """
 
     lost: list[str]
@@ -98,7 +97,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The lane keys of a message, and the values of keys that were asked for with it."""
+    """The lane keys of a message, and the values of the other keys that were read with it."""
 
     lanes: list[str]
     values: list[bytes | None]
@@ -106,7 +105,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """`next_ms` is None when nothing is leased or delayed."""
+    """The result of a sweep. `next_ms`: until the next message is due; None: none is leased or delayed."""
 
     expired: int
     due: int
@@ -115,27 +114,27 @@ class Swept:
 
 
 class Noted(Enum):
-    """What a begin found in the journal."""
+    """The record of a call that is about to be made, in the journal."""
 
-    BEGUN = "begun"  # nothing: the call is to be made now
+    BEGUN = "begun"  # nothing: make the call now
     DONE = "done"  # an earlier run made it, with this outcome
-    REFUSED = "refused"  # an earlier run was refused with this outcome, and went on after it
+    REFUSED = "refused"  # an earlier run was refused with this outcome, and continued after it
     UNCERTAIN = "uncertain"  # an earlier run began it and left no outcome: it may have been made
-    DIFFERENT = "different"  # an earlier run made another call here; all from here on was forgotten, this one is begun
-    LOST = "lost"  # somebody else holds a newer fence; nothing was changed
+    DIFFERENT = "different"  # an earlier run made another call here; it and later ones are deleted, this one is begun
+    LOST = "lost"  # the fence is old; nothing was changed
 
 
 class Kind(Enum):
-    """What became of a call."""
+    """The outcome of a call."""
 
     DONE = "done"
-    REFUSED = "refused"  # it took no effect; counts for a later run if this one goes on after it
-    UNDONE = "undone"  # it was not made: as if it had not begun
+    REFUSED = "refused"  # it took no effect; later runs use this outcome if this run continues after it
+    UNDONE = "undone"  # it was not made: its record is removed
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """`outcome` is that of DONE and REFUSED; for DIFFERENT it is what the other call was."""
+    """The answer of `begin`. `outcome`: of a DONE or REFUSED call; for DIFFERENT what the other call was."""
 
     noted: Noted
     outcome: bytes = b""
@@ -147,7 +146,7 @@ _NO_PAST = (0, 0, 0, -1, -1)
 
 def append_answer(answer: list[Any] | None) -> Appended:
     if answer is None:
-        raise LeaseLost("somebody else appends by now; nothing was appended")
+        raise LeaseLost("another process appends now; nothing was appended")
     added, seen, buried, pending, held, late, due_ms, before = answer
     due = None if due_ms < 0 else due_ms
     return Appended(added, seen, buried, pending, held, late, due, history_answer(before))
@@ -194,7 +193,7 @@ def begin_answer(answer: list[bytes]) -> Begun:
 
 
 def read_answer(answers: list[Any], fence: str) -> Read | None:
-    """None: the lease is over."""
+    """None if the lease is lost."""
     (state, now, lanes), *values = answers
     if state != b"leased" or now != fence.encode():
         return None

@@ -1,8 +1,8 @@
-"""Loads Lua verbs and binds their arguments by the names their headers give.
+"""Loads Lua verbs and binds their arguments by the names in their headers.
 
-A header is the contract: `-- ARGV  holder lease_ms` are the fixed arguments, `--       then id fence, …` the group
-that repeats, `-- With  gaps ends` are the files of functions that the verb needs besides the prelude, which may need
-others in turn. A call that does not fit it raises TypeError before anything is sent.
+Guarantees that a call which does not match the header raises TypeError before anything is sent.
+In a header, `-- ARGV  holder lease_ms` names the fixed arguments, `--       then id fence, …` the group that repeats,
+and `-- With  gaps ending` the chunks of lua/lib that the file needs after the prelude.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Argument = str | bytes | int | float
 
 
 class Script:
-    """One verb of a package, from its folder `lua`. `group` is empty where nothing repeats."""
+    """One verb, from the folder `lua` of a package. `group` is empty if no arguments repeat."""
 
     def __init__(self, name: str, package: str = LANES) -> None:
         verb = _read(name, package)
@@ -41,7 +41,7 @@ class Script:
     def command(
         self, keys: Sequence[str] = (), group: Iterable[Sequence[Argument]] = (), **fixed: Argument
     ) -> list[Argument]:
-        """The EVALSHA command. Raises TypeError when the arguments are not those of the header."""
+        """The EVALSHA command. Raises TypeError if the arguments do not match the header."""
         if tuple(fixed) != self.fixed:
             raise TypeError(f"{self.name}.lua takes {self.fixed}, not {tuple(fixed)}")
         command: list[Argument] = ["EVALSHA", self.sha, len(keys), *keys, *fixed.values()]
@@ -52,7 +52,7 @@ class Script:
         return command
 
     def run(self, client: Redis, command: list[Argument]) -> Any:
-        """Run a command made by `command`. NOSCRIPT means that nothing ran, so it is loaded and sent again."""
+        """Runs a command made by `command`. NOSCRIPT means that nothing ran: it is loaded and sent again."""
         return run_blocking(lambda: self._run(client, command))
 
     def _run(self, client: Redis, command: list[Argument]) -> Any:
@@ -64,7 +64,7 @@ class Script:
 
 
 def chunks(name: str, package: str = LANES) -> list[str]:
-    """The files of `lua/lib` that a file needs, each after those that it needs itself."""
+    """The chunks of `lua/lib` that a file needs, in order: each after the chunks that it needs itself."""
     needed = [chunk for line in _WITH.findall(_read(name, package)) for chunk in line.split()]
     return list(dict.fromkeys(each for chunk in needed for each in [*chunks(f"lib/{chunk}", package), chunk]))
 
@@ -82,7 +82,7 @@ def _contract(name: str, verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     words = argv.group(1)
     if words == "none":
         return (), ()
-    if group is None and "once for each" in words:  # nothing but a group
+    if group is None and "once for each" in words:  # only a group
         return (), tuple(words.split(",")[0].split())
     return tuple(words.split()), tuple(group.group(1).split()) if group else ()
 
@@ -94,7 +94,7 @@ def script(name: str, package: str = LANES) -> Script:
 
 @cache
 def digest(package: str = LANES) -> str:
-    """The same for two processes whose verbs are the same."""
+    """The same in two processes whose scripts are the same."""
     lua = files(package) / "lua"
     found = [file for folder in (lua, lua / "lib") for file in folder.iterdir() if file.is_file()]
     sources = sorted((file.name, file.read_text()) for file in found)

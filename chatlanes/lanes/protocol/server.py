@@ -1,7 +1,7 @@
-"""What must be true of a Redis server before it may carry lanes, and how durable its writes are.
+"""Checks that a Redis server is fit for lanes, and finds out how durable its writes are.
 
-Promises a plain sentence for each thing that is not as it should be. Where a managed server hides its configuration
-(CONFIG is forbidden), it says what it could not see instead of guessing.
+Guarantees one sentence for each problem. If a managed server hides its configuration (CONFIG is forbidden), the
+sentence names the unknown setting.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from chatlanes.lanes.errors import ServerUnfit
-from chatlanes.lanes.protocol.waitaof import doubt
+from chatlanes.lanes.protocol.waitaof import waitaof_fault
 
 #: LPOS and ZRANGE … are older; COPY, GETDEL and the replication of script effects alone came with 6.2.
 OLDEST = (6, 2)
@@ -26,16 +26,16 @@ _HIDDEN = "unknown, because CONFIG is forbidden"
 
 
 class Durable(Enum):
-    """How a write becomes durable before it is confirmed to anyone."""
+    """How a write becomes durable before it is confirmed."""
 
     ALWAYS = "always"  # each write is fsynced before its answer
-    WAITAOF = "waitaof"  # we wait for the fsync, on a server that was tried
-    NOT = "not"  # nothing waits: a crash loses the last writes
+    WAITAOF = "waitaof"  # appends wait for the fsync, on a server that passed the test
+    NOT = "not"  # appends do not wait: a crash loses the last writes
 
 
 @dataclass(frozen=True)
 class Durability:
-    """What `how` is, in one line for the log (str)."""
+    """How writes become durable. `str()` is a sentence for the log."""
 
     how: Durable
     sentence: str
@@ -49,7 +49,7 @@ class Durability:
 
 
 def check_server(client: Redis) -> tuple[int, ...]:
-    """The server's version, empty when it hides that. Raises ServerUnfit when it is too old or a cluster."""
+    """The version of the server; empty if hidden. Raises ServerUnfit if it is too old or a cluster."""
     info: dict[str, Any] = client.info()
     version = _version(info)
     if version and version < OLDEST:
@@ -62,43 +62,41 @@ def check_server(client: Redis) -> tuple[int, ...]:
 
 
 def advice(client: Redis, replicas: int = 0) -> list[str]:
-    """A sentence for each thing that should be otherwise; of how durable it is, `durability` tells.
+    """A sentence for each problem of the server, except for its durability (see `durability`).
 
-    `replicas` is how many of them appends wait for.
+    `replicas` is how many replicas appends wait for.
     """
     info: dict[str, Any] = client.info()
-    told = []
+    problems = []
     if not _version(info):
-        told.append("Redis does not say its version: lanes need 6.2 or newer, or Valkey")
+        problems.append("Redis hides its version: lanes need 6.2 or newer, or Valkey")
     if info.get("role") == "slave":
-        told.append("this Redis is a replica, which takes no writes: connect to its master, or through Sentinel")
+        problems.append("this Redis is a replica, which accepts no writes: connect to its master, or through Sentinel")
     if info.get("connected_slaves", replicas) < replicas:
-        told.append(
-            f"Redis has {info['connected_slaves']} replicas, and DURABLE_REPLICAS asks for {replicas}: until it has as "
-            "many, no update is confirmed to Telegram"
+        problems.append(
+            f"Redis has {info['connected_slaves']} replicas, and DURABLE_REPLICAS requires {replicas}: until it has "
+            "that many, no update is confirmed to Telegram"
         )
     policy = info.get("maxmemory_policy") or _config(client, "maxmemory-policy")
     if policy is None:
-        told.append(
-            "Redis does not show what it does when it is full (CONFIG is forbidden): make sure that maxmemory-policy "
+        problems.append(
+            "Redis hides what it does when it is full (CONFIG is forbidden): make sure that maxmemory-policy "
             "is noeviction"
         )
     elif policy != "noeviction":
-        told.append(_eviction(policy, int(info.get("maxmemory") or 0)))
-    return told
+        problems.append(_eviction(policy, int(info.get("maxmemory") or 0)))
+    return problems
 
 
 def _eviction(policy: str, maxmemory: int) -> str:
     when = f"is full ({maxmemory:,} bytes)" if maxmemory else "has a maxmemory and is full"
-    # Only what was seen expires, all else is kept.
-    what = (
-        "forgets which updates it has seen" if policy.startswith("volatile-") else "throws updates away: they are LOST"
-    )
+    # Only the bitmaps of seen numbers have an expiry.
+    what = "forgets which updates it has seen" if policy.startswith("volatile-") else "deletes updates: they are LOST"
     return f"Redis {what} when it {when}, because maxmemory-policy is {policy}. Set `maxmemory-policy noeviction`"
 
 
 def durability(client: Redis) -> Durability:
-    """How this server keeps what it was told. Takes 4 s for the first who asks a server whose WAITAOF waits.
+    """How durable the writes of this server are. The first call for a server whose WAITAOF waits takes 4 s.
 
     Raises RedisError.
     """
@@ -112,13 +110,13 @@ def durability(client: Redis) -> Durability:
     fsync = _config(client, "appendfsync")
     if fsync == "always":
         return _always(client)
-    if fsync == "no":  # nobody asks the disk, so that WAITAOF would wait for nothing
+    if fsync == "no":  # Redis never calls fsync, so WAITAOF would wait for nothing
         return Durability(
             Durable.NOT,
-            "Redis leaves it to the operating system when to write to disk (appendfsync no): if the machine dies, the "
+            "Redis lets the operating system decide when to write to disk (appendfsync no): if the machine dies, the "
             "last updates are LOST. Set `appendfsync always`",
         )
-    why = doubt(client) if _version(info) >= HAS_WAITAOF else "it is too old for WAITAOF"
+    why = waitaof_fault(client) if _version(info) >= HAS_WAITAOF else "it is too old for WAITAOF"
     if why:
         return Durability(
             Durable.NOT,
@@ -127,7 +125,7 @@ def durability(client: Redis) -> Durability:
         )
     return Durability(
         Durable.WAITAOF,
-        f"Redis is durable: each batch waits until it is on disk (WAITAOF, tried; appendfsync {fsync or _HIDDEN})",
+        f"Redis is durable: each batch waits until it is on disk (WAITAOF, tested; appendfsync {fsync or _HIDDEN})",
     )
 
 
@@ -142,7 +140,7 @@ def _always(client: Redis) -> Durability:
 
 
 def _version(info: dict[str, Any]) -> tuple[int, ...]:
-    # Valkey says redis_version 7.2.4 for compatibility, and its own beside it.
+    # Valkey reports redis_version 7.2.4 for compatibility, and its own version in valkey_version.
     text = str(info.get("valkey_version") or info.get("redis_version") or "")
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 

@@ -1,8 +1,8 @@
-"""Whether WAITAOF waits for the disk. It is tried: several servers answer it before they fsync (docs/redis.md).
+"""Tests whether WAITAOF waits for the disk: several servers answer it before they fsync (docs/redis.md).
 
-Promises that a server is believed only after writes that each waited as long as a server must that syncs once a second.
-What was found is remembered with the server's run id in a key: the 4 s that a proof takes are spent once in its life.
-Does not promise to recognise every server that waits: with a slow network or a very slow disk it is doubted.
+Guarantees that a server passes only after writes that each waited as long as they must on a server that syncs once a
+second. The result is stored in a key with the run id of the server, so the test, which takes 4 s, runs once for each
+start of a server. Does not guarantee that every server which waits passes: a slow network or disk may prevent it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 from redis import Redis
 from redis.exceptions import ResponseError
 
-#: string: run id of a server, a blank, and why it is doubted; nothing follows for one whose WAITAOF waits. A copy on a
-#: replica, or after a restart, names another server.
+#: string: run id of a server, a blank, and why it failed the test; nothing follows if its WAITAOF waits. A copy on a
+#: replica, or after a restart, has the run id of another server.
 KEY = "server:waitaof"
 
 #: Two fsyncs of `everysec` begin a second apart, so a write that follows the end of one waits for the next.
 LONG_S = 0.3
-#: A server that waits fails twice at most: when it was idle, and before the end of a second by which it counts. It
-#: needs 3 to 4 s for the proofs. One that does not wait fails within milliseconds, or every other time where an fsync
-#: takes a second.
+#: A server that waits fails at most two trials: one because it was idle, one before the end of the second in which it
+#: syncs. It needs 3 to 4 s for the proofs. A server that does not wait fails within milliseconds, or every other time
+#: if an fsync takes a second.
 PROOFS, FAILURES = 4, 3
-#: Longer than any wait on a disk in order, shorter than the timeouts of those who ask.
+#: Longer than any wait on a healthy disk, shorter than the timeouts of the callers.
 ANSWER_WITHIN_MS = 2_500
-#: A doubt lasts so long, since its reason may pass; and so does what a trial that was cut short leaves behind.
-DOUBTED_MS = 600_000
+#: Lifetime of a negative result, whose reason may pass, and of the value that an interrupted trial leaves.
+FAILED_MS = 600_000
 
 
 class Trial(NamedTuple):
@@ -35,41 +35,41 @@ class Trial(NamedTuple):
     write_s: float
     wait_s: float
     is_answered: bool
-    #: Right after WAITAOF was answered.
+    #: Right after the answer of WAITAOF.
     is_fsync_under_way: bool
 
     @property
     def is_proof(self) -> bool:
-        """The wait exceeds a plain round trip, and nothing is left to sync.
+        """True if the wait was longer than a plain round trip, and nothing is left to sync.
 
-        While an fsync of more than a second is under way, servers hold back the next write. A server that does not
-        wait for the fsync of that write answers late too, but when this fsync begins.
+        While an fsync takes more than a second, servers delay the next write. So a server that does not wait for the
+        fsync of that write answers late too, but as soon as that fsync begins.
         """
         return self.wait_s - self.write_s >= LONG_S and not self.is_fsync_under_way
 
 
-def doubt(client: Redis) -> str:
-    """Why WAITAOF of this server proves nothing; empty when it waits for the disk. Raises RedisError."""
+def waitaof_fault(client: Redis) -> str:
+    """Why WAITAOF of this server proves nothing; empty if it waits for the disk. Raises RedisError."""
     try:
-        with client.client() as connection:  # WAITAOF is about the writes of its own connection
-            return _doubt(connection)
-    except ResponseError as error:  # a replica, a full server, a user who may not
-        return f"its WAITAOF could not be tried ({error})"
+        with client.client() as connection:  # WAITAOF refers to the writes of its own connection
+            return _stored_fault(connection)
+    except ResponseError as error:  # a replica, a full server, or a user without permission
+        return f"its WAITAOF could not be tested ({error})"
 
 
-def _doubt(connection: Redis) -> str:
+def _stored_fault(connection: Redis) -> str:
     info: dict[str, Any] = connection.info("server")
     run_id = str(info.get("run_id", ""))
     known: Any = connection.get(KEY) or b""
     found_of, _, found = known.decode().partition(" ")
     if run_id and found_of == run_id:
         return str(found)
-    why = _found_out(connection)
-    connection.set(KEY, f"{run_id} {why}", px=DOUBTED_MS if why else None)
+    why = _test(connection)
+    connection.set(KEY, f"{run_id} {why}", px=FAILED_MS if why else None)
     return why
 
 
-def _found_out(connection: Redis) -> str:
+def _test(connection: Redis) -> str:
     proofs = failures = 0
     while proofs < PROOFS:
         trial = _try(connection)
@@ -83,7 +83,7 @@ def _found_out(connection: Redis) -> str:
 
 def _try(connection: Redis) -> Trial:
     began_s = time.monotonic()
-    connection.set(KEY, "", px=DOUBTED_MS)
+    connection.set(KEY, "", px=FAILED_MS)
     written_s = time.monotonic()
     local, _ = connection.execute_command("WAITAOF", 1, 0, ANSWER_WITHIN_MS)
     waited_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""The process that lanes run in: clock, OS threads, alarms, blocking steps, retries. No asyncio, greenlet or Celery."""
+"""Clock, OS threads, alarms, blocking steps and retries. Does not import asyncio, greenlet or Celery."""
 
 from chatlanes.lanes.runtime import blocking, clock, os_threads, process
 from chatlanes.lanes.runtime.outcome import Returned

@@ -1,6 +1,6 @@
-"""Blocking steps, such as a round trip to Redis, and sleeps: done in place, unless this thread has another way.
+"""Runs blocking steps, such as a round trip to Redis, and sleeps. They block the thread unless it registered a Waiter.
 
-A thread that must not block, such as an event loop's, registers how it waits instead (worker/loop_jobs.py).
+A thread that must not block, such as that of an event loop, registers one (worker/loop_jobs.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Waiter(Protocol):
-    """Another way to wait."""
+    """Waits without blocking the thread."""
 
     def run_blocking(self, step: Callable[[], T]) -> T: ...
 
@@ -29,12 +29,12 @@ _this_thread = _ThisThread()
 
 
 def register_thread(waiter: Waiter) -> None:
-    """From now on the current thread waits this way."""
+    """From now on the current thread waits through `waiter`."""
     _this_thread.waiter = waiter
 
 
 def run_blocking(step: Callable[[], T]) -> T:
-    """The result of a step that may block."""
+    """Runs a step that may block, and returns its result."""
     waiter = _this_thread.waiter
     return step() if waiter is None else waiter.run_blocking(step)
 

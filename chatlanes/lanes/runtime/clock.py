@@ -1,7 +1,7 @@
 """The clock for leases on this machine.
 
-Guarantees that all processes of a machine read the same value and that it counts while the machine is suspended: a
-worker that wakes after an hour must see that its leases are over. Between machines only the TIME of Redis counts.
+Guarantees that all processes of a machine read the same value, and that it advances while the machine is suspended: a
+worker that resumes after an hour must see that its leases are over. Between machines only the TIME of Redis is used.
 """
 
 import time

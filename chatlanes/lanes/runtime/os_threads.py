@@ -1,7 +1,7 @@
-"""OS threads and locks, also where gevent has replaced the ones in `threading`.
+"""OS threads and locks, also if gevent has replaced those of `threading`.
 
-Leases must be renewed while greenlets compute, which takes an OS thread. A lock from here is held for a few lines only,
-which never switch greenlets.
+Leases must be renewed while greenlets compute, which needs an OS thread. Code that holds a lock of this module must not
+switch greenlets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The outcome of a call that ran on another thread: its result, or the error that it raised.
 
-Guarantees that an error which was raised again is not kept. Waiting is up to subclasses.
+Guarantees that a raised error is not kept. Subclasses implement the waiting.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Returned:
-    """The subclass sets `_result` or `_error`."""
+    """A subclass sets `_result` or `_error`."""
 
     def __init__(self) -> None:
         self._result: Any = None

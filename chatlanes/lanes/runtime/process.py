@@ -1,7 +1,7 @@
 """The pid of this process, without a system call.
 
-Guarantees that `process.pid` is right also after a fork by Python, as all pools of Celery do it. Read it here
-each time, because it changes then.
+Guarantees that `process.pid` is correct after a fork by Python, as all pools of Celery do it. Do not copy it: it
+changes at a fork.
 """
 
 from __future__ import annotations

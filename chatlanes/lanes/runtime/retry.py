@@ -1,7 +1,7 @@
 """Retries of the commands of one run while Redis is away.
 
-Guarantees that an outage of Redis is distinguished from an error of the task: RedisAway is raised here only, for our
-own commands. Guarantees nothing about a step that must not run twice: it may have run, and only its answer was lost.
+Guarantees that an outage of Redis is distinguished from an error of the task: RedisAway is raised only here, for our
+own commands. Does not guarantee that a step runs once: it may have run although its answer was lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 #: A server that restarts is back within seconds; a waiting run keeps its slot.
 PAUSE_S = 0.1
-#: A worker that was told to stop has 10 s, and one attempt may take 5.
+#: A worker has 10 s to stop, and one attempt may take 5.
 STOPPING_WITHIN_S = 3.0
 #: An answer takes milliseconds: a longer wait means an outage.
 LONG_S = 1.0
@@ -27,16 +27,16 @@ _REFUSALS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLI
 
 
 class Retries:
-    """Shared by the threads and greenlets of one run.
+    """Used by the threads and greenlets of one run.
 
-    `answers` is True if Redis answers a harmless command; `is_stopping` is True once this worker was told to stop.
+    `answers` returns True if Redis answers a harmless command; `is_stopping` returns True once this worker must stop.
     """
 
     def __init__(self, within_s: float, answers: Callable[[], bool], is_stopping: Callable[[], bool]) -> None:
         self._within_s = within_s
         self._answers = answers
         self._is_stopping = is_stopping
-        self._began_s: dict[object, float] = {}  # of the retries in progress
+        self._began_s: dict[object, float] = {}  # for each retry in progress
         self._was_cut_short = False
 
     @property

@@ -1,7 +1,7 @@
 """Alarms: actions that run after a delay unless they are cancelled.
 
-Guarantees that an alarm which was cancelled in time never runs, and that `off` returns True then. Each action runs in a
-thread of its own, so that none waits for another; under gevent those are greenlets, which wait for one that computes.
+Guarantees that an alarm which is cancelled in time never runs, and that `off` returns True then. Each action runs in
+its own thread, so no action waits for another; under gevent it is a greenlet, which waits while others compute.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Alarms:
         return number
 
     def off(self, number: int) -> bool:
-        """Cancel it. False: it has run already."""
+        """Cancels an alarm. Returns False if it was due already."""
         with self._changed:
             return self._set.pop(number, None) is not None
 

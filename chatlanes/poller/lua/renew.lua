@@ -1,7 +1,7 @@
--- renew: extend the lead, also when its lease was over and nobody has taken it yet.
+-- renew: extend the lease of the leader, also if it has expired and no other poller has taken the lead.
 -- KEYS  1 leader  hash
 -- ARGV  fence lease_ms
--- Returns 1, or 0 when the lead was lost
+-- Returns 1, or 0 if the lead was lost
 local fence, lease_ms = unpack(ARGV, 1, 2)
 
 if last_fence() ~= fence then return 0 end

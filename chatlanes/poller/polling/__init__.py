@@ -1,4 +1,4 @@
-"""Long polling: the main loop, its sources and sinks, backpressure, and the election of the poller that leads."""
+"""Long polling: the main loop, its sources and sinks, backpressure, and leader election."""
 
 from chatlanes.poller.polling.backpressure import Backpressure, NoBackpressure
 from chatlanes.poller.polling.custom_sink import CustomSink, SinkLike

@@ -1,7 +1,7 @@
-"""Backpressure: at a backlog limit nothing is fetched, below it no more than fits. Telegram holds the rest.
+"""Backpressure: nothing is fetched at the backlog limit, and below it at most what fits. Telegram holds the rest.
 
-Guarantees that no more than `max_pending` updates wait or run because of this poller; other pollers may append more.
-Does not work around Telegram's own limits: beyond 100,000 waiting updates, or their time to live, it drops some itself.
+Guarantees that this poller makes no more than `max_pending` updates wait or run; other pollers may append more. Does
+not remove the limits of Telegram, which drops updates beyond 100,000 or after their time to live.
 """
 
 import logging
@@ -14,21 +14,22 @@ from chatlanes.updates.intake import Intake
 
 log = logging.getLogger("poller")
 
-#: A look is one read. Workers drain a small backlog at once; a large one takes long.
-LOOK_AFTER_S, LOOK_EVERY_S = 0.05, 0.5
+#: The first and the longest pause between reads of the backlog. Workers finish a small backlog at once, a large one
+#: takes long.
+READ_AFTER_S, READ_EVERY_S = 0.05, 0.5
 #: A batch of one or two updates costs Redis and Telegram as much as a full one. So fetching resumes only when this part
-#: of the limit is free, or a whole batch fits.
+#: of the limit is free, or a full batch fits.
 FREE_PART = 0.1
-#: Under constant overload the backlog reaches the limit every other second: logged at this rate.
+#: Under constant overload the backlog reaches the limit every other second. This bounds the log lines.
 LOG_EVERY_S = 30.0
 
 
 class NoBackpressure:
-    """For a custom sink, which holds up its source by not returning."""
+    """For a custom sink, which delays its source by not returning."""
 
     pending = 0
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         pass
 
     def wait(self) -> int:
@@ -36,7 +37,7 @@ class NoBackpressure:
 
 
 class Backpressure:
-    """`pending` is the backlog when it was last read: by `look`, or with an append."""
+    """`pending` is the backlog when it was last read, by `refresh` or with an append."""
 
     def __init__(self, intake: Intake, max_pending: int, redis_retry: Retry, stop: Stop) -> None:
         self._intake = intake
@@ -46,21 +47,21 @@ class Backpressure:
         self._logged_at_s = float("-inf")
         self.pending = 0
 
-    def look(self) -> None:
-        """Read the backlog, which another poller may have left. Raises Stopping."""
+    def refresh(self) -> None:
+        """Reads the backlog, which other pollers may have changed. Raises Stopping."""
         self.pending = self._with_redis.call(self._intake.pending)
 
     def wait(self) -> int:
-        """Returns when more updates fit, and how many. Raises Stopping."""
+        """Waits until more updates fit; returns how many. Raises Stopping."""
         if not self._has_room():
             level = self._level()
             log.log(level, "backlog %d, MAX_PENDING %d: fetching stops", self.pending, self._max_pending)
-            every_s = LOOK_AFTER_S
+            every_s = READ_AFTER_S
             while not self._has_room():
                 self._stop.sleep(every_s)
-                self.look()
-                every_s = min(2 * every_s, LOOK_EVERY_S)
-            log.log(level, "backlog %d: fetching goes on", self.pending)
+                self.refresh()
+                every_s = min(2 * every_s, READ_EVERY_S)
+            log.log(level, "backlog %d: fetching continues", self.pending)
         return self._max_pending - self.pending
 
     def _has_room(self) -> bool:

@@ -1,7 +1,7 @@
-"""A sink that a program supplies instead of the lanes: anything with `append(updates)`, plain or async.
+"""A sink of the program, instead of the lanes: any object with `append(updates)`, plain or async.
 
-Guarantees that it gets what the filter admits, in order, from one thread or one event loop only, and that an error of
-its own ends the poller with nothing of the batch confirmed. Does not retry: only its author knows whether that is safe.
+Guarantees that the sink gets the updates that the filter admits, in order, on one thread or one event loop, and that
+an error of the sink ends the poller without confirming the batch. Does not retry: only the author knows if it is safe.
 """
 
 from asyncio import AbstractEventLoop
@@ -17,29 +17,29 @@ from chatlanes.poller.runtime import LoopExecutor, SerialExecutor, Stop
 
 
 class SinkLike(Protocol):
-    """Its length, if it has one, is the `size` of the poller."""
+    """If the sink has a length, it is the `size` of the poller."""
 
     def append(self, updates: list[Any], /) -> object:
-        """Returns when the updates are stored: the source may then forget them. May be an `async def`."""
+        """Returns when the updates are stored. The source may forget them then. May be an `async def`."""
 
 
 class CustomSink:
-    """`loop`: the event loop of an async sink, if it has one."""
+    """`loop`: the event loop for an async sink; None: a new one."""
 
     def __init__(
         self, sink: SinkLike, filtering: Filter, progress: Progress, stop: Stop, loop: AbstractEventLoop | None = None
     ) -> None:
-        self._sink, self._filtering, self._tally, self._stop = sink, filtering, progress, stop
+        self._sink, self._filtering, self._progress, self._stop = sink, filtering, progress, stop
         self._is_async = iscoroutinefunction(sink.append)
         self._executor = LoopExecutor("sink", loop) if self._is_async else SerialExecutor("sink")
 
     def append(self, updates: list[Any]) -> None:
-        """Raises what the sink raises, and Stopping before it has returned."""
+        """Raises the errors of the sink, and Stopping if the sink has not returned in time."""
         wanted = self._filtering.admitted(updates)
         if wanted:
             self._stop.run_in_flight(lambda: self._executor.call(lambda: self._append(wanted)), APPEND_GRACE_S)
         appended = Appended(added=len(wanted), seen=0, buried=0, pending=self.size())
-        self._tally.count(updates, len(updates) - len(wanted), appended)
+        self._progress.count(updates, len(updates) - len(wanted), appended)
 
     def size(self) -> int:
         return len(self._sink) if isinstance(self._sink, Sized) else 0
@@ -50,5 +50,5 @@ class CustomSink:
     def _append(self, updates: list[Any]) -> Any:
         result = self._sink.append(updates)
         if isawaitable(result) and not self._is_async:
-            raise TypeError("the append of a sink must be an `async def`, or return when the updates are safe")
+            raise TypeError("`append` of a sink must be an `async def`, or return when the updates are stored")
         return result

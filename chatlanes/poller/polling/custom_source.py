@@ -1,8 +1,8 @@
-"""A source that a program supplies instead of Telegram: an iterable of batches, plain or async.
+"""A source of the program, instead of Telegram: an iterable of batches, plain or async.
 
-Guarantees that it continues from its `yield` only when the sink holds the whole batch, and is closed there otherwise.
-One thread, or one event loop, makes all its calls. Does not interrupt plain code: a source that is waiting for updates
-when the poller stops is left waiting.
+Guarantees that the source continues after its `yield` only when the sink has stored the whole batch, and is closed
+there otherwise; all calls are made on one thread or one event loop. Does not interrupt plain code: a source that waits
+for updates when the poller stops is left waiting.
 """
 
 from asyncio import AbstractEventLoop
@@ -14,7 +14,7 @@ from chatlanes.poller.polling.backpressure import Backpressure, NoBackpressure
 from chatlanes.poller.polling.telegram_source import CONFIRM_GRACE_S
 from chatlanes.poller.runtime import LoopExecutor, SerialExecutor, Stop
 
-#: How long after it was asked to stop the poller still waits for a source to tidy up.
+#: How long the poller waits for a source to close after the stop request.
 CLOSE_GRACE_S = 1.8
 
 #: Each batch is a list of updates.
@@ -24,7 +24,7 @@ _END = object()
 
 
 class CustomSource:
-    """`loop`: the event loop of an async source, if it has one."""
+    """`loop`: the event loop for an async source; None: a new one."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class CustomSource:
         self._batches, self._backpressure, self._stop, self._loop = batches, backpressure, stop, loop
 
     def __iter__(self) -> Generator[list[Any], None, None]:
-        """Raises Stopping, and what the source raises."""
-        self._backpressure.look()
+        """Raises Stopping, and the errors of the source."""
+        self._backpressure.refresh()
         source = self._batches_source()
         try:
-            # Asking for the next batch tells the source that the last one is durable, so it is asked once more after
-            # the poller was told to stop. What it yields then is ignored.
+            # The request for the next batch tells the source that the last one is durable, so it is made once more
+            # after the stop request. A batch that it returns then is ignored.
             while (batch := self._stop.run(source.next, CONFIRM_GRACE_S)) is not _END and not self._stop.is_requested:
                 yield from self._parts(_checked(batch))
         finally:
@@ -53,7 +53,7 @@ class CustomSource:
         return _SyncBatches(self._batches)
 
     def _parts(self, batch: list[Any]) -> Iterator[list[Any]]:
-        """As they fit: one append of many thousands would hold up Redis for everyone."""
+        """Splits a batch into parts that fit. One append of many thousands would delay other clients of Redis."""
         while batch:
             fits = min(self._backpressure.wait(), BATCH)
             yield batch[:fits]
@@ -70,7 +70,7 @@ class _SyncBatches:
         return self._thread.call(self._next)
 
     def close(self) -> None:
-        """When it is not waiting any more."""
+        """Waits until the source does not run."""
         self._thread.call(self._close)
         self._thread.end()
 
@@ -110,5 +110,5 @@ class _AsyncBatches:
 
 def _checked(batch: Any) -> list[Any]:
     if not isinstance(batch, list | tuple):
-        raise TypeError(f"a source gives lists of updates, and this one gave a {type(batch).__name__}")
+        raise TypeError(f"a source must yield lists of updates, not {type(batch).__name__}")
     return list(batch)

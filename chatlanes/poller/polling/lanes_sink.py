@@ -1,7 +1,7 @@
-"""The lanes as a sink: appends to Redis what the filter admits, and retries until it is durable.
+"""The lanes as a sink: appends the updates that the filter admits to Redis, and retries until they are durable.
 
-Guarantees that when `append` returns, all that was admitted is durable and counted. Does not append under a lead that
-was lost: each append carries the guard of the lead.
+Guarantees that all admitted updates are durable and counted when `append` returns. Does not append after the lead was
+lost: each append carries the guard of the lead.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from chatlanes.poller.progress import Progress
 from chatlanes.poller.runtime import Retry
 from chatlanes.updates.intake import Intake
 
-#: How long after it was asked to stop the poller still waits for Redis to take the batch in hand.
+#: How long the poller waits for the append in flight after the stop request.
 APPEND_GRACE_S = 0.9
 
 
@@ -29,9 +29,9 @@ class LanesSink:
     redis_retry: Retry
 
     def append(self, updates: list[Any]) -> None:
-        """Raises Stopping before Redis holds them durably, and then nobody knows: they may be appended again.
+        """Raises Stopping if the updates are not known to be durable in time; they may be appended again.
 
-        Raises LeaseLost when another poller leads by now; nothing was appended.
+        Raises LeaseLost if another poller leads; nothing was appended.
         """
         wanted = self.filtering.admitted(updates)
         appended = None
@@ -43,7 +43,7 @@ class LanesSink:
         self.progress.count(updates, len(updates) - len(wanted), appended)
 
     def size(self) -> int:
-        """Asks Redis. Raises RedisError."""
+        """The backlog, read from Redis. Raises RedisError."""
         return self.intake.pending()
 
     def _durably(self, updates: list[Any]) -> Appended:

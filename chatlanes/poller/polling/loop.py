@@ -1,8 +1,8 @@
-"""Fetch, append, confirm: the poller's main loop, for any source and sink.
+"""Fetch, append, confirm: the main loop of the poller, for any source and sink.
 
-Guarantees that a source is asked for its next batch only when the sink holds the last one durably: being asked means
-that the last batch may be forgotten. Does not guarantee that a batch comes once: an unconfirmed batch comes again, and
-the append drops what it has seen.
+Guarantees that a source is asked for its next batch only when the last one is durable in the sink; the request means
+that the source may forget the last batch. Does not guarantee that a batch arrives once: an unconfirmed batch arrives
+again, and the append drops updates that it has seen.
 """
 
 from collections.abc import Generator
@@ -17,55 +17,55 @@ from chatlanes.poller.runtime import Stop, Stopping
 
 
 class Source(Protocol):
-    """Makes a generator of batches, which is asked for the next one only when the last one is durable."""
+    """Iterating it gives a generator of batches, which is asked for the next batch when the last one is durable."""
 
     def __iter__(self) -> Generator[list[Any], None, None]:
-        """Raises Stopping when asked to stop. Closed instead of asked, it must not forget its last batch."""
+        """Raises Stopping after a stop request. A generator that is closed must not forget its last batch."""
 
 
 class Sink(Protocol):
-    """Where updates go. `size`: how many are still to be done there."""
+    """The destination of updates. `size`: how many are pending there."""
 
     def append(self, updates: list[Any]) -> None:
-        """Returns when the updates are durable. Raises Stopping before they are, when it has to be left behind."""
+        """Returns when the updates are durable. Raises Stopping if they are not in time after a stop request."""
 
     def size(self) -> int: ...
 
 
 @dataclass
 class Poller:
-    """One bot's updates, from one source into one sink. `held` is let go of at the end."""
+    """Moves the updates of one bot from a source into a sink. `resources` are closed at the end."""
 
     source: Source
     sink: Sink
     lead: LeaderElection | SoleLeader
     progress: Progress
     stop: Stop
-    held: ExitStack
+    resources: ExitStack
 
-    #: Updates fetched, and not known to be durable.
-    in_hand: int = 0
+    #: Updates that were fetched and are not known to be durable.
+    in_flight: int = 0
 
     def run(self) -> None:
-        """Until asked to stop, or until the source ends. Raises what nobody waits out, such as TokenRefusedError."""
-        with self.held, suppress(Stopping):
+        """Runs until a stop request or the end of the source. Raises errors that are not retried."""
+        with self.resources, suppress(Stopping):
             try:
-                self._pass_on()
+                self._move_batches()
             finally:
-                # Dying before this, the next poller has to wait until the lease is over.
+                # If the process dies before this, the next poller must wait until the lease expires.
                 self.lead.resign()
 
-    def _pass_on(self) -> None:
+    def _move_batches(self) -> None:
         while not self.stop.is_requested:
-            self.in_hand = 0
+            self.in_flight = 0
             self.lead.take()
             with suppress(LeaseLost), closing(iter(self.source)) as batches:
                 for updates in batches:
-                    self.in_hand = len(updates)
-                    # Dying here, the source still has the batch and gives it again. Losing the lead here, it goes to
-                    # the new leader, and the append changes nothing.
+                    self.in_flight = len(updates)
+                    # If the process dies here, the source still has the batch and sends it again. If the lead is lost
+                    # here, the new leader gets the batch, and this append changes nothing.
                     self.sink.append(updates)
-                    # Dying here, or losing the lead, the batch comes again too: append drops what it has seen.
-                    self.in_hand = 0
-                    # Only now may the source forget the batch: to be asked for the next one tells it so.
-                return  # the source has no more
+                    # After a crash or a lost lead here the batch arrives again too; append drops seen updates.
+                    self.in_flight = 0
+                    # Only now may the source forget the batch: the request for the next one says so.
+                return  # the source has ended

@@ -1,7 +1,7 @@
-"""The pollers of many bots in one process, one thread each.
+"""The pollers of many bots in one process, one thread for each.
 
-Guarantees that a bot which cannot be polled, or fails, stops no other, and that each log line names its bot. They share
-the process and the stop request; each has its own lead, backlog limit and connections.
+Guarantees that a bot which fails or cannot be polled does not stop the others, and that each log line names its bot.
+The bots share the process and the stop request; each has its own lead, backlog limit and connections.
 """
 
 import logging
@@ -19,15 +19,15 @@ log = logging.getLogger("poller")
 
 #: Errors that no retry fixes. The message says what to do.
 FINAL = (TokenRefusedError, GaveUpError, ServerUnfit, ImportPathError)
-#: After an unexpected failure. The other bots go on, so no supervisor restarts this one.
-AGAIN_AFTER_S = 30.0
+#: After an unexpected failure. The process continues with the other bots, so no supervisor restarts this one.
+RESTART_AFTER_S = 30.0
 
-#: Polls for one bot until asked to stop.
+#: Polls one bot until the stop request.
 Poll = Callable[[Settings], None]
 
 
 def poll_all(bots: Sequence[Settings], poll: Poll, stop: Stop) -> bool:
-    """Polls for every bot until asked to stop. False: none of them could be polled."""
+    """Polls every bot until the stop request. False if none of them could be polled."""
     runs = [_BotThread(bot, poll, stop) for bot in bots]
     for run in runs:
         run.thread.start()
@@ -37,7 +37,7 @@ def poll_all(bots: Sequence[Settings], poll: Poll, stop: Stop) -> bool:
 
 
 class _BotThread:
-    """One bot's. The thread carries its name, and by that each line of the log."""
+    """The thread of one bot. It has the name of the bot, which each of its log lines contains."""
 
     def __init__(self, settings: Settings, poll: Poll, stop: Stop) -> None:
         self.thread = Thread(target=self._until_it_ends, name=thread_of(settings.bot_name), daemon=True)
@@ -54,7 +54,7 @@ class _BotThread:
             pass
         except FINAL as error:
             self.has_failed = True
-            log.error("%s. This bot is not polled until the poller is started again; the others are.", error)
+            log.error("%s. This bot is not polled until the poller is restarted; the others are.", error)
 
     def _once(self) -> None:
         try:
@@ -62,5 +62,5 @@ class _BotThread:
         except FINAL:
             raise
         except Exception:
-            log.exception("failed; starts again in %d s. Telegram keeps what is not confirmed", AGAIN_AFTER_S)
-            self._stop.sleep(AGAIN_AFTER_S)
+            log.exception("failed; restarts in %d s. Telegram keeps unconfirmed updates", RESTART_AFTER_S)
+            self._stop.sleep(RESTART_AFTER_S)

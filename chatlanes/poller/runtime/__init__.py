@@ -1,4 +1,4 @@
-"""Stop requests, threads and retries: what the poller and the receiver run on."""
+"""Stop requests, threads and retries for the poller and the receiver."""
 
 from chatlanes.poller.runtime.retry import GaveUpError, Retry
 from chatlanes.poller.runtime.serial_executor import LoopExecutor, SerialExecutor

@@ -1,7 +1,7 @@
-"""Runs calls on daemon threads, so that the caller can stop waiting for one. A thread is kept for the next call.
+"""Runs calls on daemon threads, so that the caller can stop waiting for a call. Threads are reused.
 
-Guarantees that a call's outcome, a result or any exception, reaches a caller that waits for it. Does not end a call
-that the caller no longer waits for: it goes on until the process exits.
+Guarantees that a waiting caller gets the outcome of the call, a result or any exception. Does not end a call for which
+the caller no longer waits: it continues until the process exits.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ IDLE_S = 10.0
 
 
 class DetachableCall(Returned):
-    """`is_over`: it has ended; `outcome` then returns or raises its outcome."""
+    """`is_over`: the call has ended; then `outcome` returns its result or raises its error."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         super().__init__()
@@ -28,17 +28,17 @@ class DetachableCall(Returned):
         self._wakeup.acquire()
 
     def wait(self, seconds: float) -> None:
-        """Until the call ends, `wake` is called, or the time is over."""
+        """Waits until the call ends, `wake` is called, or the time is over."""
         self._wakeup.acquire(timeout=-1 if isinf(seconds) else min(seconds, TIMEOUT_MAX))
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # it is awake already
+        with suppress(RuntimeError):  # `wake` was called already
             self._wakeup.release()
 
     def run(self) -> None:
         try:
             self._result = self._function()
-        except BaseException as error:  # every end of the call is the caller's to see
+        except BaseException as error:  # the caller gets every outcome
             self._error = error
 
     def finish(self) -> None:
@@ -47,13 +47,13 @@ class DetachableCall(Returned):
 
 
 class DetachingExecutor:
-    """Has as many threads as calls were ever in progress at once."""
+    """Starts a thread if none is idle."""
 
     def __init__(self) -> None:
         self._idle: list[_Worker] = []
 
     def submit(self, call: DetachableCall) -> None:
-        """Returns at once."""
+        """Starts the call and returns at once."""
         try:
             worker = self._idle.pop()
         except IndexError:
@@ -69,7 +69,7 @@ class _Worker:
         self._thread.start()
 
     def take(self, call: DetachableCall) -> None:
-        """The thread takes its caller's name, for the log."""
+        """Runs the call. The thread gets the name of the calling thread, which the log contains."""
         self._thread.name = current_thread().name
         self._calls.put(call)
 
@@ -80,10 +80,10 @@ class _Worker:
             except Empty:
                 try:
                     self._idle.remove(self)
-                except ValueError:  # another thread has just taken it
+                except ValueError:  # `submit` has just taken this worker
                     continue
                 return
             call.run()
-            self._idle.append(self)  # before the call finishes: the next one comes at once
+            self._idle.append(self)  # before the call finishes, because the next call may start at once
             call.finish()
             del call

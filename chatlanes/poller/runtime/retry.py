@@ -1,7 +1,7 @@
 """Retry with backoff, optionally bounded. Logs state changes only.
 
-Guarantees one log line when trouble begins, one when the error changes, one when it is over. Retries only the errors
-that the caller names; all others are raised. The wait doubles up to a limit, with jitter.
+Guarantees one log line when calls begin to fail, one when the error changes, and one when they succeed again. Retries
+only the errors that the caller names. The wait doubles up to a limit, with jitter.
 """
 
 import logging
@@ -15,20 +15,20 @@ from chatlanes.lanes.errors import complaint
 from chatlanes.poller.runtime.stop import Stop
 
 FIRST_S = 1.0
-#: 2 ** 10 exceeds every limit in use; more would only overflow.
+#: 2 ** 10 exceeds every limit in use; a larger exponent could overflow.
 DOUBLINGS = 10
 #: A `retry_after` of 0 would retry without a pause.
 LEAST_S = 0.5
-#: An absurd `retry_after` must not stop the poller for ever.
+#: Limit for an absurd `retry_after`, which must not stop the poller forever.
 LONGEST_RETRY_AFTER_S = 3600.0
 
 
 def delay_s(failures: int, longest_s: float, spread: float, retry_after_s: float | None = None) -> float:
-    """Seconds to wait after so many `failures` in a row (the first is 1).
+    """Seconds to wait after this number of `failures` in a row.
 
     `spread`, in 0 … 1, places the wait within the upper half of its range (AWS Architecture Blog, "Exponential
-    Backoff and Jitter": equal jitter). `retry_after_s` is the other side's own wish, any number but NaN, and wins over
-    `longest_s`.
+    Backoff and Jitter": equal jitter). `retry_after_s` is the wait that the server asks for, any number except NaN. It
+    overrides `longest_s`.
     """
     if retry_after_s is not None:
         return min(max(retry_after_s, LEAST_S), LONGEST_RETRY_AFTER_S)
@@ -41,11 +41,11 @@ log = logging.getLogger("poller")
 
 
 class GaveUpError(Exception):
-    """The other side failed for longer than the limit."""
+    """The server failed for longer than the limit."""
 
 
 class Retry:
-    """For calls to one server, Telegram or Redis. `trouble` is the last error while calls fail.
+    """Retries calls to one server, Telegram or Redis. `trouble` is the last error while calls fail.
 
     Gives up after `give_up_after_s` of failures without a success; None: never.
     """
@@ -69,8 +69,8 @@ class Retry:
         self.trouble: Exception | None = None
 
     def call(self, call: Callable[[], T], grace_s: float = 0.0) -> T:
-        """What `call` returns, after as many attempts as that takes. Raises GaveUpError, and Stopping after a stop
-        request and `grace_s`.
+        """The result of `call`, after as many attempts as needed. Raises GaveUpError, and Stopping `grace_s` after a
+        stop request.
         """
         while True:
             try:
@@ -89,18 +89,18 @@ class Retry:
         wait_s = delay_s(self._failures, self._longest_s, random.random(), getattr(error, "retry_after_s", None))  # noqa: S311
         message = complaint(error)
         if self.trouble is None or message != complaint(self.trouble):
-            log.warning("%s: %s; trying again until it works, next in %.1f s", self._name, message, wait_s)
+            log.warning("%s: %s; retrying, next attempt in %.1f s", self._name, message, wait_s)
         self.trouble = error
         self._stop.sleep(min(wait_s, left_s), grace_s)
 
     def _left_s(self, error: Exception) -> float:
-        """Until it is given up. Raises GaveUpError when that is now."""
+        """The time left until the limit. Raises GaveUpError if it is reached."""
         if self._give_up_after_s is None:
             return math.inf
         lasted_s = time.monotonic() - self._since_s
         if lasted_s >= self._give_up_after_s:
             raise GaveUpError(
-                f"{self._name}: {complaint(error)}; given up after {lasted_s:.1f} s of trouble"
+                f"{self._name}: {complaint(error)}; gave up after {lasted_s:.1f} s of failures"
             ) from error
         return self._give_up_after_s - lasted_s
 

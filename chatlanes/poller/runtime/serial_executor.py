@@ -1,7 +1,7 @@
-"""Runs the code of a custom source or sink, which may block for ever and may need to be called from one thread only.
+"""Runs the code of a custom source or sink, which may block forever and may have to be called from one thread.
 
-Guarantees that all calls of one SerialExecutor run on the same thread, in order, and those of one LoopExecutor on the
-same event loop. Does not keep the process alive: a call that never returns ends with it.
+Guarantees that all calls of a SerialExecutor run on the same thread, in order, and those of a LoopExecutor on the same
+event loop. Does not keep the process alive for a call that never returns.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ class SerialExecutor:
         Thread(target=self._serve, name=name, daemon=True).start()
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """What it returns or raises."""
+        """Returns its result or raises its error."""
         result: Future[Any] = Future()
         self._calls.put((function, result))
         return result.result()
 
     def end(self) -> None:
-        """After what was called before."""
+        """Ends the thread after the calls that were made before."""
         self._calls.put(None)
 
     def _serve(self) -> None:
@@ -34,12 +34,12 @@ class SerialExecutor:
             function, result = work
             try:
                 result.set_result(function())
-            except BaseException as error:  # every end of the call is the caller's to see
+            except BaseException as error:  # the caller gets every outcome
                 result.set_exception(error)
 
 
 class LoopExecutor:
-    """For coroutine functions: on `loop`, the one they were made for, or on one of their own."""
+    """For coroutine functions. They run on `loop`, or on a new loop if it is None."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None) -> None:
         self._is_own = loop is None
@@ -49,12 +49,12 @@ class LoopExecutor:
             Thread(target=self._serve, name=name, daemon=True).start()
 
     def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
-        """What it returns or raises."""
+        """Returns its result or raises its error."""
         self._running = asyncio.run_coroutine_threadsafe(_awaited(function), self._loop)
         return self._running.result()
 
     def cancel(self) -> None:
-        """What still runs and was left behind."""
+        """Cancels a call that still runs and was abandoned."""
         if self._running:
             self._running.cancel()
 

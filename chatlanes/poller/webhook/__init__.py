@@ -1,5 +1,5 @@
-"""Takes updates from Telegram's webhook into the lanes: `chatlanes webhook`.
+"""The webhook receiver: appends updates from Telegram's webhook to the lanes (`chatlanes webhook`).
 
-Promises that an update is answered with 200 only after Redis holds it durably, and with 503 within 5 s when it cannot.
-Does not speak TLS: a proxy in front of it does.
+Guarantees that an update is answered with 200 only after it is durable in Redis, and with 503 within 5 s if it cannot
+be stored. Does not speak TLS: use a proxy in front of it.
 """

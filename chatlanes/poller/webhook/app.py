@@ -1,8 +1,8 @@
-"""The receiver as an ASGI app: a function of its hooks, one for each bot.
+"""The receiver as an ASGI app, built from its hooks, one for each bot.
 
-Promises 200 only for what Redis holds durably, 503 with Retry-After for what it could not be brought to hold, and no
-other status above 499. Whoever has no secret gets an answer before anything of a body is read, and the connection
-closes after an answer that was given before the end of a body.
+Guarantees 200 only for updates that are durable in Redis, 503 with Retry-After for updates that could not be stored,
+and no other status above 499. A request without the secret is answered before its body is read. The connection closes
+after an answer that was sent before the end of a body.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from chatlanes.poller.webhook.peers import PEER
 from chatlanes.poller.webhook.rate_limited_log import RateLimitedLog
 from chatlanes.poller.webhook.validation import MOST_BYTES, Rejection, RequestValidator, has_body, update_of
 
-#: For the whole of a body. Telegram is on a fast line, and so is a proxy.
+#: For the whole body. Telegram and proxies have fast connections.
 BODY_WITHIN_S = 10.0
-#: Telegram doubles its own pauses, up to a minute or two; it obeys this instead.
+#: Telegram follows this instead of its own pauses, which double up to a minute or two.
 RETRY_AFTER_S = 2
 
 
 def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> ASGIApp:
-    """`is_ready` may block for a moment: it is asked on a thread."""
+    """`is_ready` is called on a thread, because it may block for a moment."""
 
     async def healthz(request: Request) -> Response:
         return PlainTextResponse("alive\n")
@@ -42,13 +42,13 @@ def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> ASGIAp
     health = [Route("/healthz", healthz), Route("/readyz", readyz)]
     app = Starlette(routes=[*(Route(hook.path, hook, methods=["POST"]) for hook in hooks), *health])
     app.router.redirect_slashes = False  # Telegram follows no redirect
-    return Closing(app)
+    return CloseUnread(app)
 
 
 @dataclass
-class Closing:
-    """Closes a connection after an answer that was given before the end of a body, and answers no malformed request:
-    whoever sends it has been answered with 400.
+class CloseUnread:
+    """Closes a connection after an answer that was sent before the end of a body. Does not answer a malformed request,
+    which was answered with 400 before.
     """
 
     app: ASGIApp
@@ -58,23 +58,23 @@ class Closing:
             return
         has_more = has_body(dict(scope["headers"]))
 
-        async def receive_some() -> Message:
+        async def counted_receive() -> Message:
             nonlocal has_more
             message = await receive()
             has_more = has_more and message.get("more_body", False)
             return message
 
-        async def send_some(message: Message) -> None:
+        async def closing_send(message: Message) -> None:
             if message["type"] == "http.response.start" and has_more:
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
             await send(message)
 
-        await self.app(scope, receive_some, send_some)
+        await self.app(scope, counted_receive, closing_send)
 
 
 @dataclass
 class Hook:
-    """The endpoint of one bot; `name` is empty for the only one."""
+    """The endpoint of one bot. `name` is empty if there is only one bot."""
 
     name: str
     path: str
@@ -91,19 +91,19 @@ class Hook:
         refused = self.validator.refusal(client, headers)
         if refused:
             return await self._refuse(refused, send)
-        scope["state"][PEER].showed_secret()
+        scope["state"][PEER].authenticated()
         if not self.intake.has_room():
-            return await _not_now(send)
+            return await _answer_unavailable(send)
         update = await _update_from(receive)
         if isinstance(update, Rejection):
             return await self._refuse(update, send)
         if update is None:
-            return None  # whoever sent half of it is gone
+            return None  # the client disconnected
         try:
             await self.intake.add(update)
         except NotDurableError:
-            return await _not_now(send)
-        # Dying here, Telegram sends it again, and it is dropped as seen.
+            return await _answer_unavailable(send)
+        # If the process dies here, Telegram sends the update again, and it is dropped as seen.
         return await _answer(send, 200)
 
     async def _refuse(self, refused: Rejection, send: Send) -> None:
@@ -112,7 +112,7 @@ class Hook:
 
 
 async def _update_from(receive: Receive) -> Any | Rejection | None:
-    """None: the sender hung up."""
+    """None if the client disconnected."""
     try:
         async with asyncio.timeout(BODY_WITHIN_S):
             body = await _body(receive)
@@ -124,7 +124,7 @@ async def _update_from(receive: Receive) -> Any | Rejection | None:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """No more of it than is needed to see that it is too long."""
+    """Reads at most enough of the body to see that it is too long."""
     body, has_more = b"", True
     while has_more and len(body) <= MOST_BYTES:
         message: Message = await receive()
@@ -135,14 +135,14 @@ async def _body(receive: Receive) -> bytes | None:
     return body
 
 
-async def _not_now(send: Send) -> None:
+async def _answer_unavailable(send: Send) -> None:
     await _answer(send, 503, "try again", [(b"retry-after", b"%d" % RETRY_AFTER_S)])
 
 
 async def _answer(send: Send, status: int, words: str = "", headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
     body = f"{words}\n".encode() if words else b""
-    about = [(b"content-length", b"%d" % len(body)), *headers]
+    all_headers = [(b"content-length", b"%d" % len(body)), *headers]
     if body:
-        about.append((b"content-type", b"text/plain; charset=utf-8"))
-    await send({"type": "http.response.start", "status": status, "headers": about})
+        all_headers.append((b"content-type", b"text/plain; charset=utf-8"))
+    await send({"type": "http.response.start", "status": status, "headers": all_headers})
     await send({"type": "http.response.body", "body": body})

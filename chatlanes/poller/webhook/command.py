@@ -1,7 +1,7 @@
 """`chatlanes webhook`: the receiver, and the commands that set, show and delete the webhook at Telegram.
 
-Guarantees one sentence for anything that is missing at the start. Starts also while Redis does not answer: updates are
-answered with 503 until it does.
+Guarantees one sentence for each missing setting. Also starts while Redis does not answer: updates are answered with 503
+until it does.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from chatlanes.updates.deployments import present
 
 log = logging.getLogger("poller")
 
-#: Telegram's own, for setWebhook.
+#: The limit of Telegram's setWebhook.
 MOST_CONNECTIONS = 100
 
 
@@ -35,23 +35,23 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", comm
     webhook = commands.add_parser(
         "webhook",
         prog="chatlanes webhook",
-        help="by webhook: an HTTP server that Telegram sends updates to",
+        help="run an HTTP server to which Telegram sends updates",
         parents=[common],
     )
     webhook.add_argument("--workers", type=_count, default=1, metavar="N", help="processes (default: %(default)s)")
-    webhook.add_argument("--socket", type=int, help=argparse.SUPPRESS)  # of a worker: the listening socket it is given
+    webhook.add_argument("--socket", type=int, help=argparse.SUPPRESS)  # for a worker process: its listening socket
     webhook.set_defaults(run=receive)
-    about = webhook.add_subparsers(title="commands about the webhook, instead of the receiver", metavar="COMMAND")
+    about = webhook.add_subparsers(title="commands that manage the webhook", metavar="COMMAND")
     setting = about.add_parser("set", help="tell Telegram to send updates to WEBHOOK_URL", parents=[common])
     setting.add_argument(
-        "--max-connections", type=_connections, metavar="N", help="requests at a time, 1 to 100 (Telegram's own: 40)"
+        "--max-connections", type=_connections, metavar="N", help="concurrent requests, 1 to 100 (default: 40)"
     )
     _add_options(setting, drops=True)
     setting.set_defaults(run=set_webhook)
-    info = about.add_parser("info", help="what Telegram says of the webhook", parents=[common])
+    info = about.add_parser("info", help="show the webhook as Telegram reports it", parents=[common])
     _add_options(info)
     info.set_defaults(run=show_webhook)
-    deleting = about.add_parser("delete", help="end the webhook: polling works again", parents=[common])
+    deleting = about.add_parser("delete", help="delete the webhook, so that polling works again", parents=[common])
     _add_options(deleting, drops=True)
     deleting.set_defaults(run=delete_webhook)
 
@@ -79,7 +79,7 @@ def _begin(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
         listener(settings.webhook_host, settings.webhook_port) as listening,
         present("receiver", settings, stop.sleep),
     ):
-        _look_at_redis(settings.served[0])
+        _check_redis(settings.served[0])
         log.info("receiving on %s at %s", describe(listening), ", ".join(paths))
         if given.workers == 1:
             return _serve(settings, stop, listening)
@@ -88,7 +88,7 @@ def _begin(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
     return code
 
 
-def _look_at_redis(settings: Settings) -> None:
+def _check_redis(settings: Settings) -> None:
     """Raises ServerUnfit."""
     try:
         connected(settings).close()
@@ -110,12 +110,15 @@ def _serve(settings: Settings, stop: Stop, listening: socket.socket) -> int:
 
 def set_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
     def wanted(bot: Settings) -> dict[str, object]:
-        said: dict[str, object] = {"max_connections": given.max_connections, "allowed_updates": bot.allowed_updates}
+        options: dict[str, object] = {
+            "max_connections": given.max_connections,
+            "allowed_updates": bot.allowed_updates,
+        }
         return {
             "url": url_of(bot),
             "secret_token": secret_of(bot),
             "drop_pending_updates": given.drop_pending,
-            **{name: value for name, value in said.items() if value is not None},
+            **{name: value for name, value in options.items() if value is not None},
         }
 
     return _call_telegram(settings, stop, given, "setWebhook", wanted)
@@ -138,7 +141,7 @@ def _call_telegram(
     method: str = "",
     wanted: Callable[[Settings], dict[str, object]] = lambda bot: {},
 ) -> int:
-    """For each bot: calls the method, if there is one, and shows what Telegram says then. Raises Stopping."""
+    """For each bot, calls the method, if any, and shows the resulting webhook. Raises Stopping."""
     chosen = [bot for bot in settings.served if given.bot in (None, bot.bot_name)]
     if not chosen:
         return _fail(f"--bot {given.bot}: BOTS names {', '.join(bot.bot_name for bot in settings.served)}", 2)
@@ -154,26 +157,26 @@ def _call_for(bot: Settings, stop: Stop, method: str, wanted: Callable[[Settings
     try:
         our_url = url_of(bot) if bot.webhook_url else None
         if method:
-            said = wanted(bot)
-            stop.run(lambda: telegram.call(method, said))
+            options = wanted(bot)
+            stop.run(lambda: telegram.call(method, options))
             is_done = True
         info = stop.run(lambda: telegram.object("getWebhookInfo"))
     except SettingsError as error:
         return _fail(f"{prefix}{error}", 2)
     except (TelegramTroubleError, TokenRefusedError) as error:
-        if is_done:  # the token is right: a server without getWebhookInfo
-            _say(f"{prefix}the server took {method}; its getWebhookInfo does not work: {error}")
+        if is_done:  # the token is valid: the server has no getWebhookInfo
+            _print(f"{prefix}the server accepted {method}, but its getWebhookInfo failed: {error}")
             return 0
         return _fail(f"{prefix}{error}" if isinstance(error, TokenRefusedError) else f"{prefix}Telegram: {error}", 1)
     finally:
         telegram.close()
     for line in describe_webhook(info, our_url):
-        _say(prefix + line)
+        _print(prefix + line)
     return 0
 
 
-def _say(text: str) -> None:
-    print(text)  # noqa: T201 - what was asked for
+def _print(text: str) -> None:
+    print(text)  # noqa: T201 - the output of the command
 
 
 def _fail(why: str, code: int) -> int:
@@ -182,9 +185,9 @@ def _fail(why: str, code: int) -> int:
 
 
 def _add_options(parser: argparse.ArgumentParser, *, drops: bool = False) -> None:
-    parser.add_argument("--bot", metavar="NAME", help="one of those in BOTS (default: all)")
+    parser.add_argument("--bot", metavar="NAME", help="a bot in BOTS (default: all)")
     if drops:
-        parser.add_argument("--drop-pending", action="store_true", help="throw away the updates that wait at Telegram")
+        parser.add_argument("--drop-pending", action="store_true", help="delete the updates pending at Telegram")
 
 
 def _count(text: str) -> int:

@@ -1,7 +1,6 @@
 """Builds a receiver from settings.
 
-Guarantees one sentence for a missing setting that a receiver needs. Reads neither the environment nor arguments: the
-command line does.
+Guarantees one sentence for a missing setting that a receiver needs. Reads neither the environment nor arguments.
 """
 
 from ipaddress import ip_network
@@ -17,7 +16,7 @@ from chatlanes.settings import Settings, SettingsError
 from chatlanes.settings.webhook_secret import secret_from
 from chatlanes.updates.connection import connect_to
 
-#: For /readyz: a proxy asks often, and a receiver whose Redis is slower than that is not ready.
+#: For /readyz, which proxies call often. A receiver whose Redis answers more slowly is not ready.
 READY_WITHIN_S = 1.0
 
 
@@ -45,24 +44,24 @@ def path_of(bot: Settings) -> str:
     """Raises SettingsError."""
     path = unquote(urlsplit(url_of(bot)).path) or "/"
     if "{" in path or "}" in path:
-        raise SettingsError("WEBHOOK_URL: its path must have no { and no }")
+        raise SettingsError("WEBHOOK_URL: the path must not contain { or }")
     if path in ("/healthz", "/readyz"):
-        raise SettingsError(f"WEBHOOK_URL: {path} is the receiver's own, give the webhook another path")
+        raise SettingsError(f"WEBHOOK_URL: the receiver uses {path} itself; give the webhook another path")
     return path
 
 
 def url_of(bot: Settings) -> str:
-    """Of many bots, each has its name behind WEBHOOK_URL. Raises SettingsError."""
+    """WEBHOOK_URL; if there are several bots, with the name of the bot appended. Raises SettingsError."""
     if bot.webhook_url is None:
         raise SettingsError(
-            "WEBHOOK_URL is not set: give the public address that Telegram shall send to, such as "
+            "WEBHOOK_URL is not set: set the public address to which Telegram sends updates, such as "
             "https://bot.example.org/telegram"
         )
     return f"{bot.webhook_url}/{bot.bot_name}" if bot.bot_name else bot.webhook_url
 
 
 def secret_of(bot: Settings) -> str:
-    """WEBHOOK_SECRET, or one that follows from the token. Raises SettingsError."""
+    """WEBHOOK_SECRET, or a secret that is derived from the token. Raises SettingsError."""
     if bot.webhook_secret is not None:
         return bot.webhook_secret.get_secret_value()
     return secret_from(bot.token)

@@ -1,8 +1,8 @@
 """Group commit: updates that arrive during an append share the next one.
 
-Guarantees one append at a time, each update in the first that starts after it arrived, and an answer within
-ANSWER_WITHIN_S: durable, or not known to be. An update that was not known to be durable may still be appended: Telegram
-sends it again, and the append drops what it has seen.
+Guarantees one append at a time, that an update is in the first append after its arrival, and an answer within
+ANSWER_WITHIN_S: durable, or not known to be durable. An update that is not known to be durable may still be appended:
+Telegram sends it again, and the append drops it as seen.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from chatlanes.lanes.protocol.replies import Appended
 
 log = logging.getLogger("poller")
 
-#: Telegram waits about a minute for an answer, and holds up the chat meanwhile.
+#: Telegram waits about a minute for an answer, and sends nothing of the chat meanwhile.
 ANSWER_WITHIN_S = 4.0
 #: A larger script would delay the fetches of workers.
 MOST_IN_ONE = 500
-#: Telegram sends at most 100 requests at a time. More waiting ones have another cause, and cost memory.
+#: Telegram sends at most 100 concurrent requests. More waiting ones have another cause, and cost memory.
 MOST_WAITING = 2_000
 #: A lasting failure of Redis is logged at this rate.
 LOG_EVERY_S = 30.0
@@ -49,11 +49,11 @@ class PendingUpdate:
 
 @dataclass
 class GroupCommit:
-    """Of one bot, on one event loop. `on_appended` is called there after every append that took effect."""
+    """The appends of one bot, on one event loop. `on_appended` is called there after every successful append."""
 
     append: Append
     on_appended: Callable[[Appended], None]
-    #: Of the thread that waits for Redis.
+    #: The name of the thread that waits for Redis.
     name: str = "appends"
 
     _waiting: list[PendingUpdate] = field(default_factory=list, init=False)
@@ -65,8 +65,8 @@ class GroupCommit:
     _trouble: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        # A daemon: a Redis that does not answer must not keep the process from its end.
-        Thread(target=self._append_for_ever, name=self.name, daemon=True).start()
+        # A daemon, so that a Redis that does not answer cannot delay the exit.
+        Thread(target=self._append_forever, name=self.name, daemon=True).start()
 
     async def add(self, update: Any) -> None:
         """Returns when Redis holds the update durably. Raises NotDurableError."""
@@ -74,20 +74,20 @@ class GroupCommit:
             raise NotDurableError("too many updates wait for Redis")
         waiting = PendingUpdate(update, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
-        self.look()
+        self.start()
         try:
             await asyncio.wait_for(waiting.done, ANSWER_WITHIN_S)
         except TimeoutError:
-            raise NotDurableError(f"Redis did not take it within {ANSWER_WITHIN_S:g} s") from None
+            raise NotDurableError(f"Redis did not store it within {ANSWER_WITHIN_S:g} s") from None
 
     def give_up(self) -> None:
-        """Stop waiting for Redis: the receiver ends."""
+        """Ends all waits for Redis, because the receiver stops."""
         for each in (*self._committing, *self._waiting):
             if not each.done.done():
                 each.done.set_exception(NotDurableError("the receiver stops"))
 
-    def look(self) -> None:
-        """Start an append, also an empty one: it releases held updates that are due."""
+    def start(self) -> None:
+        """Starts an append unless one runs, even an empty one: it lets held updates that are due join their lanes."""
         if self._working is None:
             self._working = asyncio.get_running_loop().create_task(self._work())
 
@@ -101,7 +101,7 @@ class GroupCommit:
             self._working = None
 
     def _next_batch(self) -> list[PendingUpdate]:
-        """The oldest that somebody still waits for."""
+        """The oldest updates whose requests still wait."""
         waiting = [each for each in self._waiting if not each.done.done()]
         self._committing, self._waiting = waiting[:MOST_IN_ONE], waiting[MOST_IN_ONE:]
         return self._committing
@@ -109,39 +109,39 @@ class GroupCommit:
     async def _commit(self, batch: list[PendingUpdate]) -> None:
         updates = [each.update for each in batch]
         try:
-            appended = await self._on_the_thread(updates)
-        except Exception as error:  # whatever it is, Telegram keeps the updates
+            appended = await self._append_on_thread(updates)
+        except Exception as error:  # after any error Telegram keeps the updates
             problem: Exception | None = NotDurableError(str(error))
         else:
-            # Dying here, nobody is answered: Telegram sends all of them again, and append drops what it has seen.
-            self._look_when_due(appended.due_ms)
+            # If the process dies here, no request is answered: Telegram sends all updates again, and append drops them.
+            self._start_when_due(appended.due_ms)
             self.on_appended(appended)
             problem = None
         for each in batch:
             if not each.done.done():
                 each.done.set_exception(problem) if problem else each.done.set_result(None)
 
-    def _look_when_due(self, due_ms: int | None) -> None:
-        """When what is held has waited for long enough, by whomever it was brought. Should this process die before,
-        another's next append lets it go, or a worker's sweep.
+    def _start_when_due(self, due_ms: int | None) -> None:
+        """Starts an append when held updates are due, whichever process appended them. If this process dies before, the
+        next append of another process or the sweep of a worker does it.
         """
         if self._due:
             self._due.cancel()
-        self._due = None if due_ms is None else asyncio.get_running_loop().call_later(due_ms / 1000, self.look)
+        self._due = None if due_ms is None else asyncio.get_running_loop().call_later(due_ms / 1000, self.start)
 
     # -- the thread that waits for Redis
 
-    async def _on_the_thread(self, updates: list[Any]) -> Appended:
+    async def _append_on_thread(self, updates: list[Any]) -> Appended:
         call = PendingAppend(updates, asyncio.get_running_loop().create_future())
         self._calls.put(call)
         return await call.answer
 
-    def _append_for_ever(self) -> None:
+    def _append_forever(self) -> None:
         while True:
             call = self._calls.get()
             try:
                 appended = self.append(call.updates)
-            except Exception as error:  # the caller's to see
+            except Exception as error:  # the caller gets the error
                 self._failed(error)
                 call.finish(None, error)
             else:
@@ -158,11 +158,11 @@ class GroupCommit:
         if trouble == self._trouble and now_s - self._logged_at_s < LOG_EVERY_S:
             return
         self._trouble, self._logged_at_s = trouble, now_s
-        is_foreseen = isinstance(error, (RedisError, ServerUnfit, OSError))
+        is_expected = isinstance(error, (RedisError, ServerUnfit, OSError))
         log.warning(
             "%s; updates are answered with 503, and Telegram keeps them",
-            f"Redis: {complaint(error)}" if is_foreseen else "an append failed",
-            exc_info=None if is_foreseen else error,
+            f"Redis: {complaint(error)}" if is_expected else "an append failed",
+            exc_info=None if is_expected else error,
         )
 
 
@@ -172,8 +172,8 @@ class PendingAppend:
     answer: asyncio.Future[Appended]
 
     def finish(self, appended: Appended | None, error: Exception | None) -> None:
-        """From the thread to the loop, unless that has ended."""
-        with suppress(RuntimeError):  # it is closed
+        """Passes the outcome from the thread to the loop, unless that has ended."""
+        with suppress(RuntimeError):  # the loop is closed
             self.answer.get_loop().call_soon_threadsafe(self._set, appended, error)
 
     def _set(self, appended: Appended | None, error: Exception | None) -> None:

@@ -1,7 +1,7 @@
-"""One bot's updates from its webhook into the lanes: filter, backlog limit and progress.
+"""Appends the updates of one bot from its webhook to the lanes: filter, backlog limit and progress.
 
-Guarantees that above MAX_PENDING nothing more is accepted, so that Telegram holds the rest, and that the backlog is
-read again until there is room. Connects to Redis on first use, and again after an outage.
+Guarantees that no update is accepted above MAX_PENDING, so that Telegram holds the rest, and that the backlog is read
+again until updates fit. Connects to Redis on first use, and again after an outage.
 """
 
 import logging
@@ -20,16 +20,16 @@ from chatlanes.updates.intake import Intake
 
 log = logging.getLogger("poller")
 
-#: For each answer of Redis: it leaves an update time to be answered.
+#: For each answer of Redis: it leaves time to answer the update.
 REDIS_ANSWERS_WITHIN_S = 4.0
-#: How old the backlog that was last heard of may be while it is too large.
-LOOK_EVERY_S = 0.5
-#: Under constant overload the backlog crosses its limit every other second: logged at this rate.
+#: While the backlog is too large it is read again after this time.
+READ_EVERY_S = 0.5
+#: Under constant overload the backlog crosses its limit every other second. This bounds the log lines.
 LOG_EVERY_S = 30.0
 
 
 class HookIntake:
-    """Of one bot, in one process. Everything but `append` happens on the event loop."""
+    """The intake of one bot, in one process. Everything except `_append` runs on the event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class HookIntake:
             self._append, self._appended, thread_of(settings.bot_name) if settings.bot_name else "appends"
         )
         self._pending = 0
-        self._looked_at_s = float("-inf")
+        self._read_at_s = float("-inf")
         self._logged_at_s = float("-inf")
         self.progress = Progress()
 
@@ -48,18 +48,18 @@ class HookIntake:
         await self._commits.add(update)
 
     def give_up(self) -> None:
-        """End every wait in `add` with NotDurableError."""
+        """Ends every wait in `add` with NotDurableError."""
         self._commits.give_up()
 
     def has_room(self) -> bool:
-        """Whether one more may wait. Looks at the backlog anew when the last look is old."""
+        """True if one more update may be accepted. Reads the backlog again if it was read some time ago."""
         if self._pending <= self._settings.max_pending:
             return True
         now_s = time.monotonic()
         self._log_limit(now_s)
-        if now_s - self._looked_at_s >= LOOK_EVERY_S:
-            self._looked_at_s = now_s
-            self._commits.look()
+        if now_s - self._read_at_s >= READ_EVERY_S:
+            self._read_at_s = now_s
+            self._commits.start()
         return False
 
     def _log_limit(self, now_s: float) -> None:
@@ -69,14 +69,14 @@ class HookIntake:
             log.warning("backlog %d is over MAX_PENDING %d: updates are answered with 503", self._pending, limit)
 
     def _append(self, updates: list[Any]) -> Appended:
-        """On the thread of the commits, one at a time. Raises RedisError, ServerUnfit."""
+        """Runs on the thread of the commits, one at a time. Raises RedisError, ServerUnfit."""
         if self._intake is None:
             self._intake = connected(self._settings)
         wanted = self._filtering.admitted(updates)
         kept = set(map(id, wanted))
         dropped = [update for update in updates if id(update) not in kept]
         appended = self._intake.append(wanted, hold_ms=self._settings.webhook_reorder, unwanted=dropped)
-        if not wanted:  # an append knows the backlog of what it has appended
+        if not wanted:  # an append returns the backlog only of the queues to which it appended
             appended = replace(appended, pending=self._intake.pending())
         if updates:
             self.progress.count(updates, len(dropped), appended)
@@ -87,7 +87,7 @@ class HookIntake:
 
 
 def connected(settings: Settings) -> Intake:
-    """Says how durable Redis is. Raises RedisError, ServerUnfit."""
+    """Connects to Redis and logs how durable it is. Raises RedisError, ServerUnfit."""
     intake = Intake(connect_to(settings, REDIS_ANSWERS_WITHIN_S), settings)
     log.log(logging.INFO if intake.durability.safe else logging.WARNING, "%s", intake.durability)
     for sentence in intake.advice:

@@ -1,40 +1,40 @@
-"""The connections of a receiver, and which one is closed when there are as many as it can hold.
+"""The connections of a receiver, and the choice of the one to close when there are too many.
 
-Guarantees that a connection that has shown the secret is never closed for another one. Of the others, the address with
-the most connections loses its oldest. Behind a proxy all have one address: those that carry Telegram's updates have
-shown the secret.
+Guarantees that a connection which has shown the secret is never closed in favour of another one. Of the others, the
+oldest connection of the address with the most connections is closed. Behind a proxy all have the same address, but
+those that carry Telegram's updates have shown the secret.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-#: In the state of an ASGI scope: the Peer whose request it is.
+#: Key in the state of an ASGI scope: the Peer of the request.
 PEER = "chatlanes.peer"
 
 
 @dataclass(eq=False)
 class Peer:
-    """The other end of one connection. `hang_up` closes it at once."""
+    """The other end of one connection. `close` closes it at once."""
 
-    strangers: "Strangers"
-    hang_up: Callable[[], None]
+    unauthenticated: "UnauthenticatedPeers"
+    close: Callable[[], None]
     address: str = ""
     is_malformed: bool = False
 
-    def arrives(self, address: str) -> None:
+    def connected(self, address: str) -> None:
         self.address = address
-        self.strangers.add(self)
+        self.unauthenticated.add(self)
 
-    def leaves(self) -> None:
-        self.strangers.remove(self)
+    def disconnected(self) -> None:
+        self.unauthenticated.remove(self)
 
-    def showed_secret(self) -> None:
-        self.strangers.remove(self)
+    def authenticated(self) -> None:
+        self.unauthenticated.remove(self)
 
 
 @dataclass
-class Strangers:
-    """Those that have not shown a secret, by their addresses, the oldest first."""
+class UnauthenticatedPeers:
+    """Peers that have not shown a secret, by address, the oldest first."""
 
     _by_address: dict[str, dict[Peer, None]] = field(default_factory=dict, init=False)
 
@@ -42,13 +42,13 @@ class Strangers:
         self._by_address.setdefault(peer.address, {})[peer] = None
 
     def remove(self, peer: Peer) -> None:
-        """Also one that is none, or no more."""
+        """Removes a peer, if it is here."""
         peers = self._by_address.get(peer.address, {})
         peers.pop(peer, None)
         if not peers:
             self._by_address.pop(peer.address, None)
 
-    def least_welcome(self) -> Peer | None:
-        """The oldest of the address that has most; None when all have shown a secret."""
+    def next_to_close(self) -> Peer | None:
+        """The oldest peer of the address with the most peers; None if all peers have shown a secret."""
         most = max(self._by_address.values(), key=len, default=None)
         return next(iter(most)) if most else None

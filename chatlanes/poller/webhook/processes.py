@@ -1,7 +1,7 @@
 """Several receiver processes on one listening socket.
 
-Guarantees that a process that dies is replaced, that all end when this one is asked to, and that none outlives it: each
-holds one end of a pipe whose other end only this process has.
+Guarantees that a process that dies is replaced, that all end after the stop request, and that none outlives this
+process: each has one end of a pipe whose other end only this process has.
 """
 
 import logging
@@ -17,17 +17,17 @@ from chatlanes.poller.runtime import Stop, Stopping
 
 log = logging.getLogger("poller")
 
-LOOK_EVERY_S = 0.2
-#: One that dies as soon as it runs must not keep the machine busy with its starts.
-AGAIN_AFTER_S = 1.0
-#: Longer than one takes to answer what is under way.
+CHECK_EVERY_S = 0.2
+#: A process that dies at its start must not keep the machine busy with restarts.
+RESTART_AFTER_S = 1.0
+#: Longer than a process takes to answer the requests in progress.
 STOP_WITHIN_S = 10.0
-#: The exit codes with which a process says that another one would fare no better.
+#: Exit codes after which a restart would fail too.
 FINAL = (1, 2)
 
 
 class ReceiverProcesses:
-    """`command` is what each is started with, with --socket behind it."""
+    """Each process is started with `command` and --socket."""
 
     def __init__(self, count: int, command: Sequence[str], listening: socket.socket, stop: Stop) -> None:
         self._count = count
@@ -37,10 +37,10 @@ class ReceiverProcesses:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> int:
-        """Until asked to stop, or until one ends with a code that says that all will. Gives the exit code."""
+        """Runs until the stop request, or until a process ends with a FINAL code. Returns the exit code."""
         try:
             self._processes = [self._start() for _ in range(self._count)]
-            return self._look_after()
+            return self._supervise()
         except Stopping:
             return 0
         finally:
@@ -49,48 +49,48 @@ class ReceiverProcesses:
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(self._command, pass_fds=[self._listening.fileno()], stdin=subprocess.PIPE)
 
-    def _look_after(self) -> int:
+    def _supervise(self) -> int:
         """Raises Stopping."""
         while True:
-            self._stop.sleep(LOOK_EVERY_S)
+            self._stop.sleep(CHECK_EVERY_S)
             for place, process in enumerate(self._processes):
                 code = process.poll()
                 if code in FINAL:
                     return int(code)
                 if code is not None:
-                    log.warning("a receiver's process ended with %d: starting another", code)
-                    self._stop.sleep(AGAIN_AFTER_S)
-                    _hang_up(process)
+                    log.warning("a receiver process exited with %d: starting another one", code)
+                    self._stop.sleep(RESTART_AFTER_S)
+                    _close_pipe(process)
                     self._processes[place] = self._start()
 
     def _end(self) -> None:
-        """They stop when they are asked to, or when the pipe to them is closed: both, in case one is not heard."""
+        """Sends SIGTERM and closes the pipe: each of them stops a process, in case the other one does not."""
         for process in self._processes:
             process.terminate()
-            _hang_up(process)
+            _close_pipe(process)
         give_up_at_s = time.monotonic() + STOP_WITHIN_S
         for process in self._processes:
             try:
                 process.wait(max(give_up_at_s - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:
-                log.warning("a receiver's process did not stop in time: killed; Telegram repeats what it held")
+                log.warning("a receiver process did not stop in time and was killed; Telegram sends its updates again")
                 process.kill()
                 process.wait()
 
 
 def receiver_command(verbose: bool, quiet: bool) -> list[str]:
-    said = {"--verbose": verbose, "--quiet": quiet}
+    options = {"--verbose": verbose, "--quiet": quiet}
     return [
         sys.executable,
         "-m",
         "chatlanes.poller",
         "webhook",
-        *(option for option, is_said in said.items() if is_said),
+        *(option for option, is_set in options.items() if is_set),
     ]
 
 
 def inherited(descriptor: int, stop: Stop) -> socket.socket:
-    """In a process of `ReceiverProcesses`: the socket. Asks for the stop when the process that started it is gone."""
+    """In a process of `ReceiverProcesses`: the socket. Requests the stop when the parent process has ended."""
     Thread(target=_stop_with_parent, args=(stop,), name="parent", daemon=True).start()
     return socket.socket(fileno=descriptor)
 
@@ -98,9 +98,9 @@ def inherited(descriptor: int, stop: Stop) -> socket.socket:
 def _stop_with_parent(stop: Stop) -> None:
     while os.read(0, 1):
         pass
-    stop.ask()
+    stop.request()
 
 
-def _hang_up(process: subprocess.Popen[bytes]) -> None:
+def _close_pipe(process: subprocess.Popen[bytes]) -> None:
     if process.stdin:
         process.stdin.close()

@@ -1,6 +1,6 @@
-"""Warnings that a stranger can cause as often as they like, at a bounded rate.
+"""Warnings that anyone on the network can cause, at a bounded rate.
 
-Guarantees a line for the first of each kind at once, then one every LOG_EVERY_S at most, with the number of them.
+Guarantees a line for the first warning of each kind at once, then at most one every LOG_EVERY_S, with their number.
 """
 
 import logging
@@ -13,7 +13,7 @@ LOG_EVERY_S = 30.0
 
 
 class RateLimitedLog:
-    """`prefix` stands before each line."""
+    """`prefix` is put before each line."""
 
     def __init__(self, prefix: str = "") -> None:
         self._prefix = prefix
@@ -21,10 +21,10 @@ class RateLimitedLog:
         self._logged_at_s: dict[str, float] = {}
 
     def count(self, words: str) -> None:
-        """`words` are the kind; they hold nothing of what was sent."""
+        """`words` identify the kind of warning; they contain nothing of the request."""
         now_s = time.monotonic()
         self._unlogged[words] += 1
         if now_s - self._logged_at_s.get(words, float("-inf")) < LOG_EVERY_S:
             return
         self._logged_at_s[words] = now_s
-        log.warning("%s%s (%d since last told)", self._prefix, words, self._unlogged.pop(words))
+        log.warning("%s%s (%d since the last log line)", self._prefix, words, self._unlogged.pop(words))

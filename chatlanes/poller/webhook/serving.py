@@ -1,7 +1,7 @@
-"""One process of the receiver: the app on a listening socket, until it is asked to stop.
+"""One process of the receiver: serves the app on a listening socket until the stop request.
 
-Promises that what is under way when it is asked to stop is answered, that nobody keeps a connection by sending a
-request slowly, and that connections without the secret, however many, keep out none that shows it. Does not log
+Guarantees that requests in progress at the stop request are answered, that a client cannot keep a connection by sending
+a request slowly, and that connections without the secret, however many, do not keep out one that shows it. Does not log
 requests: a path or a header may be secret.
 """
 
@@ -18,22 +18,23 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chatlanes.poller.runtime import Stop
-from chatlanes.poller.webhook.peers import PEER, Peer, Strangers
+from chatlanes.poller.webhook.peers import PEER, Peer, UnauthenticatedPeers
 from chatlanes.poller.webhook.rate_limited_log import RateLimitedLog
 
-#: From its first byte to its last.
+#: From the first byte of the head to its last.
 HEAD_WITHIN_S = 10.0
-#: Longer than proxies keep theirs (nginx: 60 s), so that it is never the receiver that hangs up under a request.
+#: Longer than that of proxies (nginx: 60 s), so that the receiver does not close a connection that gets a request.
 KEEP_ALIVE_S = 75
-#: Telegram has at most 100 connections, and a proxy a few more. Beyond these the oldest that has shown no secret is
-#: closed; when all have shown it, a request is answered with 503.
+#: Telegram has at most 100 connections, and a proxy a few more. Beyond this limit the oldest connection that has not
+#: shown the secret is closed; if all have shown it, a request is answered with 503.
 MOST_CONNECTIONS = 1_000
-#: After the stop an update waits so long for Redis. Then it is answered with 503: all is to be over within 2 s.
+#: After the stop request an update waits this long for Redis. Then it is answered with 503: the shutdown must take at
+#: most 2 s.
 ANSWER_WITHIN_S = 1.0
-#: Longer than the answers take.
+#: Longer than the last answers take.
 STOP_WITHIN_S = 6
 BACKLOG = 1_024
-#: Connections, those that asyncio accepts at once, and what else a process has open.
+#: For connections, those that asyncio accepts at once, and other files of the process.
 MOST_DESCRIPTORS = MOST_CONNECTIONS + BACKLOG + 256
 
 
@@ -45,7 +46,7 @@ def listener(host: str, port: int) -> socket.socket:
     """Raises CannotListenError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # With the protocol named, asyncio switches Nagle's algorithm off: else every second answer is 40 ms late.
+        # With an explicit protocol, asyncio disables Nagle's algorithm; otherwise every second answer is 40 ms late.
         listening = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
     except OSError as error:
         raise CannotListenError(f"WEBHOOK_HOST {host}: {error.strerror}; set the address of this machine") from error
@@ -56,8 +57,8 @@ def listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise CannotListenError(
-            f"cannot listen on {host}:{port} ({error.strerror}): stop what listens there, or set WEBHOOK_HOST and "
-            "WEBHOOK_PORT"
+            f"cannot listen on {host}:{port} ({error.strerror}): stop the program that listens there, or set "
+            "WEBHOOK_HOST and WEBHOOK_PORT"
         ) from error
     return listening
 
@@ -69,14 +70,14 @@ def serve(
     stop: Stop,
     give_up: Sequence[Callable[[], None]] = (),
 ) -> None:
-    """Until asked to stop. X-Forwarded-For is believed when it comes from one of the `trusted`, and else ignored.
+    """Serves until the stop request. X-Forwarded-For is used if it comes from a `trusted` address, else ignored.
 
-    `give_up` ends what requests wait for.
+    The functions `give_up` end the waits of requests.
     """
     _allow_descriptors()
     config = uvicorn.Config(
         app,
-        http=partial(PatientProtocol, Strangers(), RateLimitedLog()),  # type: ignore[arg-type]
+        http=partial(ReceiverProtocol, UnauthenticatedPeers(), RateLimitedLog()),  # type: ignore[arg-type]
         backlog=BACKLOG,
         ws="none",
         lifespan="off",
@@ -94,7 +95,7 @@ def serve(
 
 
 def _allow_descriptors() -> None:
-    """Debian's default of 1,024 is not enough: a process that has no more cannot accept the connection to be kept."""
+    """Raises Debian's default of 1,024, with which a process could not accept enough connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MOST_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -102,7 +103,7 @@ def _allow_descriptors() -> None:
 
 
 class StoppableServer(uvicorn.Server):
-    """Signals are `stop`'s: uvicorn would end the process with the signal itself, and not with 0."""
+    """Leaves signals to `stop`: uvicorn would end the process with the signal, instead of exit code 0."""
 
     def __init__(self, config: uvicorn.Config, stop: Stop, give_up: Sequence[Callable[[], None]]) -> None:
         super().__init__(config)
@@ -121,50 +122,55 @@ class StoppableServer(uvicorn.Server):
         return await super().on_tick(counter) or self._stop.is_requested
 
 
-class PatientProtocol(H11Protocol):
-    """Up to a limit: the head of a request has HEAD_WITHIN_S. The body's limit is the app's."""
+class ReceiverProtocol(H11Protocol):
+    """Closes a connection whose request head takes longer than HEAD_WITHIN_S. The app limits the body."""
 
-    _late: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
 
     def __init__(
-        self, strangers: Strangers, warnings: RateLimitedLog, *, app_state: dict[str, Any], **given: Any
+        self,
+        peers: UnauthenticatedPeers,
+        warnings: RateLimitedLog,
+        *,
+        app_state: dict[str, Any],
+        **given: Any,
     ) -> None:
-        self._strangers = strangers
+        self._unauthenticated = peers
         self._warnings = warnings
-        self._peer = Peer(strangers, self._hang_up)
+        self._peer = Peer(peers, self._abort)
         super().__init__(app_state={**app_state, PEER: self._peer}, **given)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if len(self.connections) >= MOST_CONNECTIONS - 1:
-            self._make_room()
+            self._close_one()
         super().connection_made(transport)
-        self._peer.arrives(self.client[0] if self.client else "")
-        self._watch()
+        self._peer.connected(self.client[0] if self.client else "")
+        self._update_head_timer()
 
-    def _make_room(self) -> None:
-        peer = self._strangers.least_welcome()
+    def _close_one(self) -> None:
+        peer = self._unauthenticated.next_to_close()
         if peer is None:
-            self._warnings.count(f"{MOST_CONNECTIONS} connections have shown the secret: more are answered with 503")
+            self._warnings.count(f"{MOST_CONNECTIONS} connections have shown the secret: others are answered with 503")
             return
-        self._warnings.count(f"{MOST_CONNECTIONS} connections: closing the oldest that has shown no secret")
-        peer.hang_up()
+        self._warnings.count(f"{MOST_CONNECTIONS} connections: closing the oldest that has not shown the secret")
+        peer.close()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._watch()
+        self._update_head_timer()
 
-    def _hang_up(self) -> None:
-        self._peer.leaves()
+    def _abort(self) -> None:
+        self._peer.disconnected()
         self.connections.discard(self)
         self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._watch_no_more()
-        self._peer.leaves()
+        self._stop_head_timer()
+        self._peer.disconnected()
         super().connection_lost(error)
 
     def send_400_response(self, msg: str) -> None:
-        """What has been sent is no HTTP. An app that has not answered yet, does not."""
+        """For malformed HTTP. If the app has not answered yet, it does not answer any more."""
         self._warnings.count("refused with 400: malformed HTTP")
         cycle = self.cycle
         self._peer.is_malformed = True
@@ -173,27 +179,27 @@ class PatientProtocol(H11Protocol):
             cycle.message_event.set()
         try:
             super().send_400_response(msg)
-        except LocalProtocolError:  # it has been answered
+        except LocalProtocolError:  # the request was answered before
             self.transport.close()
 
-    def _watch(self) -> None:
-        """While a head is not complete. Between two requests uvicorn's own timer runs."""
+    def _update_head_timer(self) -> None:
+        """Runs a timer while a head is not complete. Between requests the timer of uvicorn runs."""
         is_waiting = self.conn.their_state is IDLE and not self.transport.is_closing()
         if not is_waiting or self.timeout_keep_alive_task is not None:
-            self._watch_no_more()
-        elif self._late is None:
-            self._late = self.loop.call_later(HEAD_WITHIN_S, self._close)
+            self._stop_head_timer()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_WITHIN_S, self._close_slow)
 
-    def _watch_no_more(self) -> None:
-        if self._late:
-            self._late.cancel()
-            self._late = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _close(self) -> None:
+    def _close_slow(self) -> None:
         self.transport.close()
 
     def shutdown(self) -> None:
-        self._watch_no_more()
+        self._stop_head_timer()
         super().shutdown()
 
 

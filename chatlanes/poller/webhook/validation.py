@@ -1,7 +1,7 @@
 """Validation of a webhook request: its sender, its headers, and its body as an update. Pure.
 
-Guarantees that a body is not read before the sender has proved to be Telegram, and that a secret is compared in
-constant time.
+Guarantees that a sender is validated from the headers alone, before the body is read, and that the secret is compared
+in constant time.
 """
 
 import hmac
@@ -13,7 +13,7 @@ from typing import Any
 from chatlanes.settings.webhook_secret import secret_from as secret_from
 from chatlanes.updates.decoding import read
 
-#: Telegram's updates have some KiB; the longest text is 4,096 characters, and a few of them are nested.
+#: Updates have some KiB: the longest text has 4,096 characters, and an update contains a few of them.
 MOST_BYTES = 1 << 20
 
 SECRET = b"x-telegram-bot-api-secret-token"
@@ -22,16 +22,16 @@ Networks = tuple[IPv4Network | IPv6Network, ...]
 
 
 class Rejection(Enum):
-    """Status and reason. The reason holds nothing of what was sent."""
+    """Status and reason. The reason contains nothing of the request."""
 
-    STRANGER = 403, "this address is not in WEBHOOK_NETWORKS"
+    WRONG_NETWORK = 403, "this address is not in WEBHOOK_NETWORKS"
     NO_SECRET = 401, "no X-Telegram-Bot-Api-Secret-Token"
     WRONG_SECRET = 403, "a wrong X-Telegram-Bot-Api-Secret-Token"
-    NOT_JSON = 415, "send application/json, not encoded"
+    WRONG_TYPE = 415, "send application/json, not encoded"
     TOO_LONG = 413, "more than 1 MiB"
-    TOO_SLOW = 408, "the body did not come in time"
-    BROKEN = 400, "no JSON"
-    NO_UPDATE = 400, "no update: a JSON object with an update_id is one"
+    TOO_SLOW = 408, "the body did not arrive in time"
+    NOT_JSON = 400, "not JSON"
+    NOT_AN_UPDATE = 400, "not an update: send a JSON object with an update_id"
 
     @property
     def status(self) -> int:
@@ -44,21 +44,21 @@ class Rejection(Enum):
 
 @dataclass(frozen=True)
 class RequestValidator:
-    """`networks` empty: from anywhere."""
+    """Accepts requests from `networks`; from anywhere if it is empty."""
 
     secret: bytes
     networks: Networks = ()
 
     def refusal(self, client: str | None, headers: dict[bytes, bytes]) -> Rejection | None:
-        """Why a request is refused before its body is read; None: it is not."""
+        """Why a request is refused before its body is read; None if it is not refused."""
         if self.networks and not is_within(client, self.networks):
-            return Rejection.STRANGER
+            return Rejection.WRONG_NETWORK
         if (given := headers.get(SECRET)) is None:
             return Rejection.NO_SECRET
         if not hmac.compare_digest(given, self.secret):
             return Rejection.WRONG_SECRET
         if not is_json(headers):
-            return Rejection.NOT_JSON
+            return Rejection.WRONG_TYPE
         return Rejection.TOO_LONG if length_of(headers) > MOST_BYTES else None
 
 
@@ -67,7 +67,7 @@ def is_within(client: str | None, networks: Networks) -> bool:
         address = ip_address(client or "")
     except ValueError:
         return False
-    address = getattr(address, "ipv4_mapped", None) or address  # as a socket for both kinds tells it
+    address = getattr(address, "ipv4_mapped", None) or address  # a dual-stack socket reports IPv4 addresses like this
     return any(address in network for network in networks)
 
 
@@ -77,22 +77,22 @@ def is_json(headers: dict[bytes, bytes]) -> bool:
 
 
 def length_of(headers: dict[bytes, bytes]) -> int:
-    """As announced; 0 when it is not."""
+    """The announced length of the body; 0 if there is none."""
     announced = headers.get(b"content-length", b"")
     return int(announced) if announced.isdigit() and len(announced) < 20 else 0
 
 
 def has_body(headers: dict[bytes, bytes]) -> bool:
-    """Whether a body follows the head."""
+    """True if a body follows the head."""
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0") != b""
 
 
 def update_of(body: bytes) -> Any | Rejection:
-    """The update. One with an unusable id, or with parts that cannot be read, is one too: it is buried where it can be
-    seen, and Telegram is rid of it.
+    """The update. One with an invalid id or with unreadable parts is accepted: it is buried, where it can be seen, and
+    Telegram does not send it again.
     """
     try:
         update = read(body)
     except ValueError:
-        return Rejection.BROKEN
-    return update if isinstance(update, dict) and "update_id" in update else Rejection.NO_UPDATE
+        return Rejection.NOT_JSON
+    return update if isinstance(update, dict) and "update_id" in update else Rejection.NOT_AN_UPDATE

@@ -1,6 +1,6 @@
-"""getWebhookInfo's result as lines for people. Pure.
+"""Formats the result of getWebhookInfo for people. Pure.
 
-Guarantees a line for each thing that is wrong, with what to do.
+Guarantees a line for each problem, which says what to do.
 """
 
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from chatlanes.logs.foreign_text import one_line
 
 
 def describe_webhook(info: dict[str, Any], our_url: str | None) -> list[str]:
-    """`info` is getWebhookInfo's result."""
+    """The lines for `info`, a result of getWebhookInfo."""
     return [f"{name}: {value}" for name, value in _rows(info, our_url)]
 
 
@@ -18,14 +18,14 @@ def _rows(info: dict[str, Any], our_url: str | None) -> list[tuple[str, str]]:
     waiting = str(info.get("pending_update_count", 0))
     if not info.get("url"):
         return [
-            ("webhook", "none is set; `chatlanes poller` gets the updates, `chatlanes webhook set` sets one"),
-            ("updates that wait at Telegram", waiting),
+            ("webhook", "none; `chatlanes poller` gets the updates, `chatlanes webhook set` sets a webhook"),
+            ("updates pending at Telegram", waiting),
         ]
     rows = [("webhook", str(info["url"]))]
     if our_url is not None and info["url"] != our_url:
-        rows.append(("but WEBHOOK_URL is", f"{our_url} (`chatlanes webhook set` tells Telegram)"))
-    rows.append(("updates that wait at Telegram", waiting))
-    rows.append(("requests at a time", str(info.get("max_connections", 40))))
+        rows.append(("WEBHOOK_URL differs", f"{our_url} (`chatlanes webhook set` sets it at Telegram)"))
+    rows.append(("updates pending at Telegram", waiting))
+    rows.append(("concurrent requests", str(info.get("max_connections", 40))))
     kinds = info.get("allowed_updates")
     rows.append(
         ("kinds of update", ", ".join(map(str, kinds)) if kinds and type(kinds) is list else "Telegram's default")

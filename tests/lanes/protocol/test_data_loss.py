@@ -87,7 +87,7 @@ def test_an_emptied_database_is_one_loss_of_several_processes(store: Store, warn
         witness.look(store)
         assert witness.noticed_within(60)
     assert [record.levelname for record in warnings.records] == ["CRITICAL", "CRITICAL"]
-    assert "an empty or another database answers: updates 1 to 5 of all" in warnings.messages[1]
+    assert "the database is empty or another one: updates 1 to 5 of all" in warnings.messages[1]
 
 
 def test_an_older_state_gets_a_new_identity(store: Store, warnings: pytest.LogCaptureFixture) -> None:
@@ -106,8 +106,8 @@ def test_an_older_state_gets_a_new_identity(store: Store, warnings: pytest.LogCa
     go_back(store.client, appended=20, settled=20)
     second.look(store)
     assert only(store.client)[1:] == (9, 10, 4, 2, False)
-    assert "an older state of it answers: updates 9 to 10 of all" in warnings.messages[1]
-    assert "at least 2 that were finished wait again" in warnings.messages[1]
+    assert "the database went back to an older state: updates 9 to 10 of all" in warnings.messages[1]
+    assert "at least 2 finished updates are pending again" in warnings.messages[1]
 
 
 def test_only_settlements_may_be_lost(store: Store) -> None:
@@ -117,7 +117,7 @@ def test_only_settlements_may_be_lost(store: Store) -> None:
     witness.look(store)
     go_back(store.client, appended=2, settled=1)
     witness.look(store)
-    assert "no update is known to be gone; none of all were pending" in sentence(only(store.client))
+    assert "no update is known to be gone; none of them were pending" in sentence(only(store.client))
 
 
 def test_an_acknowledged_loss_is_not_reported_again(store: Store, warnings: pytest.LogCaptureFixture) -> None:

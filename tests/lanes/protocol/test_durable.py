@@ -65,21 +65,21 @@ def test_a_replaced_server_is_checked_by_the_next_append(
                 assert appends.durability.how is how
                 assert (caplog.records[-1].levelname, str(appends.durability)) == (
                     level,
-                    caplog.records[-1].message.removeprefix("the server is another one or changed: "),
+                    caplog.records[-1].message.removeprefix("the Redis server or its settings changed: "),
                 )
 
 
 def test_a_changed_server_is_noticed_by_the_next_append(
     master: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(durable, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(durable, "CHECK_EVERY_S", 0.0)
     with connect(master.url) as client, connect(master.url) as admin:
         appends = DurableAppends(client)
         appends.append(batch(1))
         admin.config_set("appendfsync", "no")
         assert appends.append(batch(2)).added == 1
         assert appends.durability.how is Durable.NOT
-        assert "the server is another one or changed: Redis leaves it to the operating system" in caplog.text
+        assert "the Redis server or its settings changed: Redis lets the operating system decide" in caplog.text
         admin.config_set("appendfsync", "always")
         appends.recheck()
         assert appends.durability.how is Durable.ALWAYS
@@ -120,7 +120,7 @@ def test_an_append_fails_while_the_replica_is_frozen(
         monkeypatch.setattr(durable, "WAIT_MS", 50)
         replica.process.send_signal(signal.SIGSTOP)
         # When a batch is appended, then the append fails
-        with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas \(DURABLE_REPLICAS\) had the batch"):
+        with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas \(DURABLE_REPLICAS\) confirmed it"):
             appends.append(batch(1))
         # Until the replica has the batch
         monkeypatch.setattr(durable, "WAIT_MS", 5_000)

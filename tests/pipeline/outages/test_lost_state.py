@@ -87,7 +87,7 @@ def test_an_emptied_server_is_reported_by_poller_and_worker(pipeline: Pipeline) 
     for process in (poller, worker):
         [line] = losses(process)
         assert "updates 1 to 16" in line
-        assert "6 of all were pending at the last look" in line
+        assert "6 of them were pending when last checked" in line
     # And the worker does not claim that its running update will run again elsewhere
     pipeline.open("a")
     until(lambda: "lost the lease of" in worker.log)
@@ -129,8 +129,8 @@ def test_an_empty_server_at_the_same_address_is_reported(
         until(lambda: losses(receiver))
         for process in (receiver, worker):
             [line] = losses(process)
-            assert "an empty or another database answers: updates 1 to 2 " in line
-            assert "none of all were pending at the last look" in line
+            assert "the database is empty or another one: updates 1 to 2 " in line
+            assert "none of them were pending when last checked" in line
         until(lambda: pipeline.count("settled") == 1)
         # And both report the same loss
         assert pipeline.redis.hlen(keys.LOSSES) == 1
@@ -159,7 +159,7 @@ def test_an_older_state_is_reported_with_the_loss(
         until(lambda: losses(poller) and losses(worker))
         for process in (poller, worker):
             [line] = losses(process)
-            assert "an older state of it answers: updates 11 to 17 " in line
+            assert "the database went back to an older state: updates 11 to 17 " in line
         assert pipeline.redis.hlen(keys.LOSSES) == 1
         [line] = reported_losses(pipeline)
         assert "updates 11 to 17" in line

@@ -113,7 +113,7 @@ def test_absurd_wait_is_limited_to_an_hour(
     hostile.instead = {"getMe": lambda: iter([flood(retry_after)])}
     poller = RunningPoller(tmp_path, BOT_TOKEN=TOKEN, BOT_API_URL=hostile.url, REDIS_URL=redis_url)
     try:
-        poller.tells("429, too many requests; trying again until it works, next in 3600.0 s")
+        poller.tells("429, too many requests; retrying, next attempt in 3600.0 s")
         poller.stop()
     finally:
         poller.end()

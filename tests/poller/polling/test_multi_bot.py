@@ -91,7 +91,7 @@ def test_refused_token_stops_no_other_bot(simulator: Simulator, redis: Redis, st
     poller = start_both(OTHER_TOKEN=f"{OTHER_ID}:SECRET-part-of_the-WRONG-one")
     line = poller.tells("Telegram refused")
     assert "ERROR poller [other]: " in line
-    assert line.endswith("This bot is not polled until the poller is started again; the others are.")
+    assert line.endswith("This bot is not polled until the poller is restarted; the others are.")
     simulator.push(message())
     until(lambda: simulator.stats()["confirmed"] == 1)
     poller.stop()
@@ -101,7 +101,7 @@ def test_refused_token_stops_no_other_bot(simulator: Simulator, redis: Redis, st
 def test_poller_without_a_working_bot_ends(start_both: StartBoth) -> None:
     poller = start_both(OTHER_TOKEN=f"{OTHER_ID}:WRONG", BOT_TOKEN=f"{BOT_ID}:WRONG")
     assert poller.exit_code() == 1
-    assert poller.lines[-1].endswith("no bot is left that could be polled")
+    assert poller.lines[-1].endswith("no bot can be polled")
     assert len(poller.told("Telegram refused")) == 2
 
 

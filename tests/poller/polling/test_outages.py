@@ -26,12 +26,12 @@ from tests.support.waiting import WITHIN_S, until
         ({"status": 500, "times": 3}, "Telegram: 500 Internal Server Error;"),
         ({"status": 502, "body": "<html>"}, "Telegram: 502 Bad Gateway, not an answer of a Bot API to getUpdates"),
         ({"body": '{"ok":true,"result":'}, "Telegram: 200 OK, not an answer of a Bot API to getUpdates"),
-        ({"body": '{"ok":true,"result":7}'}, "Telegram: an answer to getUpdates that is not a list"),
+        ({"body": '{"ok":true,"result":7}'}, "Telegram: the answer to getUpdates is not a list"),
         ({"reset": True}, "Telegram: no answer (Connection reset by peer)"),
         ({"reset": True, "takes_effect": True}, "Telegram: no answer (Connection reset by peer)"),
         (
             {"status": 429, "retry_after": 1},
-            "429, too many requests; trying again until it works, next in 1.0 s",
+            "429, too many requests; retrying, next attempt in 1.0 s",
         ),
         ({"status": 409}, "Telegram: 409, another poller"),
     ],
@@ -167,7 +167,7 @@ def test_unsafe_redis_settings_are_logged_at_start(start_poller: StartPoller, tm
     with start_server(tmp_path / "redis", extra=["--maxmemory-policy", "allkeys-lru"]) as server:
         poller = start_poller(REDIS_URL=server.url, DURABLE_REPLICAS=1)
         assert " WARNING " in poller.tells("because maxmemory-policy is allkeys-lru")
-        assert " WARNING " in poller.tells("Redis has 0 replicas, and DURABLE_REPLICAS asks for 1")
+        assert " WARNING " in poller.tells("Redis has 0 replicas, and DURABLE_REPLICAS requires 1")
 
 
 def test_change_of_durability_is_noticed_within_a_minute(start_poller: StartPoller, own_redis: Server) -> None:
@@ -178,11 +178,13 @@ def test_change_of_durability_is_noticed_within_a_minute(start_poller: StartPoll
     with connect(own_redis.url) as client:
         client.config_set("appendfsync", "no")
     # Then this is logged once
-    assert " WARNING " in poller.tells("the server is another one or changed: Redis leaves it to the operating system")
+    assert " WARNING " in poller.tells(
+        "the Redis server or its settings changed: Redis lets the operating system decide"
+    )
     # And so is the return to durability
     with connect(own_redis.url) as client:
         client.config_set("appendfsync", "always")
-    assert " INFO " in poller.tells("the server is another one or changed: Redis is durable")
+    assert " INFO " in poller.tells("the Redis server or its settings changed: Redis is durable")
     assert len(poller.told("the server is another one")) == 2
 
 

@@ -104,7 +104,7 @@ def test_fetching_stops_at_max_pending(simulator: Simulator, start_poller: Start
     # When workers have emptied the lanes
     drain(redis_url)
     # Then it fetches again, up to the limit
-    poller.tells("backlog 0: fetching goes on")
+    poller.tells("backlog 0: fetching continues")
     until(lambda: len(lane(redis_url)) == 150)
     assert simulator.stats()["polls"] == polls + 2
 
@@ -167,7 +167,7 @@ def test_unrequested_kinds_are_dropped(simulator: Simulator, start_poller: Start
     until(lambda: confirmed(simulator) == 2)
     assert lane(redis_url) == pushed
     poller.stop()
-    assert poller.told("2 updates so far: 1 added, 0 seen before, 0 buried, 1 dropped at the door; backlog 1")
+    assert poller.told("2 updates so far: 1 added, 0 seen before, 0 buried, 1 filtered out; backlog 1")
 
 
 def test_ids_that_restart_lower_are_followed(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:

@@ -48,8 +48,8 @@ def test_failure_change_and_recovery_are_one_line_each(retry: Retry, log: pytest
     refused, reset = ConnectionError("refused"), ConnectionError("reset")
     assert retry.call(outcomes(refused, refused, refused, reset, reset, "done")) == "done"
     begins, changes, ends = log.messages
-    assert begins.startswith("Redis: refused; trying again until it works")
-    assert changes.startswith("Redis: reset; trying again until it works")
+    assert begins.startswith("Redis: refused; retrying")
+    assert changes.startswith("Redis: reset; retrying")
     assert ends.startswith("Redis: works again, after ")
     assert retry.trouble is None
 
@@ -77,7 +77,7 @@ def test_requested_stop_ends_the_retries() -> None:
     retry = Retry("Redis", ConnectionError, stop, longest_s=600.0)
 
     def fail() -> None:
-        stop.ask()
+        stop.request()
         raise ConnectionError("refused")
 
     with pytest.raises(Stopping):
@@ -89,12 +89,12 @@ def test_retry_after_is_obeyed_and_logged(log: pytest.LogCaptureFixture) -> None
     retry = Retry("Telegram", FloodedError, stop, longest_s=0.001)
 
     def flooded() -> None:
-        stop.ask()
+        stop.request()
         raise FloodedError("429, too many requests", 123.0)
 
     with pytest.raises(Stopping):
         retry.call(flooded)
-    assert log.messages == ["Telegram: 429, too many requests; trying again until it works, next in 123.0 s"]
+    assert log.messages == ["Telegram: 429, too many requests; retrying, next attempt in 123.0 s"]
 
 
 def test_retry_gives_up_at_its_limit(log: pytest.LogCaptureFixture) -> None:
@@ -102,5 +102,5 @@ def test_retry_gives_up_at_its_limit(log: pytest.LogCaptureFixture) -> None:
     retry = Retry("Telegram", FloodedError, Stop(), longest_s=600.0, give_up_after_s=0.5)
     flooded = [FloodedError("429, too many requests", 600.0) for _ in range(9)]
     # Then it gives up at its own limit
-    with pytest.raises(GaveUpError, match=r"Telegram: 429, too many requests; given up after [0-9.]+ s of trouble"):
+    with pytest.raises(GaveUpError, match=r"Telegram: 429, too many requests; gave up after [0-9.]+ s of failures"):
         retry.call(outcomes(*flooded))

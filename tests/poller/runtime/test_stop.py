@@ -25,7 +25,7 @@ def never() -> Event:
 def request_stop_after(stop: Stop, when: Event) -> None:
     def ask() -> None:
         when.wait(WITHIN_S)
-        stop.ask()
+        stop.request()
 
     Thread(target=ask).start()
 
@@ -56,7 +56,7 @@ def test_call_that_ends_within_its_grace_is_completed(stop: Stop) -> None:
     asked = Event()
 
     def ask_and_finish() -> str:
-        stop.ask()
+        stop.request()
         asked.wait(0.01)
         return "done"
 
@@ -64,7 +64,7 @@ def test_call_that_ends_within_its_grace_is_completed(stop: Stop) -> None:
 
 
 def test_grace_is_counted_from_the_request(stop: Stop, never: Event) -> None:
-    stop.ask()
+    stop.request()
     with pytest.raises(Stopping):
         stop.run(lambda: never.wait(WITHIN_S), grace_s=0.01)
     never.set()
@@ -84,8 +84,8 @@ def test_sleep_without_a_duration_returns(stop: Stop, seconds: float) -> None:
 
 
 def test_requesting_twice_is_harmless(stop: Stop) -> None:
-    stop.ask()
-    stop.ask()
+    stop.request()
+    stop.request()
     assert stop.is_requested
 
 
@@ -102,7 +102,7 @@ def test_signal_ends_the_process(wait: str, number: signal.Signals) -> None:
         import time
         from chatlanes.poller.runtime.stop import Stop, Stopping
         stop = Stop()
-        stop.ask_on_signals()
+        stop.request_on_signals()
         print("waiting", flush=True)
         try:
             {wait}

@@ -108,7 +108,7 @@ def test_full_receiver_closes_the_oldest_and_logs_once(start_receiver: StartRece
     receiver = start_receiver()
     opened = [connect(receiver, "") for _ in range(CONNECTIONS)]
     # The oldest connections are closed
-    receiver.tells("1000 connections: closing the oldest that has shown no secret")
+    receiver.tells("1000 connections: closing the oldest that has not shown the secret")
     until(lambda: is_closed(opened[0]))
     assert receiver.send(update(1)).status_code == 200
     assert len(receiver.told("1000 connections")) == 1

@@ -91,7 +91,7 @@ def test_update_after_the_wait_is_late_and_counted(start_receiver: StartReceiver
     assert receiver.send(update(1)).status_code == 200
     until(lambda: lane(receiver.redis_url) == [0, 2, 1])
     receiver.stop()
-    assert receiver.told("1 came late")
+    assert receiver.told("1 arrived late")
 
 
 def left_ms(receiver: ReceiverProcess, number: int) -> float:
@@ -127,7 +127,7 @@ def test_update_does_not_wait_for_a_closed_gap(start_receiver: StartReceiver) ->
     assert receiver.send(update(2)).status_code == 200
     assert lane(receiver.redis_url) == [0, 1, 4, 2]
     receiver.stop()
-    assert receiver.told("1 came late")
+    assert receiver.told("1 arrived late")
 
 
 def test_without_reordering_the_order_of_arrival_is_kept(start_receiver: StartReceiver) -> None:
@@ -145,4 +145,4 @@ def test_filtered_update_is_not_waited_for(start_receiver: StartReceiver) -> Non
     # Long before its time is over
     assert lane(receiver.redis_url) == [0, 2]
     receiver.stop()
-    assert receiver.told("3 updates so far: 2 added, 0 seen before, 0 buried, 1 dropped at the door")
+    assert receiver.told("3 updates so far: 2 added, 0 seen before, 0 buried, 1 filtered out")

@@ -86,7 +86,7 @@ def test_unreadable_update_is_buried_once(receiver: ReceiverProcess, part: bytes
 def test_request_contents_are_not_logged(receiver: ReceiverProcess) -> None:
     for body in (b"SECRET-WORDS", b'{"SECRET-WORDS":1}', b'{"update_id":1,"message":{"text":"SECRET-WORDS"}}'):
         requests.post(receiver.url, data=body, headers=SENT, timeout=WITHIN_S)
-    receiver.tells("refused with 400: no update")
+    receiver.tells("refused with 400: not an update")
     assert receiver.told("SECRET-WORDS") == receiver.told(SECRET) == []
 
 
@@ -147,7 +147,7 @@ def test_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverProce
     ("settings", "code", "text"),
     [
         ({"WEBHOOK_URL": ""}, 2, "WEBHOOK_URL is not set: give the public address"),
-        ({"WEBHOOK_URL": "https://example.org/healthz"}, 2, "/healthz is the receiver's own"),
+        ({"WEBHOOK_URL": "https://example.org/healthz"}, 2, "the receiver uses /healthz itself"),
         ({"WEBHOOK_SECRET": "no blanks"}, 2, "WEBHOOK_SECRET is wrong (its value is secret and not shown)"),
         ({"WEBHOOK_HOST": "256.0.0.1"}, 1, "WEBHOOK_HOST 256.0.0.1"),
         ({"BOT_TOKEN": ""}, 1, "BOT_TOKEN"),
@@ -184,4 +184,4 @@ def test_filtered_updates_are_answered_and_counted(
     # Then the first and the last are appended, after the wait for missing ids
     until(lambda: lane(redis_url) == [1, 3])
     receiver.stop()
-    assert receiver.told("3 updates so far: 2 added, 0 seen before, 0 buried, 1 dropped at the door")
+    assert receiver.told("3 updates so far: 2 added, 0 seen before, 0 buried, 1 filtered out")

@@ -1,5 +1,5 @@
--- acknowledge: mark every recorded loss as seen by a person. The records stay: a process that has not noticed a loss yet
--- must not report it anew.
+-- acknowledge: mark every recorded loss as seen by a person. The records stay, so that a process which notices a loss
+-- later does not report it as a new one.
 -- KEYS  none
 -- ARGV  none
 -- Returns the records that were not acknowledged before

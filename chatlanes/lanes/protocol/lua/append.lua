@@ -1,14 +1,14 @@
--- append: put a whole batch at the end of its lanes, all or nothing; what was seen before is dropped.
--- With  gaps back ahead history
--- KEYS  1 guard  hash, may be left out: nothing is appended unless its field `fence` is ARGV's
+-- append: put a whole batch at the end of its lanes, all or nothing. Messages that were seen before are dropped.
+-- With  gaps take_back bulk_exists history
+-- KEYS  1 guard  hash (optional): nothing is appended unless its field `fence` equals `fence`
 -- ARGV  seen_ttl_s seen_block fence hold_ms
---       then id queue stored scope number problem lanes, once for each message: `scope` and `number` (may be empty)
---       are what it is remembered by, a `problem` buries it at once, `lanes` are keys joined by \n; without a
---       `queue` there is no message, and only the number is remembered
--- Where hold_ms is not 0, messages line up in the order of their numbers: one below which a number is missing is held
--- for that long (gaps.lua). Where it is 0, what is held and has a lower number goes before.
+--       then id queue stored scope number problem lanes, once for each message: the message is remembered by
+--       `scope` and `number` (may be empty), a `problem` buries it at once, `lanes` are keys joined by \n; without
+--       a `queue` nothing is appended, and only the number is remembered
+-- If hold_ms is not 0, messages join their lanes in the order of their numbers: one is held for that long while a lower
+-- number is missing (gaps.lua). If it is 0, held messages with lower numbers join before.
 -- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due
--- (-1: none), history before this append}, or nil when the guard has another fence
+-- (-1: none), history before this append}, or nil if the guard has another fence
 local seen_ttl_s, seen_block, fence, hold_ms = unpack(ARGV, 1, 4)
 hold_ms = tonumber(hold_ms)
 
@@ -23,28 +23,28 @@ local function was_seen(id, scope, number)
     if is_remembered(scope, number, seen_block) then return true end
     remember(scope, number, seen_block)
   end
-  return is_there(id)
+  return message_exists(id)
 end
 
 local function add(id, queue, stored, problem, lanes)
   local seq = next_place()
   local state = 'buried'
   if problem == '' then
-    local is_ready = stand(id, queue, lanes, seq) and not in_paused_lane(lanes)
+    local is_ready = join_lanes(id, queue, lanes, seq) and not in_paused_lane(lanes)
     state = is_ready and 'ready' or 'waiting'
   end
   local joined, n = lanes[2] and table.concat(lanes, '\n') or lanes[1] or '', #bodies
   redis.call('HSET', MESSAGE .. id, 'state', state, 'queue', queue, 'lanes', joined, 'seq', seq)
   bodies[n + 1], bodies[n + 2] = BODY .. id, stored
-  if state == 'ready' then enter(id, queue) end
+  if state == 'ready' then add_ready(id, queue) end
   if state == 'buried' then
     buried = buried + 1
     redis.call('HSET', MESSAGE .. id, 'fence', next_fence())
-    to_dead(id, problem)
+    add_dead_letter(id, problem)
   end
 end
 
-if #ARGV > 11 then look_ahead(5, 7) end
+if #ARGV > 11 then check_existence(5, 7) end
 for i = 5, #ARGV, 7 do
   local id, queue, stored, scope, number, problem, lanes = unpack(ARGV, i, i + 6)
   if queue ~= '' then groups[group_of(queue)] = true end
@@ -66,18 +66,18 @@ for i = 5, #ARGV, 7 do
         if is_ordered and scope ~= '' then note_number(scope, number) end
       end
     end
-    advance(scope)
+    join_due(scope)
   end
 end
-local due_ms = give_up_gaps(500)
+local due_ms = expire_holds(500)
 
-together('MSET', nil, bodies)
-note_places()
-write_down(seen_ttl_s) -- last, so that nothing is remembered that is not stored
+call_in_batches('MSET', nil, bodies)
+write_places()
+write_seen(seen_ttl_s) -- last, so that nothing is remembered that is not stored
 count('appended', added)
 count('seen', seen)
 count('held', held)
 count('late', late)
 for group in pairs(groups) do pending = pending + redis.call('ZCARD', PENDING .. group) end
-ring_bells()
+wake_workers()
 return { added, seen, buried, pending, held, late, due_ms, before }

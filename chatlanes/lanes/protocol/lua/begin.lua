@@ -1,9 +1,9 @@
--- begin: note that a call is about to be made, or find what became of it in an earlier run. Extends the lease.
--- With  calls
+-- begin: record that a call is about to be made, or return its outcome in an earlier run. Extends the lease.
+-- With  journal
 -- KEYS  none
 -- ARGV  id fence lease_ms position what
 -- Returns {'begun'}, {'done', outcome}, {'refused', outcome}, {'uncertain'}: an earlier run began it and left no outcome,
---       {'different', what it was}: it and all after it are forgotten, or {'lost'}: nothing was changed
+--       {'different', what it was}: it and all after it are deleted, or {'lost'}: nothing was changed
 local id, fence, lease_ms, position, what = unpack(ARGV, 1, 5)
 
 even_when_full()
@@ -19,7 +19,7 @@ local series, number = string.match(position, '^(.-)(%d+)$')
 number = tonumber(number)
 local last = tonumber(redis.call('HGET', journal, series .. 'last')) or 0
 
--- What other runs noted from here on belongs to calls that this run does not make.
+-- What other runs recorded from this position on belongs to calls that this run does not make.
 local function forget_the_rest()
   for _, field in ipairs(redis.call('HKEYS', journal)) do
     local its_series, its_number = string.match(field, '^(.-)(%d+)$')
@@ -42,7 +42,7 @@ elseif found and (found.state == 'doubtful' or (found.state == 'begun' and found
   state, answer = 'doubtful', { 'uncertain' }
   if found.by ~= fence then count('uncertain', 1) end
 end
--- A refusal that the earlier run did not go on from took no effect: the call is made anew.
+-- The earlier run made no call after this refusal. A refused call took no effect, so it is made again.
 redis.call('HSET', journal, position, table.concat({ state, fence, what, '' }, ' '))
 redis.call('HSET', journal, series .. 'last', math.max(last, number))
 return answer

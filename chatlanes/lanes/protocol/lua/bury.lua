@@ -1,8 +1,8 @@
--- bury: move a message to the dead letters with its error; its lanes go on.
--- With  ends
+-- bury: move a message to the dead letters with its error; its lanes continue.
+-- With  ending
 -- KEYS  none
 -- ARGV  id fence problem
--- Returns 1, or 0 when the lease was lost and nothing was changed
+-- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, problem = unpack(ARGV, 1, 3)
 
 even_when_full()
@@ -12,6 +12,6 @@ if not queue then
   return 0
 end
 bury(id, lanes, problem)
-clear_away()
-ring_bells()
+flush_removals()
+wake_workers()
 return 1

@@ -1,10 +1,10 @@
--- commit: write what a run leaves behind and settle its message, in one step. After it nothing is run again.
--- With  ends
+-- commit: do the writes of a run and settle its message, in one step. Afterwards the message does not run again.
+-- With  ending
 -- KEYS  none
 -- ARGV  id fence skipped
---       then what key value ttl_ms, once for each write, done in their order: `set` (ttl_ms 0: for ever), `delete`, or
---       `move` to the key `value`, whatever that held (nothing happens when there is nothing to move)
--- Returns 1, or 0 when the lease was lost and nothing was changed
+--       then what key value ttl_ms, once for each write, in this order: `set` (ttl_ms 0: no expiry), `delete`, or
+--       `move` to the key `value`, which is overwritten; if `key` does not exist, nothing happens
+-- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, skipped = unpack(ARGV, 1, 3)
 
 even_when_full()
@@ -27,7 +27,7 @@ for i = 4, #ARGV, 4 do
   end
 end
 settle(id, queue, lanes)
-clear_away()
+flush_removals()
 count('skipped', tonumber(skipped))
-ring_bells()
+wake_workers()
 return 1

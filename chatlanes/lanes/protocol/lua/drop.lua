@@ -1,7 +1,7 @@
--- drop: throw a buried message away. It is remembered as seen, so that it does not come in again.
+-- drop: delete a buried message. It is still remembered as seen, so that it is not appended again.
 -- KEYS  none
 -- ARGV  id
--- Returns 1, or 0 when no such message is buried
+-- Returns 1, or 0 if no such message is buried
 local id = unpack(ARGV, 1, 1)
 
 even_when_full()

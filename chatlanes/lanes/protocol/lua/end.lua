@@ -1,14 +1,14 @@
--- end: note what became of a call that this run has begun.
--- With  calls
+-- end: record the outcome of a call that this run has begun.
+-- With  journal
 -- KEYS  none
 -- ARGV  id fence position what kind outcome
---       `kind` is done, refused (it took no effect), or undone: it was not made
--- Returns 1, or 0 when the lease was lost and nothing was changed
+--       `kind` is done, refused (the call took no effect), or undone (it was not made)
+-- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, position, what, kind, outcome = unpack(ARGV, 1, 6)
 
 even_when_full()
 if not holds(id, fence) then
-  -- Not awaited, it may come behind the commit of its own run, by another connection: that is no zombie to be counted.
+  -- It is not awaited, so it may arrive after the commit of its own run, on another connection. That is not counted.
   count('refused', redis.call('EXISTS', MESSAGE .. id))
   return 0
 end
@@ -16,7 +16,7 @@ if kind ~= 'undone' then
   redis.call('HSET', JOURNAL .. id, position, table.concat({ kind, fence, what, outcome }, ' '))
   return 1
 end
--- Of a call that an earlier run may have made, nothing is taken back.
+-- The record of a call that an earlier run may have made is kept.
 local found = call_of(id, position)
 if found and found.by == fence and found.state == 'begun' then redis.call('HDEL', JOURNAL .. id, position) end
 return 1

@@ -1,4 +1,4 @@
--- look: tell which database this is, and how far it has come.
+-- look: return the identity of this database and its totals.
 -- With  history
 -- KEYS  none
 -- ARGV  none

@@ -1,9 +1,9 @@
--- lose: record that this database is another one than a process has used, or an older state of it.
+-- lose: record that this database is not the one that a process has used, or is an older state of it.
 -- KEYS  none
 -- ARGV  known appended settled ended found found_appended found_settled
---       what the process knew: identity, totals, settled or buried messages; and what it found: identity, totals
--- An older state gets a new identity, so that every other process notices too. Several processes report one loss: it is
--- recorded once, with the most that any of them knew.
+--       what the process knew: identity, totals, number of settled or buried messages; what it found: identity, totals
+-- An older state gets a new identity, so that every other process notices too. Several processes may report one loss.
+-- It is recorded once, with the highest numbers that any of them knew.
 -- Returns {identity, the record (keys.LOSSES)}
 local known, appended, settled, ended, found, found_appended, found_settled = unpack(ARGV, 1, 7)
 appended, found_appended = tonumber(appended), tonumber(found_appended)
@@ -21,7 +21,7 @@ end
 
 local is_older = found == known
 local first, again = is_older and found_appended + 1 or 1, 0
--- Of the settlements that are missing, some may be of messages that are missing too.
+-- Some of the missing settlements may belong to messages that are missing too.
 if is_older then again = math.max(settled - found_settled - math.max(appended - found_appended, 0), 0) end
 local at_ms, last, acknowledged = now_ms, appended, 0
 local recorded = redis.call('HGET', LOSSES, identity)

@@ -1,9 +1,9 @@
--- park: put a message off that has not failed: it stays first in its lanes, which wait until it is due.
--- With  back
+-- park: postpone a message that has not failed: it stays first in its lanes, which wait until it is due.
+-- With  take_back
 -- KEYS  none
 -- ARGV  id fence delay_ms kind reason
---       `kind` is a word that it is counted by (may be empty), `reason` what people are told
--- Returns 1, or 0 when the lease was lost and nothing was changed
+--       `kind` is the word under which it is counted (may be empty), `reason` is shown to people
+-- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, delay_ms, kind, reason = unpack(ARGV, 1, 5)
 
 even_when_full()

@@ -1,6 +1,6 @@
--- purge: bury what is ready in a queue. Called until it answers 0, it empties the queue but for what is leased,
--- delayed, or waits behind one of those.
--- With  ends foreign
+-- purge: bury the ready messages of a queue. Called until it returns 0, it empties the queue except for messages that
+-- are leased, delayed, or wait behind one of those.
+-- With  ending foreign
 -- KEYS  the queue
 -- ARGV  limit problem
 -- Returns how many were buried
@@ -9,7 +9,7 @@ limit = tonumber(limit)
 
 local buried = 0
 while buried < limit do
-  enter_ready() -- what became ready by the one before
+  write_ready() -- messages that the previous burial made ready
   local entry = redis.call('RPOP', KEYS[1])
   if not entry then break end
   local id = id_of(entry, KEYS[1])
@@ -19,8 +19,8 @@ while buried < limit do
     buried = buried + 1
   end
 end
-clear_away()
-enter_ready()
+flush_removals()
+write_ready()
 filled[KEYS[1]] = redis.call('EXISTS', KEYS[1]) == 1
-ring_bells()
+wake_workers()
 return buried

@@ -1,8 +1,9 @@
--- reconcile: release, uncounted, what is leased in a holder's name and not in its hands: a reply that never arrived.
--- With  back ready
+-- reconcile: release messages that are leased to a holder which does not hold them, because a reply never arrived. No
+-- attempt or death is counted.
+-- With  take_back ready
 -- KEYS  none
 -- ARGV  holder
---       then id, once for each message the holder does hold
+--       then id, once for each message that the holder holds
 -- Returns how many were released
 local holder = unpack(ARGV, 1, 1)
 
@@ -14,11 +15,11 @@ for _, id in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
     local found = redis.call('HMGET', MESSAGE .. id, 'state', 'holder', 'queue')
     if found[1] == 'leased' and found[2] == holder then
       take_back(id, 'ready')
-      back_to_ready(id, found[3])
+      return_to_ready(id, found[3])
       released = released + 1
     end
   end
 end
 count('released', released)
-ring_bells()
+wake_workers()
 return released

@@ -2,7 +2,7 @@
 -- With  places
 -- KEYS  none
 -- ARGV  id
--- Returns 1, or 0 when no such message is buried
+-- Returns 1, or 0 if no such message is buried
 local id = unpack(ARGV, 1, 1)
 
 local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes')
@@ -14,7 +14,7 @@ redis.call('HDEL', MESSAGE .. id, 'failed', 'died', 'parked', 'alive')
 redis.call('DEL', ERRORS .. id)
 redis.call('ZREM', DEAD, id)
 line_up(id, found[2], lanes, seq)
-note_places()
+write_places()
 count('replayed', 1)
-ring_bells()
+wake_workers()
 return 1

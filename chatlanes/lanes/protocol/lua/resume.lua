@@ -1,14 +1,14 @@
--- resume: hand out again what was paused.
--- With  ends
--- KEYS  the queues in which something may be ready by that, none for a lane
+-- resume: hand out messages of a paused lane, queue or group again.
+-- With  ending
+-- KEYS  the queues that may have ready messages then, none for a lane
 -- ARGV  what named
 --       `what` is lane, queue or group
--- Returns 1, or 0 when it was not paused
+-- Returns 1, or 0 if it was not paused
 local what, named = unpack(ARGV, 1, 2)
 
 even_when_full()
 if redis.call('HDEL', PAUSED, what .. ':' .. named) == 0 then return 0 end
-if what == 'lane' then advance(named, redis.call('ZRANGE', LANE .. named, 0, 0)[1]) end
-for _, queue in ipairs(which(KEYS, true)) do filled[queue] = true end
-ring_bells()
+if what == 'lane' then advance_lane(named, redis.call('ZRANGE', LANE .. named, 0, 0)[1]) end
+for _, queue in ipairs(filter_existing(KEYS, true)) do filled[queue] = true end
+wake_workers()
 return 1

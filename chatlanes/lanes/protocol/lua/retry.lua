@@ -1,8 +1,8 @@
 -- retry: give a message back after a failure: it stays first in its lanes, which wait until it is due.
--- With  back
+-- With  take_back
 -- KEYS  none
 -- ARGV  id fence delay_ms problem
--- Returns 1, or 0 when the lease was lost and nothing was changed
+-- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, delay_ms, problem = unpack(ARGV, 1, 4)
 
 even_when_full()

@@ -1,16 +1,17 @@
--- sweep: a bounded batch of what time brings about: expired leases and due retries become ready, and what is held
--- lines up when those who hold it for a moment are gone.
--- With  back gaps history
+-- sweep: make messages with expired leases and due retries ready, and let held messages whose time is over join their
+-- lanes, also when their appender is gone. The batch is bounded.
+-- With  take_back gaps history
 -- KEYS  none
 -- ARGV  lease_ms limit holder slots
---       `holder` (may be empty) is known to be alive for a lease, with so many slots
+--       `holder` (may be empty) counts as alive for one lease, with this many `slots`
 -- Returns {expired, due, ms until the next one is due (-1: none is leased or delayed), history}
 local lease_ms, limit, holder, slots = unpack(ARGV, 1, 4)
 lease_ms, limit = tonumber(lease_ms), tonumber(limit)
 
 even_when_full()
--- Nobody swept for a while: Redis may have been away, and nobody could renew. Whoever lives renews within a third
--- of a lease; it gets that time, once: the half millisecond marks a lease that was extended and not renewed since.
+-- After a while without a sweep, Redis may have been away, and no worker could renew. A worker that is alive renews
+-- within a third of a lease, so a lease is extended by that time, once: half a millisecond in its expiry marks a lease
+-- that was extended and not renewed since.
 local grace_ms = math.floor(lease_ms / 3)
 local swept = tonumber(redis.call('GET', SWEPT))
 redis.call('SET', SWEPT, now_ms)
@@ -35,21 +36,21 @@ local function take(zset, state, each)
     if found[1] == state then
       each(id, at_ms)
       take_back(id, 'ready')
-      back_to_ready(id, found[2])
+      return_to_ready(id, found[2])
       moved = moved + 1
     end
   end
   return moved
 end
 
--- Whoever held it is gone, and it may be the cause. The last that was heard of it is its last renewal.
-local expired = take(LEASES, 'leased', function(id, at_ms) has_died(id, at_ms - lease_ms) end)
+-- The holder is gone, and the message may be the cause. The last renewal is the last sign of life of the holder.
+local expired = take(LEASES, 'leased', function(id, at_ms) count_death(id, at_ms - lease_ms) end)
 local due = take(DELAYED, 'delayed', function() end)
 count('expired', expired)
-give_up_gaps(limit)
-note_places()
+expire_holds(limit)
+write_places()
 count('late', late)
-ring_bells()
+wake_workers()
 
 local next_ms = -1
 for _, zset in ipairs({ LEASES, DELAYED }) do

@@ -1,5 +1,5 @@
--- prelude: what the verbs of the lead share. It stands in front of each of them when it is loaded.
--- They know one key, and Redis' TIME is the one clock that says when a lease is over.
+-- prelude: constants and functions of the leader election verbs. The source of a verb is the prelude and the verb.
+-- All verbs use one key. The only clock is the TIME of Redis.
 
 local leader = KEYS[1]
 local time = redis.call('TIME')

@@ -194,7 +194,7 @@ def test_an_empty_batch_changes_nothing(client: Redis, store: Store) -> None:
 
 @pytest.mark.parametrize("key", ["", "a\nb", "a\x00", "\x7f"])
 def test_a_lane_key_with_control_characters_is_refused(client: Redis, store: Store, key: str) -> None:
-    with pytest.raises(ValueError, match="no lane key"):
+    with pytest.raises(ValueError, match="not a lane key"):
         store.append([new(A, "a"), new(B, key)])
     assert read(client) == State()
 

@@ -85,7 +85,7 @@ def test_files_are_short(name: str) -> None:
 
 
 def test_a_chunk_follows_the_chunks_that_it_needs() -> None:
-    assert chunks("turn") == ["ready", "back", "totals", "ends", "leasing", "rotation", "foreign", "taking"]
+    assert chunks("turn") == ["ready", "take_back", "totals", "ending", "leasing", "rotation", "foreign", "taking"]
 
 
 CHUNKS = {path.stem: path.read_text() for path in (LUA / "lib").glob("*.lua") if path.stem != "prelude"}

@@ -1,10 +1,10 @@
--- foreign: what stands in a list of ready ids is an id, unless somebody pushed a whole Celery message onto it, as stock
--- Celery does: that one gets a record under an id of its own, and no lane.
+-- foreign: turn an entry of a ready list into a message id. An entry is an id, or a whole message that a stock Celery
+-- client pushed onto the list: that one gets a record under an id of its own, and no lane.
 
-local OPENING = string.byte('{')
+local OPEN_BRACE = string.byte('{')
 
 local function id_of(entry, queue)
-  if string.byte(entry) ~= OPENING or redis.call('EXISTS', MESSAGE .. entry) == 1 then return entry end
+  if string.byte(entry) ~= OPEN_BRACE or redis.call('EXISTS', MESSAGE .. entry) == 1 then return entry end
   local ok, decoded = pcall(cjson.decode, entry)
   local named = ok and type(decoded) == 'table' and type(decoded.headers) == 'table' and decoded.headers.id
   if type(named) ~= 'string' then named = 'foreign:' .. redis.sha1hex(entry) end

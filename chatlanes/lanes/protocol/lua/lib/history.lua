@@ -1,7 +1,7 @@
--- history: which database this is, and how far it has come.
+-- history: the identity of this database and its totals.
 
--- A database without an identity gets one: the time. What is pending is computed from the totals, which costs less than
--- to count each group of queues.
+-- A database without an identity gets one: the current time. The number of pending messages is computed from the
+-- totals, which costs less than counting each group of queues.
 local function history()
   local identity = redis.call('GET', IDENTITY)
   if not identity then

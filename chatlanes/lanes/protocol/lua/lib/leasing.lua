@@ -1,55 +1,57 @@
--- leasing: how messages that are ready get a holder, and what it is told of each.
--- With  ends
--- Owns  told bodies leases
+-- leasing: lease ready messages to a holder, and describe each of them in the reply.
+-- With  ending
+-- Owns  reply bodies leases
 -- Writes  unwritten (ready)
 
-local TOLD = 6 -- about each of them
-local told, bodies, leases = {}, {}, {} -- the answer; and of what has not been written or read: keys, and of a zset
+local FIELDS = 6 -- of a message in the reply
+local reply = {}
+local bodies, leases = {}, {} -- keys of bodies still to be read; pairs of expiry and id still to be written to LEASES
 
--- What is known of earlier runs: how often it died and failed, whether it is parked, and ms: its replay, and the last
--- sign of life of a holder that died with it. What was never in hand nor buried has no fence, and no past.
+-- The known past of a message: how often a worker died with the message, how often it failed, whether it is parked,
+-- and in ms its replay and the last sign of life of a holder that died with it. A message that was never leased nor
+-- buried has no fence, and no past.
 local NO_PAST = {}
 local function past_of(id, fence)
   return fence and redis.call('HMGET', MESSAGE .. id, 'died', 'failed', 'parked', 'replayed', 'alive') or NO_PAST
 end
 
-local function told_of(past)
+local function format_past(past)
   local died, failed, parked, replayed, alive = unpack(past, 1, 5)
   if not (died or failed or parked or replayed or alive) then return '' end
   return table.concat({ died or 0, failed or 0, parked and 1 or 0, replayed and now_ms - replayed or -1,
     alive and now_ms - alive or -1 }, ' ')
 end
 
--- Its body is missing until `hand_over`.
+-- Adds a message to the reply, without its body, which `attach_bodies` adds.
 local function lease(id, queue, record, past, holder, until_ms)
-  local fence, seq, n, at = next_fence(record[2]), record[3], #leases, #told
+  local fence, seq, n, at = next_fence(record[2]), record[3], #leases, #reply
   redis.call('HSET', MESSAGE .. id, 'state', 'leased', 'fence', fence, 'holder', holder)
   unwritten[id] = nil
   bodies[#bodies + 1] = BODY .. id
   leases[n + 1], leases[n + 2] = until_ms, id
-  told[at + 1], told[at + 2], told[at + 3] = id, fence, queue
-  told[at + 4] = math.max(now_ms - (seq or now_us) / 1000, 0) -- its place in its lanes is the time it was given it
-  told[at + 5], told[at + 6] = told_of(past), ''
+  reply[at + 1], reply[at + 2], reply[at + 3] = id, fence, queue
+  reply[at + 4] = math.max(now_ms - (seq or now_us) / 1000, 0) -- seq is the time, in µs, at which it got its place
+  reply[at + 5], reply[at + 6] = format_past(past), ''
 end
 
-local function bury_dead(id, why)
+local function bury_with_reason(id, why)
   unwritten[id] = nil
   bury(id, redis.call('HGET', MESSAGE .. id, 'lanes'), cjson.encode({ at_ms = now_ms, type = 'Buried', message = why }))
 end
 
--- Reads the bodies. Returns how many are lost; those are buried, and no longer told of.
-local function hand_over()
+-- Reads the bodies into the reply. Messages whose body is lost are buried and removed from the reply. Returns how many.
+local function attach_bodies()
   if not bodies[1] then return 0 end
-  together('ZADD', LEASES, leases)
+  call_in_batches('ZADD', LEASES, leases)
   local stored, lost = redis.call('MGET', unpack(bodies)), 0
-  local before = #told - TOLD * #bodies
+  local before = #reply - FIELDS * #bodies
   for i = #bodies, 1, -1 do
-    local at = before + TOLD * i
-    told[at] = stored[i]
+    local at = before + FIELDS * i
+    reply[at] = stored[i]
     if not stored[i] then
       lost = lost + 1
-      bury_dead(told[at - 5], 'its body was lost')
-      for _ = 1, TOLD do table.remove(told, at - 5) end
+      bury_with_reason(reply[at - 5], 'its body was lost')
+      for _ = 1, FIELDS do table.remove(reply, at - 5) end
     end
   end
   bodies, leases = {}, {}

@@ -1,15 +1,15 @@
--- missing: the numbers of a scope that have not arrived although higher ones have. A missing number is waited for by what
--- arrives within hold_ms of the first message above it, and by each for hold_ms: then nothing waits for it any more.
+-- missing: the numbers of a scope that have not arrived although higher ones have. The first message above a missing
+-- number, and those that arrive within hold_ms of it, wait for it, each for at most hold_ms. Later ones do not wait.
 -- With  seen
 -- Owns  gap_scopes
 
-local gap_scopes = {} -- scope -> whether any gap is recorded, where that is known
+local gap_scopes = {} -- scope -> whether a gap is recorded; nil: not known
 
 local function digits(number) return string.format('%.0f', number) end
 local function place_of(scope, number) return scope .. ':' .. digits(number) end
 
--- A gap is recorded by the number right above it and by the time until which anything may wait for it: <number>:<ms>.
--- The higher a gap the later its time, so what has lapsed is at the bottom.
+-- The entry of a gap is <number>:<ms>: the number right above it, and the time until which messages may wait for it.
+-- A higher gap has a later time, so the entries that have expired are the lowest ones.
 local function read_gap(found)
   local number, until_ms = string.match(found[1] or '', '^(%d+):(%d+)$')
   return tonumber(number), tonumber(until_ms)
@@ -28,8 +28,8 @@ local function has_gaps(scope)
   return gap_scopes[scope]
 end
 
--- A number has arrived. It ends the gap right below the next number, and leaves the rest of that gap, or a new one,
--- below itself.
+-- Records that a number has arrived. The entry of the next number, if any, is removed. If the number below is missing,
+-- this number gets an entry: for the rest of the gap, or for a new gap.
 local function note_arrival(scope, number, block, hold_ms)
   if scope == '' then return end
   local is_gap = number > 0 and not is_remembered(scope, number - 1, block)
@@ -44,7 +44,7 @@ local function note_arrival(scope, number, block, hold_ms)
   end
 end
 
--- Whether what may be held until then waits for a gap below it.
+-- True if a message that may be held until `until_ms` must wait for a gap below it.
 local function has_gap(scope, number, until_ms)
   local _, ends_ms = read_gap(redis.call('ZREVRANGEBYSCORE', MISSING .. scope, number, '-inf', 'LIMIT', 0, 1))
   return ends_ms ~= nil and ends_ms >= until_ms

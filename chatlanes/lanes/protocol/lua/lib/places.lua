@@ -1,12 +1,12 @@
--- places: how a message lines up behind all others. What is known of all that line up in a step is written together, by
--- `note_places`, which every verb that lines up calls.
+-- places: let messages join their lanes, behind all others. The places of a step are written together by
+-- `write_places`, which every verb that lets messages join lanes calls.
 -- With  ready
--- Owns  last_place standing standing_of occupied
+-- Owns  last_place pending_entries entries_of occupied
 
 local last_place
-local standing = {} -- group -> place and id of each that lines up
-local standing_of = {} -- queue -> the same, of its group
-local occupied = {} -- lane -> whether anything stands in it, where that is known
+local pending_entries = {} -- group -> place and id of each message that joined its lanes
+local entries_of = {} -- queue -> the list of its group in pending_entries
+local occupied = {} -- lane -> whether it has messages; nil: not known
 
 local function distinct(lanes)
   local all = split(lanes)
@@ -18,19 +18,19 @@ local function distinct(lanes)
   return keys
 end
 
--- Grows with every message, also when the counter was lost or the clock set back: a newcomer stands behind all others.
+-- Grows with every message, also if the counter was lost or the clock set back: a new message stands behind all others.
 local function next_place()
   last_place = math.max((last_place or tonumber(redis.call('HGET', COUNTS, 'seq')) or 0) + 1, now_us)
   return last_place
 end
 
--- Returns whether it is the first in all its lanes.
-local function stand(id, queue, lanes, seq)
-  local places, is_first = standing_of[queue], true
+-- Returns true if the message is now the first in all its lanes.
+local function join_lanes(id, queue, lanes, seq)
+  local places, is_first = entries_of[queue], true
   if not places then
     local group = group_of(queue)
-    places = standing[group] or {}
-    standing[group], standing_of[queue] = places, places
+    places = pending_entries[group] or {}
+    pending_entries[group], entries_of[queue] = places, places
   end
   local n = #places
   places[n + 1], places[n + 2] = seq, id
@@ -48,10 +48,10 @@ local function stand(id, queue, lanes, seq)
 end
 
 local function line_up(id, queue, lanes, seq)
-  if stand(id, queue, lanes, seq) then to_ready(id, queue) end
+  if join_lanes(id, queue, lanes, seq) then make_ready(id, queue) end
 end
 
-local function note_places()
+local function write_places()
   if last_place then redis.call('HSET', COUNTS, 'seq', last_place) end
-  for group, places in pairs(standing) do together('ZADD', PENDING .. group, places) end
+  for group, places in pairs(pending_entries) do call_in_batches('ZADD', PENDING .. group, places) end
 end

@@ -1,6 +1,6 @@
--- prelude: shared by every verb. When a verb is loaded it comes first, then the chunks that the verb's header names
--- (`With`), so that every transition between two states is written once. Keys are those of keys.py; TIME is the one
--- clock. A chunk's header says which mutable locals it owns, and whose it reads or writes; the prelude has none.
+-- prelude: constants and functions of every verb. A script is the prelude, then the chunks that the header of its verb
+-- names (`With`), then the verb, so each state transition is written once. The keys are those of keys.py. The only
+-- clock is TIME. The header of a chunk names the mutable locals that it owns, reads and writes; the prelude has none.
 
 local MESSAGE, BODY, ERRORS, JOURNAL = 'lanes:message:', 'lanes:body:', 'lanes:errors:', 'lanes:journal:'
 local LANE, BELL, SEEN = 'lanes:lane:', 'lanes:bell:', 'lanes:seen:'
@@ -14,17 +14,18 @@ local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now_us / 1000)
 
--- A full Redis (maxmemory, noeviction) refuses a script's first write if that could take memory; after one that takes
--- none it lets it finish. What brings messages nearer to their end goes on, for that is what makes room.
+-- A full Redis (maxmemory, noeviction) refuses the first write of a script if it may take memory. After a first write
+-- that takes none, the script may finish. Verbs that bring messages nearer to their end call this, because they free
+-- memory.
 local function even_when_full() redis.call('DEL', COUNTS .. ':none') end
 
 local function count(name, by)
   if by ~= 0 then redis.call('HINCRBY', COUNTS, name, by) end
 end
 
--- One command for all of them, and not one for each; but no more at once than Lua can pass on. What belongs together
--- comes in twos.
-local function together(command, key, values)
+-- One command for up to 1,000 values: Lua cannot pass many more to a function. The number is even, so pairs stay
+-- together.
+local function call_in_batches(command, key, values)
   for i = 1, #values, 1000 do
     local last = math.min(i + 999, #values)
     if key then
@@ -35,34 +36,35 @@ local function together(command, key, values)
   end
 end
 
--- Those of the keys that are there, or that are not. It is mostly all or none of them: then one question is enough.
-local function which(keys, there)
+-- Returns the keys that exist, or if `exist` is false those that do not. Usually all or none of them exist: then one
+-- EXISTS is enough.
+local function filter_existing(keys, exist)
   if keys[1001] then
-    local these = {}
+    local matching = {}
     for i = 1, #keys, 1000 do
-      local some = which({ unpack(keys, i, math.min(i + 999, #keys)) }, there)
-      for _, key in ipairs(some) do these[#these + 1] = key end
+      local some = filter_existing({ unpack(keys, i, math.min(i + 999, #keys)) }, exist)
+      for _, key in ipairs(some) do matching[#matching + 1] = key end
     end
-    return these
+    return matching
   end
   local found = keys[1] and redis.call('EXISTS', unpack(keys)) or 0
-  if found == 0 then return there and {} or keys end
-  if found == #keys then return there and keys or {} end
-  local these = {}
+  if found == 0 then return exist and {} or keys end
+  if found == #keys then return exist and keys or {} end
+  local matching = {}
   for _, key in ipairs(keys) do
-    if (redis.call('EXISTS', key) == 1) == there then these[#these + 1] = key end
+    if (redis.call('EXISTS', key) == 1) == exist then matching[#matching + 1] = key end
   end
-  return these
+  return matching
 end
 
--- Greater than any fence this message had, also when Redis forgot the last ones (a failover): its clock went on.
+-- Greater than any fence this message had, even if Redis lost the last ones in a failover: its clock has advanced.
 local clock_fence = string.format('%.0f', now_us)
 local function next_fence(old)
   local last = tonumber(old) or 0
   return last < now_us and clock_fence or string.format('%.0f', last + 1)
 end
 
--- Keys are joined by \n.
+-- The lane keys of a message are joined by \n.
 local function split(lanes)
   if not lanes or lanes == '' then return {} end
   if not string.find(lanes, '\n', 1, true) then return { lanes } end
@@ -71,10 +73,10 @@ local function split(lanes)
   return keys
 end
 
--- The queues of a group share a backlog, and have their turn among those of other groups.
+-- The queues of a group share a backlog, and groups take turns.
 local function group_of(queue) return string.match(queue, '^(.+)%.[^.]*$') or queue end
 
--- Its queue, and its lanes as its record has them; nothing when the lease is over.
+-- Returns the queue of a message and its lanes as stored, or nothing if the fence holds no lease.
 local function holds(id, fence)
   local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'queue', 'lanes')
   if found[1] == 'leased' and found[2] == fence then return found[3], found[4] end

@@ -1,13 +1,13 @@
--- rotation: in which order queues have their turn, and whether anything is left in them.
+-- rotation: the order in which queues are read, and whether they have ready messages left.
 -- With  ready
 -- Writes  filled (ready)
 -- Reads  is_anything_paused (ready)
 
--- Takes from one queue of each group in turn, of those at these places and in their order, until `take` says that it is
--- enough (false), or has found nothing (nil) in any of them. It is told how many there are until it is that one's turn
--- again.
+-- Takes from one queue of each group in turn. It reads queues[from] to queues[to], in this order. `take` is called with
+-- a queue and the number of calls until it is the turn of that queue again. It returns false to stop, and nil if the
+-- queue is empty; in_turn ends when all queues are.
 local function in_turn(queues, from, to, take)
-  local groups = {} -- by number and by name: lists of queues; `at` is the next one of them
+  local groups = {} -- lists of queues, by number and by name; `at` is the index of the next queue
   for i = from, to do
     local name = group_of(queues[i])
     local group = groups[name]
@@ -37,18 +37,18 @@ local function is_closed(queue)
   return is_anything_paused and (is_paused('queue', queue) or is_paused('group', group_of(queue)))
 end
 
--- Whether a worker of these queues would find something. Bells of the others ring no more: nobody waits for them, or
--- they would be gone.
+-- True if a worker of these queues would find a ready message. Deletes the wake-ups of queues without one. No worker
+-- waits for those wake-ups: it would have popped them.
 local function is_any_left(queues)
-  local unknown, silent, is_left = {}, {}, false
+  local unknown, unused, is_left = {}, {}, false
   for _, queue in ipairs(queues) do
     if filled[queue] == nil and not is_closed(queue) then unknown[#unknown + 1] = queue end
   end
-  for _, queue in ipairs(which(unknown, true)) do filled[queue] = true end
+  for _, queue in ipairs(filter_existing(unknown, true)) do filled[queue] = true end
   for _, queue in ipairs(queues) do
-    if not filled[queue] then silent[#silent + 1] = BELL .. queue end
+    if not filled[queue] then unused[#unused + 1] = BELL .. queue end
     is_left = is_left or filled[queue] and not is_closed(queue)
   end
-  together('DEL', nil, silent)
+  call_in_batches('DEL', nil, unused)
   return is_left
 end

@@ -1,20 +1,20 @@
--- seen: the numbers that messages are remembered by: a bit for each, read and written some bytes at a time.
+-- seen: remember the numbers of messages: one bit for each number, read and written in pieces of 16 bytes.
 -- Owns  pieces last
 
-local AT_ONCE = 16 -- bytes
-local pieces = {} -- what was read, and behind its place those of its bytes that have changed
+local PIECE_BYTES = 16
+local pieces = {} -- key and offset -> the bytes that were read (`text`), and at their index those that have changed
 
-local last -- the piece that was asked for last: mostly it is the next one, too
+local last -- the piece that was used last: usually the next number is in it too
 
 local function piece_of(scope, number, block)
   local bit_at = last and last.scope == scope and number - last.number
-  if not bit_at or bit_at < 0 or bit_at >= AT_ONCE * 8 then
-    bit_at = number % (AT_ONCE * 8) -- of which a block is a multiple
+  if not bit_at or bit_at < 0 or bit_at >= PIECE_BYTES * 8 then
+    bit_at = number % (PIECE_BYTES * 8) -- a block is a multiple of a piece
     local key, from = SEEN .. scope .. ':' .. math.floor(number / block), (number - bit_at) % block / 8
     local name = key .. ' ' .. from
     last = pieces[name]
     if not last then
-      local text = redis.call('GETRANGE', key, from, from + AT_ONCE - 1)
+      local text = redis.call('GETRANGE', key, from, from + PIECE_BYTES - 1)
       last = { key = key, from = from, text = text, scope = scope, number = number - bit_at }
       pieces[name] = last
     end
@@ -28,17 +28,17 @@ local function is_remembered(scope, number, block)
   return math.floor(byte / bit) % 2 == 1
 end
 
--- What was not remembered; nobody else knows of it until `write_down`.
+-- For a number that is not remembered yet. It is stored by `write_seen`.
 local function remember(scope, number, block)
   local piece, at, byte, bit = piece_of(scope, number, block)
   piece[at] = byte + bit
 end
 
-local function write_down(ttl_s)
+local function write_seen(ttl_s)
   local keys = {}
   for _, piece in pairs(pieces) do
     local first, last, bytes = nil, nil, {}
-    for at = 1, AT_ONCE do
+    for at = 1, PIECE_BYTES do
       if piece[at] then first, last = first or at, at end
     end
     for at = first or 1, last or 0 do

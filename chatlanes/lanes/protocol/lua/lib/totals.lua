@@ -1,6 +1,6 @@
--- totals: numbers that only grow, many of a hash at a time: two commands, and not one for each.
+-- totals: add to many counters of a hash with two commands instead of one for each counter.
 
--- `more`: field -> by how much. Sums of µs stay exact for centuries.
+-- `more`: field -> increment. Sums of µs stay exact for centuries.
 local function add_up(key, more)
   local fields, sums = {}, {}
   for field in pairs(more) do fields[#fields + 1] = field end
@@ -11,5 +11,5 @@ local function add_up(key, more)
       sums[n + 1], sums[n + 2] = field, (sum or 0) + more[field]
     end
   end
-  together('HSET', key, sums)
+  call_in_batches('HSET', key, sums)
 end

@@ -1,6 +1,6 @@
--- calls: what the journal of a message says.
+-- journal: read the journal of a message.
 
--- Of the call at a position.
+-- Returns the recorded call at a position, or nil.
 local function call_of(id, position)
   local noted = redis.call('HGET', JOURNAL .. id, position)
   if not noted then return nil end

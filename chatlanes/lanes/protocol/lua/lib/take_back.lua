@@ -1,6 +1,6 @@
--- back: how a message is taken from its holder, and what is kept of one that is buried.
+-- take_back: take a message from its holder, count a death, add a message to the dead letters.
 
--- Every take-back gives a new fence: whoever still holds the old one is refused from here on. Gives the queue.
+-- Gives the message a new fence, so that its old holder is refused from here on. Returns the queue.
 local function take_back(id, state)
   local found = redis.call('HMGET', MESSAGE .. id, 'fence', 'queue')
   redis.call('HSET', MESSAGE .. id, 'state', state, 'fence', next_fence(found[1]))
@@ -9,14 +9,14 @@ local function take_back(id, state)
   return found[2]
 end
 
--- Whoever held it died with it. `alive_ms` is the last that was heard of it: recovery is counted from there, until a
--- run ends.
-local function has_died(id, alive_ms)
+-- The holder died while it had the message. `alive_ms` is the time of its last sign of life: the recovery time is
+-- measured from there, until a run ends.
+local function count_death(id, alive_ms)
   redis.call('HINCRBY', MESSAGE .. id, 'died', 1)
   redis.call('HSET', MESSAGE .. id, 'alive', math.floor(alive_ms))
 end
 
-local function to_dead(id, problem)
+local function add_dead_letter(id, problem)
   redis.call('RPUSH', ERRORS .. id, problem)
   redis.call('ZADD', DEAD, now_ms, id)
   count('buried', 1)

@@ -1,12 +1,12 @@
--- ahead: of many messages it is asked at once which of them are there, and which of their lanes are empty: of some at a
--- time it is mostly all of them, or none. Where it is not, each is asked about when it is needed.
+-- bulk_exists: find out which of many messages exist, and which of their lanes are empty, with one EXISTS for 25 keys.
+-- Usually all keys of such a batch exist, or none. Otherwise each key is checked when it is needed.
 -- With  places
 -- Owns  existing
 -- Writes  occupied (places)
 
-local existing = {} -- id -> whether there is such a message, where that is known
+local existing = {} -- id -> whether the message exists; nil: not known
 
-local function ask(prefix, names, known)
+local function check_keys(prefix, names, known)
   for i = 1, #names, 25 do
     local keys, last = {}, math.min(i + 24, #names)
     for j = i, last do keys[#keys + 1] = prefix .. names[j] end
@@ -17,18 +17,18 @@ local function ask(prefix, names, known)
   end
 end
 
--- The arguments are groups of so many from this one on: the first of each is an id, the last its lanes.
-local function look_ahead(from, size)
+-- The arguments from index `from` on are groups of `size`. The first of a group is an id, the last its lanes.
+local function check_existence(from, size)
   local ids, lanes = {}, {}
   for i = from, #ARGV, size do
     ids[#ids + 1] = ARGV[i]
     for _, key in ipairs(split(ARGV[i + size - 1])) do lanes[#lanes + 1] = key end
   end
-  ask(MESSAGE, ids, existing)
-  ask(LANE, lanes, occupied)
+  check_keys(MESSAGE, ids, existing)
+  check_keys(LANE, lanes, occupied)
 end
 
-local function is_there(id)
+local function message_exists(id)
   if existing[id] == nil then existing[id] = redis.call('EXISTS', MESSAGE .. id) == 1 end
   return existing[id]
 end
