@@ -45,7 +45,7 @@ def test_on_error_runs_once_per_attempt(make_pipeline: MakePipeline, pool: tuple
     assert [problem["type"] for problem in pipeline.problems(f"{BOT_ID}:{refused}")] == ["BotRefusedError"]
     assert story(pipeline.history, following) == [("start", 1), ("end", 1)]
     # And what the hook raised is in the log
-    worker.tells("the bot's own on_error failed")
+    worker.tells("the bot's hook on_error failed")
 
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
@@ -134,7 +134,7 @@ def beyond_the_hard_limit(make_pipeline: MakePipeline, heard: list[dict[str, Any
         happened = story(pipeline.history, ran_by[worker.name])
         # (the hook of the first attempt may still be telling when the second one begins)
         assert [event for event in happened if event[1] == 2] == [("start", 2), ("end", 2)], pool
-        worker.tells("its process was killed" if pool == "prefork" else "Its slot is taken until it ends")
+        worker.tells("its process was killed" if pool == "prefork" else "Its slot stays occupied until it ends")
         if pool != "prefork":  # a child that was killed tells nothing
             until(lambda: ("error:UpdateTimeoutError", 1) in story(pipeline.history, ran_by[worker.name]))  # noqa: B023
         # And Celery was told that the attempt failed

@@ -205,7 +205,7 @@ def test_a_zombie_reads_nothing_and_writes_nothing(take: Take, redis: Redis) -> 
     late.lanes.store.release([(late.id, late.fence)])
     # When another has run the update and the zombie comes to its end
     run(take(number=None), remember)
-    with pytest.raises(Ignore, match="the lease of 1:1 was over"):
+    with pytest.raises(Ignore, match="the lease of 1:1 was lost"):
         run(zombie, lambda ctx: None)
     # Then its change is refused, and it can read nothing more
     assert sessions(redis) == {"session:1/chat:7": {"n": 1}}
