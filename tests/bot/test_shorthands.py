@@ -200,7 +200,7 @@ def test_the_files_of_a_local_server_are_read_where_they_are(api, tmp_path):
     assert api.download(str(tmp_path / "cat.jpg")) == b"cat"
     api.download(str(tmp_path / "cat.jpg"), tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == b"cat"
-    with pytest.raises(FileNotFoundError, match="is not on this machine: the local Bot API server keeps its files"):
+    with pytest.raises(FileNotFoundError, match="is not on this machine: a local Bot API server stores files"):
         api.download("/var/lib/telegram-bot-api/nowhere.jpg")
     with pytest.raises(FileNotFoundError, match="missing"):
         api.download(str(tmp_path / "cat.jpg"), Path(tmp_path, "missing", "copy"))

@@ -14,7 +14,7 @@ from chatlanes.cli import command, formatting, overview, status
 from chatlanes.lanes.leases.timings import RUN, Times
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.scripts import script
-from chatlanes.telegram.flood.keys import keys_of, refused_of
+from chatlanes.telegram.flood.keys import keys_of, refused_keys
 from tests.cli.conftest import Cli
 from tests.support import ROOT
 
@@ -160,7 +160,7 @@ def test_bars(share: float, text: str) -> None:
 def test_flood_pauses_are_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command.CommandContext, "bot_ids", {1: "shop", 2: "help"})
     refused, keys = script("refused", "chatlanes.telegram.flood"), keys_of("1", "7")
-    refused.run(cli.client, refused.command(refused_of(keys), scope="7", wait_ms=3_600_000))
+    refused.run(cli.client, refused.command(refused_keys(keys), scope="7", wait_ms=3_600_000))
     assert "Telegram makes chat 7 wait for 60 min more (shop)" in cli.said("status")
     [wait] = json.loads(cli.text("status", "--json"))["flood_waits"]
     assert (wait["bot"], wait["what"], round(wait["left_s"] / 60)) == ("shop", "chat 7", 60)

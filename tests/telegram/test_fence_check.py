@@ -14,7 +14,7 @@ CALL = prepare("sendMessage", {"chat_id": 7, "text": "hi"})
 
 def test_the_last_look_is_after_connecting_before_sending(web, api):
     seen = []
-    api.send(CALL, look=lambda: seen.append(len(web.asked)))
+    api.send(CALL, before_send=lambda: seen.append(len(web.asked)))
 
     assert seen
     assert set(seen) == {0}
@@ -27,7 +27,7 @@ def test_its_error_is_raised_and_nothing_is_sent(web, api):
 
     api.send(CALL)  # so that a connection stands
     with pytest.raises(LeaseLost):
-        api.send(CALL, look=over)
+        api.send(CALL, before_send=over)
     assert len(web.asked) == 1
 
     # And the client goes on as if nothing had been.
@@ -45,7 +45,7 @@ def test_over_tls_too(web, monkeypatch, tmp_path):
     seen = []
 
     api = BotApi(web.url.replace("http://", "https://"), TOKEN)
-    assert api.send(CALL, look=lambda: seen.append(len(web.asked))) is True
+    assert api.send(CALL, before_send=lambda: seen.append(len(web.asked))) is True
     api.close()
 
     assert seen

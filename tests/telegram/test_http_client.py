@@ -386,7 +386,7 @@ def test_an_unreachable_server_behind_a_proxy_got_nothing(
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [
-        ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem", "REQUESTS_CA_BUNDLE=/nowhere/ca.pem names no file"),
+        ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem", "REQUESTS_CA_BUNDLE=/nowhere/ca.pem: no such file"),
         ("HTTPS_PROXY", "socks5h://127.0.0.1:1", "Missing dependencies for SOCKS support."),
     ],
 )

@@ -65,7 +65,7 @@ class Calls:
                 passage = self.gate.passage(call, self.journal.ask)
                 if is_read_only(method):
                     return self._read(call, passage)
-                begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=passage.questions())
+                begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=passage.commands())
                 span.set(call=begun.position, replayed=not begun.is_due)
                 if begun.is_due:
                     return self._make(call, begun, passage)
@@ -85,7 +85,7 @@ class Calls:
 
     def beside(self, series: str, life: Lifecycle | None = None) -> Calls:
         """For a hook, whose calls are not to be taken for the handler's. One inside of the run shares its life."""
-        return Calls(self.api, self.journal and self.journal.beside(series), self.gate.beside(), life)
+        return Calls(self.api, self.journal and self.journal.beside(series), self.gate.for_hook(), life)
 
     def reserved(self, method: str) -> Calls | LateCalls:
         """For a single call that is made later, on another thread: it has its place among the others from now on. One
@@ -137,7 +137,7 @@ class Calls:
         """After the wait that the gate, or Telegram, wants. Dying in it, the call was not made, for certain."""
         begun.undone()
         passage.wait(passage.refused(why) if isinstance(why, TooManyRequests) else why)
-        begun.begin(passage.questions())
+        begun.begin(passage.commands())
 
     def _send(self, call: Prepared, begun: JournaledCall) -> Any:
         """A process that was frozen since it began, or waited at the gate, may have lost its lease by now."""
@@ -145,7 +145,7 @@ class Calls:
 
     def _read(self, call: Prepared, passage: Passage | OpenPassage) -> Any:
         while True:
-            if held := passage.held(self._ask(passage.questions())):
+            if held := passage.held(self._ask(passage.commands())):
                 passage.wait(held)
                 continue
             try:
@@ -160,7 +160,7 @@ class Calls:
         return self.journal.ask(*questions) if self.journal and questions else []
 
     def _send_if_ours(self, call: Prepared) -> Any:
-        return self.api.send(call, self._update, look=lambda: self.ensure(call.method))
+        return self.api.send(call, self._update, before_send=lambda: self.ensure(call.method))
 
     @property
     def _update(self) -> str | None:
