@@ -67,7 +67,7 @@ def test_an_unknown_bot_is_reported_with_the_known_ones(three: Cli) -> None:
 
 def test_an_empty_list_says_so(cli: Cli) -> None:
     assert cli.said("dead", "list") == ["nothing is buried"]
-    assert cli.said("dead", "list", "--chat", "7") == ["nothing of it is buried"]
+    assert cli.said("dead", "list", "--chat", "7") == ["no buried update matches"]
     assert cli.said("dead", "list", "--json") == []
     assert cli.said("dead", "replay", "--all") == ["nothing is buried"]
     assert cli.code == 0
@@ -103,7 +103,9 @@ def test_all_are_replayed_in_the_order_in_which_they_came(three: Cli) -> None:
 
 def test_dropping_asks_for_confirmation(three: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given nobody to ask
-    assert three.said("dead", "drop", "--all") == ["Throw 3 updates away? There is nobody to ask: say --yes"]
+    assert three.said("dead", "drop", "--all") == [
+        "Delete 3 updates permanently? There is no terminal to confirm on: use --yes"
+    ]
     # When somebody is there
     monkeypatch.setattr(dead, "_ask", lambda question: dead.click.confirm(question, abort=True))
     assert three.text("dead", "drop", "1:11", answer="n\n").endswith("[y/N]: n\nAborted!\n")
@@ -116,9 +118,8 @@ def test_dropping_asks_for_confirmation(three: Cli, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("arguments", [[], ["1:11", "--all"], ["1:11", "--chat", "7"]])
 def test_it_must_be_clear_which_are_meant(three: Cli, arguments: list[str]) -> None:
-    assert "say which" in three.text("dead", "drop", *arguments) or "go with --all" in three.text(
-        "dead", "drop", *arguments
-    )
+    told = three.text("dead", "drop", *arguments)
+    assert "give either IDs" in told or "require --all" in told
     assert three.code == 2
 
 

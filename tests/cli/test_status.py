@@ -66,7 +66,7 @@ def test_status_names_the_longest_lanes_and_their_holders(cli: Cli) -> None:
     assert second["first"]["attempt"] == 2
     text = cli.text("status")
     assert "1/chat:7        3  message, chat 7, update 1:10: runs on east:4711 for" in text
-    assert "message, chat 8, update 1:20: put off" in text
+    assert "message, chat 8, update 1:20: delayed" in text
 
 
 def test_a_pipe_gets_plain_text_and_empty_queues_are_left_out(cli: Cli) -> None:
@@ -93,7 +93,7 @@ def test_a_truncated_list_shows_the_total(cli: Cli, monkeypatch: pytest.MonkeyPa
     for number in range(8):
         cli.append(f"1:{number}")
     cli.append("2:1", queue="help.0")
-    assert "shop: 5 of them, the youngest, were not looked at one by one" in cli.said("status")
+    assert "shop: the newest 5 updates are counted in the backlog only, not by state" in cli.said("status")
     told = json.loads(cli.text("status", "--json"))["bots"]
     assert (told["shop"]["backlog"], told["shop"]["ready"], told["shop"]["not_looked_at"]) == (8, 3, 5)
     assert (told["help"]["backlog"], told["help"]["not_looked_at"]) == (1, 0)

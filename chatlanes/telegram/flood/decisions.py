@@ -23,7 +23,7 @@ _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """`at_us`: the end of the wait, by Redis' clock. `some_refused`: calls were refused, and none was accepted since."""
+    """`at_us`: end of the wait, by Redis' clock. `some_refused`: calls were refused, and none was accepted since."""
 
     verdict: Verdict
     wait_s: float
