@@ -1,4 +1,4 @@
-"""`lanes check`: one line per health check, exit code 1 if one fails. `lanes acknowledge-loss`: accepts reported losses."""
+"""`lanes check`: one line per health check, exit code 1 if one fails; `lanes acknowledge-loss`: accepts losses."""
 
 from __future__ import annotations
 

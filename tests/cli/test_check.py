@@ -52,7 +52,7 @@ def lead(client: Redis, for_ms: int) -> None:
 def test_without_workers_something_is_wrong(cli: Cli) -> None:
     lines = cli.said("check")
     assert [line.split(":")[0] for line in lines] == ["ok    redis", "ok    durability", "ok    clock", "WRONG workers"]
-    assert lines[-1].startswith("WRONG workers: none answers")
+    assert lines[-1].startswith("WRONG workers: no worker answers")
     assert cli.code == 1
 
 
@@ -146,7 +146,7 @@ def test_two_workers_of_one_name_are_both_told_of() -> None:
     # And it is said, but not wrong
     [namesakes] = health_checks.namesakes([*replies, {"other@vm": {}}])
     assert namesakes.is_right is None
-    assert namesakes.sentence.startswith("2 are called w@vm")
+    assert namesakes.sentence.startswith("2 workers are named w@vm")
 
 
 def test_a_worker_that_knows_nothing_of_lanes_is_to_be_restarted() -> None:

@@ -61,7 +61,8 @@ def test_the_list_is_cut_down(three: Cli, options: list[str], ids: list[str]) ->
 
 
 def test_an_unknown_bot_is_reported_with_the_known_ones(three: Cli) -> None:
-    assert three.said("dead", "list", "--bot", "shopp") == ["--bot shopp: there are shop, help"]
+    sentence = "--bot shopp: there is no such bot; the bots are shop, help"
+    assert three.said("dead", "list", "--bot", "shopp") == [sentence]
     assert three.code == 1
 
 

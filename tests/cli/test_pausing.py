@@ -49,7 +49,8 @@ def test_a_queue_and_a_bot_are_paused_and_resumed(cli: Cli) -> None:
         (["resume", "bot", "shopp"], "there is no bot shopp: the bots are shop, help"),
         (
             ["pause", "chat", "7"],
-            "the bot's id is unknown here, because its token is not set: put the id before the key, as in 123456/chat:7",
+            "the bot's id is unknown here, because its token is not set: "
+            "put the id before the key, as in 123456/chat:7",
         ),
     ],
 )
