@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from chatlanes.bot.bot import Bot
-from chatlanes.bot.loader import load_bot, waits_in_coroutines
+from chatlanes.bot.loader import is_fully_async, load_bot
 from chatlanes.bot.session.keys import check_order
 from chatlanes.bot.session.session import SessionPlan
 from chatlanes.logs.process import give_up
@@ -32,8 +32,8 @@ class ServedBot:
     gate: Gate
 
     @cached_property
-    def in_coroutines(self) -> bool:
-        return waits_in_coroutines(self.bot)
+    def is_fully_async(self) -> bool:
+        return is_fully_async(self.bot)
 
     @cached_property
     def session_plan(self) -> SessionPlan:

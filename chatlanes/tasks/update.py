@@ -54,7 +54,7 @@ class UpdateTask(lanes.LaneTask):
 
     def loop_of(self, message_id: str) -> EventLoop | None:
         served = bots().of(message_id)
-        return event_loop() if served is not None and served.in_coroutines else None
+        return event_loop() if served is not None and served.is_fully_async else None
 
     def on_hard_limit(self, delivery: lanes.Delivery) -> None:
         served = bots().of(delivery.id)

@@ -19,7 +19,7 @@ import pytest
 
 from chatlanes.bot import Bot, Context, UpdateTimeoutError, current
 from chatlanes.bot.event_loop import Awaited, event_loop
-from chatlanes.bot.loader import load_bot, waits_in_coroutines
+from chatlanes.bot.loader import load_bot, is_fully_async
 from chatlanes.telegram.errors import BadRequest
 from tests.support.waiting import until
 
@@ -127,7 +127,7 @@ def test_a_bot_needs_no_threads_when_all_of_it_are_coroutines(load: Load, hooks:
         def plain(ctx, error=None): ...
         handle = Bot(run, {hooks})
         """)
-    assert waits_in_coroutines(bot) == alone
+    assert is_fully_async(bot) == alone
 
 
 def test_a_handler_is_cancelled_when_its_time_is_over(run: Run) -> None:

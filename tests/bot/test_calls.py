@@ -396,7 +396,7 @@ def test_an_invalid_call_is_not_begun(run: Any, redis: Redis, params: dict[str, 
 
 
 def test_a_wrong_policy_is_refused(run: Any) -> None:
-    with pytest.raises(ValueError, match="uncertain='never': write 'repeat' or 'skip'"):
+    with pytest.raises(ValueError, match="uncertain='never': use 'repeat' or 'skip'"):
         run().call("a", uncertain="never")
 
 
@@ -409,7 +409,7 @@ def test_a_result_too_long_is_noted_without_it(
     assert len(first.call("a")) == 100
     first.fails()
     assert run().call("a") is None
-    assert "too long to be noted" in caplog.text
+    assert "too long to store" in caplog.text
     assert len(web.asked) == 1
 
 

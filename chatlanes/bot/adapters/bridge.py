@@ -60,7 +60,7 @@ def reserved(api: BotApi, method: str) -> Iterator[Api]:
     if not isinstance(caller, Calls):
         yield caller
         return
-    with caller.life.under_way():
+    with caller.life.tracked():
         yield caller.reserved(method)
 
 

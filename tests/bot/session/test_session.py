@@ -296,14 +296,14 @@ def test_a_session_is_kept_under_a_key_that_orders_its_update(
 @pytest.mark.parametrize(
     ("order", "session", "said"),
     [
-        (["user:9"], "chat", r"\(session=chat\) chat:7 cannot be kept with this update, which is ordered by user:9"),
+        (["user:9"], "chat", r"\(session=chat\) chat:7 cannot be stored with this update, which is ordered by user:9"),
         (["chat:7"], "user", r"user:9 .* ordered by chat:7: another update of user:9 may run at the same time"),
-        (["topic:7:3"], "chat", "set ORDER_BY"),
-        (["chat:7"], lambda update: "chat:77", "chat:77 cannot be kept"),
-        (["chat:7"], lambda update: "everybody", "everybody cannot be kept"),
+        (["topic:7:3"], "chat", "change ORDER_BY"),
+        (["chat:7"], lambda update: "chat:77", "chat:77 cannot be stored"),
+        (["chat:7"], lambda update: "everybody", "everybody cannot be stored"),
         ([""], "chat", "which is ordered by nothing"),
-        (["chat:7"], lambda update: 7, "must give a text or None, not 7"),
-        (["chat:7"], lambda update: None, "nothing says whose session this update has"),
+        (["chat:7"], lambda update: 7, "must return a text or None, not 7"),
+        (["chat:7"], lambda update: None, "this update has no session"),
     ],
 )
 def test_a_session_that_two_updates_could_write_at_once_is_refused(
@@ -322,12 +322,12 @@ def test_a_session_that_two_updates_could_write_at_once_is_refused(
 
 def test_called_by_hand_there_is_none_but_the_one_it_is_given() -> None:
     ctx = Context(MESSAGE, api=None)  # type: ignore[arg-type]
-    with pytest.raises(SessionError, match="came through no lane"):
+    with pytest.raises(SessionError, match="this update has no lane"):
         _ = ctx.session
     ctx.session = {"n": 1}
     remember(ctx)
     assert ctx.session == {"n": 2}
-    with pytest.raises(SessionError, match="came through no lane"):
+    with pytest.raises(SessionError, match="this update has no lane"):
         ctx.stage()
 
 
@@ -346,7 +346,7 @@ shopper = Bot(remember, session="user")
 def test_sessions_that_the_order_does_not_protect_are_refused() -> None:
     path = f"{__name__}:shopper"
     Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path, "ORDER_BY": "chat+user"}, env_file=None))
-    with pytest.raises(BotImportError, match=rf"BOT={path}: session='user' does not go with ORDER_BY=chat, .*\.$"):
+    with pytest.raises(BotImportError, match=rf"BOT={path}: session='user' does not work with ORDER_BY=chat, .*\.$"):
         Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path}, env_file=None))
 
 
