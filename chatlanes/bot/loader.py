@@ -30,43 +30,43 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
     Each `async def` is wrapped as a plain function. `setting` is the name used in errors. A framework's calls are made
     with `api`; None is enough to check that the bot can be loaded.
     """
-    said = f"{setting}={path}"
+    label = f"{setting}={path}"
     api = api or BotApi("http://127.0.0.1", "")
-    with background.watched(f"{said}: its import"):
-        with importing(api, said):
-            found = made_by(import_object(setting, path, BotImportError), said)
+    with background.watched(f"{label}: its import"):
+        with importing(api, label):
+            found = made_by(import_object(setting, path, BotImportError), label)
         bot = _bot(setting, path, found, api)
     return Bot(
-        _as_plain(said, bot.handle, is_limited=True),
+        _as_plain(label, bot.handle, is_limited=True),
         bot.never_retry,
-        on_error=bot.on_error and _as_plain(said, bot.on_error),
-        on_timeout=bot.on_timeout and _as_plain(said, bot.on_timeout),
+        on_error=bot.on_error and _as_plain(label, bot.on_error),
+        on_timeout=bot.on_timeout and _as_plain(label, bot.on_timeout),
         session=bot.session,
     )
 
 
 def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
-    said = f"{setting}={path}"
+    label = f"{setting}={path}"
     if isinstance(found, Bot):
         return found
     if takes_nothing(found) and inspect.iscoroutinefunction(found):
-        return AsyncMain(found, api, said, partial(_bot, setting, path, api=api)).bot()
-    bot = adapted(found, api, said)
+        return AsyncMain(found, api, label, partial(_bot, setting, path, api=api)).bot()
+    bot = adapted(found, api, label)
     if bot is None:
         check_callable(setting, path, found, BotImportError)
-        bot = Bot(_handler(said, found))
+        bot = Bot(_handler(label, found))
     return bot
 
 
-def _handler(said: str, found: Callable[..., Any]) -> Callable[..., Any]:
+def _handler(label: str, found: Callable[..., Any]) -> Callable[..., Any]:
     try:
         check_takes("handle", found, "ctx")
     except TypeError:
-        raise BotImportError(f"{said} cannot be called with one argument; write it as `def handle(ctx)`.") from None
+        raise BotImportError(f"{label} cannot be called with one argument; write it as `def handle(ctx)`.") from None
     return found
 
 
-def _as_plain(said: str, function: Callable[..., Any], *, is_limited: bool = False) -> Callable[..., Any]:
+def _as_plain(label: str, function: Callable[..., Any], *, is_limited: bool = False) -> Callable[..., Any]:
     """Wrap an `async def`: it runs on this process's event loop, and the caller waits until it ends.
 
     is_limited: it is cancelled when UPDATE_TIMEOUT is over, in every pool.
@@ -75,11 +75,11 @@ def _as_plain(said: str, function: Callable[..., Any], *, is_limited: bool = Fal
         return function
     if os_threads.in_greenlets():
         raise BotImportError(
-            f"{said} is an `async def`, and an event loop does not run beside greenlets; "
+            f"{label} is an `async def`, and an event loop does not run beside greenlets; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
     if isinstance(function, AsyncHandler):
-        function = function.started(said)
+        function = function.started(label)
     return _Coroutine(function, is_limited=is_limited)
 
 
@@ -115,7 +115,7 @@ def takes_nothing(found: Any) -> bool:
     return inspect.isfunction(found) and not inspect.signature(found).parameters
 
 
-def made_by(found: Any, said: str) -> Any:
+def made_by(found: Any, label: str) -> Any:
     """Call a plain function without parameters and return its result; return anything else as it is. Raises
     BotImportError.
     """
@@ -127,8 +127,8 @@ def made_by(found: Any, said: str) -> Any:
         return started.bot
     except Exception as error:
         raise BotImportError(
-            f"{said}() failed with {type(error).__name__}; fix it (the traceback above shows where)."
+            f"{label}() failed with {type(error).__name__}; fix it (the traceback above shows where)."
         ) from error
     if made is None:
-        raise BotImportError(f"{said}() returned None: return the bot, or write a handler as `def handle(ctx)`.")
+        raise BotImportError(f"{label}() returned None: return the bot, or write a handler as `def handle(ctx)`.")
     return made

@@ -23,7 +23,7 @@ def hook_context(ctx: Context, hook: str, delivery: lanes.Delivery | None) -> Co
     """
     if delivery is None or not isinstance(ctx.api, Calls):
         return ctx
-    return replace(ctx, api=ctx.api.beside(f"{hook}{delivery.attempt}/"))
+    return replace(ctx, api=ctx.api.in_series(f"{hook}{delivery.attempt}/"))
 
 
 def call_hook(hook: Callable[..., Any] | None, *arguments: Any) -> None:

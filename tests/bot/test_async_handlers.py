@@ -19,7 +19,7 @@ import pytest
 
 from chatlanes.bot import Bot, Context, UpdateTimeoutError, current
 from chatlanes.bot.event_loop import Awaited, event_loop
-from chatlanes.bot.loader import load_bot, is_fully_async
+from chatlanes.bot.loader import is_fully_async, load_bot
 from chatlanes.telegram.errors import BadRequest
 from tests.support.waiting import until
 

@@ -291,16 +291,16 @@ def test_a_hooks_calls_are_not_taken_for_the_handlers(web: HttpServer, run: Any)
     # Given a run with a call, and one more by its hook
     first = run()
     first.call("a")
-    first.calls.beside("error1/").call("sendMessage", chat_id=7, text="sorry")
+    first.calls.in_series("error1/").call("sendMessage", chat_id=7, text="sorry")
     first.fails()
     # When the next run makes another call, and fails, and its hook dies and is called again
     second = run()
     second.call("a")
     second.call("b")
-    second.calls.beside("error2/").call("sendMessage", chat_id=7, text="sorry")
+    second.calls.in_series("error2/").call("sendMessage", chat_id=7, text="sorry")
     second.dies()
     third = run()
-    third.calls.beside("error2/").call("sendMessage", chat_id=7, text="sorry")
+    third.calls.in_series("error2/").call("sendMessage", chat_id=7, text="sorry")
     # Then the hook was heard once for each attempt
     assert texts(web) == ["a", "sorry", "b", "sorry"]
 

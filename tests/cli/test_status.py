@@ -161,6 +161,6 @@ def test_flood_pauses_are_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(command.CommandContext, "bot_ids", {1: "shop", 2: "help"})
     refused, keys = script("refused", "chatlanes.telegram.flood"), keys_of("1", "7")
     refused.run(cli.client, refused.command(refused_keys(keys), scope="7", wait_ms=3_600_000))
-    assert "Telegram makes chat 7 wait for 60 min more (shop)" in cli.said("status")
+    assert "flood wait: chat 7 waits for 60 min more (shop)" in cli.said("status")
     [wait] = json.loads(cli.text("status", "--json"))["flood_waits"]
     assert (wait["bot"], wait["what"], round(wait["left_s"] / 60)) == ("shop", "chat 7", 60)

@@ -51,7 +51,7 @@ class CallJournal:
         """The id of the update."""
         return self._journal.id
 
-    def beside(self, series: str) -> CallJournal:
+    def in_series(self, series: str) -> CallJournal:
         """The journal of another series of calls. Calls of the same series in an earlier run are replayed."""
         return CallJournal(self._journal, self._uncertain, series)
 

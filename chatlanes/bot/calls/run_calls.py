@@ -82,9 +82,9 @@ class Calls:
                 self.gate.cut_off(outage)
             return self.api.download(file_path, to)
 
-    def beside(self, series: str, life: Lifecycle | None = None) -> Calls:
+    def in_series(self, series: str, life: Lifecycle | None = None) -> Calls:
         """The calls of a hook, in a journal series of their own. A hook that runs inside the run shares its `life`."""
-        return Calls(self.api, self.journal and self.journal.beside(series), self.gate.for_hook(), life)
+        return Calls(self.api, self.journal and self.journal.in_series(series), self.gate.for_hook(), life)
 
     def reserved(self, method: str) -> Calls | LateCalls:
         """For one call that is made later, on another thread. Its place in the journal is reserved now; a read-only

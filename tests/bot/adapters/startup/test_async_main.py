@@ -47,7 +47,7 @@ def test_the_calls_of_a_plain_main_go_to_our_server(make_pipeline: MakePipeline)
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize(
-    ("name", "why"), [("broken", "RuntimeError: no database"), ("returns_nothing", "returned nothing and did not poll")]
+    ("name", "why"), [("broken", "RuntimeError: no database"), ("returns_nothing", "returned None and did not poll")]
 )
 def test_an_async_main_that_makes_no_bot_ends_its_worker(
     make_pipeline: MakePipeline, name: str, why: str, pool: str
