@@ -3,6 +3,7 @@
 Promises that docs/figures/bench.json holds the newest measurement of each case with the command and the machine it is
 from, and that pictures and tables are made of it and of nothing else. A page says which rows it wants between
 `<!-- bench: throughput; latency: 200/s -->` and `<!-- /bench -->`: rows, or those of a row's cases with such a text.
+`<!-- bench: headlines -->` is a list of three figures.
 """
 
 from __future__ import annotations
@@ -18,12 +19,31 @@ import orjson
 from bench import machine
 from bench.figures import Spread
 from bench.picture import Bar, draw
-from bench.report import markdown
+from bench.report import markdown, number
 from bench.stage import ROOT
 
 #: Beside the pages that show them.
 FIGURES = Path("docs/figures")
 PAGES = (Path("README.md"), Path("docs/bench.md"), Path("docs/scaling.md"), Path("docs/webhook.md"))
+#: Row, case and the sentence that shows both sides of it.
+HEADLINES = (
+    (
+        "recipe",
+        "no-op, 500 chats, in order",
+        "**{ours} tasks/s in order per chat**; {other} with chats hashed to queues on stock Celery",
+    ),
+    (
+        "slow chat",
+        "p99 of the others, 100/s, beside the recipe",
+        "**{ours} ms** (p99) until a handler starts while another chat is slow; {other} ms with hashed queues",
+    ),
+    (
+        "recovery",
+        "kill -9 to started again, lease 15 s",
+        "**{ours} s** from `kill -9` of a worker until its update runs again (lease 15 s); {other} s on stock Celery "
+        "(visibility timeout 10 s)",
+    ),
+)
 PLACE = re.compile(r"(<!-- bench: ([^>]*?) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
 Entry = dict[str, Any]
@@ -31,8 +51,8 @@ Entry = dict[str, Any]
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench report", description=__doc__.partition("\n")[0])
-    parser.add_argument("files", nargs="*", type=Path, help="what runs of the bench wrote; later ones win")
-    parser.add_argument("--anew", action="store_true", help="forget what was measured before")
+    parser.add_argument("files", nargs="*", type=Path, help="JSON files of bench runs; later ones win")
+    parser.add_argument("--anew", action="store_true", help="discard older measurements")
     options = parser.parse_args(arguments)
     store = root / FIGURES / "bench.json"
     entries = [] if options.anew or not store.exists() else orjson.loads(store.read_bytes())
@@ -63,6 +83,8 @@ def filled(text: str, entries: Iterable[Entry]) -> str:
     known = list(entries)
 
     def table(place: re.Match[str]) -> str:
+        if place[2] == "headlines":
+            return f"{place[1]}{_headlines(known)}\n{place[3]}"
         wanted = [name.strip().partition(": ") for name in place[2].split(";")]
         found = [each for row, _, text in wanted for each in known if each["row"] == row and text in each["case"]]
         return f"{place[1]}{_shown(found) if found else NOTHING}\n{place[3]}"
@@ -73,14 +95,32 @@ def filled(text: str, entries: Iterable[Entry]) -> str:
 NOTHING = "Not measured yet on a quiet machine."
 
 
+def _headlines(entries: Sequence[Entry]) -> str:
+    """The three figures, and where they are from."""
+    found = []
+    lines = []
+    for row, case, sentence in HEADLINES:
+        for each in entries:
+            if (each["row"], each["case"]) == (row, case):
+                found.append(each)
+                ours, other = number(each["lanes"]["median"]), number(each["beside"]["median"])
+                lines.append(f"* {sentence.format(ours=ours, other=other)}")
+    return "\n".join([*lines, "", _measured(found)]) if found else NOTHING
+
+
 def _shown(entries: Sequence[Entry]) -> str:
     """A table, and where each of its figures is from."""
+    return f"{markdown(entries)}\n\n{_measured(entries)}"
+
+
+def _measured(entries: Sequence[Entry]) -> str:
+    """The commands, commits and machines of these figures."""
     runs = dict.fromkeys(
         f"`{_make(each['command'])}` at {each['commit']} on {each['at'][:10]} ({each['moment']})"
         for each in (entry["measured"] for entry in entries)
     )
     places = dict.fromkeys(entry["measured"]["machine"] for entry in entries)
-    return f"{markdown(entries)}\n\nMeasured by {'; by '.join(runs)}, on {'; '.join(places)}.\n"
+    return f"Measured by {'; by '.join(runs)}, on {'; '.join(places)}.\n"
 
 
 def _make(command: str) -> str:
@@ -95,7 +135,7 @@ def _make(command: str) -> str:
 
 
 def pictures(entries: Sequence[Entry]) -> dict[str, str]:
-    """File name -> SVG; what has not been measured says so."""
+    """File name -> SVG; an unmeasured picture says so."""
     made = {
         "throughput.svg": ("No-op tasks, fsync always, each at its best settings", "tasks/s", _of(entries, _is_raced)),
         "waits.svg": ("Handlers that wait 50 ms, 500 at a time", "updates/s", _of(entries, _is("waits"))),

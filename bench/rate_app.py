@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from chatlanes.lanes.protocol.connect import connect
-from chatlanes.telegram import prepare
+from chatlanes.telegram.client import prepare
 from chatlanes.telegram.flood import Gate, Parking, ParkUpdate, Rates, RunGate, Waiting
 
 BEGUN = "the first slot was given"

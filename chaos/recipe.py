@@ -17,7 +17,7 @@ from celery import Celery
 from kombu import Queue
 
 from chaos.bot import handle
-from chatlanes.telegram import BotApi
+from chatlanes.telegram.client import BotApi
 from chatlanes.updates import chat_of, keys_of, queue_of
 
 QUEUES = 4

@@ -1,7 +1,7 @@
 """chatlanes turns every Telegram update into one Celery task: in order per chat, none lost, on any number of machines.
 
-These are its public names; everything else may change between releases. Each is imported when it is first asked for, so
-that importing one part does not cost the whole.
+The names in `__all__` are public; everything else may change between releases. Each is imported on first access, so
+that using one of them does not import the others.
 
     from chatlanes import Bot, Context
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chatlanes.telegram.client import BotApi
     from chatlanes.updates.routing import keys_of
 
-#: Name -> the module that defines it. The other names are modules.
+#: Name -> the module that defines it.
 _PUBLIC = {
     "Bot": "chatlanes.bot",
     "BotApi": "chatlanes.telegram.client",

@@ -1,6 +1,7 @@
-"""A bot: the handler of its updates, and its hooks for those that fail.
+"""A bot: the handler of its updates, and hooks for updates that fail.
 
-Guarantees that a bot which cannot work is refused when it is made, in one sentence, so that no worker starts with it.
+Guarantees that a bot with wrong arguments is refused when it is created, with one sentence, so that no worker starts
+with it.
 """
 
 import inspect
@@ -17,22 +18,34 @@ OnError = Callable[[Context, Exception], Any]
 
 
 class UpdateTimeoutError(Exception):
-    """The handler took longer than UPDATE_TIMEOUT."""
+    """The handler took longer than UPDATE_TIMEOUT.
+
+    The attempt counts as failed: `on_error` gets this error, whose cause shows where the handler was, and the update is
+    retried or buried.
+    """
 
 
 class BotStartError(Exception):
-    """What the bot does at the start of a process has failed there: the update was not run, and waits."""
+    """A start-up hook of the bot failed in this process. The update was not run; it waits."""
 
 
 @dataclass(frozen=True)
 class Bot:
-    """`BOT=mybot:bot` with `bot = Bot(handle, never_retry=(ValueError,))`. Raises TypeError for what cannot work.
+    """A handler with its hooks and options: `BOT=mybot:bot` with `bot = Bot(handle, never_retry=(ValueError,))`.
 
-    never_retry: errors that no other attempt would mend; such an update is buried at once, and its lanes go on.
-    on_error(ctx, error): called once for each failed attempt.
-    on_timeout(ctx): called once for each attempt that takes longer than UPDATE_TIMEOUT.
-    What these two raise is logged, and changes nothing.
-    session: whose ctx.session is: "chat", "user", "chat+user", "topic", or a function from an update to a key or None.
+    Args:
+        handle: Called with a Context for each update; a function or a coroutine function.
+        never_retry: Exception classes after which another attempt is useless. The update is buried at once, and its
+            lanes continue.
+        on_error: `on_error(ctx, error)`, called once for each failed attempt. An exception in it is logged and changes
+            nothing.
+        on_timeout: `on_timeout(ctx)`, called once for each attempt that takes longer than UPDATE_TIMEOUT. An exception
+            in it is logged and changes nothing.
+        session: The owner of `ctx.session`: `"chat"`, `"user"`, `"chat+user"`, `"topic"`, or a function from an update
+            to a key or None (no session).
+
+    Raises:
+        TypeError: An argument cannot work, such as a handler that takes no argument.
     """
 
     handle: Handler
@@ -60,13 +73,13 @@ class Bot:
 
 
 def check_takes(name: str, function: Any, *arguments: str) -> None:
-    """Raises TypeError unless it is a function that takes these."""
+    """Raises TypeError unless `function` can be called with these arguments."""
     wanted = f"write a function, as `def {name}({', '.join(arguments)})`"
     if not callable(function):
         raise TypeError(f"{name}={function!r} cannot be called; {wanted}")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # written in C: only calling it will tell
+    except (TypeError, ValueError):  # written in C: its signature is unknown
         return
     try:
         signature.bind(*arguments)

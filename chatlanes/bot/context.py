@@ -1,7 +1,7 @@
 """The argument of a handler: one update, and the means to answer it.
 
-Guarantees that the other updates of the same lanes wait while the handler runs, and that what it stores is written with
-the end of the update or not at all. Its repr holds no text of a user.
+Guarantees that the other updates of the same lanes wait while the handler runs, and that its session is written when
+the update is settled or not at all. Its repr contains no text of a user.
 """
 
 import time
@@ -17,30 +17,50 @@ from chatlanes.updates import ParsedUpdate, is_stale, number, parse
 
 
 class Api(Protocol):
-    """What calls the Bot API: the client itself, or what stands before it."""
+    """Calls the Bot API: the client, or a wrapper around it."""
 
     def call(self, method: str, /, **params: Any) -> Any: ...
 
 
 @runtime_checkable
 class HasFiles(Protocol):
-    """An Api that gives files too."""
+    """An Api that can download files."""
 
     def download(self, file_path: str, to: Path | None = None) -> bytes: ...
 
 
 @dataclass(init=False, eq=False, repr=False)
 class Context(Shorthands):
-    """The one argument of a handler. What it can do besides is in chatlanes/bot/shorthands."""
+    """One update, passed to the handler.
 
-    update: dict[str, Any]  #: as Telegram sent it
+    Only `session` can be assigned; any other assignment raises AttributeError. In tests, `Context(update, api)` needs
+    only these two; `api` is any object with `call(method, **params)`.
+    """
+
+    update: dict[str, Any]
+    """The update as Telegram sent it: the decoded JSON of an `Update` object."""
+
     api: Api
-    attempt: int = 1  #: 1 at the first time, 2 after a failure or a death, …
-    deadline_s: float | None = None  #: when UPDATE_TIMEOUT is over, as time.monotonic(); None: never
-    appended_s: float | None = None  #: when the poller or receiver had it, as time.monotonic(); None: unknown
-    stored: Stored | None = None  #: for adapters: what the update keeps in Redis; None: it came through no lane
+
+    attempt: int = 1
+    """1 in the first run of the update, 2 after one failure or death, and so on up to MAX_ATTEMPTS."""
+
+    deadline_s: float | None = None
+    """When UPDATE_TIMEOUT is over, in seconds of `time.monotonic()`. None: the setting is not set."""
+
+    appended_s: float | None = None
+    """When the poller or receiver got the update, in seconds of `time.monotonic()`. None: unknown."""
+
+    stored: Stored | None = None
+    """For adapters: the update's data in Redis. None: it did not come through a lane."""
+
     session_plan: SessionPlan = CHATS_OWN
-    fence: int | None = None  #: greater in every run of this update than in those before; None: it came through no lane
+
+    fence: int | None = None
+    """A number that is greater in every later run of this update. None: it did not come through a lane.
+
+    Store it with your own writes and refuse smaller ones, so that a stale worker cannot overwrite a newer run.
+    """
 
     def __init__(
         self,
@@ -53,7 +73,7 @@ class Context(Shorthands):
         session_plan: SessionPlan = CHATS_OWN,
         fence: int | None = None,
     ) -> None:
-        """At once: each update has one, and what is assigned has to pass __setattr__."""
+        """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
         self.__dict__.update(
             update=update,
             api=api,
@@ -68,61 +88,74 @@ class Context(Shorthands):
 
     @property
     def update_id(self) -> int:
+        """The `update_id` of the update: unique for a bot, and the same in every run."""
         return int(self.update["update_id"])
 
     @property
     def kind(self) -> str:
-        """`message`, `callback_query`, …"""
+        """The kind of the update, by the name of its field in Telegram's `Update`: `message`, `callback_query`, …"""
         return self._parsed.kind
 
     @property
     def chat_id(self) -> int | None:
-        """The chat it came from, else its user's private chat; None for the few updates with neither, such as polls."""
+        """The id of the chat of the update, or of the private chat of its user if it has no chat.
+
+        None for the few updates without both, such as polls.
+        """
         return self._parsed.home
 
     @property
     def user_id(self) -> int | None:
-        """Who did it."""
+        """The id of the user who caused the update; None if Telegram names none, as in channels."""
         return self._parsed.user
 
     @property
     def message(self) -> dict[str, Any] | None:
-        """The message that the update is about, as Telegram sent it: the one written, or the one under the button."""
+        """The message that the update is about, as Telegram sent it; None if there is none.
+
+        This is the new or edited message, or the message of the button that was pressed.
+        """
         place = self._parsed.place
         return place if number(place.get("message_id")) is not None else None
 
     @property
     def text(self) -> str:
-        """What was written: the text of a message or post, or the caption of a photo; else empty."""
+        """The text of the message or post, or the caption of its photo or file; otherwise empty."""
         body = self._parsed.body
         return str(body.get("text") or body.get("caption") or "")
 
     @property
     def data(self) -> str:
-        """What the button that was pressed stands for (`callback_data`); else empty."""
+        """The `callback_data` of the button that was pressed; otherwise empty."""
         return str(self._parsed.body.get("data") or "")
 
     @property
     def timed_out(self) -> bool:
-        """Whether UPDATE_TIMEOUT is over. A thread cannot be interrupted: a long loop may ask this, and end itself."""
+        """True when UPDATE_TIMEOUT is over. A thread cannot be interrupted; a long loop can check this and return."""
         return self.deadline_s is not None and time.monotonic() >= self.deadline_s
 
     @property
     def age_s(self) -> float:
-        """Seconds since the poller or the receiver had it; a replay makes it new."""
+        """Seconds since the poller or receiver got the update. A replay starts again at 0; 0 also if it is unknown."""
         return 0.0 if self.appended_s is None else time.monotonic() - self.appended_s
 
     @property
     def is_stale(self) -> bool:
-        """Whether Telegram has given up waiting for its answer, as it does after 30 s with an inline query."""
+        """True when Telegram no longer accepts an answer to this update, such as after 30 s for an inline query."""
         return is_stale(self.kind, self.age_s)
 
     @property
     def session(self) -> dict[str, Any]:
-        """What the bot remembers of this chat: JSON, saved once when the handler has succeeded, deleted when empty.
+        """The state that the bot keeps for this chat, or for the key that `Bot(session=…)` names: a JSON object.
 
-        Raises SessionError where this update can have none, and ParkUpdate when Redis stays away: the update
-        goes back then, and runs again.
+        It is read on first access, saved once when the handler succeeds, and deleted when it is empty. It may be
+        changed in place or assigned. Its JSON is limited to 1 MiB, because Redis serves no other client while it reads
+        or writes it.
+
+        Raises:
+            SessionError: This update has no key for a session, or the stored session is not a JSON object.
+            chatlanes.lanes.LeaseLost: Another worker may run this update by now.
+            ParkUpdate: Redis did not answer. Do not catch it; the update runs again later.
         """
         return self._session.get()
 
@@ -132,20 +165,31 @@ class Context(Shorthands):
 
     @property
     def has_read_session(self) -> bool:
+        """True once the session has been read."""
         return "_session" in self.__dict__ and self._session.is_read
 
     def stage(self) -> None:
-        """Hand over what is to be kept, when the handler has succeeded. Raises SessionError."""
-        # One that nobody looked at has nothing to hand over, unless its group becomes a supergroup: it moves along.
+        """Stage the changed session for the write that settles the update. Raises SessionError."""
+        # A session that was never read has nothing to stage, unless its group becomes a supergroup: then it moves.
         if "_session" in self.__dict__ or self._parsed.migration is not None:
             self._session.stage()
 
     def call(self, method: str, /, **params: Any) -> Any:
-        """The result of any Bot API method, made once: a later run of this update gets the same result again.
+        """Call any method of the Bot API and return its `result`, as decoded JSON.
 
-        `uncertain="repeat"` or `"skip"` says, for this call, what UNCERTAIN_CALL says for all; a skipped one
-        gives None. Waits while Telegram wants that; for longer the update is put off (docs/flood.md). Raises
-        chatlanes.telegram.errors.BotApiError, and chatlanes.lanes.LeaseLost when somebody else may run the update.
+        The call is made once: a later run of this update gets the same result without sending it again. Waits while
+        Telegram's flood control requires it, up to FLOOD_WAIT; for a longer wait, the update is parked and runs again.
+
+        Args:
+            method: The name of the method, such as `sendMessage`.
+            params: Its parameters. Dicts and lists are sent as JSON; bytes, open files and `pathlib.Path` objects are
+                uploaded; None counts as not given. `uncertain="repeat"` or `"skip"` overrides UNCERTAIN_CALL for this
+                call; a skipped call returns None.
+
+        Raises:
+            BotApiError: Telegram refused the call or did not answer; the subclass says which.
+            chatlanes.lanes.LeaseLost: Another worker may run this update by now. Nothing was sent.
+            ValueError: The method name or a parameter cannot be sent. TypeError likewise.
         """
         return self.api.call(method, **params)
 
@@ -154,7 +198,7 @@ class Context(Shorthands):
         return Session(self.update, self.session_plan, self.stored)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Nothing but the session can be assigned: a misspelt name would be lost without a word."""
+        """Only the session can be assigned: a misspelled name would be lost silently."""
         if name != "session":
             raise AttributeError(f"ctx.{name} cannot be assigned; keep what you like in ctx.session")
         super().__setattr__(name, value)

@@ -25,7 +25,8 @@ from chatlanes.lanes.protocol.scripts import digest
 from chatlanes.lanes.protocol.server import advice, check_server, durability
 from chatlanes.logs.foreign_text import one_line
 from chatlanes.settings import Settings
-from chatlanes.telegram import BotApi, BotApiError
+from chatlanes.telegram import BotApiError
+from chatlanes.telegram.client import BotApi
 from chatlanes.updates import deployments
 
 #: Hash of a bot's leading poller: fence, holder, until_ms (chatlanes/poller/polling/leader_election.py).

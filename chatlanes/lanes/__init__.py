@@ -1,7 +1,7 @@
 """Ordered, leased, crash-safe delivery for any Celery app on Redis.
 
-Messages that share a lane key start in the order they were published and never overlap, on any number of workers,
-whatever dies. Promises at least one run of each message; knows nothing of Telegram.
+Messages that share a lane key start in the order in which they were published and never overlap, on any number of
+workers, also when workers die. Promises at least one run of each message. Knows nothing of Telegram.
 
     app = Celery("shop", broker="redis://localhost/0")
     lanes.install(app)

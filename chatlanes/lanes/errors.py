@@ -1,4 +1,4 @@
-"""What can go wrong with lanes, each with a sentence that says what to do."""
+"""The errors of lanes. Each message says what to do."""
 
 from __future__ import annotations
 
@@ -6,33 +6,40 @@ from redis.exceptions import AuthenticationError, RedisError
 
 
 class LanesError(Exception):
-    """Anything the lanes refuse."""
+    """Base class of all errors of lanes."""
 
 
-class LeaseLost(LanesError):  # noqa: N818 - a state of affairs, and the word of the documentation
-    """Somebody else may have this message, or the lead, by now: the one who asks must stop and change nothing."""
+class LeaseLost(LanesError):  # noqa: N818 - names a state, as the documentation does
+    """The lease is over: another worker may have this message, or another poller the lead.
+
+    Stop and change nothing. A call or write that raises this had no effect.
+    """
 
 
 class RedisAway(LanesError, RedisError):  # noqa: N818 - see above
-    """Redis did not answer our own client for as long as that asks. It is not a failure of the task that needed it: a
-    message whose task ends with this goes back uncounted.
+    """Redis did not answer a client of lanes for as long as the client retries: one lease.
+
+    This is not a failure of the task. A message whose task ends with it is released uncounted and runs again.
     """
 
 
 class ServerUnfit(LanesError):  # noqa: N818 - see above
-    """The Redis server cannot carry lanes."""
+    """The Redis server cannot be used for lanes: its version is older than 6.2, or it is a cluster, for example."""
 
 
 class PublishRefused(LanesError, ValueError):  # noqa: N818 - see above
-    """A message and the queue it was published to do not fit."""
+    """A message does not fit its queue. Nothing was published.
+
+    A lane queue needs lane keys and refuses `eta` and `countdown`; an ordinary queue refuses lane keys.
+    """
 
 
 class Misconfigured(LanesError):  # noqa: N818 - see above
-    """The app's configuration would break the order of lanes."""
+    """The configuration of the app would break the order of lanes, so the worker does not start."""
 
 
 def complaint(error: Exception) -> str:
-    """What Redis, or the way to it, complains of; where its own words do not say what to do, in ours."""
+    """The text of a Redis or connection error; for authentication errors, one that says what to do."""
     text = str(error).partition(" : <")[0]  # redis-py adds its objects when no Sentinel answers
     if not isinstance(error, AuthenticationError):
         return text

@@ -197,7 +197,8 @@ def _slots(pool: Any) -> int:
     if is_stopping():
         return 0  # on gevent the consumer hears of it up to 2 s later, and would go on taking
     try:
-        return pool.num_processes or 1
+        # Of a gevent pool, Celery 5.6 would count the greenlets that run.
+        return (pool._pool.size if pool.is_green else pool.num_processes) or 1
     except (AttributeError, TypeError):  # it has stopped already, and the background thread has not
         return 1
 

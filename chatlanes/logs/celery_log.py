@@ -55,7 +55,8 @@ class WorkerLog(Logging):
     def _lines(self, fmt: str, datefmt: str | None = None, use_color: bool = False) -> logging.Formatter:
         if self._is_json:
             return JsonLines(self._known, self._secrets)
-        return WorkerText(self._known, self._secrets, fmt, datefmt=datefmt, use_color=use_color)
+        how = {"datefmt": datefmt} if datefmt else {}  # Celery 5.6 has no setting for it, and knows no such argument
+        return WorkerText(self._known, self._secrets, fmt, use_color=use_color, **how)
 
 
 def running_task() -> Ids | None:

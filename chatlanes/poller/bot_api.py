@@ -12,7 +12,7 @@ import orjson
 
 from chatlanes.logs.redaction import without_token
 from chatlanes.poller.responses import PollConflictError, TelegramTroubleError, result_of
-from chatlanes.telegram import HttpClient, HttpResponse, NoAnswerError
+from chatlanes.telegram.http_client import HttpClient, HttpResponse, NoAnswerError
 
 #: The server's own limit for one answer.
 BATCH = 100

@@ -8,7 +8,7 @@ Does not know the token; an answer that repeats it is cut out of the log by chat
 from typing import Any
 
 from chatlanes.logs.foreign_text import one_line
-from chatlanes.telegram import BotApiAnswer, parse_answer, status_line
+from chatlanes.telegram.responses import BotApiAnswer, parse_answer, status_line
 
 
 class TokenRefusedError(Exception):

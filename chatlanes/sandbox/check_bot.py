@@ -10,7 +10,7 @@ from types import TracebackType
 
 from chatlanes.bot.loader import load_bot
 from chatlanes.settings.imports import BotImportError
-from chatlanes.telegram import BotApi
+from chatlanes.telegram.client import BotApi
 
 
 def main() -> None:

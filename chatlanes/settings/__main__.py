@@ -4,10 +4,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from chatlanes.settings.page import essential, page
+from chatlanes.settings.page import page
 from chatlanes.settings.table import env_example, markdown
 
-PAGES = {"table": markdown, "page": page, "essential": essential, "env": env_example}
+PAGES = {"table": markdown, "page": page, "env": env_example}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,8 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         nargs="?",
         default="table",
         choices=PAGES,
-        help="`table` of all settings (default), `page` docs/settings.md, `essential` the README's table, "
-        "`env` a commented .env file",
+        help="`table` of all settings (default), `page` docs/settings.md, `env` a commented .env file",
     )
     sys.stdout.write(PAGES[parser.parse_args(arguments).page]())
     return 0

@@ -1,4 +1,4 @@
-"""docs/settings.md and the README's short table, written from the settings themselves.
+"""docs/settings.md, written from the settings themselves.
 
 Promises that every setting stands in the page once, in the group that the last one of GROUPS before it began: a new
 setting needs no line here. Does not write files: `chatlanes settings page` prints.
@@ -27,18 +27,6 @@ GROUPS = {
     "log_format": "Logs",
 }
 
-#: What most deployments look at.
-ESSENTIAL = (
-    "bot_token",
-    "bot",
-    "redis_url",
-    "order_by",
-    "lease_seconds",
-    "update_timeout",
-    "max_attempts",
-    "max_pending",
-)
-
 
 def page() -> str:
     """docs/settings.md."""
@@ -48,8 +36,3 @@ def page() -> str:
         heading = GROUPS.get(field, heading)
         grouped.setdefault(heading, []).append(row)
     return "\n".join([INTRO, *(f"## {heading}\n\n{markdown(group)}" for heading, group in grouped.items())])
-
-
-def essential() -> str:
-    """The README's table."""
-    return markdown([rows()[field] for field in ESSENTIAL])

@@ -18,7 +18,7 @@ from chatlanes.logs.process import give_up
 from chatlanes.settings import Settings, SettingsError
 from chatlanes.settings.imports import BotImportError
 from chatlanes.tasks.settings import settings
-from chatlanes.telegram import BotApi
+from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
 
 

@@ -21,6 +21,7 @@ from bench.report import document, number, table
 from bench.rows import CORE, ROWS
 from bench.scale import UPDATE_BYTES
 from bench.sides import lane_message
+from bench.stage import ROOT
 from bench.updates import make_update, make_updates, stamp
 
 #: row -> its cases in a quick run. Each of these is one run of the bench: to start it takes as long as a row does.
@@ -239,3 +240,11 @@ def test_a_report_has_the_newest_figures_and_their_origin(tmp_path: Path) -> Non
     # And its picture has both parts, and the goal
     drawn = (tmp_path / "docs/figures/costs.svg").read_text()
     assert all(f">{text}</text>" in drawn for text in ("commands", "the poller", "0.50", "3.50", "goal 0.5"))
+
+
+def test_pages_show_the_published_figures() -> None:
+    entries = orjson.loads((ROOT / publish.FIGURES / "bench.json").read_bytes())
+    for name in publish.PAGES:
+        page = (ROOT / name).read_text()
+        assert publish.filled(page, entries) == page, f"python -m bench report writes {name}"
+    assert (ROOT / "README.md").read_text().count("\n* **") == len(publish.HEADLINES)

@@ -1,4 +1,4 @@
-"""The pages that somebody reads, and what can be tried of them: links, code, commands, figures."""
+"""The pages of the documentation, and their testable parts: links, code, commands, figures."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 #: A comment at the end of a command, as the shell has it.
 COMMENT = re.compile(r"(^|\s)#(\s.*|$)")
-#: What a span of code must begin with to be taken for a command.
-PROGRAMS = re.compile(r"^([A-Z_]+=\S+ )*(make|chatlanes|celery -A chatlanes|python -m|docker compose)( |$)")
+#: The beginning of a span of code that counts as a command.
+PROGRAMS = re.compile(r"^([A-Z_]+=\S+ )*(make|chatlanes(?=\s+\w)|celery -A chatlanes|python -m|docker compose)( |$)")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _anchor(heading: str) -> str:
 
 
 def commands() -> list[str]:
-    """Each command line that the pages tell somebody to type, once."""
+    """Each command line of the pages, once."""
     return sorted({line for block in blocks() if block.kind == "sh" for line in _lines(block.text)} | set(_spans()))
 
 

@@ -1,14 +1,15 @@
-"""Every command that the pages tell somebody to type is one that there is, with options that it has.
+"""Every command on the pages exists and has the options that it is shown with.
 
-`lanes` commands run, on messages of their own. What runs until it is stopped is read here by its own parser, and run in
-tests/pipeline, tests/poller/webhook and tests/sandbox. What belongs to the reader's machine (systemctl, kubectl, …) is
-only known by name.
+`lanes` commands run, on test messages. Commands that run until they are stopped are only parsed here, by their own
+parsers; tests/pipeline, tests/poller/webhook and tests/sandbox run them. Commands of the reader's machine (systemctl,
+kubectl, …) are only known by name.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.metadata
 import re
 import shlex
 import subprocess
@@ -32,22 +33,34 @@ from tests.support.compose import whole_file
 #: Of the reader's own machine.
 THEIRS = {
     ".",
+    "cd",
     "curl",
     "export",
     "git",
     "kill",
     "kubectl",
+    "mkdir",
     "npm",
     "openssl",
     "pip",
     "printf",
+    "python3",
     "redis-cli",
+    "scp",
     "sudo",
     "systemctl",
 }
 
 #: What stands for something of the reader's own, and what it is here.
-HERE = {"123456:742": "1:742", "shop": "updates", "pause chat 7": "pause chat 1/chat:7", " …": "", "drop": "drop --yes"}
+HERE = {
+    "123456:742": "1:742",
+    "1:851294472": "1:742",
+    "show ID": "show 1:742",
+    "shop": "updates",
+    "pause chat 7": "pause chat 1/chat:7",
+    " …": "",
+    "drop": "drop --yes",
+}
 
 ENDLESS = {"metrics", "check"}  #: one serves until it is stopped, one asks workers: tests/cli has them
 
@@ -104,7 +117,9 @@ def module(words: list[str], request: pytest.FixtureRequest) -> None:
 def ours(words: list[str], request: pytest.FixtureRequest) -> None:
     """`chatlanes …`: each sub-command as the program behind it reads its arguments."""
     name, *arguments = words[1:]
-    if name == "lanes":
+    if name == "--version":
+        assert importlib.metadata.version("chatlanes")
+    elif name == "lanes":
         of_lanes(words, request)
     elif name == "settings":
         run = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, check=False)

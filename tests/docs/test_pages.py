@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links, sections
 
-#: A rate, a multiple or a quantile: somebody measured it.
+#: A rate, a multiple or a quantile: a measured figure.
 MEASURED = re.compile(r"\d/s\b|\d ×|\bp99\b|[Mm]edian")
 MEASURES = re.compile(r"make (bench|chaos)|ARGS=\"--only|bench\.md|\bchatlanes lanes")
 

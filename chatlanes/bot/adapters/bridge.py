@@ -23,7 +23,8 @@ from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Api
 from chatlanes.bot.current import current, handling
 from chatlanes.lanes.worker.executor import blocking_executor
-from chatlanes.telegram import BotApi, BotApiError, ChatMigrated, NetworkError, TooManyRequests
+from chatlanes.telegram import BotApiError, ChatMigrated, NetworkError, TooManyRequests
+from chatlanes.telegram.client import BotApi
 
 #: A reference to a file that is uploaded in the same request.
 _ATTACHED = re.compile(r'attach://([^"\\\s]+)')

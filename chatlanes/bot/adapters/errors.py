@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from chatlanes.settings.imports import BotImportError
-from chatlanes.telegram import BotApi
+from chatlanes.telegram.client import BotApi
 
 log = logging.getLogger(__name__)
 

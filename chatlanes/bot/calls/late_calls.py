@@ -13,7 +13,7 @@ from typing import Any
 from chatlanes.bot.calls.journal import CallJournal
 from chatlanes.bot.calls.lifecycle import Lifecycle, Phase
 from chatlanes.lanes.errors import LeaseLost
-from chatlanes.telegram import BotApi
+from chatlanes.telegram.client import BotApi
 
 
 class LateCalls:

@@ -19,19 +19,10 @@ from chatlanes.bot.calls.late_calls import LateCalls
 from chatlanes.bot.calls.lifecycle import Lifecycle
 from chatlanes.lanes.errors import RedisAway
 from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
-from chatlanes.telegram import (
-    BotApi,
-    BotApiError,
-    NetworkError,
-    Prepared,
-    TooManyRequests,
-    downloads,
-    errors,
-    is_read_only,
-    prepare,
-    repeated,
-)
+from chatlanes.telegram import BotApiError, NetworkError, TooManyRequests, downloads, errors
+from chatlanes.telegram.client import BotApi, Prepared, prepare
 from chatlanes.telegram.flood import GateAnswer, OpenGate, OpenPassage, ParkUpdate, Passage, RunGate
+from chatlanes.telegram.retries import is_read_only, repeated
 from chatlanes.traces import Ending
 
 

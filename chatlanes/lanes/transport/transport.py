@@ -6,6 +6,7 @@ in stock kombu. Uses private parts of kombu, which tests/lanes/test_contract.py 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from kombu.transport import redis as stock
@@ -35,9 +36,10 @@ class LanesPoller(stock.MultiChannelPoller):
 
     def on_readable(self, fileno: int) -> Any:
         channel, kind = self._fd_to_chan.get(fileno, (None, None))
-        if channel is not None:
-            channel.in_flight.reports.poll()  # what arrives may ask what runs
-        if channel is not None and kind in channel.fetch_loop.handlers:
+        if channel is None:  # closed meanwhile: kombu 5.6 would raise KeyError
+            return None
+        channel.in_flight.reports.poll()  # what arrives may ask what runs
+        if kind in channel.fetch_loop.handlers:
             return channel.fetch_loop.handlers[kind]()
         return super().on_readable(fileno)
 
@@ -59,6 +61,15 @@ class LanesPoller(stock.MultiChannelPoller):
     def unwatch_pipe(self, fileno: int) -> None:
         if self._fd_to_chan.pop(fileno, None) is not None:
             self._unregister_from_poll(fileno)
+
+    def forget(self, loop: Any, connection: Any) -> None:
+        """As kombu 5.7 does when a connection was closed that a worker's event loop polls."""
+        closed = [key for key in self._chan_to_sock if key[1].connection is connection]
+        for channel, client, kind in closed:
+            del self._chan_to_sock[channel, client, kind]
+            for fileno in [fd for fd, polled in self._fd_to_chan.items() if polled == (channel, kind)]:
+                del self._fd_to_chan[fileno]
+                loop.remove(fileno)
 
     def _unregister_from_poll(self, fileno: int) -> None:
         """As kombu 5.7's, which replaces it where an event loop polls."""
@@ -123,6 +134,11 @@ class Transport(stock.Transport):
         super().__init__(*args, **kwargs)
         self.cycle = LanesPoller()
         self.lane_queues: dict[str, bool] = {}  # whether it is looked at first
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        super().register_with_event_loop(connection, loop)
+        if not hasattr(stock, "PublishBatch"):  # kombu 5.6 stops polling every connection when one is closed
+            self.cycle._on_connection_disconnect = partial(self.cycle.forget, loop)
 
     def establish_connection(self) -> Any:
         """A server that refuses writes counts as one that is away: Celery waits longer after each attempt.

@@ -5,13 +5,14 @@ are stored in Redis and use its clock. Telegram's own limits are not published a
 """
 
 from chatlanes.telegram.flood.decisions import GateAnswer
-from chatlanes.telegram.flood.gate import Gate, OpenGate, OpenPassage, Passage, RunGate
+from chatlanes.telegram.flood.gate import Ask, Gate, OpenGate, OpenPassage, Passage, RunGate
 from chatlanes.telegram.flood.inspection import flood_counts, flood_pauses
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
 from chatlanes.telegram.flood.rates import Rates
 from chatlanes.telegram.flood.waiting import Waiting
 
 __all__ = [
+    "Ask",
     "FloodWait",
     "Gate",
     "GateAnswer",

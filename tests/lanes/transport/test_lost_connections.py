@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+import celery
 import pytest
 from kombu import pools
 from kombu.exceptions import OperationalError
@@ -52,8 +53,8 @@ def test_connections_cut_again_and_again_under_load(make_lab: LabMaker, pool: tu
     # Then everything runs once, in order
     lab.drained()
     lab.check_once_each()
-    # And it is told in a line each, and still says what it does
-    assert "Traceback" not in worker.log
+    # And it is told in a line each (by Celery since 5.7), and still says what it does
+    assert "Traceback" not in worker.log or celery.VERSION < (5, 7)
     until(lambda: answers(lab))
     worker.stop()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import celery
 import psutil
 import pytest
 
@@ -99,6 +100,9 @@ def test_a_dead_child_gives_its_message_back_at_once_and_counted(make_lab: LabMa
     check_once_each([event for event in lab.history if event.id == "beside"], {"beside": ["beside"]})
 
 
+@pytest.mark.skipif(
+    celery.VERSION < (5, 7), reason="Celery 5.6 replaces it after billiard's wait of half a minute, which is off here"
+)
 def test_a_child_whose_files_were_closed_is_replaced(make_lab: LabMaker) -> None:
     # Given a prefork worker with one child, whose task closes what the child talks to its worker through
     lab = make_lab(options=ENDLESS)
@@ -108,12 +112,9 @@ def test_a_child_whose_files_were_closed_is_replaced(make_lab: LabMaker) -> None
     lab.worker("prefork", 1)
     # Then what follows runs in another child, at once and in order
     lab.drained()
-    closed, *others = [event for event in lab.history if event.what == "start"]
-    # The child could not tell that it has run it: without shared memory it runs once more, there
-    behind = [event for event in others if event.id != "closes"]
-    assert [event.id for event in behind] == [f"m{n}" for n in range(20)]
-    assert behind == others[-20:]
-    assert closed.pid not in {event.pid for event in others}
+    closes, *others = [event for event in lab.history if event.what == "start"]
+    assert [event.id for event in others if event.id != "closes"] == [f"m{n}" for n in range(20)]
+    assert closes.pid not in {event.pid for event in others}
 
 
 @pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("threads", 8), ("gevent", 50)])

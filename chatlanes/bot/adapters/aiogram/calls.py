@@ -18,7 +18,8 @@ from aiogram.types import InputFile
 
 from chatlanes.bot.adapters import bridge
 from chatlanes.bot.adapters.errors import warn_of_address, warn_of_proxy
-from chatlanes.telegram import BotApi, NetworkError
+from chatlanes.telegram import NetworkError
+from chatlanes.telegram.client import BotApi
 
 
 class BridgedSession(BaseSession):

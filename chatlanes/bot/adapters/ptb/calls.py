@@ -15,7 +15,8 @@ from telegram.request import BaseRequest, RequestData
 
 from chatlanes.bot.adapters import bridge
 from chatlanes.lanes.errors import LanesError
-from chatlanes.telegram import BotApi, NetworkError
+from chatlanes.telegram import NetworkError
+from chatlanes.telegram.client import BotApi
 
 
 class BridgedRequest(BaseRequest):

@@ -35,7 +35,7 @@ def replace_persistence(application: AnyApplication) -> None:
         application.persistence = None
         log.warning(
             "%s is neither used nor read: chat_data, user_data and conversations are stored in Redis with each update; "
-            "bot_data is not stored (docs/migrate.md explains how to import its data)",
+            "bot_data is not stored (docs/migrate/python-telegram-bot.md explains how to import its data)",
             type(own).__name__,
         )
     elif own:

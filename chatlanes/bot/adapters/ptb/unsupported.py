@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 
 from chatlanes.bot.adapters.errors import PermanentError, warn_of_address
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication
-from chatlanes.telegram import BotApi
+from chatlanes.telegram.client import BotApi
 
 log = logging.getLogger(__name__)
 
 _OFF = (
     "the job queue does not run here, because a job exists in one process only and is lost with it: send a Celery task "
-    "with a countdown, or run jobs in a separate process (docs/migrate.md)"
+    "with a countdown, or run jobs in a separate process (docs/migrate/index.md)"
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from chatlanes.bot.adapters.errors import PUBLIC_API
 from chatlanes.bot.adapters.startup.import_hook import on_import
-from chatlanes.telegram import BotApi
+from chatlanes.telegram.client import BotApi
 
 _here: ContextVar[BotApi | None] = ContextVar("server of the bots that are made here", default=None)
 

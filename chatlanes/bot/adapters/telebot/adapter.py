@@ -22,7 +22,7 @@ from chatlanes.bot.adapters.telebot.state import States
 from chatlanes.bot.adapters.telebot.steps import NextSteps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.telegram import BotApi
+from chatlanes.telegram.client import BotApi
 
 log = logging.getLogger(__name__)
 
@@ -77,4 +77,4 @@ def _warn_of_ignored_options(found: Any, api: BotApi, label: str) -> None:
     }
     if any(ignored.values()):
         options = "; ".join(option for option, is_set in ignored.items() if is_set)
-        log.warning("%s: these options are ignored (docs/migrate.md): %s", label, options)
+        log.warning("%s: these options are ignored (docs/migrate/pytelegrambotapi.md): %s", label, options)

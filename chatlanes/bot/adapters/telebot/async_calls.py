@@ -12,7 +12,8 @@ from telebot import asyncio_helper
 
 from chatlanes.bot.adapters import bridge
 from chatlanes.bot.adapters.telebot.calls import params_of
-from chatlanes.telegram import BotApi, NetworkError
+from chatlanes.telegram import NetworkError
+from chatlanes.telegram.client import BotApi
 
 _served: dict[str, BotApi] = {}
 _own_request = asyncio_helper._process_request

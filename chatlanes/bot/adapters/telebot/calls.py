@@ -16,7 +16,8 @@ from telebot import apihelper
 
 from chatlanes.bot.adapters import bridge
 from chatlanes.bot.adapters.telebot import server_address
-from chatlanes.telegram import BotApi, NetworkError
+from chatlanes.telegram import NetworkError
+from chatlanes.telegram.client import BotApi
 
 #: The token in `…/bot<token>/<method>`; in Telegram's test environment it is `…/bot<token>/test/<method>`.
 _TOKEN = re.compile(r"/bot([^/]+)/(?:.*/)?(\w+)$")
