@@ -2,7 +2,7 @@
 
 `run` returns when its coroutine has ended: with its result, its exception, or, if the caller is interrupted or the time
 limit is over, after it was cancelled. The caller blocks its own thread, or no thread if it is a job on the loop's
-thread (loop_jobs.py). A forked child creates its own loop at its first call. Not for gevent.
+thread (loop_jobs.py). A forked child creates its own loop at its first call; gevent is not supported.
 """
 
 from __future__ import annotations

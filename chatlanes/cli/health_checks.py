@@ -112,8 +112,8 @@ def of_workers(lanes: CommandContext) -> Iterator[Finding]:
 
 
 def answers_by_worker(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The replies by worker name. Workers of the same name (started without -n on one machine) are told apart by their
-    process ids.
+    """The replies by worker name. The process id is added for workers that share a name (two on one machine without
+    -n).
     """
     named = [(name, answer) for reply in replies for name, answer in reply.items()]
     count = Counter(name for name, _ in named)

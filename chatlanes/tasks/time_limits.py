@@ -1,7 +1,7 @@
 """Enforces UPDATE_TIMEOUT on one run of a handler, in each kind of pool.
 
 A run either ends normally or is evicted, never both. With prefork, Celery raises in the handler at the soft limit and
-kills the child at the hard limit. A greenlet is interrupted here. A thread cannot be interrupted: the soft limit calls
+kills the child at the hard limit; a greenlet is interrupted here. A thread cannot be interrupted: the soft limit calls
 the bot's on_timeout hook, and the hard limit evicts the update.
 """
 

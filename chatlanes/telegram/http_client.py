@@ -1,8 +1,8 @@
 """The HTTP client of every Bot API call: a `requests` session for one server, with limits.
 
-Each request is sent at most once, and the response is limited in time and in size, also after decompression. An error
-says whether the request may have arrived. Follows no redirects, stores no cookies, reads no ~/.netrc. Threads and
-greenlets may share a client; a forked child may not use its parent's.
+Each request is sent at most once, without redirects, cookies and ~/.netrc. The response is limited in time and in size,
+also after decompression; an error says whether the request may have arrived. Threads and greenlets may share a client;
+a forked child may not use its parent's.
 """
 
 from __future__ import annotations

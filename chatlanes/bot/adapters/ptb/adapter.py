@@ -1,7 +1,7 @@
 """python-telegram-bot: `BOT=mybot:application` names an Application.
 
 Each update is processed completely on this process's event loop, including handlers with block=False and tasks of the
-application. Error handlers run, and the failure still fails the attempt. chat_data, user_data and conversations are
+application; error handlers run, and the failure still fails the attempt. chat_data, user_data and conversations are
 read before each update and stored with it (data.py). The updater, job queue and update processor are not used.
 """
 

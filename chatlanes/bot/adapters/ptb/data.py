@@ -1,8 +1,8 @@
 """chat_data, user_data and conversations of python-telegram-bot: read before an update, stored with it.
 
 An update sees the data of all updates before it, on any worker; a failed attempt stores nothing. storage_json.py lists
-the types that can be stored. bot_data is local to each process. An application's own persistence is used, except one
-for a single process, which is replaced.
+the types that can be stored; bot_data is local to each process and not stored. An application's own persistence is
+used, except one for a single process, which is replaced.
 """
 
 from __future__ import annotations
