@@ -38,7 +38,7 @@ ANSWER_WITHIN_S = 2.0
 #: The share of maxmemory from which Redis is reported as full.
 FULL = 0.9
 #: The number of oldest messages that are examined in each queue group.
-LOOKED_AT = 10_000
+MOST_EXAMINED = 10_000
 
 
 class Finding(NamedTuple):
@@ -157,8 +157,8 @@ def of_unread_queues(client: Redis, known: Collection[str]) -> Iterator[Finding]
     unread: Counter[str] = Counter()
     is_partial = False
     for group in inspection.groups(client):
-        ids = inspection.pending(client, group, LOOKED_AT)
-        is_partial = is_partial or len(ids) == LOOKED_AT
+        ids = inspection.pending(client, group, MOST_EXAMINED)
+        is_partial = is_partial or len(ids) == MOST_EXAMINED
         unread.update(record.queue for record in inspection.records(client, ids) if record.queue not in known)
     if unread:
         number = f"{'at least ' if is_partial else ''}{unread.total()}"

@@ -21,7 +21,7 @@ from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.inspection import Record
 
 #: The most updates that are examined one by one, so that the command answers quickly. Others are only counted.
-MOST_LOOKED_AT = 50_000
+MOST_EXAMINED = 50_000
 #: The time between the two samples that a rate is computed from.
 RATE_OVER_S = 1.0
 BAR = 20
@@ -48,7 +48,7 @@ def status(lanes: CommandContext, watch: bool, every_s: float, as_json: bool) ->
         while True:
             time.sleep(pause_s)
             now = Totals.of(lanes)
-            seen = look(lanes)
+            seen = collect(lanes)
             add_rates(seen, before.settled, now.settled)
             add_medians(seen, lanes, before, now)
             show(seen, watch=watch, as_json=as_json)
@@ -57,11 +57,11 @@ def status(lanes: CommandContext, watch: bool, every_s: float, as_json: bool) ->
             before, pause_s = now, every_s
 
 
-def look(lanes: CommandContext) -> Overview:
+def collect(lanes: CommandContext) -> Overview:
     client = lanes.client
     groups = sorted({*lanes.names, *inspection.groups(client)})
-    each = {group: inspection.pending(client, group, MOST_LOOKED_AT // max(len(groups), 1)) for group in groups}
-    ids = [*chain.from_iterable(each.values()), *list(inspection.dead(client))[:MOST_LOOKED_AT]]
+    each = {group: inspection.pending(client, group, MOST_EXAMINED // max(len(groups), 1)) for group in groups}
+    ids = [*chain.from_iterable(each.values()), *list(inspection.dead(client))[:MOST_EXAMINED]]
     seen = overview(inspection.now_us(client), inspection.records(client, ids), lanes.names, lanes.queues)
     for group, found in each.items():
         figures = seen.bots.get(lanes.names.get(group, group))

@@ -98,7 +98,7 @@ def find_bot(**_: Any) -> None:
 
 
 @signals.worker_init.connect(weak=False)
-def enter_database(**_: Any) -> None:
+def announce_deployment(**_: Any) -> None:
     """Runs after `find_bot`, because it needs the tokens. A worker that would receive another deployment's updates
     stops here.
     """
@@ -114,12 +114,12 @@ def presence() -> Presence:
 
 
 @signals.worker_ready.connect(weak=False)
-def stay_in_database(**_: Any) -> None:
+def keep_announcing(**_: Any) -> None:
     presence().stay()
 
 
 @signals.worker_shutdown.connect(weak=False)
-def leave_database(**_: Any) -> None:
+def withdraw_announcement(**_: Any) -> None:
     presence().leave()
 
 

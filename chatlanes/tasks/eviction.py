@@ -19,7 +19,7 @@ from chatlanes.tasks.bots import ServedBot
 from chatlanes.tasks.hooks import call_hook
 from chatlanes.tasks.outcome import Bury, RetryIn
 from chatlanes.tasks.settings import secrets
-from chatlanes.tasks.settlement import verdict
+from chatlanes.tasks.settlement import decision_for
 from chatlanes.tasks.time_limits import Run
 
 logger = get_task_logger(__name__)
@@ -51,7 +51,7 @@ def take_back(
     if delivery.is_cut_off:  # a Redis outage used up the time; that is not a failure of the handler
         delivery.evict(delay_s=None, problem=None)
         return None
-    decision = verdict(served, delivery, error)
+    decision = decision_for(served, delivery, error)
     delay_s = None if isinstance(decision, Bury) else decision.seconds
     return decision if delivery.evict(delay_s=delay_s, problem=problem) else None
 

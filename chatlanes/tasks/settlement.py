@@ -45,13 +45,13 @@ def ending_of(error: BaseException) -> traces.Ending:
     return traces.Ending({"outcome": "buried" if isinstance(error, Exception) else "interrupted"}, error)
 
 
-def verdict(served: ServedBot, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
+def decision_for(served: ServedBot, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
     return decide(delivery.attempt, served.settings, is_final=isinstance(error, served.bot.never_retry))
 
 
 def fail(served: ServedBot, delivery: lanes.Delivery, error: Exception, secrets: Secrets) -> NoReturn:
     """Retry or bury the update, and report that to Celery, which reports it to Flower. Always raises."""
-    decision = verdict(served, delivery, error)
+    decision = decision_for(served, delivery, error)
     problem, reported = problem_of(error, delivery.attempt, secrets), fit_for_celery(error, secrets)
     try:
         if isinstance(decision, Bury):

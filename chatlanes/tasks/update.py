@@ -73,7 +73,7 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     this_attempt = 1 if delivery is None else delivery.attempt + delivery.died
     served = bots().of(message_id)
     if served is None:
-        refuse(message_id, delivery)
+        park_unknown(message_id, delivery)
     limit_s, parking = served.settings.update_timeout, Parking()
     deadline_s = None if limit_s is None else monotonic() + limit_s
     ctx = Context(
@@ -137,7 +137,7 @@ def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Deliv
     if delivery is not None and parking.is_wanted:
         park(delivery, parking.delay_s(), FloodWait(parking.reason))
     if error is None:
-        keep(ctx, delivery)
+        settle(ctx, delivery)
         return
     call_hook(served.bot.on_error, hook_context(ctx, "error", delivery), error)
     if delivery is None:  # called directly, or from an ordinary queue: Celery handles the error
@@ -184,7 +184,7 @@ def run_bot(bot: Bot, ctx: Context) -> None:
         raise
 
 
-def keep(ctx: Context, delivery: lanes.Delivery | None) -> None:
+def settle(ctx: Context, delivery: lanes.Delivery | None) -> None:
     """Write the handler's stored data and settle its update, in one step. Without stored data, Celery's
     acknowledgement settles the update.
     """
@@ -204,7 +204,7 @@ def skip(ctx: Context, delivery: lanes.Delivery) -> None:
     )
 
 
-def refuse(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
+def park_unknown(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
     """Park an update of a bot whose token this worker does not have: no other bot may run it, and it must not be lost.
 
     It stays first in its lanes until a worker that serves its bot fetches it. Always raises.

@@ -14,7 +14,7 @@ from chatlanes.lanes.monitoring import inspection
 from chatlanes.settings import Settings
 
 #: The number of oldest updates that are examined.
-LOOKED_AT = 2_000
+MOST_EXAMINED = 2_000
 
 
 def unknown(requested: Iterable[str], known: Collection[str]) -> str | None:
@@ -31,7 +31,7 @@ def unknown(requested: Iterable[str], known: Collection[str]) -> str | None:
 def left_behind(client: Redis, settings: Settings) -> list[str]:
     """One sentence if updates wait in queues above QUEUES. Raises RedisError."""
     read = {settings.express_queue, *settings.queue_names}
-    waiting = inspection.records(client, inspection.pending(client, settings.queue_group, LOOKED_AT))
+    waiting = inspection.records(client, inspection.pending(client, settings.queue_group, MOST_EXAMINED))
     unread = Counter(record.queue for record in waiting if record.queue not in read)
     if not unread:
         return []

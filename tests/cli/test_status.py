@@ -89,7 +89,7 @@ def test_undeclared_queues_are_shown(cli: Cli) -> None:
 
 
 def test_a_truncated_list_shows_the_total(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "MOST_LOOKED_AT", 6)
+    monkeypatch.setattr(status, "MOST_EXAMINED", 6)
     for number in range(8):
         cli.append(f"1:{number}")
     cli.append("2:1", queue="help.0")

@@ -466,7 +466,7 @@ def test_an_update_of_an_unknown_bot_stays_in_its_lane(
     monkeypatch.setattr(update, "logger", logging.getLogger("refusals"))
     delivery = delivered(lanes)
     with pytest.raises(Retry) as told:
-        update.refuse(delivery.id, delivery)
+        update.park_unknown(delivery.id, delivery)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
     assert told.value.when == update.UNKNOWN_BOT_AGAIN_AFTER_S
     assert "1:1 belongs to a bot whose token this worker does not have" in caplog.text

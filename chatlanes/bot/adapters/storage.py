@@ -46,10 +46,10 @@ def read_ahead(wanted: Iterable[tuple[Place, str]]) -> None:
         fetch(wanted)
 
 
-def is_wanting(wanted: Iterable[tuple[Place, str]]) -> bool:
+def is_unread(wanted: Iterable[tuple[Place, str]]) -> bool:
     """True if `fetch` would need a round trip. Raises NoLaneError."""
     ctx = current()
-    return _stored(ctx).is_wanting(*_all_keys(ctx, wanted))
+    return _stored(ctx).is_unread(*_all_keys(ctx, wanted))
 
 
 def load(place: Place, name: str) -> Any:

@@ -43,10 +43,10 @@ class Stored:
 
     def fetch(self, *keys: str) -> None:
         """Read these keys in one round trip, for `load`. Raises the same as `load`."""
-        if self.is_wanting(*keys):
+        if self.is_unread(*keys):
             self._read(*dict.fromkeys(key for key in keys if key not in self._found))
 
-    def is_wanting(self, *keys: str) -> bool:
+    def is_unread(self, *keys: str) -> bool:
         """True if one of these keys has not been read yet. Does not ask Redis."""
         return any(key not in self._found for key in keys)
 

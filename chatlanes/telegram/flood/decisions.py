@@ -57,12 +57,12 @@ class WaitMode(Enum):
 LONGEST_S = 3600.0
 
 
-def wait_mode(answer: GateAnswer, *, patience_s: float, left_s: float, parks: bool = True) -> WaitMode:
-    """`patience_s`: the rest of FLOOD_WAIT for this call. `left_s`: the time until UPDATE_TIMEOUT. `parks`: whether the
+def wait_mode(answer: GateAnswer, *, longest_wait_s: float, left_s: float, parks: bool = True) -> WaitMode:
+    """`longest_wait_s`: the rest of FLOOD_WAIT for this call. `left_s`: the time until UPDATE_TIMEOUT. `parks`: whether the
     run can be parked.
     """
     if answer.is_pause and answer.wait_s > LONGEST_S:
         return WaitMode.REFUSED
-    if answer.verdict is not Verdict.BUSY and answer.wait_s <= patience_s and answer.wait_s < left_s:
+    if answer.verdict is not Verdict.BUSY and answer.wait_s <= longest_wait_s and answer.wait_s < left_s:
         return WaitMode.IN_PLACE
     return WaitMode.PARKED if parks else WaitMode.REFUSED

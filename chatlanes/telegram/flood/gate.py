@@ -36,11 +36,11 @@ SHORTEST_S = 1.0
 
 @dataclass(frozen=True)
 class Gate:
-    """The limits of one bot. `patience_s`: the longest wait in place (FLOOD_WAIT)."""
+    """The limits of one bot. `longest_wait_s`: the longest wait in place (FLOOD_WAIT)."""
 
     bot_id: str
     rates: Rates = field(default_factory=Rates)
-    patience_s: float = 5.0
+    longest_wait_s: float = 5.0
 
 
 class OpenGate:
@@ -108,7 +108,7 @@ class Passage:
         self._ask = ask
         self._scope = scope_of(call.method, call.chat)
         self._keys = keys_of(run.gate.bot_id, self._scope)
-        self._patience_s = run.gate.patience_s
+        self._longest_wait_s = run.gate.longest_wait_s
         self._waited_s = 0.0  # not yet counted in Redis
         self.has_slot = False
         self._asked_for_free = False
@@ -121,7 +121,7 @@ class Passage:
         command = ASK.command(
             ask_keys(self._keys, self._call.method),
             cost=0 if self.has_slot or self._asked_for_free else self._call.messages,
-            patience_us=max(0, round(self._patience_s * 1_000_000)),
+            longest_wait_us=max(0, round(self._longest_wait_s * 1_000_000)),
             bot_us=spacing.bot_us,
             slack_us=spacing.slack_us,
             chat_us=spacing.chat_us,
@@ -154,7 +154,7 @@ class Passage:
         """Wait in place until the call may ask again. Raises ParkUpdate, TooManyRequests, LeaseLost."""
         self.has_slot = False
         waiting, reason = self._run.waiting, self._reason(answer)
-        mode = wait_mode(answer, patience_s=self._patience_s, left_s=waiting.left_s(), parks=waiting.parks)
+        mode = wait_mode(answer, longest_wait_s=self._longest_wait_s, left_s=waiting.left_s(), parks=waiting.parks)
         if mode is WaitMode.REFUSED:
             raise TooManyRequests(self._call.method, self._call.chat, reason, 429, answer.wait_s)
         if mode is WaitMode.PARKED:
@@ -162,7 +162,7 @@ class Passage:
         if answer.is_pause:
             waiting.log(f"flood wait: {reason}")
         traces.here().event("flood wait", reason=reason, wait_s=answer.wait_s)
-        self._patience_s -= answer.wait_s
+        self._longest_wait_s -= answer.wait_s
         waiting.in_place(reason, answer.wait_s)
         self._waited_s += answer.wait_s
         self.has_slot = answer.verdict is Verdict.SLOT

@@ -84,7 +84,7 @@ def delivery_of(ctx: Context) -> Delivery:
 def run(ctx: Context, handle: Callable[[Context], Any]) -> None:
     """As chatlanes/tasks/update.py does."""
     updates.run_bot(Bot(handle), ctx)
-    updates.keep(ctx, delivery_of(ctx))
+    updates.settle(ctx, delivery_of(ctx))
 
 
 def sessions(redis: Redis) -> dict[str, Any]:
@@ -435,5 +435,5 @@ def test_a_coroutine_has_the_same_session(take: Take, redis: Redis, monkeypatch:
     updates_bot = load_bot(f"{__name__}:coroutine")
     ctx = take()
     updates.run_bot(updates_bot, ctx)
-    updates.keep(ctx, delivery_of(ctx))
+    updates.settle(ctx, delivery_of(ctx))
     assert sessions(redis) == {"session:1/chat:7": {"n": 1, "m": 2}}

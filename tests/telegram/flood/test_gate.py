@@ -72,7 +72,7 @@ def flood(retry_after: float, chat: Any = 7, method: str = "sendMessage") -> Too
         (Verdict.PAUSE, 3601, {"parks": False}, WaitMode.REFUSED),
         (Verdict.PAUSE, 60, {"parks": False}, WaitMode.REFUSED),
         (Verdict.RATE, 4, {"left_s": 3}, WaitMode.PARKED),
-        (Verdict.RATE, 4, {"patience_s": 3}, WaitMode.PARKED),
+        (Verdict.RATE, 4, {"longest_wait_s": 3}, WaitMode.PARKED),
         (Verdict.RATE, 9000, {}, WaitMode.PARKED),
         (Verdict.SLOT, 4, {}, WaitMode.IN_PLACE),
         (Verdict.BUSY, 1, {}, WaitMode.PARKED),
@@ -80,7 +80,9 @@ def flood(retry_after: float, chat: Any = 7, method: str = "sendMessage") -> Too
     ],
 )
 def test_wait_mode(verdict: Verdict, wait_s: float, given: dict[str, Any], chosen: WaitMode) -> None:
-    assert wait_mode(GateAnswer(verdict, wait_s, 0, False), **{"patience_s": 5, "left_s": math.inf, **given}) is chosen
+    assert (
+        wait_mode(GateAnswer(verdict, wait_s, 0, False), **{"longest_wait_s": 5, "left_s": math.inf, **given}) is chosen
+    )
 
 
 # -- pauses
@@ -162,7 +164,7 @@ def test_a_short_wait_happens_in_place_and_ends(redis: Redis, monkeypatch: pytes
 
 
 def test_flood_wait_limits_all_waits_of_a_call(redis: Redis) -> None:
-    ours, _ = run_gate(patience_s=0.1)
+    ours, _ = run_gate(longest_wait_s=0.1)
     passage = ours.passage(call(), asking(redis))
     passage.wait(GateAnswer(Verdict.PAUSE, 0.06, 0, True))
     with pytest.raises(ParkUpdate):
@@ -241,7 +243,7 @@ def test_a_pause_after_a_slot_was_given_counts(redis: Redis) -> None:
 def test_a_recorded_call_takes_no_slot(redis: Redis) -> None:
     """But the first one, for nobody knows before."""
     # Given a bot with one message in 100 s, and a run whose calls are all answered by the journal
-    ours, _ = run_gate(rates=Rates(per_bot=0.01), patience_s=1000)
+    ours, _ = run_gate(rates=Rates(per_bot=0.01), longest_wait_s=1000)
     for _ in range(5):
         replayed = ours.passage(call(), asking(redis))
         asking(redis)(*replayed.commands())

@@ -75,7 +75,7 @@ def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, sl
     command = lua.command(
         ask_keys(keys, "sendMessage"),
         cost=cost,
-        patience_us=round(patience * MINUTE_US),
+        longest_wait_us=round(patience * MINUTE_US),
         **minutes,
         burst=burst,
         waited_ms=waited_ms,

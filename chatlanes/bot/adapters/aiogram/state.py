@@ -58,7 +58,7 @@ class UpdateStorage(BaseStorage):
         """Fetch state and data of a key; returns the first place that is safe for this update."""
         places = self._places(key)
         wanted = [(place, _name(key, part)) for place in places for part in ("state", "data")]
-        if storage.is_wanting(wanted):
+        if storage.is_unread(wanted):
             await blocking_executor().call(partial(storage.fetch, wanted))
         return next(filter(storage.is_safe, places), places[0])
 

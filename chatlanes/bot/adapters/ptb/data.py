@@ -114,7 +114,7 @@ def _places(slots: Iterable[Slot]) -> list[tuple[storage.Place, str]]:
 
 async def _read(slots: Iterable[Slot]) -> dict[str, str]:
     """Load the slots; returns the value of each, encoded."""
-    if storage.is_wanting(wanted := _places(slots)):
+    if storage.is_unread(wanted := _places(slots)):
         await blocking_executor().call(partial(storage.fetch, wanted))
     for each in slots:
         each.fill(storage.load(each.place, each.name) if storage.is_safe(each.place) else None)

@@ -1,12 +1,12 @@
 -- ask: may a call be sent now? Checks the pauses, then takes a slot of every rate that limits the call, or of none.
 -- KEYS  1 pause of the bot  2 pause of the scope  3 refused  4 rates of the bot  5 rates of the chat  6 counts
--- ARGV  cost patience_us bot_us slack_us chat_us group_us burst waited_ms
---       `cost`: in messages, 0: no rate applies; `patience_us`: the longest wait in place; `…_us`: the time between two
+-- ARGV  cost longest_wait_us bot_us slack_us chat_us group_us burst waited_ms
+--       `cost`: in messages, 0: no rate applies; `longest_wait_us`: the longest wait in place; `…_us`: the time between two
 --       messages, 0: no such rate; `waited_ms`: how long this call has waited in place since it last asked, to be counted
 -- Returns {verdict, wait in us, end of the wait in us, 1 if calls were refused and none was accepted since}
 --       verdict: go; slot (taken, for use after the wait); pause, bot, rate, busy (no slot taken: ask again after the wait)
-local cost, patience_us, bot_us, slack_us, chat_us, group_us, burst, waited_ms = unpack(ARGV, 1, 8)
-cost, patience_us, burst = tonumber(cost), tonumber(patience_us), tonumber(burst)
+local cost, longest_wait_us, bot_us, slack_us, chat_us, group_us, burst, waited_ms = unpack(ARGV, 1, 8)
+cost, longest_wait_us, burst = tonumber(cost), tonumber(longest_wait_us), tonumber(burst)
 bot_us, slack_us, chat_us, group_us = tonumber(bot_us), tonumber(slack_us), tonumber(chat_us), tonumber(group_us)
 
 if tonumber(waited_ms) > 0 then
@@ -40,7 +40,7 @@ local function take(key, field, each_us, from_us)
 end
 
 even_when_full()
-local ahead_us = patience_us + 60000000
+local ahead_us = longest_wait_us + 60000000
 local bot = due(KEYS[4], 'next', bot_us, ahead_us + 200 * bot_us)
 local chat = due(KEYS[5], 'chat', chat_us, ahead_us + 200 * chat_us)
 local group = due(KEYS[5], 'group', group_us, ahead_us + 200 * group_us)
@@ -48,9 +48,9 @@ local slot = math.max(bot - slack_us, now_us)
 -- A chat waits for its own rate before it takes a slot of the bot, so that it holds no slot that another chat could use.
 local own = math.max(chat - (burst - 1) * chat_us, group - (burst - 1) * group_us)
 if own > slot then return answer('rate', own) end
-if slot - now_us > patience_us then
+if slot - now_us > longest_wait_us then
   -- Parked updates come back one after the other, at the rate of the bot.
-  local back = math.max(due(KEYS[4], 'back', bot_us, ahead_us + 1000000 * bot_us), now_us + patience_us)
+  local back = math.max(due(KEYS[4], 'back', bot_us, ahead_us + 1000000 * bot_us), now_us + longest_wait_us)
   take(KEYS[4], 'back', bot_us, back)
   return answer('busy', back)
 end
