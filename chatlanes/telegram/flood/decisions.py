@@ -58,8 +58,8 @@ LONGEST_S = 3600.0
 
 
 def wait_mode(answer: GateAnswer, *, longest_wait_s: float, left_s: float, parks: bool = True) -> WaitMode:
-    """`longest_wait_s`: the rest of FLOOD_WAIT for this call. `left_s`: the time until UPDATE_TIMEOUT. `parks`: whether the
-    run can be parked.
+    """`longest_wait_s`: the rest of FLOOD_WAIT for this call. `left_s`: the time until UPDATE_TIMEOUT. `parks`: the run
+    can be parked.
     """
     if answer.is_pause and answer.wait_s > LONGEST_S:
         return WaitMode.REFUSED
