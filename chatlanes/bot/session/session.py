@@ -34,7 +34,7 @@ class SessionPlan:
         return f"session={self.by if isinstance(self.by, str) else getattr(self.by, '__name__', self.by)}"
 
 
-CHATS_OWN = SessionPlan()
+DEFAULT_PLAN = SessionPlan()
 
 
 class Session:
