@@ -22,7 +22,7 @@ MOST_SHOWN = 20
 
 @command("chat")
 @click.argument("chat", metavar="CHAT")
-@click.option("--bot", metavar="NAME", help="Only of this bot.")
+@click.option("--bot", metavar="NAME", help="Only this bot.")
 @click.option("--content", "with_content", is_flag=True, help="Show the content of the session, not only its size.")
 def chat(lanes: CommandContext, chat: str, bot: str | None, with_content: bool) -> None:
     """Show CHAT, a number or a key such as user:7: its lanes, what runs, its last errors, its session."""

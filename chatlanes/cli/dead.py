@@ -81,7 +81,7 @@ def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
 
 @command("replay", dead)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="All of them, or all of --chat and --bot.")
+@click.option("--all", "is_all", is_flag=True, help="All buried updates, or all that --chat and --bot select.")
 @chat_option
 @bot_option
 def replay(lanes: CommandContext, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None) -> None:
@@ -92,10 +92,10 @@ def replay(lanes: CommandContext, ids: tuple[str, ...], is_all: bool, chat: str 
 
 @command("drop", dead)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="All of them, or all of --chat and --bot.")
+@click.option("--all", "is_all", is_flag=True, help="All buried updates, or all that --chat and --bot select.")
 @chat_option
 @bot_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def drop(
     lanes: CommandContext, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None, yes: bool
 ) -> None:
