@@ -79,7 +79,7 @@ def _slot(gate: Gate, chat: int, ask: Any) -> int | None:
     passage = RunGate(gate, Waiting(Nothing(), parking)).passage(prepare("sendMessage", {"chat_id": chat}), ask)
     slot_us = 0
     while True:
-        answers = ask(*passage.questions())
+        answers = ask(*passage.commands())
         held = passage.held(answers)
         if held is None:
             return slot_us or int(answers[0][2])

@@ -1,4 +1,4 @@
-"""What a handler sees: its context, the Bot API behind it, and the errors it may get."""
+"""The interface of handlers: Bot, Context and their errors."""
 
 from chatlanes.bot.bot import Bot, UpdateTimeoutError
 from chatlanes.bot.context import Context

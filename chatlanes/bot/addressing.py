@@ -1,8 +1,8 @@
-"""The chat to answer an update in, and the message that it is about. Pure.
+"""Finds the chat to reply to and the message that an update is about. Pure.
 
-Guarantees parameters as the Bot API wants them, or an error that says what the update lacks. Telegram may still
-refuse the call: a user without a chat, as of an inline query, is answered in private, which requires that they
-started the bot.
+Returns parameters for the Bot API, or raises an error that names what the update lacks. Telegram may still refuse the
+call: an update without a chat, such as an inline query, is answered in private, which requires that the user started
+the bot.
 """
 
 from typing import Any
@@ -13,28 +13,28 @@ WRITTEN_BY_USERS = frozenset({"message", "edited_message", "guest_message"})
 
 
 class NoChatError(ValueError):
-    """The update came from no chat, so there is nowhere to reply to."""
+    """The update has no chat to reply to."""
 
 
 class NoMessageError(ValueError):
-    """The update is about no message that the bot could name."""
+    """The update is not about a message that the bot can refer to."""
 
 
 class WrongKindError(ValueError):
-    """This answer is for updates of another kind."""
+    """The method answers updates of another kind."""
 
 
 def chat_of_reply(parsed: ParsedUpdate) -> dict[str, Any]:
-    """`chat_id` and where in the chat. Raises NoChatError."""
+    """`chat_id`, and the topic and business connection if there are any. Raises NoChatError."""
     if parsed.kind == "guest_message":
-        raise NoChatError("a guest's chat takes nothing but one ctx.reply with a text")
+        raise NoChatError("a guest's chat accepts only one ctx.reply with a text")
     chat = parsed.chat if parsed.chat is not None else parsed.user
     if chat is None:
         raise NoChatError(f"an update of kind {parsed.kind} has no chat to reply to; name one with ctx.call")
-    return {"chat_id": chat, **_corner(parsed)}
+    return {"chat_id": chat, **_place_in_chat(parsed)}
 
 
-def _corner(parsed: ParsedUpdate) -> dict[str, Any]:
+def _place_in_chat(parsed: ParsedUpdate) -> dict[str, Any]:
     return _known(
         business_connection_id=parsed.business_connection,
         message_thread_id=parsed.topic,
@@ -43,33 +43,33 @@ def _corner(parsed: ParsedUpdate) -> dict[str, Any]:
 
 
 def message_of(parsed: ParsedUpdate, message: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What names the message that the update is about, or this one. Raises NoMessageError."""
+    """The parameters that identify `message`, or else the message that the update is about. Raises NoMessageError."""
     place = parsed.place if message is None else message
     chat, message_id = object_id(place, "chat"), number(place.get("message_id"))
     if chat is None or message_id is None:
-        found = f"an update of kind {parsed.kind}" if message is None else "what was given as `message`"
-        raise NoMessageError(f"{found} names no message; pass one that was sent, as message=ctx.reply(…)")
+        found = f"an update of kind {parsed.kind}" if message is None else "the object given as `message`"
+        raise NoMessageError(f"{found} does not identify a message; pass a sent message, such as message=ctx.reply(…)")
     business = text_id(place.get("business_connection_id"))
     return {"chat_id": chat, "message_id": message_id, **_known(business_connection_id=business)}
 
 
 def editable(parsed: ParsedUpdate, message: dict[str, Any] | None = None) -> dict[str, Any]:
-    """As message_of, or what names the message of an inline result. Raises NoMessageError."""
+    """Like message_of, but also identifies the message of an inline result. Raises NoMessageError."""
     if message is not None:
         return message_of(parsed, message)
     if parsed.kind in WRITTEN_BY_USERS:
         raise NoMessageError(
-            f"a bot cannot edit what a user wrote ({parsed.kind}); pass what it sent, as message=ctx.reply(…)"
+            f"a bot cannot edit a user's message ({parsed.kind}); pass one of its own, such as message=ctx.reply(…)"
         )
     inline = text_id(parsed.body.get("inline_message_id"))
     return message_of(parsed) if inline is None else {"inline_message_id": inline}
 
 
 def query_of(parsed: ParsedUpdate, *kinds: str) -> str:
-    """The id of the query to be answered. Raises WrongKindError."""
+    """The id of the query to answer. Raises WrongKindError."""
     query = text_id(parsed.body.get("id"))
     if parsed.kind not in kinds or query is None:
-        raise WrongKindError(f"this answers {' and '.join(kinds)}, and the update is of kind {parsed.kind}")
+        raise WrongKindError(f"this method answers {' and '.join(kinds)}, but the update is of kind {parsed.kind}")
     return query
 
 

@@ -1,9 +1,9 @@
-"""The context of an `async def` handler: the same one, with calls that can be awaited.
+"""The context of an `async def` handler: like Context, but its calls are awaitable.
 
-Guarantees that a call begins when it is written, in its place among the others, and has ended before its update is
-settled, also if it is not awaited: its error is then the handler's. A call that a task makes after the handler ended is
-made outside of the update (late_calls.py). The first read of a session blocks the loop for a moment; later runs read it
-before the handler begins (SessionPrefetch).
+A call begins as soon as the method is called, keeps its place in the journal, and ends before its update is settled,
+even if it is not awaited; its error then fails the handler. A call made after the handler ended is made outside the
+update (late_calls.py). The first read of a session blocks the event loop; later runs read it before the handler begins
+(SessionPrefetch).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from chatlanes.bot.shorthands import Shorthands
 from chatlanes.lanes.errors import LeaseLost
 from chatlanes.lanes.worker.executor import blocking_executor
 
-#: All that calls the Bot API.
+#: The methods that call the Bot API.
 _CALLS = frozenset({"call", *(name for name in dir(Shorthands) if not name.startswith("_"))})
 
 
 class PendingCall:
-    """A call under way. Awaiting it gives its result."""
+    """A call in flight. Awaiting it returns its result."""
 
     def __init__(self, future: asyncio.Future[Any]) -> None:
         self.future = future
@@ -41,7 +41,7 @@ class PendingCall:
 
 
 class AsyncContext(Context):
-    """A view of a context: all that it knows is the context's own."""
+    """A view of a context, which shares all of its attributes."""
 
     __slots__ = ("_begun", "life")
     _begun: list[PendingCall]
@@ -69,7 +69,7 @@ class AsyncContext(Context):
         return begun
 
     async def ended(self) -> None:
-        """Wait for every call of the run. Raises the error of one that nobody awaited."""
+        """Wait for every call of the run. Raises the error of a call that the handler did not await."""
         await self.life.ended()
         for begun in self._begun:
             if not begun.is_awaited:
@@ -77,13 +77,16 @@ class AsyncContext(Context):
 
 
 class SessionPrefetch:
-    """Of one handler: whether it reads its session, which would stop every chat of the loop while Redis is away."""
+    """Reads the session on the handler's own thread before the handler begins, if earlier runs used it.
+
+    A read in the handler would block the event loop, and with it every chat, while Redis is away.
+    """
 
     def __init__(self) -> None:
         self._is_wanted = False
 
     def before(self, ctx: Context) -> None:
-        """On the handler's own thread. What cannot be read is told where it is used."""
+        """Read the session. Errors are raised when the handler uses it."""
         if self._is_wanted:
             with suppress(SessionError):
                 _ = ctx.session
@@ -93,14 +96,14 @@ class SessionPrefetch:
 
 
 async def awaited(function: Callable[..., Coroutine[Any, Any, Any]], ctx: Context, *arguments: Any) -> Any:
-    """What the function returns for this context, when its calls have ended too."""
+    """Run the function; returns its result after all its calls have ended."""
     view = AsyncContext.of(ctx)
     life = view.life
     try:
         try:
             result = await function(view, *arguments)
         finally:
-            await asyncio.sleep(0)  # the first step of a task that the handler started last: its call is the run's
+            await asyncio.sleep(0)  # lets tasks that the handler just started begin their calls as part of the run
         life.phase = Phase.ENDING
         await view.ended()
         life.phase = Phase.OVER if await _is_ours(ctx.api) else Phase.FAILED
@@ -112,13 +115,13 @@ async def awaited(function: Callable[..., Coroutine[Any, Any, Any]], ctx: Contex
 
 
 async def _is_ours(api: object) -> bool:
-    """Whether the run ends with its lease. What it leaves behind may call the Bot API only then."""
+    """True if the run still holds its lease when it ends. Only then may its remaining tasks call the Bot API."""
     if not isinstance(api, Calls) or api.is_sure():
         return True
     try:
         await blocking_executor().call(partial(api.ensure, "its end"))
     except LeaseLost:
         return False
-    except RedisError:  # while it is away, nobody else is given the update
+    except RedisError:  # while Redis is away, no other worker gets the update
         return True
     return True

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from chatlanes.bot.session.session import CHATS_OWN, Session, SessionPlan
+from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.updates import ParsedUpdate, is_stale, number, parse
@@ -54,7 +54,7 @@ class Context(Shorthands):
     stored: Stored | None = None
     """For adapters: the update's data in Redis. None: it did not come through a lane."""
 
-    session_plan: SessionPlan = CHATS_OWN
+    session_plan: SessionPlan = DEFAULT_PLAN
 
     fence: int | None = None
     """A number that is greater in every later run of this update. None: it did not come through a lane.
@@ -70,7 +70,7 @@ class Context(Shorthands):
         deadline_s: float | None = None,
         appended_s: float | None = None,
         stored: Stored | None = None,
-        session_plan: SessionPlan = CHATS_OWN,
+        session_plan: SessionPlan = DEFAULT_PLAN,
         fence: int | None = None,
     ) -> None:
         """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
@@ -200,7 +200,7 @@ class Context(Shorthands):
     def __setattr__(self, name: str, value: Any) -> None:
         """Only the session can be assigned: a misspelled name would be lost silently."""
         if name != "session":
-            raise AttributeError(f"ctx.{name} cannot be assigned; keep what you like in ctx.session")
+            raise AttributeError(f"ctx.{name} cannot be assigned; store your own data in ctx.session")
         super().__setattr__(name, value)
 
     @property
@@ -210,7 +210,7 @@ class Context(Shorthands):
 
     def _fetch(self, file_path: str, to: Path | None) -> bytes:
         if not isinstance(self.api, HasFiles):
-            raise TypeError(f"{type(self.api).__name__} gives no files")
+            raise TypeError(f"{type(self.api).__name__} cannot download files")
         return self.api.download(file_path, to)
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""The context of the update that is being handled: for code that is not given one, such as a framework's handlers.
+"""The context of the current update, for code that does not receive one, such as a framework's handlers.
 
-Guarantees the right one in every thread, greenlet and coroutine that the handler itself started its work in, and none
-in what goes on there after a handler that succeeded. What is left of a failed handler keeps it, and is refused with it.
-Does not follow into threads that a handler starts by hand.
+It is set in every thread, greenlet and coroutine that a handler runs in, but not in threads that the handler starts
+itself. Tasks that outlive a successful handler no longer have it; tasks that outlive a failed one keep it, and their
+calls are refused.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class _Handled:
-    """Shared by all tasks of a handler: each has a copy of the variable, not of this."""
+    """The current context, shared by all tasks of a handler: they copy the variable, but not this object."""
 
-    def __init__(self, ctx: Context | None, around: _Handled | None) -> None:
-        self._ctx, self._around = ctx, around
+    def __init__(self, ctx: Context | None, outer: _Handled | None) -> None:
+        self._ctx, self._outer = ctx, outer
 
     @property
     def ctx(self) -> Context | None:
-        """What is inside of another one ends with that."""
-        return None if self._around is not None and self._around.ctx is None else self._ctx
+        """None when the handler, or the outer one, has ended."""
+        return None if self._outer is not None and self._outer.ctx is None else self._ctx
 
     def end(self) -> None:
-        if self._around is None:
+        if self._outer is None:
             self._ctx = None
 
 
@@ -35,22 +35,22 @@ _CURRENT: ContextVar[_Handled | None] = ContextVar("current update", default=Non
 
 
 def current() -> Context:
-    """The context of the update that is being handled. Raises LookupError outside of a handler."""
+    """The context of the current update. Raises LookupError outside a handler."""
     handled = _CURRENT.get()
     if handled is None or handled.ctx is None:
         raise LookupError("no update is being handled here: current() works inside of a handler")
     return handled.ctx
 
 
-class handling:  # noqa: N801 - read as one does `with suppress(…)`
-    """Around a handler; with None, around what happens beside it and is no part of it."""
+class handling:  # noqa: N801 - used like `with suppress(…)`
+    """Sets the current context around a handler. With None, there is no current update inside."""
 
     __slots__ = ("_handled", "_token")
     _token: Token[_Handled | None]
 
     def __init__(self, ctx: Context | None) -> None:
-        around = None if ctx is None else _CURRENT.get()
-        self._handled = _Handled(ctx, None if around is None or around.ctx is None else around)
+        outer = None if ctx is None else _CURRENT.get()
+        self._handled = _Handled(ctx, None if outer is None or outer.ctx is None else outer)
 
     def __enter__(self) -> None:
         self._token = _CURRENT.set(self._handled)

@@ -1,9 +1,8 @@
-"""One asyncio event loop for all coroutines of this process, in a thread of its own.
+"""One asyncio event loop for all coroutines of this process, in its own thread.
 
-Guarantees that `run` returns when its coroutine has ended: with its result, with what it raised, or, when the caller
-is interrupted or the time is over, after the coroutine was cancelled. The caller blocks its own thread or, if it is a
-job on the loop's thread, none (loop_jobs.py). A forked child makes a loop of its own at its first call. Not for
-gevent.
+`run` returns when its coroutine has ended: with its result, its exception, or, if the caller is interrupted or the time
+limit is over, after it was cancelled. The caller blocks its own thread, or no thread if it is a job on the loop's
+thread (loop_jobs.py). A forked child creates its own loop at its first call; gevent is not supported.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from chatlanes.lanes.worker.loop_jobs import LoopJob, LoopJobs
 
 
 class Awaited(Returned):
-    """A coroutine on the loop whose outcome is awaited elsewhere: another thread blocks in `wait`, a job on the loop
-    waits for its task. One that is cancelled before its first step has ended, too.
+    """A coroutine on the loop whose caller waits elsewhere: another thread blocks in `wait`, a job on the loop waits
+    for its task. It also counts as ended if it is cancelled before its first step.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
@@ -35,7 +34,7 @@ class Awaited(Returned):
         self.is_ended = False
         self._is_cancelled = False
         self._coroutine = coroutine
-        self._context = copy_context()  # the caller's: its logs and traces are about this update
+        self._context = copy_context()  # the caller's context, so that logs and traces name its update
         self._task: asyncio.Task[None] | None = None
         self._until_ended = threading.Lock()
         self._until_ended.acquire()
@@ -43,19 +42,19 @@ class Awaited(Returned):
     # -- on the caller's thread
 
     def wait(self, within_s: float | None) -> bool:
-        """Whether it has ended."""
+        """Wait for its end; True if it has ended."""
         return self._until_ended.acquire(timeout=-1 if within_s is None else max(0.0, within_s))
 
     # -- on the loop
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
-        # Not by the loop's factory: an eager one would begin it inside of whoever waits.
+        # Not with the loop's task factory: an eager factory would run its first step in the waiting job.
         self._task = asyncio.Task(self._run(), loop=loop, context=self._context)
-        self._task.add_done_callback(self._never_ran)  # before any of whoever waits for it
+        self._task.add_done_callback(self._never_ran)  # registered before the callbacks of those who wait for it
         return self._task
 
     def cancel(self) -> None:
-        """Once: a second time would strike what it does to tidy up."""
+        """Cancel it once; a second cancellation would interrupt its cleanup."""
         if self._task is None:
             self._never_ran()
         elif not self._is_cancelled:
@@ -70,7 +69,7 @@ class Awaited(Returned):
         self._end()
 
     def _never_ran(self, _: object = None) -> None:
-        """One that is cancelled before its first step, by whomever, does nothing at all."""
+        """End a coroutine that was cancelled before its first step."""
         if not self.is_ended:
             self._coroutine.close()
             self._error = asyncio.CancelledError()
@@ -83,18 +82,18 @@ class Awaited(Returned):
 
 log = logging.getLogger(__name__)
 
-#: Blocking calls of coroutines (asyncio.to_thread) at a time; more are queued. Bot API calls have another executor.
+#: Concurrent blocking calls of coroutines (asyncio.to_thread); more are queued. Bot API calls use another executor.
 THREADS = 128
-#: How long a cancelled coroutine may tidy up before its caller goes on without it, seconds.
-TIDY_UP_S = 5.0
+#: How long the caller of a cancelled coroutine waits for its cleanup, in seconds.
+CLEANUP_S = 5.0
 
 
 class OverdueError(Exception):
-    """A coroutine took longer than it was given, and was cancelled."""
+    """A coroutine exceeded its time limit and was cancelled."""
 
 
 class EventLoop:
-    """The loop of one process."""
+    """The event loop of one process."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -108,13 +107,13 @@ class EventLoop:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Any], limit_s: float | None = None) -> Any:
-        """What it returns or raises. Raises OverdueError when that takes longer than `limit_s`."""
+        """Run the coroutine; returns its result or raises its exception. Raises OverdueError after `limit_s`."""
         begun, here = Awaited(coroutine), getcurrent()
         if isinstance(here, LoopJob) and here.jobs is self._jobs:
             return self._run_here(begun, here, limit_s)
         try:
             self._to_begin.append(begun)
-            if not self._is_woken:  # one wake-up serves all that come before it
+            if not self._is_woken:  # one wake-up serves all coroutines that are queued before it runs
                 self._is_woken = True
                 self._loop.call_soon_threadsafe(self._begin_all)
             is_ended = begun.wait(limit_s)
@@ -128,85 +127,85 @@ class EventLoop:
         return begun.outcome()
 
     def begin_job(self, job: Callable[[], object]) -> None:
-        """Run it on the loop's thread, where `run` takes no other. What blocks in it goes `apart` (loop_jobs.py)."""
+        """Run a job on the loop's thread. Its `run` blocks no thread; other blocking calls go through loop_jobs.py."""
         self._jobs.begin(job)
 
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Let it run; nobody here waits for it."""
+        """Run the coroutine without waiting for it."""
         asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Have the loop's thread call this."""
+        """Call the function on the loop's thread."""
         self._loop.call_soon_threadsafe(function)
 
     def stop(self) -> None:
-        """End the loop; what still runs on it is left where it is."""
+        """Stop the loop. Tasks that still run are abandoned."""
         self._is_ending = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(TIDY_UP_S)
+        self._thread.join(CLEANUP_S)
 
     def _run_here(self, begun: Awaited, job: LoopJob, limit_s: float | None) -> Any:
         task = begun.begin(self._loop)
         if job.wait(task, limit_s):
             return begun.outcome()
         begun.cancel()
-        job.wait(task, TIDY_UP_S)
+        job.wait(task, CLEANUP_S)
         raise _overdue(limit_s)
 
     def _begin_all(self) -> None:
-        # Before it looks: what is put there from now on wakes the loop again.
+        # Reset before the queue is read, so that a coroutine queued from now on wakes the loop again.
         self._is_woken = False
         while self._to_begin:
             self._to_begin.popleft().begin(self._loop)
 
     def _cancel(self, begun: Awaited) -> None:
-        """Returns when it has tidied up, or TIDY_UP_S are over."""
-        end_s = time.monotonic() + TIDY_UP_S
+        """Cancel it, and return when its cleanup has ended or CLEANUP_S are over."""
+        end_s = time.monotonic() + CLEANUP_S
         try:
             self._loop.call_soon_threadsafe(self._end_early, begun)
-            begun.wait(TIDY_UP_S)
+            begun.wait(CLEANUP_S)
         except BaseException:
-            # Prefork's own time limit comes at the same time, as an exception anywhere in here. Who went on without the
-            # coroutine would run the update again beside the call that it still makes.
+            # Prefork's time limit may raise here at any point. Without the wait below, the update could run again
+            # while the coroutine still makes a call.
             self._loop.call_soon_threadsafe(self._end_early, begun)
             begun.wait(end_s - time.monotonic())
             raise
 
     def _end_early(self, begun: Awaited) -> None:
-        # Whoever was to wake the loop for all may have been interrupted before that: nobody would come after it.
+        # The thread that set _is_woken may have been interrupted before it woke the loop; no other thread would do it.
         self._begin_all()
         begun.cancel()
 
     def _run(self) -> None:
-        """A loop that ended would leave every chat of this process waiting for ever."""
+        """Keep the loop running: if it ended, every chat of this process would wait indefinitely."""
         while not self._is_ending:
             try:
                 self._loop.run_forever()
-            except (SystemExit, KeyboardInterrupt) as error:  # they pass through a task, and end its loop
-                log.warning("%r in a task of the bot: the event loop goes on", error)
+            except (SystemExit, KeyboardInterrupt) as error:  # asyncio re-raises these out of run_forever
+                log.warning("%r in a task of the bot: the event loop continues", error)
             else:
                 if not self._is_ending:
-                    log.warning("the bot stopped the event loop, which goes on: to stop a worker, send it SIGTERM")
+                    log.warning("the bot stopped the event loop; it was restarted. To stop a worker, send it SIGTERM")
 
 
-_mine: EventLoop | None = None
-_making = threading.Lock()
+_loop: EventLoop | None = None
+_creation = threading.Lock()
 
 
 def event_loop() -> EventLoop:
-    """This process's own."""
-    global _mine, _making
-    if _mine is None or _mine.pid != os.getpid():
-        with _making:
-            if _mine is None or _mine.pid != os.getpid():
-                _mine = EventLoop()
-    return _mine
+    """The event loop of this process, created at the first call."""
+    global _loop, _creation
+    if _loop is None or _loop.pid != os.getpid():
+        with _creation:
+            if _loop is None or _loop.pid != os.getpid():
+                _loop = EventLoop()
+    return _loop
 
 
 def _after_fork() -> None:
-    """A child forked while the lock was held could never make its loop."""
-    global _mine, _making
-    _mine, _making = None, threading.Lock()
+    """Replace the lock: a child forked while it was held could never create its loop."""
+    global _loop, _creation
+    _loop, _creation = None, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,7 +1,7 @@
-"""Loads the bot that BOT names, or the one that a factory or a `main` there makes.
+"""Loads the bot that BOT names: a handler, a framework's object, or a factory or `main` that creates one.
 
-Guarantees a Bot, or one sentence that says what to do. A plain factory is called once, as a part of the import, and
-nothing polls. Does not call the handler.
+Returns a Bot, or raises BotImportError with one sentence that says what to do. A plain factory is called once, as part
+of the import. Nothing polls, and the handler is not called.
 """
 
 import inspect
@@ -25,66 +25,66 @@ from chatlanes.telegram.client import BotApi
 
 
 def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
-    """The bot at `module:attribute`, or one of the handler or of the framework's object there; each `async def` comes
-    wrapped. `setting` names it; `api` is what a framework's calls are made with, and None will do to look at it.
+    """The bot at `module:attribute`, made from the Bot, handler or framework object there. Raises BotImportError.
 
-    Raises BotImportError.
+    Each `async def` is wrapped as a plain function. `setting` is the name used in errors. A framework's calls are made
+    with `api`; None is enough to check that the bot can be loaded.
     """
-    said = f"{setting}={path}"
+    label = f"{setting}={path}"
     api = api or BotApi("http://127.0.0.1", "")
-    with background.told(f"{said}: its import"):
-        with importing(api, said):
-            found = made_by(import_object(setting, path, BotImportError), said)
+    with background.watched(f"{label}: its import"):
+        with importing(api, label):
+            found = made_by(import_object(setting, path, BotImportError), label)
         bot = _bot(setting, path, found, api)
     return Bot(
-        _waited_for(said, bot.handle, is_limited=True),
+        _as_plain(label, bot.handle, is_limited=True),
         bot.never_retry,
-        on_error=bot.on_error and _waited_for(said, bot.on_error),
-        on_timeout=bot.on_timeout and _waited_for(said, bot.on_timeout),
+        on_error=bot.on_error and _as_plain(label, bot.on_error),
+        on_timeout=bot.on_timeout and _as_plain(label, bot.on_timeout),
         session=bot.session,
     )
 
 
 def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
-    said = f"{setting}={path}"
+    label = f"{setting}={path}"
     if isinstance(found, Bot):
         return found
     if takes_nothing(found) and inspect.iscoroutinefunction(found):
-        return AsyncMain(found, api, said, partial(_bot, setting, path, api=api)).bot()
-    bot = adapted(found, api, said)
+        return AsyncMain(found, api, label, partial(_bot, setting, path, api=api)).bot()
+    bot = adapted(found, api, label)
     if bot is None:
         check_callable(setting, path, found, BotImportError)
-        bot = Bot(_handler(said, found))
+        bot = Bot(_handler(label, found))
     return bot
 
 
-def _handler(said: str, found: Callable[..., Any]) -> Callable[..., Any]:
+def _handler(label: str, found: Callable[..., Any]) -> Callable[..., Any]:
     try:
         check_takes("handle", found, "ctx")
     except TypeError:
-        raise BotImportError(f"{said} cannot be called with one argument; write it as `def handle(ctx)`.") from None
+        raise BotImportError(f"{label} cannot be called with one argument; write it as `def handle(ctx)`.") from None
     return found
 
 
-def _waited_for(said: str, function: Callable[..., Any], *, is_limited: bool = False) -> Callable[..., Any]:
-    """An `async def` runs on this process's event loop, and its caller waits, so that its update is not settled before.
+def _as_plain(label: str, function: Callable[..., Any], *, is_limited: bool = False) -> Callable[..., Any]:
+    """Wrap an `async def`: it runs on this process's event loop, and the caller waits until it ends.
 
-    is_limited: it is cancelled when UPDATE_TIMEOUT is over, on every pool.
+    is_limited: it is cancelled when UPDATE_TIMEOUT is over, in every pool.
     """
     if not is_async(function):
         return function
     if os_threads.in_greenlets():
         raise BotImportError(
-            f"{said} is an `async def`, and greenlets cannot take turns with an event loop; "
+            f"{label} is an `async def`, and an event loop does not run beside greenlets; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
     if isinstance(function, AsyncHandler):
-        function = function.started(said)
+        function = function.started(label)
     return _Coroutine(function, is_limited=is_limited)
 
 
 class _Coroutine:
-    """A coroutine function as an ordinary one."""
+    """A coroutine function, wrapped as a plain function."""
 
     def __init__(self, function: Callable[..., Any], *, is_limited: bool) -> None:
         update_wrapper(self, function)
@@ -105,18 +105,20 @@ class _Coroutine:
             self._sessions.after(ctx)
 
 
-def waits_in_coroutines(bot: Bot) -> bool:
-    """Whether all that a bot of `load_bot` does is done by coroutines: it needs no thread for each update."""
+def is_fully_async(bot: Bot) -> bool:
+    """True if the handler and hooks of a bot from `load_bot` are all coroutines, so that no update needs a thread."""
     return all(isinstance(each, _Coroutine) for each in (bot.handle, bot.on_error, bot.on_timeout) if each is not None)
 
 
 def takes_nothing(found: Any) -> bool:
-    """Whether it is a function without parameters."""
+    """True for a function without parameters."""
     return inspect.isfunction(found) and not inspect.signature(found).parameters
 
 
-def made_by(found: Any, said: str) -> Any:
-    """What a plain function without parameters gives; anything else is given back as it is. Raises BotImportError."""
+def made_by(found: Any, label: str) -> Any:
+    """Call a plain function without parameters and return its result; return anything else as it is. Raises
+    BotImportError.
+    """
     if not takes_nothing(found) or inspect.iscoroutinefunction(found):
         return found
     try:
@@ -125,8 +127,8 @@ def made_by(found: Any, said: str) -> Any:
         return started.bot
     except Exception as error:
         raise BotImportError(
-            f"{said}() failed with {type(error).__name__}; mend it (the traceback above shows where)."
+            f"{label}() failed with {type(error).__name__}; fix it (the traceback above shows where)."
         ) from error
     if made is None:
-        raise BotImportError(f"{said}() gave nothing: let it return the bot, or write a handler as `def handle(ctx)`.")
+        raise BotImportError(f"{label}() returned None: return the bot, or write a handler as `def handle(ctx)`.")
     return made

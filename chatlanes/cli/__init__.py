@@ -1,6 +1,6 @@
-"""`chatlanes lanes …`: show what waits, replay what was buried, pause and resume.
+"""`chatlanes lanes …`: show the lanes, replay or drop buried updates, pause and resume.
 
-Errors are sentences, piped output is plain text, and nothing is deleted without a confirmation. Importing this package
+Errors are one sentence, piped output is plain text, and nothing is deleted without confirmation. Importing this package
 loads neither settings nor sub-commands, because every `celery` command imports it.
 """
 
@@ -36,6 +36,6 @@ class _LazyGroup(click.Group):
         return super().invoke(ctx)
 
 
-lanes = _LazyGroup(name="lanes", help="The lanes: what waits, what was buried, who works; stop and go on.")
+lanes = _LazyGroup(name="lanes", help="Show the lanes, handle buried updates, pause and resume, check the deployment.")
 
 __all__ = ["lanes"]

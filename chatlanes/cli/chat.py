@@ -1,4 +1,4 @@
-"""`lanes chat`: one chat: the updates in its lanes, what runs, its session, the calls of its first update."""
+"""`lanes chat`: shows one chat: the updates in its lanes, its session, and the calls of its first update."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.inspection import Record
 from chatlanes.lanes.protocol import keys
 
-#: Of a lane.
+#: The most updates shown of each lane.
 MOST_SHOWN = 20
 
 
 @command("chat")
 @click.argument("chat", metavar="CHAT")
-@click.option("--bot", metavar="NAME", help="Only of this bot.")
-@click.option("--content", "with_content", is_flag=True, help="Show what the session holds, not only how much it is.")
+@click.option("--bot", metavar="NAME", help="Only this bot.")
+@click.option("--content", "with_content", is_flag=True, help="Show the content of the session, not only its size.")
 def chat(lanes: CommandContext, chat: str, bot: str | None, with_content: bool) -> None:
-    """All there is of CHAT, a number or a key such as user:7: its lanes, what runs, its last errors, its session."""
+    """Show CHAT, a number or a key such as user:7: its lanes, what runs, its last errors, its session."""
     wanted(lanes, None, bot)
     found = [key for key in _lanes(lanes, chat) if bot in (None, _bot_of(lanes, key))]
     sessions = [name for name in _sessions(lanes, chat) if bot in (None, _bot_of(lanes, name))]
@@ -38,7 +38,7 @@ def chat(lanes: CommandContext, chat: str, bot: str | None, with_content: bool) 
     if buried:
         click.echo(f"{len(buried)} buried: lanes dead list --chat {chat}")
     if not (found or sessions or buried):
-        click.echo(f"nothing waits or runs in {chat}, nothing of it was buried, and it has no session")
+        click.echo(f"{chat} has no waiting, running or buried updates, and no session")
 
 
 def _show_lane(lanes: CommandContext, key: str, paused: dict[str, int]) -> None:
@@ -62,7 +62,7 @@ def _show_lane(lanes: CommandContext, key: str, paused: dict[str, int]) -> None:
 
 
 def _show_first(lanes: CommandContext, first: Record) -> None:
-    """What its earlier attempts left."""
+    """The errors and journaled calls of its earlier attempts."""
     for problem in inspection.problems(lanes.client, first.id)[-3:]:
         run = f"{problem.get('type')}: {' '.join(str(problem.get('message', '')).split())}"
         click.echo(f"  failed {moment(problem.get('at_ms', 0))}: {run[:120]}")
@@ -97,7 +97,7 @@ def _sessions(lanes: CommandContext, chat: str) -> list[str]:
 
 
 def _named(lanes: CommandContext, prefix: str, chat: str) -> list[str]:
-    """The keys of this family that are of the chat, without the prefix."""
+    """The keys with this prefix that belong to the chat, without the prefix."""
     glob = "".join(f"[{sign}]" if sign in "*?[]\\" else sign for sign in chat)
     names = (name.decode().removeprefix(prefix) for name in lanes.client.scan_iter(f"{prefix}*{glob}*", count=1000))
     return [name for name in names if is_of_chat(name, chat)]
@@ -109,6 +109,6 @@ def _dead(lanes: CommandContext, chat: str) -> list[Record]:
 
 
 def _bot_of(lanes: CommandContext, key: str) -> str | None:
-    """Of a lane's or a session's key, whose bot's id is in front."""
+    """The name of the bot whose id begins the key of a lane or session; None if it is unknown."""
     bot_id = key.removeprefix(SESSION).partition("/")[0]
     return lanes.bot_ids.get(int(bot_id)) if bot_id.isdecimal() else None

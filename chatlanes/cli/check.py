@@ -1,4 +1,4 @@
-"""`lanes check`: one line for each health check, code 1 if one fails; `lanes acknowledge-loss`: let it pass again."""
+"""`lanes check`: one line per health check, exit code 1 if one fails; `lanes acknowledge-loss`: accepts losses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = {True: ("ok   ", "green"), False: ("WRONG", "red"), None: ("-    ", Non
 
 @command("check")
 def check(lanes: CommandContext) -> None:
-    """Redis, how durable it is, clocks, workers and their versions, who brings updates in. Code 1: one is wrong."""
+    """Check Redis, its durability, the clocks, the workers and their versions, and the intake. Code 1: one failed."""
     bots = lanes.bots()
     replicas = bots[0].durable_replicas if bots else 0
     is_right = True
@@ -27,7 +27,7 @@ def check(lanes: CommandContext) -> None:
 
 @command("acknowledge-loss")
 def acknowledge_loss(lanes: CommandContext) -> None:
-    """Redis lost what it held, and you have seen it: `check` passes again."""
+    """Acknowledge reported losses of data in Redis, so that `check` passes again."""
     losses = sorted(lanes.store.acknowledge_losses())
     if not losses:
         click.echo("there is no loss to acknowledge")

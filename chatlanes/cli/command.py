@@ -1,6 +1,6 @@
-"""The command group and what its sub-commands share: the app, its Redis, and errors as sentences.
+"""The command group, and the context and error handling of its sub-commands.
 
-Exit codes: 0, 1 when a check fails or nothing was found, 2 for a wrong argument.
+Exit codes: 0; 1 if a check fails or nothing is found; 2 for an invalid argument.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chatlanes.settings import Settings
 
 
 class CommandError(click.ClickException):
-    """Ends the command with a sentence and code 1."""
+    """Ends the command with one sentence and exit code 1."""
 
     def show(self, file: Any = None) -> None:
         click.echo(self.format_message(), file=sys.stderr)
@@ -32,7 +32,7 @@ class CommandError(click.ClickException):
 
 @dataclass
 class CommandContext:
-    """The lanes of an app."""
+    """The app that a command works on, and its Redis."""
 
     app: Any
 
@@ -47,7 +47,7 @@ class CommandContext:
 
     @property
     def place(self) -> str:
-        """Where Redis is, without its password."""
+        """The address of Redis, without its password."""
         connection = self.app.connection_for_write()
         nodes = [urlsplit(url) for url in connection.alt or [connection.as_uri(include_password=True)]]
         return ", ".join(f"{node.hostname}:{node.port or connection.default_port}" for node in nodes)
@@ -62,17 +62,17 @@ class CommandContext:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What each group of queues is called: as its bot, where BOTS names several."""
+        """The display name of each queue group: with BOTS, the name of its bot."""
         named = {bot.queue_group: bot.bot_name for bot in self.bots() if bot.bot_name}
         return {group: named.get(group, group) for group, _ in self.queues}
 
     @cached_property
     def bot_ids(self) -> dict[int, str]:
-        """Bot id -> what its group of queues is called; of the bots whose tokens are here."""
+        """Bot id -> display name of its queue group; only bots whose tokens are known here."""
         return {bot.bot_id: self.names[bot.queue_group] for bot in self.bots() if bot.bot_token is not None}
 
     def settings(self) -> Settings | None:
-        """None for an app that is not ours: lanes carry anybody's messages."""
+        """The settings of the chatlanes app; None for any other app, because lanes work with every Celery app."""
         if self.app.main != "chatlanes":
             return None
         from chatlanes.tasks.settings import settings
@@ -80,26 +80,26 @@ class CommandContext:
         return settings()
 
     def bots(self) -> tuple[Settings, ...]:
-        ours = self.settings()
-        return ours.served if ours else ()
+        found = self.settings()
+        return found.served if found else ()
 
 
 @click.group(name="lanes")
 @click.pass_context
 def lanes(ctx: click.Context) -> None:
-    """The lanes: what waits, what was buried, who works; stop and go on."""
+    """Show the lanes, handle buried updates, pause and resume, check the deployment."""
     app = ctx.obj.app
     if not hasattr(app, "lanes"):
         raise CommandError(
-            "this app has no lanes: call chatlanes.lanes.install(app) where it is made, or say chatlanes lanes"
+            "this app has no lanes: call chatlanes.lanes.install(app) where it is created, or use `chatlanes lanes`"
         )
     ctx.obj = CommandContext(app)
 
 
 def command(name: str, group: click.Group = lanes, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A sub-command: a function of CommandContext and its own arguments."""
+    """Decorates a function of CommandContext and its own arguments as a sub-command."""
 
-    def made(function: Callable[..., Any]) -> click.Command:
+    def decorate(function: Callable[..., Any]) -> click.Command:
         @wraps(function)
         def run(ctx: click.Context, **arguments: Any) -> None:
             try:
@@ -111,4 +111,4 @@ def command(name: str, group: click.Group = lanes, **options: Any) -> Callable[[
 
         return group.command(name, **options)(click.pass_context(run))
 
-    return made
+    return decorate

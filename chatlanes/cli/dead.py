@@ -1,6 +1,6 @@
-"""`lanes dead`: buried updates: list, show, replay, drop.
+"""`lanes dead`: list, show, replay and drop buried updates.
 
-Replayed updates join their lanes in their original order. Nothing is dropped without a confirmation.
+Replayed updates join their lanes in their original order. Nothing is dropped without confirmation.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from chatlanes.cli.selection import bot_option, chat_option, in_order, wanted
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.inspection import Record
 
-#: Of an error's message, in a list.
+#: Characters of an error in the list.
 SHOWN = 60
 
 
 @lanes.group()
 def dead() -> None:
-    """The updates that were buried: list, show, replay, drop."""
+    """List, show, replay and drop buried updates."""
 
 
 @command("list", dead)
 @chat_option
 @bot_option
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The last so many.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Show at most this many, the last ones."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_(lanes: CommandContext, chat: str | None, bot: str | None, limit: int, as_json: bool) -> None:
-    """The buried updates, the last one last, each with its last error."""
+    """List buried updates, the newest last, each with its last error."""
     client, buried_ms = lanes.client, inspection.dead(lanes.client)
     is_wanted = wanted(lanes, chat, bot)
     found = [record for record in inspection.records(client, buried_ms) if is_wanted(record)]
@@ -51,14 +53,14 @@ def list_(lanes: CommandContext, chat: str | None, bot: str | None, limit: int, 
     if rows:
         click.echo(table(["id", "buried", "update", "error"], rows, left=range(4)))
     elif not as_json:
-        click.echo("nothing is buried" if chat is None and bot is None else "nothing of it is buried")
+        click.echo("nothing is buried" if chat is None and bot is None else "no buried update matches")
 
 
 @command("show", dead)
 @click.argument("message_id", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
-    """One buried update: what it is, each of its errors with the traceback, and what Telegram sent."""
+    """Show one buried update: its lanes, its errors with tracebacks, and its content as Telegram sent it."""
     client = lanes.client
     record = _buried(lanes, message_id)
     buried_ms = inspection.dead(client).get(record.id, 0)
@@ -69,7 +71,7 @@ def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
         click.echo(json.dumps({**run, "lanes": record.lanes, "queue": record.queue}, indent=2))
         return
     click.echo(f"{record.id}  {title}")
-    click.echo(f"came {moment(record.appended_us / 1000)}, buried {moment(buried_ms)}, in {record.queue}")
+    click.echo(f"appended {moment(record.appended_us / 1000)}, buried {moment(buried_ms)}, queue {record.queue}")
     click.echo(f"lanes {', '.join(record.lanes) or '(none)'}; {len(problems)} errors, {record.died} deaths")
     for problem in problems:
         click.echo(f"\n{moment(problem.get('at_ms', 0))}  {problem.get('type')}: {problem.get('message')}")
@@ -79,39 +81,41 @@ def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
 
 @command("replay", dead)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="All of them, or all of --chat and --bot.")
+@click.option("--all", "is_all", is_flag=True, help="All buried updates, or all that --chat and --bot select.")
 @chat_option
 @bot_option
 def replay(lanes: CommandContext, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None) -> None:
-    """Put buried updates back at the end of their lanes, in the order in which they came; their counts begin anew."""
+    """Put buried updates back at the end of their lanes, in their original order, with attempts and deaths reset."""
     found = _chosen(lanes, ids, is_all=is_all, chat=chat, bot=bot)
     _each(found, lanes.store.replay, "replayed")
 
 
 @command("drop", dead)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="All of them, or all of --chat and --bot.")
+@click.option("--all", "is_all", is_flag=True, help="All buried updates, or all that --chat and --bot select.")
 @chat_option
 @bot_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def drop(
     lanes: CommandContext, ids: tuple[str, ...], is_all: bool, chat: str | None, bot: str | None, yes: bool
 ) -> None:
-    """Throw buried updates away, for good."""
+    """Delete buried updates permanently."""
     found = _chosen(lanes, ids, is_all=is_all, chat=chat, bot=bot)
     if found and not yes:
-        _ask(f"Throw {_many(len(found))} away? Nothing brings them back")
+        _ask(f"Delete {_many(len(found))} permanently?")
     _each(found, lanes.store.drop, "dropped")
 
 
 def _chosen(
     lanes: CommandContext, ids: tuple[str, ...], *, is_all: bool, chat: str | None, bot: str | None
 ) -> list[Record]:
-    """Raises UsageError when it is not clear what is meant, CommandError for an id that is not buried."""
+    """The updates that the arguments select. Raises UsageError if the selection is ambiguous, CommandError for an id
+    that is not buried.
+    """
     if bool(ids) == is_all:
-        raise click.UsageError("say which: their IDs (lanes dead list shows them), or --all")
+        raise click.UsageError("give either IDs (`lanes dead list` shows them) or --all")
     if ids and (chat or bot):
-        raise click.UsageError("--chat and --bot go with --all")
+        raise click.UsageError("--chat and --bot require --all")
     if ids:
         return in_order([_buried(lanes, message_id) for message_id in dict.fromkeys(ids)])
     is_wanted = wanted(lanes, chat, bot)
@@ -123,21 +127,21 @@ def _chosen(
 def _buried(lanes: CommandContext, message_id: str) -> Record:
     record = next(inspection.records(lanes.client, [message_id]), None)
     if record is None:
-        raise CommandError(f"{message_id} is not buried: there is no such message; it has been settled, or never came")
+        raise CommandError(f"{message_id} is not buried: there is no such message; it was settled or never appended")
     if record.state != "buried":
         raise CommandError(f"{message_id} is not buried: it is {record.state}")
     return record
 
 
 def _each(found: list[Record], verb: Callable[[str], bool], done: str) -> None:
-    """What somebody else was faster with counts as theirs."""
+    """Apply `verb` to each update. An update that another command has handled meanwhile is not counted."""
     count = sum(verb(record.id) for record in found)
     click.echo(f"{done} {_many(count)}" if found else "nothing is buried")
 
 
 def _ask(question: str) -> None:
     if not sys.stdin.isatty():
-        raise CommandError(f"{question.partition('?')[0]}? There is nobody to ask: say --yes")
+        raise CommandError(f"{question} There is no terminal to confirm on: use --yes")
     click.confirm(question, abort=True)
 
 

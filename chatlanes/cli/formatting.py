@@ -12,7 +12,7 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def age(seconds: float | None) -> str:
-    """`0.3 s`, `12 s`, `4 min`, `3 h`, `2 d`; a dash for none."""
+    """`0.3 s`, `12 s`, `4 min`, `3 h`, `2 d`; a dash for None."""
     if seconds is None:
         return "–"
     for size, unit in _UNITS:
@@ -22,7 +22,7 @@ def age(seconds: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """As an age, and `4 ms` where that says more."""
+    """Like `age`, but in milliseconds below 0.1 s, such as `4 ms`."""
     return f"{seconds * 1000:.0f} ms" if seconds is not None and 0 < seconds < 0.095 else age(seconds)
 
 
@@ -37,14 +37,14 @@ def number(value: float | None) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A part of a whole, as a bar."""
+    """A share (0 to 1) as a bar of at most `width` characters."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     full, rest = divmod(eighths, 8)
     return ("█" * full + (_BLOCKS[rest] if rest else "")).ljust(width)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Columns of one width each; those that are named `left` begin at the left, the others end at the right."""
+    """A table with aligned columns. The columns in `left` are left-aligned, the others right-aligned."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     return "\n".join(
         click.style(line, bold=True) if number == 0 else line

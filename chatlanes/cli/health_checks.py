@@ -1,7 +1,7 @@
 """Health checks: Redis, its durability and clock, the workers, and the intake.
 
-Every check returns a finding, whatever the others found. Nothing is changed, except that on a server with `everysec` a
-key of its own is written to try WAITAOF (chatlanes/lanes/protocol/waitaof.py).
+The checks are independent, except that none runs while Redis does not answer. They change nothing, except that on a
+server with `everysec` a temporary key is written to test WAITAOF (chatlanes/lanes/protocol/waitaof.py).
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from chatlanes.updates import deployments
 
 #: Hash of a bot's leading poller: fence, holder, until_ms (chatlanes/poller/polling/leader_election.py).
 LEADER = "poller:%d:leader"
-#: What workers on this machine and Redis say of the time may differ by so much without anybody noticing.
+#: The clocks of this machine and Redis may differ by this much without consequences.
 CLOCKS_DIFFER_S = 5.0
-#: A busy worker answers within so long.
+#: How long to wait for replies of workers. A busy worker replies within this time.
 ANSWER_WITHIN_S = 2.0
-#: Of its memory.
+#: The share of maxmemory from which Redis is reported as full.
 FULL = 0.9
-#: Of each group of queues, the oldest messages.
-LOOKED_AT = 10_000
+#: The number of oldest messages that are examined in each queue group.
+MOST_EXAMINED = 10_000
 
 
 class Finding(NamedTuple):
-    """`is_right` None: it could not be found out, or does not matter here."""
+    """The result of a check. `is_right` is None if the check could not run or is only informative."""
 
     is_right: bool | None
     what: str
@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
 
 def of_redis(lanes: CommandContext, replicas: int) -> Iterator[Finding]:
-    """Nothing else can be found out when the first one is wrong. Raises RedisError."""
+    """The findings about the server. If the first one is wrong, there are no others. Raises RedisError."""
     asked_s = time.monotonic()
     lanes.client.ping()
     took_ms = (time.monotonic() - asked_s) * 1000
@@ -73,7 +73,11 @@ def of_memory(info: Mapping[str, Any]) -> Iterator[Finding]:
     used, most = int(info["used_memory"]), int(info.get("maxmemory") or 0)
     if most and used > FULL * most:
         figures = f"{used / 1e6:,.1f} of {most / 1e6:,.1f} MB (maxmemory)"
-        yield Finding(False, "memory", f"Redis is full, or soon: {figures}; then nothing new comes in. Give it more")
+        yield Finding(
+            False,
+            "memory",
+            f"Redis is nearly full: {figures}. When it is full it accepts no new updates: raise maxmemory",
+        )
 
 
 def of_clock(lanes: CommandContext) -> Finding:
@@ -81,12 +85,12 @@ def of_clock(lanes: CommandContext) -> Finding:
     redis_s = inspection.now_us(lanes.client) / 1e6
     off_s = abs(redis_s - (before_s + time.time()) / 2)
     if off_s > CLOCKS_DIFFER_S:
-        return Finding(False, "clock", f"this machine and Redis differ by {age(off_s)}: let NTP set both")
+        return Finding(False, "clock", f"this machine and Redis differ by {age(off_s)}: synchronize both with NTP")
     return Finding(True, "clock", f"this machine and Redis differ by less than {max(off_s, 0.001) * 1.1:.3f} s")
 
 
 def of_deployments(lanes: CommandContext) -> Iterator[Finding]:
-    """Of other bots, whose updates this one's workers would be handed. Only processes that run have announced it."""
+    """Deployments of other bots that use the same queues. Only running processes are known."""
     for sentence in deployments.foreign(deployments.processes(lanes.client)):
         yield Finding(False, "deployments", sentence)
 
@@ -94,11 +98,11 @@ def of_deployments(lanes: CommandContext) -> Iterator[Finding]:
 def of_workers(lanes: CommandContext) -> Iterator[Finding]:
     try:
         replies = lanes.app.control.broadcast("lanes", reply=True, timeout=ANSWER_WITHIN_S) or []
-    except OperationalError as error:  # Redis takes no writes, and to ask is one
-        yield Finding(False, "workers", f"cannot be asked: {complaint(error)}")
+    except OperationalError as error:  # Redis accepts no writes, and a broadcast is a write
+        yield Finding(False, "workers", f"cannot be queried: {complaint(error)}")
         return
     if not replies:
-        yield Finding(False, "workers", "none answers: start one (a solo worker answers between two updates)")
+        yield Finding(False, "workers", "no worker answers: start one (a solo worker answers only between updates)")
     answers, declared = answers_by_worker(replies), [queue for _, queue in lanes.queues]
     yield from of_worker_answers(answers, digest(), declared)
     yield from namesakes(replies)
@@ -108,37 +112,44 @@ def of_workers(lanes: CommandContext) -> Iterator[Finding]:
 
 
 def answers_by_worker(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Those of the same name, two on one machine started without -n, stay apart by their process ids."""
-    run = [(name, answer) for reply in replies for name, answer in reply.items()]
-    often = Counter(name for name, _ in run)
-    process = {id(answer): str(answer.get("holder", "?")).rpartition(":")[0] for _, answer in run}
-    return {name if often[name] == 1 else f"{name} ({process[id(answer)]})": answer for name, answer in run}
+    """The replies by worker name. The process id is added for workers that share a name (two on one machine without
+    -n).
+    """
+    named = [(name, answer) for reply in replies for name, answer in reply.items()]
+    count = Counter(name for name, _ in named)
+    process = {id(answer): str(answer.get("holder", "?")).rpartition(":")[0] for _, answer in named}
+    return {name if count[name] == 1 else f"{name} ({process[id(answer)]})": answer for name, answer in named}
 
 
 def namesakes(replies: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Lanes do not mind, but Celery knows its workers by their names."""
+    """Workers that share a name. Lanes work with them, but Celery and Flower identify workers by name."""
     for name, count in sorted(Counter(name for reply in replies for name in reply).items()):
         if count > 1:
-            sentence = f"{count} are called {name}, and Flower shows one of them: start each with a name, -n one@%h"
+            sentence = (
+                f"{count} workers are named {name}, and Flower shows only one of them: give each its own name with -n, "
+                "such as -n one@%h"
+            )
             yield Finding(None, "workers", sentence)
 
 
 def of_worker_answers(answers: Mapping[str, Any], ours: str, queues: Iterable[str]) -> Iterator[Finding]:
-    """`answers` are those of lanes/monitoring/remote_control.py, by worker, as `answers_by_worker` has them."""
+    """`answers`: the result of `answers_by_worker`; lanes/monitoring/remote_control.py makes the replies."""
     read: set[str] = set()
     for name, answer in sorted(answers.items()):
         if "scripts" not in answer:
-            yield Finding(False, "worker", f"{name} does not know of lanes: {answer.get('error', 'restart it')}")
+            yield Finding(False, "worker", f"{name} does not support lanes: {answer.get('error', 'restart it')}")
             continue
         read |= set(answer["queues"])
         holds = f"{name} holds {answer['holding']} updates for {answer['slots']} slots"
         if answer["scripts"] != ours:
-            yield Finding(False, "worker", f"{holds}, with other scripts than this version's: restart it")
+            yield Finding(False, "worker", f"{holds}, but runs another version of the scripts: restart it")
         else:
             yield Finding(True, "worker", holds)
     unread = [queue for queue in queues if queue not in read]
     if answers and unread:
-        yield Finding(False, "queues", f"no worker reads {', '.join(unread)}: start one for them, or one without -Q")
+        yield Finding(
+            False, "queues", f"no worker reads {', '.join(unread)}: start a worker for these queues, or one without -Q"
+        )
 
 
 def of_unread_queues(client: Redis, known: Collection[str]) -> Iterator[Finding]:
@@ -146,54 +157,54 @@ def of_unread_queues(client: Redis, known: Collection[str]) -> Iterator[Finding]
     unread: Counter[str] = Counter()
     is_partial = False
     for group in inspection.groups(client):
-        ids = inspection.pending(client, group, LOOKED_AT)
-        is_partial = is_partial or len(ids) == LOOKED_AT
+        ids = inspection.pending(client, group, MOST_EXAMINED)
+        is_partial = is_partial or len(ids) == MOST_EXAMINED
         unread.update(record.queue for record in inspection.records(client, ids) if record.queue not in known)
     if unread:
         number = f"{'at least ' if is_partial else ''}{unread.total()}"
         sentence = (
-            f"{number} updates wait in {', '.join(sorted(unread))}, which no worker reads: set QUEUES (or BOTS) as it "
-            "was until they are through"
+            f"{number} updates wait in {', '.join(sorted(unread))}, which no worker reads: restore the former QUEUES "
+            "(or BOTS) until they are processed"
         )
         yield Finding(False, "queues", sentence)
 
 
 def of_intake(lanes: CommandContext, bot: Settings) -> Finding:
-    """Who brings this bot's updates in: a poller that leads, or a webhook that Telegram knows."""
+    """How this bot's updates come in: by a leading poller, or by a webhook that is set at Telegram."""
     what = f"intake {bot.bot_name}".rstrip()
     if bot.bot_token is None:
-        return Finding(None, what, "cannot be looked at without the bot's token")
+        return Finding(None, what, "cannot be checked without the bot's token")
     leader = leader_of(lanes, bot.bot_id)
     try:
         with closing(BotApi(bot.bot_api_url, bot.token, connect_timeout_s=5.0, read_timeout_s=10.0)) as api:
             webhook = api.call("getWebhookInfo")
     except BotApiError as error:
-        return Finding(False, what, f"{_led(leader)}, and Telegram does not tell of a webhook: {error}")
+        return Finding(False, what, f"{_led(leader)}; getWebhookInfo failed: {error}")
     url, waiting = str(webhook.get("url") or ""), webhook.get("pending_update_count", 0)
     if url and leader:
-        return Finding(False, what, f"{_led(leader)}, and gets nothing, for there is a webhook at {url}")
+        return Finding(False, what, f"{_led(leader)}, but gets no updates, because a webhook is set: {url}")
     if url:
-        trouble = webhook.get("last_error_message")
-        run = f"; Telegram's last trouble with it: {one_line(trouble)}" if trouble else ""
-        return Finding(not trouble or not waiting, what, f"webhook at {url}, {waiting} updates wait at Telegram{run}")
+        failure = webhook.get("last_error_message")
+        last = f"; last error reported by Telegram: {one_line(failure)}" if failure else ""
+        return Finding(not failure or not waiting, what, f"webhook at {url}, {waiting} updates wait at Telegram{last}")
     if leader:
         return Finding(True, what, f"{_led(leader)}, {waiting} updates wait at Telegram")
-    return Finding(False, what, f"{_led(leader)} and there is no webhook: {waiting} updates wait at Telegram")
+    return Finding(False, what, f"{_led(leader)} and no webhook is set: {waiting} updates wait at Telegram")
 
 
 def leader_of(lanes: CommandContext, bot_id: int) -> str:
-    """`host:pid` of the poller that leads; empty: none."""
+    """`host:pid` of the leading poller; empty if there is none."""
     found: Any = lanes.client.hmget(LEADER % bot_id, "holder", "until_ms")
     holder, until_ms = found
     return str(holder.decode()) if holder and int(until_ms or 0) > inspection.now_us(lanes.client) / 1000 else ""
 
 
 def _led(leader: str) -> str:
-    return f"{leader} polls" if leader else "nobody polls"
+    return f"{leader} polls" if leader else "no poller leads"
 
 
 def findings(lanes: CommandContext, bots: Iterable[Settings], replicas: int) -> Iterator[Finding]:
-    """All of them, as they are found."""
+    """The findings of all checks, as the checks run."""
     try:
         yield from of_redis(lanes, replicas)
         yield of_clock(lanes)

@@ -1,6 +1,6 @@
 """The metrics for Prometheus: names, labels and meanings (docs/metrics.md lists them).
 
-Each metric reads a few keys, independent of the backlog, and changes nothing. Counters start with 0, so that their
+Each metric reads a few keys, whatever the size of the backlog, and changes nothing. Counters start at 0, so that their
 first increase is visible.
 """
 
@@ -18,44 +18,44 @@ from chatlanes.lanes.monitoring.histogram import Histogram
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.server import durability
 
-#: As chatlanes/lanes/protocol/keys.py has them, with what they mean.
+#: The counters of chatlanes/lanes/protocol/keys.py, with their meanings.
 COUNTERS = {
-    "appended": "Messages that came in.",
-    "seen": "Messages that came again and were dropped.",
-    "handed_out": "Hand-outs to workers.",
-    "settled": "Messages that were finished.",
-    "skipped": "Of those, settled without a run (STALE).",
-    "released": "Given back untouched: deploys, reconnects, more than there were free slots.",
-    "retried": "Failed attempts that are tried again.",
-    "parked": "Put off without an attempt counted: Telegram's limits, a bot that no worker knows.",
-    "buried": "Moved to the dead letters.",
-    "replayed": "Put back out of the dead letters.",
-    "dropped": "Thrown out of the dead letters.",
-    "expired": "Leases that ran out: workers that died or froze.",
-    "refused": "What a worker said after it had lost its lease: changed nothing.",
-    "repaired": "Keys that did not agree with their messages and were mended.",
-    "held": "Came before their predecessors by webhook, and were held.",
-    "late": "Came after their successors had gone on.",
+    "appended": "Messages appended.",
+    "seen": "Duplicate messages that were dropped.",
+    "handed_out": "Messages handed to workers.",
+    "settled": "Messages settled.",
+    "skipped": "Messages settled without a run (STALE).",
+    "released": "Messages released untouched: deploys, reconnects, more than there were free slots.",
+    "retried": "Failed attempts that are retried.",
+    "parked": "Messages parked without counting an attempt: Telegram's limits, a bot that no worker serves.",
+    "buried": "Messages moved to the dead letters.",
+    "replayed": "Messages replayed from the dead letters.",
+    "dropped": "Messages deleted from the dead letters.",
+    "expired": "Leases that expired because their worker died or froze.",
+    "refused": "Commands of workers that had lost the lease, which changed nothing.",
+    "repaired": "Keys that were inconsistent with their messages and were repaired.",
+    "held": "Messages held because they arrived before their predecessors (webhook).",
+    "late": "Messages that arrived late: their successors had stopped waiting for them (webhook).",
     "uncertain": "Calls that a dead worker left without an outcome.",
-    "answered": "Calls that the journal answered with what an earlier run was answered: they were not made again.",
+    "answered": "Calls that were not repeated, because the journal had the outcome of an earlier run.",
 }
 
 TIMES = {
-    WAIT: "From the append, or the replay, of a message until its handler started for the first time.",
-    RUN: "From the start of a handler until its end, whatever came of it.",
-    RECOVERY: "From the last sign of life of a worker that died until the handler of what it had started again.",
+    WAIT: "From the append or replay of a message until its handler started for the first time.",
+    RUN: "From the start of a handler until its end, whatever its outcome.",
+    RECOVERY: "From the last heartbeat of a dead worker until the handlers of its messages started again.",
 }
 
 
 def families(lanes: CommandContext) -> Iterator[Metric]:
-    """All of them, but for whether Redis answers. Raises RedisError."""
+    """All metrics except lanes_redis_up. Raises RedisError."""
     counted = (_totals, _settled, _lost, _parks, _floods, _times)
-    now = (_backlogs, _queues, _sizes, _workers, _pollers, _server)
-    for each in (*counted, *now):
+    current = (_backlogs, _queues, _sizes, _workers, _pollers, _server)
+    for each in (*counted, *current):
         yield from each(lanes)
 
 
-# -- what is counted
+# -- counters
 
 
 def _totals(lanes: CommandContext) -> Iterator[Metric]:
@@ -65,7 +65,7 @@ def _totals(lanes: CommandContext) -> Iterator[Metric]:
 
 
 def _settled(lanes: CommandContext) -> Iterator[Metric]:
-    by_queue = CounterMetricFamily("lanes_queue_settled", "Messages that were finished.", labels=["bot", "queue"])
+    by_queue = CounterMetricFamily("lanes_queue_settled", "Messages settled.", labels=["bot", "queue"])
     settled = inspection.settled(lanes.client).by_queue
     for group, queue in lanes.queues:
         by_queue.add_metric([lanes.names[group], queue], settled.get(queue, 0))
@@ -73,17 +73,17 @@ def _settled(lanes: CommandContext) -> Iterator[Metric]:
 
 
 def _lost(lanes: CommandContext) -> Iterator[Metric]:
-    lost = CounterMetricFamily("lanes_lost_runs", "Runs that lost their lease before they had ended.", labels=["bot"])
+    lost = CounterMetricFamily("lanes_lost_runs", "Runs that lost their lease before they ended.", labels=["bot"])
     for group, bot in lanes.names.items():
         lost.add_metric([bot], inspection.lost_runs(lanes.client, group))
     yield lost
 
 
 def _parks(lanes: CommandContext) -> Iterator[Metric]:
-    """Kinds are there when they have happened."""
+    """A kind appears once it has occurred."""
     labels = ["bot", "kind"]
-    parks = CounterMetricFamily("lanes_parks", "Messages put off without an attempt counted, by why.", labels=labels)
-    seconds = CounterMetricFamily("lanes_parks_seconds", "For how long they were put off.", labels=labels)
+    parks = CounterMetricFamily("lanes_parks", "Messages parked without counting an attempt, by reason.", labels=labels)
+    seconds = CounterMetricFamily("lanes_parks_seconds", "Seconds for which they were parked.", labels=labels)
     for (kind, group), (times, together_s) in sorted(inspection.parked(lanes.client).items()):
         named = [lanes.names.get(group, group), kind]
         parks.add_metric(named, times)
@@ -92,14 +92,17 @@ def _parks(lanes: CommandContext) -> Iterator[Metric]:
 
 
 def _floods(lanes: CommandContext) -> Iterator[Metric]:
-    """Of the bots whose tokens are here."""
+    """For the bots whose tokens are known here."""
     refused = CounterMetricFamily("lanes_flood_refused", "Calls that Telegram refused with 429.", labels=["bot"])
-    waits = CounterMetricFamily("lanes_flood_waits", "Waits of a call in its place before it was made.", labels=["bot"])
-    seconds = CounterMetricFamily("lanes_flood_waits_seconds", "For how long calls waited so.", labels=["bot"])
+    waits = CounterMetricFamily(
+        "lanes_flood_waits", "Calls that waited in place before they were sent.", labels=["bot"]
+    )
+    seconds = CounterMetricFamily(
+        "lanes_flood_waits_seconds", "Seconds for which calls waited in place.", labels=["bot"]
+    )
     if lanes.bot_ids:
-        from chatlanes.telegram.flood import (
-            flood_counts,  # an app that is not ours has no bots, and need not load them
-        )
+        # Imported only if there are bots, so that other apps need not load it.
+        from chatlanes.telegram.flood import flood_counts
 
         for bot_id, bot in lanes.bot_ids.items():
             found = flood_counts(lanes.client, bot_id)
@@ -120,14 +123,18 @@ def _times(lanes: CommandContext) -> Iterator[Metric]:
         yield family
 
 
-# -- what there is now
+# -- gauges
 
 
 def _backlogs(lanes: CommandContext) -> Iterator[Metric]:
-    """For each bot: what MAX_PENDING is held against, and how long the oldest one has been there."""
-    backlog = GaugeMetricFamily("lanes_backlog", "Messages that are not settled or buried.", labels=["bot"])
-    limit = GaugeMetricFamily("lanes_backlog_limit", "Above it the poller waits (MAX_PENDING).", labels=["bot"])
-    oldest = GaugeMetricFamily("lanes_oldest_seconds", "Since the oldest of them came; 0: none.", labels=["bot"])
+    """Per bot: the backlog, which MAX_PENDING limits, and the age of its oldest message."""
+    backlog = GaugeMetricFamily("lanes_backlog", "Messages that are neither settled nor buried.", labels=["bot"])
+    limit = GaugeMetricFamily(
+        "lanes_backlog_limit", "The poller waits above this backlog (MAX_PENDING).", labels=["bot"]
+    )
+    oldest = GaugeMetricFamily(
+        "lanes_oldest_seconds", "Age of the oldest message in the backlog; 0: none.", labels=["bot"]
+    )
     now_us = inspection.now_us(lanes.client)
     for group, bot in lanes.names.items():
         backlog.add_metric([bot], lanes.store.pending(group))
@@ -139,7 +146,7 @@ def _backlogs(lanes: CommandContext) -> Iterator[Metric]:
 
 
 def _queues(lanes: CommandContext) -> Iterator[Metric]:
-    ready = GaugeMetricFamily("lanes_ready", "Messages that a worker may take now.", labels=["bot", "queue"])
+    ready = GaugeMetricFamily("lanes_ready", "Messages that a worker may fetch now.", labels=["bot", "queue"])
     for group, queue in lanes.queues:
         ready.add_metric([lanes.names[group], queue], int(lanes.client.llen(queue)))
     yield ready
@@ -147,14 +154,14 @@ def _queues(lanes: CommandContext) -> Iterator[Metric]:
 
 def _sizes(lanes: CommandContext) -> Iterator[Metric]:
     for name, key, means in (
-        ("leased", keys.LEASES, "Messages in the hands of workers."),
-        ("delayed", keys.DELAYED, "Messages that were put off, and come back by themselves."),
-        ("dead_letters", keys.DEAD, "Messages in the dead letters now."),
+        ("leased", keys.LEASES, "Messages leased to workers."),
+        ("delayed", keys.DELAYED, "Messages that wait for a retry or are parked."),
+        ("dead_letters", keys.DEAD, "Messages in the dead letters."),
     ):
         yield GaugeMetricFamily(f"lanes_{name}", means, value=int(lanes.client.zcard(key)))
     yield GaugeMetricFamily(
         "lanes_losses",
-        "Times that Redis lost what it held, and nobody has acknowledged it.",
+        "Losses of data in Redis that are not acknowledged.",
         value=len(inspection.losses(lanes.client)),
     )
     yield GaugeMetricFamily(
@@ -162,18 +169,18 @@ def _sizes(lanes: CommandContext) -> Iterator[Metric]:
     )
 
 
-# -- who works
+# -- processes
 
 
 def _workers(lanes: CommandContext) -> Iterator[Metric]:
     slots = inspection.workers(lanes.client).values()
-    yield GaugeMetricFamily("lanes_workers", "Workers that gave a sign of life within a lease.", value=len(slots))
-    yield GaugeMetricFamily("lanes_slots", "How many messages they run at once.", value=sum(slots))
+    yield GaugeMetricFamily("lanes_workers", "Workers with a heartbeat within the lease time.", value=len(slots))
+    yield GaugeMetricFamily("lanes_slots", "Messages that these workers can run at once.", value=sum(slots))
 
 
 def _pollers(lanes: CommandContext) -> Iterator[Metric]:
-    """Of the bots that are polled, and whose tokens are here."""
-    leads = GaugeMetricFamily("lanes_poller_leading", "Whether a poller leads; 0: nobody polls.", labels=["bot"])
+    """For the bots that are polled and whose tokens are known here."""
+    leads = GaugeMetricFamily("lanes_poller_leading", "1 if a poller leads, otherwise 0.", labels=["bot"])
     for bot in lanes.bots():
         if bot.bot_token is not None and bot.webhook_url is None:
             leads.add_metric([lanes.names[bot.queue_group]], float(bool(leader_of(lanes, bot.bot_id))))
@@ -182,4 +189,4 @@ def _pollers(lanes: CommandContext) -> Iterator[Metric]:
 
 def _server(lanes: CommandContext) -> Iterator[Metric]:
     safe = durability(lanes.client).safe
-    yield GaugeMetricFamily("lanes_durable", "Whether what Redis was told survives its end.", value=float(safe))
+    yield GaugeMetricFamily("lanes_durable", "1 if acknowledged writes survive a crash of Redis.", value=float(safe))

@@ -1,7 +1,7 @@
 """`lanes metrics`: serves the counters in Redis to Prometheus.
 
-A scrape reads a few keys, independent of the backlog, and changes nothing, so any number of exporters may run. An
-outage of Redis is a gauge too.
+A scrape reads a few keys, whatever the size of the backlog, and changes nothing, so any number of exporters may run.
+While Redis does not answer, a scrape returns only lanes_redis_up 0.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from chatlanes.logs.process import say
 
 
 class LanesCollector(Collector):
-    """One scrape is one look."""
+    """Reads the metrics from Redis at each scrape."""
 
     def __init__(self, lanes: CommandContext) -> None:
         self._lanes = lanes
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("lanes_redis_up", "Whether Redis answers.")
+        up = GaugeMetricFamily("lanes_redis_up", "1 if Redis answers, otherwise 0.")
         try:
             found = list(families(self._lanes))
         except RedisError:
@@ -40,13 +40,13 @@ class LanesCollector(Collector):
 
 
 @command("metrics")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=9808, show_default=True, help="0 takes a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=9808, show_default=True, help="0: any free port.")
 def metrics(lanes: CommandContext, host: str, port: int) -> None:
-    """Serve counters, backlogs and ages to Prometheus, until it is told to stop."""
+    """Serve counters, backlogs and ages to Prometheus until SIGTERM or SIGINT."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(LanesCollector(lanes))
-    # Before the server's threads are there, so that none of them is chosen to hear of it.
+    # Blocked before the server starts its threads, so that none of them receives these signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     server = _serve(host, port, registry)
     echo(lanes, f"metrics at http://{host}:{server.server_port}/metrics")
@@ -55,10 +55,10 @@ def metrics(lanes: CommandContext, host: str, port: int) -> None:
 
 
 def echo(lanes: CommandContext, sentence: str) -> None:
-    """As LOG_FORMAT wants it; an app that is not ours has no such setting."""
-    ours = lanes.settings()
-    if ours is not None and ours.log_format == "json":
-        say(ours, sentence)
+    """Print in the format that LOG_FORMAT sets; other apps than chatlanes do not have this setting."""
+    settings = lanes.settings()
+    if settings is not None and settings.log_format == "json":
+        say(settings, sentence)
     else:
         click.echo(sentence)
 

@@ -1,4 +1,4 @@
-"""The state of the lanes in figures: per bot, per queue, and the lanes with the most waiting. Pure."""
+"""Figures of the lanes: per bot, per queue, and the lanes with the most waiting updates. Pure."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 from chatlanes.lanes.monitoring.inspection import Record
 
 STATES = ("held", "waiting", "ready", "leased", "delayed", "buried")
-#: So many of the chats are told.
+#: The number of busiest lanes that are shown.
 MOST_CHATS = 10
 
 
 @dataclass
 class Figures:
-    """Of a bot, or of one of its queues. `oldest_us`: when the oldest one was appended; None: nothing is there."""
+    """The figures of a bot or of one of its queues. `oldest_us`: when its oldest update was appended; None: none."""
 
     states: Counter[str] = field(default_factory=Counter)
     oldest_us: int | None = None
-    #: Of so many only the number is known: there are too many to look at each.
+    #: Further updates that were only counted, because there are too many to examine each.
     more: int = 0
-    #: Settled in a second, when two looks have been compared.
+    #: Updates settled per second, once two samples have been compared.
     rate: float | None = None
-    #: Medians over the same time, of a bot; None: nothing started, or ended.
+    #: Medians over the same time, only for a bot; None: no handler started, or ended.
     wait_s: float | None = None
     run_s: float | None = None
 
@@ -45,7 +45,7 @@ class Figures:
 
 @dataclass
 class BusyLane:
-    """A lane with much in it. The others wait for `first`."""
+    """A lane with several updates. The others wait for `first`."""
 
     lane: str
     waiting: int
@@ -54,7 +54,7 @@ class BusyLane:
 
 
 class TelegramPause(NamedTuple):
-    """A pause that Telegram asked for: of `the bot`, a chat or a method."""
+    """A pause after a 429, of `the bot`, a chat or a method."""
 
     bot: str
     what: str
@@ -63,13 +63,13 @@ class TelegramPause(NamedTuple):
 
 @dataclass
 class Overview:
-    """Of a moment; `now_us` is Redis' clock."""
+    """The figures at one moment; `now_us` is Redis' clock."""
 
     now_us: int
     bots: dict[str, Figures]
     queues: dict[str, dict[str, Figures]]
     busy_lanes: list[BusyLane]
-    #: What is paused, and since when, ms; as inspection.paused has it.
+    #: What is paused -> since when, ms (inspection.paused).
     paused: dict[str, int] = field(default_factory=dict)
     flood_waits: list[TelegramPause] = field(default_factory=list)
 
@@ -77,7 +77,7 @@ class Overview:
 def overview(
     now_us: int, records: Iterable[Record], names: Mapping[str, str], queues: Iterable[tuple[str, str]]
 ) -> Overview:
-    """`names` are those of the bots by their groups of queues; `queues` are (group, queue), told also when empty."""
+    """`names`: queue group -> bot name. `queues`: (group, queue) of each queue that is shown even when empty."""
     bots = {name: Figures() for name in names.values()}
     by_queue: dict[str, dict[str, Figures]] = {name: {} for name in bots}
     for group, queue in queues:

@@ -1,7 +1,7 @@
 """`lanes pause` and `lanes resume`: a chat, a queue, or all queues of a bot.
 
-While paused, updates are still appended and running ones finish, but no more start. After resume each chat continues
-in order.
+While paused, updates are still appended and running handlers finish, but none start. After a resume, each chat
+continues in order.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from chatlanes.lanes.protocol.keys import group_of
 
 @lanes.group()
 def pause() -> None:
-    """Hand out nothing more of a chat, a queue or a bot. Updates still come in; what runs goes on to its end."""
+    """Stop handing out updates of a chat, a queue or a bot. Updates still come in, and running handlers finish."""
 
 
 @lanes.group()
 def resume() -> None:
-    """Hand out again what was paused."""
+    """Hand out updates again after a pause."""
 
 
 _chat = click.argument("chat", metavar="CHAT")
-_of_bot = click.option("--bot", metavar="NAME", help="Whose chat it is, where there are several bots.")
+_of_bot = click.option("--bot", metavar="NAME", help="The bot that the chat belongs to, if there are several.")
 _queue = click.argument("queue", metavar="QUEUE")
 _bot = click.argument("bot", metavar="[NAME]", required=False)
 
@@ -66,7 +66,7 @@ def resume_queue(lanes: CommandContext, queue: str) -> None:
 @command("bot", pause)
 @_bot
 def pause_bot(lanes: CommandContext, bot: str | None) -> None:
-    """All queues of a bot; its NAME where there are several."""
+    """All queues of a bot. NAME is required if there are several bots."""
     group = _group(lanes, bot)
     name = lanes.names[group]
     _result(lanes.store.pause("group", group), f"paused {name}", f"{name} was paused already")
@@ -75,14 +75,14 @@ def pause_bot(lanes: CommandContext, bot: str | None) -> None:
 @command("bot", resume)
 @_bot
 def resume_bot(lanes: CommandContext, bot: str | None) -> None:
-    """All queues of a bot; its NAME where there are several."""
+    """All queues of a bot. NAME is required if there are several bots."""
     group = _group(lanes, bot)
     name, queues = lanes.names[group], [queue for _, queue in lanes.queues if group_of(queue) == group]
     _result(lanes.store.resume("group", group, queues), f"resumed {name}", f"{name} was not paused")
 
 
 def lane_key(lanes: CommandContext, chat: str, bot: str | None) -> str:
-    """The key of a lane. Raises CommandError when it is not clear which bot's chat is meant."""
+    """The key of a lane. Raises CommandError if it is ambiguous which bot the chat belongs to."""
     if "/" in chat:
         return chat
     ids = {name: bot_id for bot_id, name in lanes.bot_ids.items() if bot in (None, name)}
@@ -90,9 +90,9 @@ def lane_key(lanes: CommandContext, chat: str, bot: str | None) -> str:
     if len(ids) == 1:
         return f"{next(iter(ids.values()))}/{key}"
     if ids:
-        raise CommandError(f"whose chat is meant? Say --bot with one of {', '.join(ids)}")
+        raise CommandError(f"there are several bots: add --bot with one of {', '.join(ids)}")
     raise CommandError(
-        f"the bot's id is not known here, for its token is not: write it before the key, as 123456/{key}"
+        f"the bot's id is unknown here, because its token is not set: put the id before the key, as in 123456/{key}"
     )
 
 
@@ -103,13 +103,15 @@ def _group(lanes: CommandContext, bot: str | None) -> str:
     if bot is None and len(groups) == 1:
         return next(iter(groups.values()))
     there_are = ", ".join(reversed(groups))
-    raise CommandError(f"there is no bot {bot}: there are {there_are}" if bot else f"which bot? There are {there_are}")
+    raise CommandError(
+        f"there is no bot {bot}: the bots are {there_are}" if bot else f"name one of the bots: {there_are}"
+    )
 
 
 def _check_queue(lanes: CommandContext, queue: str) -> None:
     known = [name for _, name in lanes.queues]
     if queue not in known:
-        raise CommandError(f"there is no lane queue {queue}: there are {', '.join(known)}")
+        raise CommandError(f"there is no lane queue {queue}: the queues are {', '.join(known)}")
 
 
 def _result(is_done: bool, done: str, otherwise: str) -> Any:

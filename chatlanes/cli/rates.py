@@ -1,6 +1,6 @@
-"""Rates between two moments: settled updates per second, median wait and run times.
+"""Rates between two samples: settled updates per second, median wait and run times.
 
-Reads two keys per moment. What a worker has not written to Redis yet is not included.
+A sample reads two keys. Results that a worker has not yet written to Redis are not included.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chatlanes.lanes.monitoring.histogram import Histogram
 
 @dataclass(frozen=True)
 class Totals:
-    """Counters that only grow; the rates are the difference of two."""
+    """A sample of counters that only grow. The difference of two samples gives the rates."""
 
     settled: inspection.Settled
     times: dict[tuple[str, str], Histogram]
@@ -26,8 +26,8 @@ class Totals:
         return cls(inspection.settled(lanes.client), inspection.times(lanes.client))
 
     def median_s(self, what: str, group: str, earlier: Totals) -> float | None:
-        ever = self.times.get((what, group), Histogram())
-        return ever.since(earlier.times.get((what, group), Histogram())).median_s()
+        total = self.times.get((what, group), Histogram())
+        return total.since(earlier.times.get((what, group), Histogram())).median_s()
 
 
 def add_rates(seen: Overview, before: inspection.Settled, now: inspection.Settled) -> None:

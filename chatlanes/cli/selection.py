@@ -1,4 +1,4 @@
-"""Selects the messages of a command: those of a chat, those of a bot. Pure."""
+"""Selects messages by chat and bot. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from chatlanes.lanes.monitoring.inspection import Record
 
 
 def is_of_chat(lane: str, chat: str) -> bool:
-    """`chat` is a number, or a lane's key with or without the bot's id in front of it.
+    """`chat` is a number, or a lane's key with or without the bot's id before it.
 
-    A number stands for all that happens in the chat: its topics, and business and guest messages too.
+    A number includes all lanes of the chat: its topics, and its business and guest messages.
     """
     key = lane.partition("/")[2] or lane
     if chat in (lane, key):
@@ -25,9 +25,10 @@ def is_of_chat(lane: str, chat: str) -> bool:
 
 
 def wanted(lanes: CommandContext, chat: str | None, bot: str | None) -> Callable[[Record], bool]:
-    """Raises CommandError for a bot that is not there."""
+    """A predicate that selects the messages of a chat and a bot. Raises CommandError for an unknown bot."""
     if bot is not None and bot not in lanes.names.values():
-        raise CommandError(f"--bot {bot}: there are {', '.join(dict.fromkeys(lanes.names.values()))}")
+        known = ", ".join(dict.fromkeys(lanes.names.values()))
+        raise CommandError(f"--bot {bot}: there is no such bot; the bots are {known}")
 
     def is_wanted(record: Record) -> bool:
         in_chat = chat is None or any(is_of_chat(lane, chat) for lane in record.lanes)
@@ -37,9 +38,9 @@ def wanted(lanes: CommandContext, chat: str | None, bot: str | None) -> Callable
 
 
 def in_order(found: Iterable[Record]) -> list[Record]:
-    """As they came in."""
+    """The messages in the order in which they were appended."""
     return sorted(found, key=lambda record: record.appended_us)
 
 
-chat_option = click.option("--chat", metavar="CHAT", help="Only of this chat: its number, or a key such as user:7.")
-bot_option = click.option("--bot", metavar="NAME", help="Only of this bot.")
+chat_option = click.option("--chat", metavar="CHAT", help="Only this chat: its number, or a key such as user:7.")
+bot_option = click.option("--bot", metavar="NAME", help="Only this bot.")

@@ -1,4 +1,4 @@
-"""`lanes status`: the backlog per bot, queue and state, and the updates that others wait for."""
+"""`lanes status`: shows the backlog per bot, queue and state, and the updates that others wait for."""
 
 from __future__ import annotations
 
@@ -20,28 +20,35 @@ from chatlanes.cli.rates import Totals, add_medians, add_rates
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.inspection import Record
 
-#: More are not looked at one by one: a look must not take longer than anybody wants to wait for it.
-MOST_LOOKED_AT = 50_000
-#: Between two looks at what is settled.
+#: The most updates that are examined one by one, so that the command answers quickly. Others are only counted.
+MOST_EXAMINED = 50_000
+#: The time between the two samples that a rate is computed from.
 RATE_OVER_S = 1.0
 BAR = 20
-#: Characters of why an update was put off.
+#: The most characters shown of the reason why an update was parked.
 MOST_OF_A_REASON = 160
 
 
 @command("status")
-@click.option("--watch", is_flag=True, help="Again and again, with bars; Ctrl-C ends it.")
-@click.option("--every", "every_s", type=click.FloatRange(0.2), default=2.0, show_default=True, help="With --watch, s.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line.")
+@click.option("--watch", is_flag=True, help="Repeat, with bars, until Ctrl-C.")
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.2),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two updates of --watch.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch, one per line.")
 def status(lanes: CommandContext, watch: bool, every_s: float, as_json: bool) -> None:
-    """What waits, runs and was buried, for each bot and queue; the chats with the most waiting, and why they wait."""
+    """Show waiting, running and buried updates per bot and queue, the busiest chats, and the reason why they wait."""
     before = Totals.of(lanes)
     pause_s = RATE_OVER_S
     with suppress(KeyboardInterrupt):  # how --watch ends
         while True:
             time.sleep(pause_s)
             now = Totals.of(lanes)
-            seen = look(lanes)
+            seen = collect(lanes)
             add_rates(seen, before.settled, now.settled)
             add_medians(seen, lanes, before, now)
             show(seen, watch=watch, as_json=as_json)
@@ -50,28 +57,27 @@ def status(lanes: CommandContext, watch: bool, every_s: float, as_json: bool) ->
             before, pause_s = now, every_s
 
 
-def look(lanes: CommandContext) -> Overview:
+def collect(lanes: CommandContext) -> Overview:
     client = lanes.client
     groups = sorted({*lanes.names, *inspection.groups(client)})
-    each = {group: inspection.pending(client, group, MOST_LOOKED_AT // max(len(groups), 1)) for group in groups}
-    ids = [*chain.from_iterable(each.values()), *list(inspection.dead(client))[:MOST_LOOKED_AT]]
+    each = {group: inspection.pending(client, group, MOST_EXAMINED // max(len(groups), 1)) for group in groups}
+    ids = [*chain.from_iterable(each.values()), *list(inspection.dead(client))[:MOST_EXAMINED]]
     seen = overview(inspection.now_us(client), inspection.records(client, ids), lanes.names, lanes.queues)
     for group, found in each.items():
         figures = seen.bots.get(lanes.names.get(group, group))
         if figures is not None:
             figures.more = max(lanes.store.pending(group) - len(found), 0)
-    titles = inspection.titles(client, [crowd.first.id for crowd in seen.busy_lanes])
-    busy_lanes = [replace(crowd, title=titles[crowd.first.id]) for crowd in seen.busy_lanes]
+    titles = inspection.titles(client, [lane.first.id for lane in seen.busy_lanes])
+    busy_lanes = [replace(lane, title=titles[lane.first.id]) for lane in seen.busy_lanes]
     return replace(seen, busy_lanes=busy_lanes, paused=inspection.paused(client), flood_waits=flood_waits(lanes))
 
 
 def flood_waits(lanes: CommandContext) -> list[TelegramPause]:
-    """What Telegram makes the bots wait for, of those whose tokens are here."""
+    """The flood pauses of the bots whose tokens are known here."""
     if not lanes.bot_ids:
         return []
-    from chatlanes.telegram.flood import (
-        flood_pauses,  # an app that is not ours has no bots, and need not load them
-    )
+    # Imported only if there are bots, so that other apps need not load it.
+    from chatlanes.telegram.flood import flood_pauses
 
     return [
         TelegramPause(name, pause.what, round(pause.left_s, 1))
@@ -91,17 +97,17 @@ def show(seen: Overview, *, watch: bool, as_json: bool) -> None:
     for what, since_ms in sorted(seen.paused.items()):
         click.echo(f"paused since {moment(since_ms)}: {what.replace(':', ' ', 1)}")
     for wait in seen.flood_waits:
-        click.echo(f"Telegram makes {wait.what} wait for {age(wait.left_s)} more ({wait.bot})")
+        click.echo(f"flood wait: {wait.what} waits for {age(wait.left_s)} more ({wait.bot})")
     for bot, figures in seen.bots.items():
         if figures.more:
-            click.echo(f"{bot}: {figures.more:,} of them, the youngest, were not looked at one by one")
+            click.echo(f"{bot}: the newest {figures.more:,} updates are counted in the backlog only, not by state")
     if seen.busy_lanes:
         click.echo()
-        click.echo(crowds_table(seen))
+        click.echo(busy_lanes_table(seen))
 
 
 def figures_table(seen: Overview, *, bars: bool) -> str:
-    """Queues in which nothing is are left out, unless there is nothing at all."""
+    """One row per bot, and one per queue that is not empty."""
     most = max((figures.backlog for figures in seen.bots.values()), default=0) or 1
     rows = []
     for bot, total in seen.bots.items():
@@ -121,34 +127,34 @@ def _cells(seen: Overview, figures: Figures) -> list[str]:
     return [number(figures.backlog), *states, age(oldest_s), number(figures.rate)]
 
 
-def crowds_table(seen: Overview) -> str:
+def busy_lanes_table(seen: Overview) -> str:
     rows = []
-    for crowd in seen.busy_lanes:
-        named = crowd.title or crowd.first.id  # it may be done by now
-        rows.append([crowd.lane, number(crowd.waiting), f"{named}: {doing(crowd.first, seen.now_us, seen.paused)}"])
+    for lane in seen.busy_lanes:
+        named = lane.title or lane.first.id  # no title: it has been settled meanwhile
+        rows.append([lane.lane, number(lane.waiting), f"{named}: {doing(lane.first, seen.now_us, seen.paused)}"])
     return table(["lane", "waiting", "for"], rows, left=(0, 2))
 
 
 def doing(first: Record, now_us: int, paused: Container[str]) -> str:
-    """What the first update of a lane is doing, where, and since when. `paused` as looking.paused has it."""
+    """What the first update of a lane is doing, where, and since when. `paused`: the result of inspection.paused."""
     since = age((now_us - (first.moved_us or first.appended_us)) / 1e6)
     again = f", attempt {first.attempt}" if first.attempt > 1 else ""
     if first.state == "leased":
         return f"runs on {worker_of(first.holder)} for {since}{again}"
     if any(what in paused for what in (*first.in_lanes, f"queue:{first.queue}", f"group:{first.group}")):
-        return f"paused; there for {since}{again}"
+        return f"paused; waiting for {since}{again}"
     if first.state == "delayed":
         why = f": {' '.join(first.parked.split())[:MOST_OF_A_REASON]}" if first.parked else ""
-        return f"put off {since} ago{again}{why}"
+        return f"delayed {since} ago{again}{why}"
     if first.state == "held":
-        return f"held for {since}, for one that came before it may still be on its way"
+        return f"held for {since}: an update before it may still arrive"
     if first.state == "ready":
         return f"ready for {since}{again}"
     return f"waits for another lane for {since}{again}"
 
 
 def worker_of(holder: str) -> str:
-    """`host:pid` of the main process of a worker."""
+    """`host:pid` of a worker's main process."""
     return ":".join(holder.split(":")[:2])
 
 
@@ -164,18 +170,18 @@ def _as_json(seen: Overview) -> dict[str, Any]:
     }
     lanes_ = [
         {
-            "lane": crowd.lane,
-            "waiting": crowd.waiting,
+            "lane": lane.lane,
+            "waiting": lane.waiting,
             "first": {
-                "id": crowd.first.id,
-                "title": crowd.title,
-                "state": crowd.first.state,
-                "worker": worker_of(crowd.first.holder) or None,
-                "since_s": round((seen.now_us - (crowd.first.moved_us or crowd.first.appended_us)) / 1e6, 3),
-                "attempt": crowd.first.attempt,
+                "id": lane.first.id,
+                "title": lane.title,
+                "state": lane.first.state,
+                "worker": worker_of(lane.first.holder) or None,
+                "since_s": round((seen.now_us - (lane.first.moved_us or lane.first.appended_us)) / 1e6, 3),
+                "attempt": lane.first.attempt,
             },
         }
-        for crowd in seen.busy_lanes
+        for lane in seen.busy_lanes
     ]
     return {
         "bots": bots,

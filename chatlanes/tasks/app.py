@@ -1,6 +1,6 @@
-"""The Celery app, and its steps at the start and the end of a worker.
+"""The Celery app and its handlers for worker startup and shutdown.
 
-Guarantees that importing it reads no setting and opens no connection; a wrong setting ends the command with a sentence.
+Importing it reads no settings and opens no connection. An invalid setting ends the command with one sentence.
 """
 
 from contextlib import suppress
@@ -21,12 +21,12 @@ from chatlanes.updates.queues import left_behind, unknown
 
 logger = get_task_logger(__name__)
 
-#: At the end of a worker, and of each of its children.
+#: Applies when a worker stops, and when one of its children does.
 SEND_TRACES_WITHIN_S = 2.0
 
 
 def worker_log(app: Celery) -> Any:
-    """Called by Celery for `app.log`, so that importing the app reads no setting."""
+    """Celery calls this for `app.log`, so importing the app reads no settings."""
     from chatlanes.logs.celery_log import WorkerLog
 
     return WorkerLog(app, settings())
@@ -41,7 +41,7 @@ app.add_defaults(celery_options)
 
 @signals.import_modules.connect(weak=False)
 def set_up_flower(**_: Any) -> None:
-    """Flower has read its options by then, and opens its port afterwards."""
+    """Runs after Flower has read its options and before it opens its port."""
     if flower.starts_here():
         flower.set_up(settings())
 
@@ -56,9 +56,9 @@ def start_log(instance: Any, **_: Any) -> None:
 
 @signals.celeryd_init.connect(weak=False)
 def check_queues(options: dict[str, Any], **_: Any) -> None:
-    """A queue that is none ends the worker here; Celery would, with a traceback."""
-    asked = [name for option in ("queues", "exclude_queues") for name in maybe_list(options.get(option)) or ()]
-    sentence = unknown(asked, set(app.amqp.queues))
+    """An unknown queue ends the worker with one sentence; Celery itself would print a traceback."""
+    requested = [name for option in ("queues", "exclude_queues") for name in maybe_list(options.get(option)) or ()]
+    sentence = unknown(requested, set(app.amqp.queues))
     if sentence:
         give_up(settings(), sentence)
 
@@ -67,21 +67,21 @@ def check_queues(options: dict[str, Any], **_: Any) -> None:
 def log_leftovers(**_: Any) -> None:
     now = settings()
     groups = {each.queue_group: each for each in (*now.served, now)}
-    with suppress(RedisError):  # the worker says itself what is wrong with Redis
+    with suppress(RedisError):  # the worker logs Redis errors elsewhere
         for each in groups.values():
             for sentence in left_behind(app.lanes.store.client, each):
                 logger.warning(sentence)
 
 
 @signals.celeryd_init.connect(weak=False)
-def remember_what_is_excluded(instance: Any, options: dict[str, Any], **_: Any) -> None:
+def remember_excluded_queues(instance: Any, options: dict[str, Any], **_: Any) -> None:
     instance.excluded_queues = frozenset(options.get("exclude_queues") or ())
 
 
 @signals.celeryd_after_setup.connect(weak=False)
-def read_express(instance: Any, **_: Any) -> None:
-    """Who reads some queue of a bot reads its express queue too, whatever -Q says: a payment must not wait for the one
-    worker that was told to. `-X updates.express` leaves it out.
+def read_express_queues(instance: Any, **_: Any) -> None:
+    """A worker that reads any queue of a bot also reads the bot's express queue, whatever -Q says, so that payments do
+    not depend on one worker. `-X updates.express` excludes it.
     """
     queues = instance.app.amqp.queues
     for express, others in express_queues(settings()).items():
@@ -91,15 +91,17 @@ def read_express(instance: Any, **_: Any) -> None:
 
 @signals.worker_init.connect(weak=False)
 def find_bot(**_: Any) -> None:
-    """A worker one of whose bots does not import, or has no token, stops here, before it takes any update."""
+    """If a bot cannot be imported or has no token, the worker stops here, before it fetches any update."""
     from chatlanes.tasks.bots import bots
 
     bots()
 
 
 @signals.worker_init.connect(weak=False)
-def enter_database(**_: Any) -> None:
-    """Behind `find_bot`: it needs the tokens. A worker that another deployment's updates would come to stops here."""
+def announce_deployment(**_: Any) -> None:
+    """Runs after `find_bot`, because it needs the tokens. A worker that would receive another deployment's updates
+    stops here.
+    """
     try:
         presence().enter()
     except ForeignDeployment as error:
@@ -112,24 +114,24 @@ def presence() -> Presence:
 
 
 @signals.worker_ready.connect(weak=False)
-def stay_in_database(**_: Any) -> None:
+def keep_announcing(**_: Any) -> None:
     presence().stay()
 
 
 @signals.worker_shutdown.connect(weak=False)
-def leave_database(**_: Any) -> None:
+def withdraw_announcement(**_: Any) -> None:
     presence().leave()
 
 
 @signals.celeryd_after_setup.connect(weak=False)
 def start_traces(sender: str, **_: Any) -> None:
-    """Before the pool forks, and after the bot was imported: it may have set them up by itself."""
+    """Runs after the bot is imported, because the bot may set up tracing itself, and before the pool forks."""
     traces.start("worker", settings(), sender)
 
 
 @signals.worker_process_init.connect(weak=False)
 def start_traces_in_child(sender: str, **_: Any) -> None:
-    """For children that are not forked and inherit nothing."""
+    """For children that are spawned, not forked, and so inherit nothing."""
     traces.start("worker", settings(), sender)
 
 

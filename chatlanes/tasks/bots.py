@@ -1,7 +1,7 @@
 """The bots that this worker serves, each with its settings, handler and client.
 
-Guarantees that a bot is found by the id in front of a message's own (`<bot id>:<update id>`), and one sentence for a
-bot that cannot be loaded. Calls no handler.
+A bot is found by the bot id in a message id (`<bot id>:<update id>`). A bot that cannot be loaded is reported in one
+sentence. Calls no handler.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from chatlanes.bot.bot import Bot
-from chatlanes.bot.loader import load_bot, waits_in_coroutines
+from chatlanes.bot.loader import is_fully_async, load_bot
 from chatlanes.bot.session.keys import check_order
 from chatlanes.bot.session.session import SessionPlan
 from chatlanes.logs.process import give_up
@@ -24,7 +24,7 @@ from chatlanes.telegram.flood import Gate, Rates
 
 @dataclass(frozen=True)
 class ServedBot:
-    """One bot: the settings as they are for it, its handler, its client, and what all its calls pass."""
+    """One bot: its settings, its handler, its client, and the flood-control gate that all its calls pass."""
 
     settings: Settings
     bot: Bot
@@ -32,8 +32,8 @@ class ServedBot:
     gate: Gate
 
     @cached_property
-    def in_coroutines(self) -> bool:
-        return waits_in_coroutines(self.bot)
+    def is_fully_async(self) -> bool:
+        return is_fully_async(self.bot)
 
     @cached_property
     def session_plan(self) -> SessionPlan:
@@ -41,18 +41,21 @@ class ServedBot:
 
 
 class Bots:
-    """All that this process serves."""
+    """All bots that this process serves."""
 
     def __init__(self, served: Iterable[ServedBot]) -> None:
         self._by_id = {str(each.settings.bot_id): each for each in served}
 
     @classmethod
     def load(cls, settings: Settings) -> Bots:
-        """Raises BotImportError, and SettingsError for a token that is missing."""
+        """Raises BotImportError, and SettingsError for a missing token."""
         return cls(_load(each) for each in settings.served)
 
     def of(self, message_id: str) -> ServedBot | None:
-        """Whose update this is. A message that names no bot, put in by hand, is for the only one; None: not ours."""
+        """The bot that the message belongs to; None if it is not served here.
+
+        A message without a bot id (appended by hand) belongs to the bot if there is only one.
+        """
         bot_id, colon, _ = message_id.partition(":")
         if colon and bot_id.isdecimal():
             return self._by_id.get(bot_id)
@@ -61,13 +64,13 @@ class Bots:
 
 @cache
 def bots() -> Bots:
-    """Those of this worker. One that cannot be loaded ends the process with its traceback and one sentence."""
+    """The bots of this worker. A bot that cannot be loaded ends the process with its traceback and one sentence."""
     try:
         return Bots.load(settings())
     except BotImportError as error:
         give_up(settings(), str(error), error.__cause__)
     except SettingsError as error:
-        give_up(settings(), f"{error}. The worker calls the Bot API with it.")
+        give_up(settings(), f"{error}. The worker needs it to call the Bot API.")
 
 
 def _load(settings: Settings) -> ServedBot:

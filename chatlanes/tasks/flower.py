@@ -1,10 +1,9 @@
-"""Flower as our app wants it: behind a password, with the kind and the chat of each update in its list of tasks.
+"""Flower's options for this app: a password, and the kind and chat of each update in the task list.
 
-Promises that `chatlanes flower` as it is lets in only who has seen its start: it shows chats and tracebacks,
-can end workers, and listens on every address. Told otherwise by --basic-auth, --auth, their FLOWER_… variables, or
-FLOWER_UNAUTHENTICATED_API=true, which is Flower's own word for "no password at all". Its other options are left alone.
-With FLOWER_HOSTS it answers only under these names, so that a foreign name that resolves to this machine (DNS
-rebinding) reaches nothing.
+By default `chatlanes flower` requires a random password that it prints at start, because Flower shows chats and
+tracebacks, can stop workers, and listens on every address; --basic-auth, --auth, their FLOWER_… variables and
+FLOWER_UNAUTHENTICATED_API=true (no password) replace this default. With FLOWER_HOSTS it answers only requests for these
+host names, which prevents DNS rebinding.
 """
 
 import logging
@@ -19,21 +18,21 @@ from chatlanes.logs.process import lines_of, say
 from chatlanes.settings import Settings
 
 USER = "admin"
-#: Flower 2.2's own choice for its list of tasks (flower.options).
-USUAL_COLUMNS = "name,uuid,state,received,runtime,worker"
-OPEN = "FLOWER_UNAUTHENTICATED_API"
-#: Names without ports, separated by commas; none: any.
+#: Flower 2.2's default columns of the task list (flower.options).
+DEFAULT_COLUMNS = "name,uuid,state,received,runtime,worker"
+NO_PASSWORD = "FLOWER_UNAUTHENTICATED_API"  # noqa: S105
+#: Host names without ports, separated by commas. Unset: any name.
 HOSTS = "FLOWER_HOSTS"
 
 
 def starts_here() -> bool:
-    """Whether this process is `celery … flower`."""
+    """True if this process runs `celery … flower`."""
     command = click.get_current_context(silent=True)
     return command is not None and command.info_name == "flower"
 
 
 def set_up(settings: Settings) -> None:
-    """After Flower has read its options, and before it opens its port."""
+    """Call after Flower has read its options and before it opens its port."""
     from tornado.options import options
 
     if settings.log_format == "json":
@@ -42,13 +41,13 @@ def set_up(settings: Settings) -> None:
             handler.setFormatter(lines)
     check_port(options)
     show_arguments(options)
-    ask_for_a_password(options, settings)
+    require_password(options, settings)
     if os.environ.get(HOSTS):
-        answer_only_under(frozenset(os.environ[HOSTS].split(",")))
+        restrict_hosts(frozenset(os.environ[HOSTS].split(",")))
 
 
 def check_port(options: Any) -> None:
-    """Flower itself would end with a traceback."""
+    """Exit with one sentence if the port is taken; Flower itself would print a traceback."""
     from tornado.netutil import bind_sockets
 
     if options.unix_socket:
@@ -58,29 +57,33 @@ def check_port(options: Any) -> None:
             opened.close()
     except OSError as error:
         place = f"{options.address or '*'}:{options.port}"
-        sys.exit(f"cannot listen on {place} ({error.strerror}): stop what listens there, or give --port and --address")
+        sys.exit(
+            f"cannot listen on {place} ({error.strerror}): stop the process that uses it, or set --port and --address"
+        )
 
 
 def show_arguments(options: Any) -> None:
-    """They say kind, chat and update, never the text; the name is the same for all."""
-    if options.tasks_columns == USUAL_COLUMNS:
+    """Show the arguments column instead of the name, which is the same for all tasks. The arguments hold the update's
+    kind, chat and id, never its text.
+    """
+    if options.tasks_columns == DEFAULT_COLUMNS:
         options.tasks_columns = "uuid,args,state,received,runtime,worker"
 
 
-def ask_for_a_password(options: Any, settings: Settings) -> None:
-    if options.basic_auth or options.auth or os.environ.get(OPEN, "").lower() in ("1", "true", "yes", "on"):
+def require_password(options: Any, settings: Settings) -> None:
+    if options.basic_auth or options.auth or os.environ.get(NO_PASSWORD, "").lower() in ("1", "true", "yes", "on"):
         return
     password = secrets.token_urlsafe(9)
     options.basic_auth = [f"{USER}:{password}"]
     say(
         settings,
-        f"Flower asks for user {USER} and password {password}, until it is started again. "
-        f"Choose your own: FLOWER_BASIC_AUTH=name:password; none: {OPEN}=true.",
+        f"Flower's login is user {USER}, password {password}, until Flower restarts. "
+        f"To choose your own, set FLOWER_BASIC_AUTH=name:password; for no password, {NO_PASSWORD}=true.",
     )
 
 
-def answer_only_under(names: frozenset[str]) -> None:
-    """All other Host headers get 403, whatever they ask for."""
+def restrict_hosts(names: frozenset[str]) -> None:
+    """Requests with any other Host header get 403."""
     from flower.app import Flower
     from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
     from tornado.web import RequestHandler
@@ -88,7 +91,7 @@ def answer_only_under(names: frozenset[str]) -> None:
     class ForeignHost(RequestHandler):
         def prepare(self) -> None:
             self.set_status(403)
-            self.finish(f"Flower answers only under {', '.join(sorted(names))}")
+            self.finish(f"Flower answers only requests for the host {', '.join(sorted(names))}")
 
     find_handler = Flower.find_handler
 

@@ -1,6 +1,6 @@
-"""A bot's own hooks for its failures and timeouts.
+"""Calls a bot's on_error and on_timeout hooks.
 
-Guarantees that nothing a hook does or raises changes what becomes of its update.
+A hook's return value and exceptions do not change whether its update is settled, retried or buried.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,16 @@ logger = get_task_logger(__name__)
 
 
 def hook_context(ctx: Context, hook: str, delivery: lanes.Delivery | None) -> Context:
-    """For a hook of this attempt, which is told again when it dies: its calls have a series of their own."""
+    """The context for a hook of this attempt. A hook runs again if its process dies, so its calls are journaled in a
+    series of their own.
+    """
     if delivery is None or not isinstance(ctx.api, Calls):
         return ctx
-    return replace(ctx, api=ctx.api.beside(f"{hook}{delivery.attempt}/"))
+    return replace(ctx, api=ctx.api.in_series(f"{hook}{delivery.attempt}/"))
 
 
 def call_hook(hook: Callable[..., Any] | None, *arguments: Any) -> None:
-    """One of the bot's own hooks. What it raises is logged and counts as nothing else."""
+    """Call the hook, if there is one. Exceptions are logged and otherwise ignored."""
     if hook is None:
         return
     try:
@@ -33,4 +35,4 @@ def call_hook(hook: Callable[..., Any] | None, *arguments: Any) -> None:
     except BaseException as error:
         if ends_the_worker(error):
             raise
-        logger.exception("the bot's own %s failed", getattr(hook, "__name__", hook))
+        logger.exception("the bot's hook %s failed", getattr(hook, "__name__", hook))

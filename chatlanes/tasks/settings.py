@@ -1,4 +1,4 @@
-"""The settings of this worker or Flower, read once, and the Celery options that follow from them."""
+"""The settings of this process (worker or Flower), read once, and the Celery options derived from them."""
 
 import sys
 from functools import cache
@@ -12,13 +12,13 @@ from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.tasks.time_limits import HARD_LIMIT_AFTER_S
 from chatlanes.updates.connection import ssl_options
 
-#: For tasks of your own that need no order.
+#: For the user's own tasks that need no order.
 ORDINARY_QUEUE = "celery"
 
 
 @cache
 def settings() -> Settings:
-    """The settings of this process. A wrong one ends it with the sentence that says what is wrong."""
+    """The settings of this process. An invalid setting ends the process with one sentence."""
     try:
         return load()
     except SettingsError as error:
@@ -27,12 +27,12 @@ def settings() -> Settings:
 
 @cache
 def secrets() -> Secrets:
-    """What this process must neither store nor send."""
+    """Secrets that this process must neither store nor send."""
     return Secrets.of(settings())
 
 
 def celery_options() -> dict[str, Any]:
-    """Every option that is not Celery's default, with its reason."""
+    """Every option that differs from Celery's default, with its reason."""
     now = settings()
     return {
         "imports": ("chatlanes.tasks.update",),
@@ -42,7 +42,7 @@ def celery_options() -> dict[str, Any]:
             "lease_seconds": now.lease_seconds,
             "max_deaths": now.max_attempts,
             "master_name": now.sentinel_master,
-            # A server that is down must be noticed within seconds, also by a publisher that waits for its answer.
+            # A server that is down must be detected within seconds, also by a publisher that waits for its reply.
             "socket_connect_timeout": 5,
             "socket_keepalive": True,
         },
@@ -53,18 +53,18 @@ def celery_options() -> dict[str, Any]:
         ],
         # A misspelt queue would be created, and no worker would read it.
         "task_create_missing_queues": False,
-        # Pickle runs whatever code a message holds.
+        # Unpickling a message can run arbitrary code.
         "accept_content": ["json"],
-        # Nobody reads the result of an update, and each would stay in Redis for a day.
+        # The result of an update is never read, and each would stay in Redis for a day.
         "task_ignore_result": True,
-        # The soft limit interrupts a handler; the hard one ends it.
+        # The soft limit interrupts a handler; the hard limit kills it.
         "task_soft_time_limit": now.update_timeout,
         "task_time_limit": now.update_timeout + HARD_LIMIT_AFTER_S if now.update_timeout else None,
     }
 
 
 def queue_names(now: Settings) -> list[str]:
-    """Those of every bot. With BOTS also the ones without a name: a bot that was alone may have left updates there."""
+    """The queues of every bot. With BOTS also the unnamed ones, which may hold updates from before BOTS was set."""
     return list(dict.fromkeys(name for settings in (*now.served, now) for name in settings.queue_names))
 
 

@@ -1,8 +1,8 @@
-"""Settles an update that has ended: done, failed, parked.
+"""Records the outcome of a run in Redis, then reports it to Celery.
 
-Guarantees that Redis is told first, and that an update whose outcome could not be told runs again. To Celery a task
-that raised is done, unless it raised Retry, Ignore or Reject: so each of these functions ends with one of them, or
-with the error. Raises RedisAway when Redis does not answer: the update goes back uncounted (lanes.LaneTask).
+Redis is written first, and an update whose outcome could not be recorded runs again. Celery acknowledges a task that
+raised anything but Retry, Ignore or Reject, so each function here raises one of these, or the handler's error. Raises
+RedisAway when Redis does not answer; the update is then released without counting an attempt (lanes.LaneTask).
 """
 
 from collections.abc import Sequence
@@ -21,20 +21,20 @@ from chatlanes.telegram.flood import FloodWait
 
 
 def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: bool = False) -> None:
-    """Raises Reject when Redis cannot be told, and Ignore when somebody else has it by now."""
+    """Settle the update. Raises Reject if that could not be written to Redis, and Ignore if the lease was lost."""
     try:
         outcome = delivery.commit(writes, skipped=skipped)
     except lanes.RedisAway:
         raise
     except Exception as trouble:
-        # It may have happened: then the update is gone, and giving it back changes nothing.
-        raise Reject(f"could not tell Redis that {delivery.id} is done: {trouble}", requeue=True) from trouble
+        # The commit may have happened: then the update is gone, and releasing it changes nothing.
+        raise Reject(f"could not record in Redis that {delivery.id} is done: {trouble}", requeue=True) from trouble
     if outcome is Outcome.LOST:
-        raise Ignore(f"the lease of {delivery.id} was over when it ended")
+        raise Ignore(f"the lease of {delivery.id} was lost before its handler ended")
 
 
 def ending_of(error: BaseException) -> traces.Ending:
-    """What the trace of a run records of the error that its task raised: the outcome, and the failure if any."""
+    """The outcome of a run, and its failure if any, as the trace records them, from the error that the task raised."""
     if isinstance(error, Retry):
         failure = None if isinstance(error.exc, FloodWait) else error.exc
         return traces.Ending({"outcome": "retried" if error.__cause__ else "parked"}, failure)
@@ -45,14 +45,14 @@ def ending_of(error: BaseException) -> traces.Ending:
     return traces.Ending({"outcome": "buried" if isinstance(error, Exception) else "interrupted"}, error)
 
 
-def verdict(served: ServedBot, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
+def decision_for(served: ServedBot, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
     return decide(delivery.attempt, served.settings, is_final=isinstance(error, served.bot.never_retry))
 
 
 def fail(served: ServedBot, delivery: lanes.Delivery, error: Exception, secrets: Secrets) -> NoReturn:
-    """Retry or bury, and tell Celery, which tells Flower. Raises in any case."""
-    decision = verdict(served, delivery, error)
-    problem, told = problem_of(error, delivery.attempt, secrets), fit_for_celery(error, secrets)
+    """Retry or bury the update, and report that to Celery, which reports it to Flower. Always raises."""
+    decision = decision_for(served, delivery, error)
+    problem, reported = problem_of(error, delivery.attempt, secrets), fit_for_celery(error, secrets)
     try:
         if isinstance(decision, Bury):
             outcome = delivery.bury(problem)
@@ -61,24 +61,24 @@ def fail(served: ServedBot, delivery: lanes.Delivery, error: Exception, secrets:
     except lanes.RedisAway:
         raise
     except Exception as trouble:
-        # Nobody knows of the failure, and to Celery an update that raised is done: it would be lost, whatever this
-        # trouble is. It is given back as if this process had died.
-        raise Reject(f"could not tell Redis that {delivery.id} failed: {trouble}", requeue=True) from told
+        # The failure is not recorded, and Celery acknowledges a task that raised: the update would be lost. Reject
+        # releases it, as if this process had died.
+        raise Reject(f"could not record in Redis that {delivery.id} failed: {trouble}", requeue=True) from reported
     if outcome is Outcome.LOST:
-        raise Ignore(f"the lease of {delivery.id} was over when it failed") from told
+        raise Ignore(f"the lease of {delivery.id} was lost before its handler failed") from reported
     if isinstance(decision, Bury):
-        raise told
-    raise Retry(exc=told, when=decision.seconds) from told
+        raise reported
+    raise Retry(exc=reported, when=decision.seconds) from reported
 
 
 def park(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoReturn:
-    """Park it, which counts no attempt, and tell Celery why. Raises in any case."""
+    """Park the update, which counts no attempt, and report the reason to Celery. Always raises."""
     try:
         outcome = delivery.park(delay_s=delay_s, kind=type(why).__name__, reason=str(why))
     except lanes.RedisAway:
         raise
     except Exception as trouble:
-        raise Reject(f"could not tell Redis that {delivery.id} waits: {trouble}", requeue=True) from why
+        raise Reject(f"could not park {delivery.id} in Redis: {trouble}", requeue=True) from why
     if outcome is Outcome.LOST:
-        raise Ignore(f"the lease of {delivery.id} was over when it was to wait") from why
+        raise Ignore(f"the lease of {delivery.id} was lost before it was parked") from why
     raise Retry(exc=why, when=round(delay_s, 1))

@@ -1,8 +1,8 @@
-"""UPDATE_TIMEOUT around one run of a handler: what each kind of pool can do about one that takes too long.
+"""Enforces UPDATE_TIMEOUT on one run of a handler, in each kind of pool.
 
-Promises that a run either ends here or is evicted, never both. Under prefork Celery does everything: its soft limit
-raises in the handler, its hard one kills the child. A greenlet is interrupted by us; nothing can interrupt a thread: at
-the soft limit it is told of, at the hard one its update is taken away from it.
+A run either ends normally or is evicted, never both. With prefork, Celery raises in the handler at the soft limit and
+kills the child at the hard limit; a greenlet is interrupted here. A thread cannot be interrupted: the soft limit calls
+the bot's on_timeout hook, and the hard limit evicts the update.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from celery.exceptions import SoftTimeLimitExceeded
 from chatlanes.lanes.runtime.os_threads import in_greenlets
 from chatlanes.lanes.runtime.timers import Alarms
 
-#: What a handler has, after the soft limit, to tidy up in.
+#: The time a handler has for cleanup after the soft limit.
 HARD_LIMIT_AFTER_S = 10.0
-#: Celery interrupts a greenlet at the hard limit; only one that does not listen to that either is evicted.
+#: Celery interrupts a greenlet at the hard limit; one that keeps running for this long after that is evicted.
 GREENLET_GRACE_S = 1.0
 
 ALARMS = Alarms()
 
 
-class Means(Enum):
-    """Who can end a handler."""
+class Enforcer(Enum):
+    """The component that can end a handler at its limit."""
 
     CELERY = "its process can be killed"
     GEVENT = "its greenlet can be interrupted"
-    NOBODY = "its thread can only be told, and left alone"
+    NONE = "its thread cannot be interrupted"
 
 
-def means_here(*, forks: bool) -> Means:
+def enforcer_here(*, forks: bool) -> Enforcer:
     if forks:
-        return Means.CELERY
-    return Means.GEVENT if in_greenlets() else Means.NOBODY
+        return Enforcer.CELERY
+    return Enforcer.GEVENT if in_greenlets() else Enforcer.NONE
 
 
 class Unlimited:
-    """A run without UPDATE_TIMEOUT: what each update has when there is none, so it costs nothing."""
+    """A run without UPDATE_TIMEOUT. One shared instance, so it costs nothing per update."""
 
-    is_told = False
+    is_reported = False
     is_evicted = False
 
     def limited(self) -> AbstractContextManager[None]:
@@ -59,23 +59,25 @@ UNLIMITED = Unlimited()
 
 
 class Run:
-    """One run. `tell` is called at the soft limit, while the handler goes on; `evict` at the hard one."""
+    """One run. `report` is called at the soft limit of a thread, whose handler keeps running; `evict` at the hard
+    limit.
+    """
 
-    def __init__(self, limit_s: float, means: Means, tell: Callable[[], None], evict: Callable[[], None]):
-        self.is_told = False
+    def __init__(self, limit_s: float, enforcer: Enforcer, report: Callable[[], None], evict: Callable[[], None]):
+        self.is_reported = False
         self.is_evicted = False
         self._limit_s = limit_s
-        self._means = means
-        self._tell = tell
+        self._enforcer = enforcer
+        self._report = report
         self._evict = evict
         self._thread = threading.get_ident()
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Around the handler. Afterwards `is_told` and `is_evicted` are final."""
-        if self._means is Means.CELERY:
+        """Enforces the limits around the handler. When it exits, `is_reported` and `is_evicted` are final."""
+        if self._enforcer is Enforcer.CELERY:
             yield
-        elif self._means is Means.GEVENT:
+        elif self._enforcer is Enforcer.GEVENT:
             evicting = ALARMS.on(self._limit_s + HARD_LIMIT_AFTER_S + GREENLET_GRACE_S, _as_here(self._evict))
             try:
                 with _interrupted_after(self._limit_s):
@@ -83,22 +85,22 @@ class Run:
             finally:
                 self.is_evicted = not ALARMS.off(evicting)
         else:
-            telling = ALARMS.on(self._limit_s, _as_here(self._tell))
+            reporting = ALARMS.on(self._limit_s, _as_here(self._report))
             evicting = ALARMS.on(self._limit_s + HARD_LIMIT_AFTER_S, _as_here(self._evict))
             try:
                 yield
             finally:
-                self.is_told = not ALARMS.off(telling)
+                self.is_reported = not ALARMS.off(reporting)
                 self.is_evicted = not ALARMS.off(evicting)
 
     def where(self) -> str:
-        """What the handler is doing now. Empty for a greenlet."""
-        frame = sys._current_frames().get(self._thread) if self._means is Means.NOBODY else None
+        """The handler's current stack. Empty for a greenlet."""
+        frame = sys._current_frames().get(self._thread) if self._enforcer is Enforcer.NONE else None
         return "".join(traceback.format_stack(frame)) if frame else ""
 
 
 def _as_here(function: Callable[[], None]) -> Callable[[], None]:
-    """On the thread of the alarms, with the context of the run: its logs and its traces are about this update."""
+    """The function bound to the context of the run: on the alarm thread, its logs and traces name this update."""
     return partial(copy_context().run, function)
 
 

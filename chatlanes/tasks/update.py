@@ -1,8 +1,8 @@
-"""The one task: run the bot on one update, and settle it.
+"""The one task: runs the bot on one update, then settles it.
 
-Guarantees that an update whose handler returned is settled, one whose handler raised is retried in its place and at
-last buried, and one whose outcome could not be told to Redis runs again. The steps happen in this order because a
-process may die between any two of them.
+If the handler returns, the update is settled; if it raises, the update is retried, still first in its lanes, and
+finally buried. If the outcome could not be recorded in Redis, the update runs again. The order of the steps matters,
+because a process may die between any two of them.
 """
 
 from time import monotonic
@@ -28,33 +28,33 @@ from chatlanes.tasks.hooks import call_hook, hook_context
 from chatlanes.tasks.outcome import fit_for_celery
 from chatlanes.tasks.settings import secrets
 from chatlanes.tasks.settlement import commit, ending_of, fail, park
-from chatlanes.tasks.time_limits import UNLIMITED, Run, means_here
+from chatlanes.tasks.time_limits import UNLIMITED, Run, enforcer_here
 from chatlanes.telegram.flood import FloodWait, OpenGate, Parking, ParkUpdate, RunGate, Waiting
 
 logger = get_task_logger(__name__)
 
 TASK = "tasks.update"
 
-#: An update of a bot that is not ours is looked at again so often: a deployment that was told wrong is soon mended.
+#: The delay before an update of an unknown bot is tried again. Short, because a wrong configuration is soon fixed.
 UNKNOWN_BOT_AGAIN_AFTER_S = 60.0
 
 
-#: Before an update that came to a process whose bot could not start is run there, or elsewhere.
+#: The delay before an update is tried again, in any process, after the bot could not start in this one.
 START_AGAIN_AFTER_S = 3.0
 
 
 class UnknownBotError(Exception):
-    """No worker of ours may run it."""
+    """The update belongs to a bot that this worker does not serve."""
 
 
 class UpdateTask(lanes.LaneTask):
-    """Its hard limit is a failed attempt. A bot of coroutines needs no threads."""
+    """The hard limit counts as a failed attempt. A bot of coroutines runs on the event loop, without threads."""
 
     abstract = True
 
     def loop_of(self, message_id: str) -> EventLoop | None:
         served = bots().of(message_id)
-        return event_loop() if served is not None and served.in_coroutines else None
+        return event_loop() if served is not None and served.is_fully_async else None
 
     def on_hard_limit(self, delivery: lanes.Delivery) -> None:
         served = bots().of(delivery.id)
@@ -73,7 +73,7 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     this_attempt = 1 if delivery is None else delivery.attempt + delivery.died
     served = bots().of(message_id)
     if served is None:
-        refuse(message_id, delivery)
+        park_unknown(message_id, delivery)
     limit_s, parking = served.settings.update_timeout, Parking()
     deadline_s = None if limit_s is None else monotonic() + limit_s
     ctx = Context(
@@ -101,52 +101,54 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     except SoftTimeLimitExceeded as late:
         if delivery is not None and delivery.is_cut_off:
             raise lanes.RedisAway("Redis was away until UPDATE_TIMEOUT") from late
-        # Celery's signal came between two steps of ours; to Celery an update that raised is done.
-        raise Reject("interrupted while its outcome was being told", requeue=True) from late
+        # The soft limit interrupted this function, not the handler. Celery acknowledges a task that raised, unless it
+        # raised Reject.
+        raise Reject("interrupted while its outcome was being recorded", requeue=True) from late
 
 
 def gate_of(
     served: ServedBot, delivery: lanes.Delivery | None, parking: Parking, deadline_s: float | None
 ) -> RunGate | OpenGate:
-    """One that came through no lane could not be put off."""
+    """The flood-control gate for this run. An update without a lane cannot be parked, so its gate is open."""
     return OpenGate() if delivery is None else RunGate(served.gate, Waiting(delivery, parking, deadline_s))
 
 
 def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Delivery | None, parking: Parking) -> None:
-    """Run the bot once; report to its hooks, Redis and Celery if that fails or takes too long."""
+    """Run the bot once. A failure or timeout is reported to the bot's hooks, Redis and Celery."""
     run = UNLIMITED if ctx.deadline_s is None else limited_run(request, served, ctx, delivery)
     error: Exception | None = None
     try:
         with run.limited():
             run_bot(served.bot, ctx)
     except ParkUpdate:
-        pass  # it is remembered, for a bot may have swallowed it
+        pass  # `parking` remembers it, because a bot may swallow the exception
     except Exception as raised:
         error = raised
     if delivery is not None and (run.is_evicted or delivery.is_lost()):
-        raise Ignore(f"the lease of {delivery.id} was over when it ended") from (
+        raise Ignore(f"the lease of {delivery.id} was lost before its handler ended") from (
             error and fit_for_celery(error, secrets())
         )
     if delivery is not None and isinstance(error, BotStartError):
         park(delivery, START_AGAIN_AFTER_S, fit_for_celery(error, secrets()))
     if delivery is not None and (outage := outage_of(delivery, parking, error)):
         raise outage
-    if not run.is_told and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
+    if not run.is_reported and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
         call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery))
     if delivery is not None and parking.is_wanted:
         park(delivery, parking.delay_s(), FloodWait(parking.reason))
     if error is None:
-        keep(ctx, delivery)
+        settle(ctx, delivery)
         return
     call_hook(served.bot.on_error, hook_context(ctx, "error", delivery), error)
-    if delivery is None:  # called by hand, or from an ordinary queue: Celery's own business
+    if delivery is None:  # called directly, or from an ordinary queue: Celery handles the error
         raise fit_for_celery(error, secrets()) from None
     fail(served, delivery, error, secrets())
 
 
 def outage_of(delivery: lanes.Delivery, parking: Parking, error: Exception | None) -> lanes.RedisAway | None:
-    """What kept the handler from its end, if that was Redis: an error of ours, whatever the bot made of it. What a
-    Redis client of the bot's own raises is a failure like any other.
+    """The RedisAway error if a Redis outage ended the run, even if the bot swallowed or replaced it.
+
+    Only our own clients raise RedisAway. An error from the bot's own Redis client is an ordinary failure.
     """
     if isinstance(error, lanes.RedisAway):
         return error
@@ -156,33 +158,35 @@ def outage_of(delivery: lanes.Delivery, parking: Parking, error: Exception | Non
 
 
 def limited_run(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Delivery | None) -> Run:
-    """One that UPDATE_TIMEOUT ends, as far as this pool can."""
+    """A run with UPDATE_TIMEOUT, enforced as far as this pool allows."""
     limit_s = served.settings.update_timeout
-    assert limit_s is not None, "it has a deadline"  # noqa: S101
+    assert limit_s is not None, "only a run with a deadline is limited"  # noqa: S101
     run = Run(
         limit_s,
-        means_here(forks=app.lanes.in_flight.forks),
-        tell=lambda: call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery)),
+        enforcer_here(forks=app.lanes.in_flight.forks),
+        report=lambda: call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery)),
         evict=lambda: evict(app, run, request, served, ctx, delivery),
     )
     return run
 
 
 def run_bot(bot: Bot, ctx: Context) -> None:
-    """Raises what the handler raises, as an Exception, or SessionError when it cannot be kept; and ParkUpdate."""
+    """Run the handler and stage its session. Raises the handler's error as an Exception, SessionError if the session
+    cannot be stored, and ParkUpdate.
+    """
     try:
         bot(ctx)
         ctx.stage()
     except BaseException as error:
-        check_is_exception(error, but=ParkUpdate)  # who wants to be put off has not failed
+        check_is_exception(error, but=ParkUpdate)  # parking is not a failure
         if isinstance(error, SoftTimeLimitExceeded):
             raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was interrupted") from error
         raise
 
 
-def keep(ctx: Context, delivery: lanes.Delivery | None) -> None:
-    """Write what the handler keeps and settle its update, in one step. One that keeps nothing is settled by Celery's
-    acknowledgement.
+def settle(ctx: Context, delivery: lanes.Delivery | None) -> None:
+    """Write the handler's stored data and settle its update, in one step. Without stored data, Celery's
+    acknowledgement settles the update.
     """
     writes = ctx.stored.writes if ctx.stored else []
     if delivery is not None and writes:
@@ -190,23 +194,23 @@ def keep(ctx: Context, delivery: lanes.Delivery | None) -> None:
 
 
 def skip(ctx: Context, delivery: lanes.Delivery) -> None:
-    """Settle it without running it. Raises as `commit`."""
+    """Settle the update without running its handler. Raises the same as `commit`."""
     commit(delivery, skipped=True)
     logger.info(
-        "%s: not run, for its %s is %.0f s old: Telegram takes no answer to it any more (STALE=skip)",
+        "%s: not run: its %s is %.0f s old, and Telegram no longer accepts an answer to it (STALE=skip)",
         delivery.id,
         ctx.kind,
         ctx.age_s,
     )
 
 
-def refuse(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
-    """An update of a bot whose token this worker was not given: no other bot may run it, nor may it be lost.
+def park_unknown(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
+    """Park an update of a bot whose token this worker does not have: no other bot may run it, and it must not be lost.
 
-    It stays first in its lanes until a worker comes that knows its bot. Raises in any case.
+    It stays first in its lanes until a worker that serves its bot fetches it. Always raises.
     """
     error = UnknownBotError(
-        f"{message_id} is of a bot whose token this worker was not given; it waits for one that was"
+        f"{message_id} belongs to a bot whose token this worker does not have; it waits for a worker that has it"
     )
     if delivery is None:
         raise error

@@ -1,8 +1,9 @@
-"""Calls the Bot API over HTTP, with one pool of connections per process.
+"""Calls the Bot API over HTTP, with one connection pool per process.
 
-Promises a result or a typed error within the timeouts, and that the token is in no message, repr, traceback or log
-line. May be shared by threads and greenlets, and built before a fork: each process opens its own connections at its
-first call. Tries again only where that is safe (retries.py): a call whose answer was lost may have taken effect.
+Every call ends within the timeouts with a result or a typed error, and the token appears in no message, repr, traceback
+or log line. A client may be shared by threads and greenlets and created before a fork: each process opens its own
+connections. Calls are repeated only where that is safe (retries.py), because a call without an answer may have taken
+effect.
 """
 
 from __future__ import annotations
@@ -19,36 +20,36 @@ from chatlanes.logs.redaction import keep_tokens_out_of_logs, without_token
 from chatlanes.telegram import downloads, responses
 from chatlanes.telegram.encoding import Request, encode
 from chatlanes.telegram.errors import ChatId, NetworkError
-from chatlanes.telegram.http_client import OF_FILES, HttpClient, HttpResponse, NoAnswerError
+from chatlanes.telegram.http_client import FILE_LIMITS, HttpClient, HttpResponse, NoAnswerError
 from chatlanes.telegram.retries import is_read_only, repeated
 
-#: A machine that does not answer a connection for so long is not there. Also the longest stall while sending a file.
+#: The limit for opening a connection, and for each pause while sending.
 CONNECT_TIMEOUT_S = 10.0
-#: Telegram answers in well under a second, but takes its time over large files.
+#: Telegram usually answers in well under a second, but large files take long.
 READ_TIMEOUT_S = 60.0
 
-#: Telegram's own server; any other, a local one or the simulator, is told which update a call is for.
+#: Telegram's own server. Any other server (a local Bot API server, the simulator) gets headers that name the update.
 TELEGRAM = "api.telegram.org"
 UPDATE_HEADER = "X-Update-Id"
-#: Which of its calls: a place in its journal, or "-"; " again" behind it when an earlier run left no outcome there.
+#: The call's place in the update's journal, or "-", followed by " again" if an earlier run left no outcome there.
 PLACE_HEADER = "X-Call"
 
 T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
-    """A call that is ready to be sent, as often as need be: its files have been read."""
+    """A call that can be sent any number of times: its files have been read."""
 
     method: str
     chat: ChatId
     request: Request
-    messages: int = 0  #: how many it puts into the chat
+    messages: int = 0  #: how many messages it sends to the chat
 
 
 def prepare(method: str, params: dict[str, Any]) -> Prepared:
-    """Raises ValueError and TypeError for what cannot be sent."""
+    """Encode a call. Raises ValueError and TypeError for parameters that cannot be sent."""
     if not (method.isascii() and method.isalnum()):
-        raise ValueError(f"{method!r} is no method of the Bot API: write its name, such as sendMessage")
+        raise ValueError(f"{method!r} is not a method of the Bot API: a method has a name such as sendMessage")
     return Prepared(method, _chat(params), encode(params), messages_of(method, params))
 
 
@@ -73,37 +74,41 @@ class BotApi:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The address of the Bot API server."""
         return self._url
 
     @property
     def token(self) -> str:
-        """For a framework's own bot. It must not be shown."""
+        """For a framework's own bot object. Must not be logged or shown."""
         return self._token
 
     def has_token(self, token: str) -> bool:
-        """Whether it is this bot's."""
+        """True if this is the bot's token."""
         return self._token == token
 
     def __repr__(self) -> str:
         return f"BotApi(bot {self._token.partition(':')[0]})"
 
     def call(self, method: str, /, **params: Any) -> Any:
-        """The `result` of a Bot API method, as decoded JSON.
+        """Call a Bot API method; returns its `result` as decoded JSON.
 
-        Dicts and lists are sent as JSON; bytes, open files and `pathlib.Path`s are uploaded; None counts as not given.
-        Raises BotApiError, of the class that says what happened.
+        Dicts and lists are sent as JSON; bytes, open files and `pathlib.Path`s are uploaded; None is left out.
+        Raises the BotApiError class for the failure.
         """
         call = prepare(method, params)
         return repeated(lambda: self.send(call), reads=is_read_only(method))
 
     def send(
-        self, call: Prepared, update: str | None = None, place: str = "", look: Callable[[], object] | None = None
+        self,
+        call: Prepared,
+        update: str | None = None,
+        place: str = "",
+        before_send: Callable[[], object] | None = None,
     ) -> Any:
-        """Its result, by one attempt. `update` is the one that it is made for, `<bot>:<update_id>`, and `place` which
-        of its calls it is. `look` is taken right before it leaves: what it raises goes up, and nothing was sent.
+        """Send a call once; returns its result. Raises BotApiError.
 
-        Raises BotApiError.
+        `update`: the update it is made for, `<bot>:<update_id>`; `place`: its place in the update's journal.
+        `before_send` is called immediately before the request is sent; if it raises, nothing is sent.
         """
         method, chat, request, _ = call
         headers = {}
@@ -111,31 +116,31 @@ class BotApi:
             headers = {UPDATE_HEADER: update, PLACE_HEADER: place or "-"}
         content = {"headers": headers | request.headers, "data": request.data, "files": request.files}
         path = f"/bot{self._in_path}/{method}"
-        status, answer = self._ask(method, chat, "POST", path, HttpResponse.whole, look=look, **content)
+        status, answer = self._ask(method, chat, "POST", path, HttpResponse.whole, before_send=before_send, **content)
         return responses.read(method, chat, status, answer, self._without_token)
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:
-        """A file by the `file_path` that getFile gave: its content, or nothing when it was written `to` a file.
+        """Download a file by the `file_path` from getFile. Returns its content, or b"" if it was written `to` a file.
 
-        Raises BotApiError, and OSError for what cannot be written or, of a local Bot API server, cannot be read.
+        Raises BotApiError, and OSError if the file cannot be written or a local Bot API server's file cannot be read.
         """
         return repeated(lambda: self._download(file_path, to), reads=True)
 
     def _download(self, file_path: str, to: Path | None) -> bytes:
-        if downloads.is_here(file_path):
-            return downloads.take_local(file_path, to)
+        if downloads.is_local(file_path):
+            return downloads.read_local(file_path, to)
 
         def take(answer: HttpResponse) -> Any:
             if answer.status == HTTPStatus.OK:
-                return downloads.take(answer.pieces(), to)
+                return downloads.store(answer.pieces(), to)
             return responses.read(downloads.METHOD, None, *answer.whole(), self._without_token)
 
         path = f"/file/bot{self._in_path}/{quote(file_path)}"
-        content: bytes = self._ask(downloads.METHOD, None, "GET", path, take, limits=OF_FILES)
+        content: bytes = self._ask(downloads.METHOD, None, "GET", path, take, limits=FILE_LIMITS)
         return content
 
     def close(self) -> None:
-        """Close this process's connections. The next call opens new ones."""
+        """Close the connections of this process. The next call opens new ones."""
         process, self._process = self._process, None
         if process and process[0] == os.getpid():
             process[1].close()
@@ -143,17 +148,20 @@ class BotApi:
     def _ask(
         self, method: str, chat: ChatId, verb: str, path: str, take: Callable[[HttpResponse], T], **options: Any
     ) -> T:
-        """What is taken of the answer. Raises NetworkError, and what `take` raises."""
+        """Send one request; returns what `take` returns for the response. Raises NetworkError, and whatever `take`
+        raises.
+        """
         try:
             return self._client().ask(verb, path, take, **options)
         except NoAnswerError as error:
             failed = NetworkError(method, chat, self._without_token(str(error)), uncertain=error.is_sent)
-        # Outside of the except block: an error raised inside would carry the other as its context.
+        # Raised outside the except block, so that the original error is not attached as context.
         raise failed
 
     def _client(self) -> HttpClient:
-        """This process's own. Two threads that come first together make two, and one of them is soon forgotten: a lock
-        would be worse, for a child forked while it is held could never call.
+        """The HTTP client of this process. Two threads may each create one, and the second replaces the first.
+
+        There is no lock, because a child forked while a lock is held could never make a call.
         """
         pid = os.getpid()
         if self._process is None or self._process[0] != pid:
@@ -170,25 +178,25 @@ def _chat(params: dict[str, Any]) -> ChatId:
     return chat if isinstance(chat, int | str) else None
 
 
-#: Methods with a chat_id that put no message there.
-_NONE = frozenset({"sendchataction"})
-#: Methods that send as many messages as this parameter names.
-_SEVERAL = {"sendmediagroup": "media", "copymessages": "message_ids", "forwardmessages": "message_ids"}
+#: Methods with a chat_id that send no message.
+_NO_MESSAGE = frozenset({"sendchataction"})
+#: Methods that send one message for each item of this parameter.
+_MESSAGE_LISTS = {"sendmediagroup": "media", "copymessages": "message_ids", "forwardmessages": "message_ids"}
 
 
 def messages_of(method: str, params: dict[str, Any]) -> int:
-    """0 for a call that only reads, or that names no chat. What changes a message counts as one too."""
+    """How many messages a call counts as: 0 if it only reads or names no chat. An edit counts as one."""
     name = method.lower()
-    if params.get("chat_id") is None or name.startswith("get") or name in _NONE:
+    if params.get("chat_id") is None or name.startswith("get") or name in _NO_MESSAGE:
         return 0
-    return max(1, _length(params.get(_SEVERAL.get(name, ""))))
+    return max(1, _length(params.get(_MESSAGE_LISTS.get(name, ""))))
 
 
-def _length(several: Any) -> int:
-    """Of a list, which frameworks give as its JSON."""
-    if isinstance(several, str) and several.startswith("["):
+def _length(items: Any) -> int:
+    """The length of a list, which frameworks may pass as JSON text. 1 for anything else."""
+    if isinstance(items, str) and items.startswith("["):
         try:
-            several = json.loads(several)
+            items = json.loads(items)
         except ValueError:
             return 1
-    return len(several) if isinstance(several, list | tuple) else 1
+    return len(items) if isinstance(items, list | tuple) else 1

@@ -1,7 +1,7 @@
-"""Where a file's content goes when it is downloaded.
+"""Stores downloaded files.
 
-Promises that a file that was asked for under a name is there whole or not at all. A Bot API server that runs with
---local gives paths of its own disk instead of something to download: those are read from there.
+A file written to a path is either complete or absent. A Bot API server that runs with --local returns paths on its own
+disk instead of downloads; these files are read from the disk.
 """
 
 import shutil
@@ -11,22 +11,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-#: What errors call it: no method of the Bot API.
+#: The method name in errors of downloads. It is not a method of the Bot API.
 METHOD = "download"
 
 
-def is_here(file_path: str) -> bool:
-    """Whether a local Bot API server named a file of its disk."""
+def is_local(file_path: str) -> bool:
+    """True if the path is on the disk of a local Bot API server."""
     return file_path.startswith("/")
 
 
-def take_local(file_path: str, to: Path | None) -> bytes:
-    """Raises FileNotFoundError, with what to do, when this machine does not have the server's files."""
+def read_local(file_path: str, to: Path | None) -> bytes:
+    """The file's content, or b"" if it was copied `to` a file. Raises FileNotFoundError with a remedy if this machine
+    does not have the server's files.
+    """
     try:
         source = Path(file_path).open("rb")  # noqa: SIM115  closed below
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{file_path} is not on this machine: the local Bot API server keeps its files where it runs. Mount its "
+            f"{file_path} is not on this machine: a local Bot API server stores files on its own disk. Mount its "
             "directory here under the same path, or run the server without --local"
         ) from None
     with source:
@@ -37,7 +39,7 @@ def take_local(file_path: str, to: Path | None) -> bytes:
     return b""
 
 
-def take(pieces: Iterable[bytes], to: Path | None) -> bytes:
+def store(pieces: Iterable[bytes], to: Path | None) -> bytes:
     if to is None:
         return b"".join(pieces)
     with _replacing(to) as written:
@@ -47,7 +49,7 @@ def take(pieces: Iterable[bytes], to: Path | None) -> bytes:
 
 @contextmanager
 def _replacing(to: Path) -> Iterator[BinaryIO]:
-    """A file beside it that takes its place in one step, at the end."""
+    """A temporary file in the same directory, renamed to `to` when it is complete."""
     part = to.with_name(f".{to.name}.{uuid.uuid4().hex[:8]}")
     try:
         with part.open("wb") as written:

@@ -1,10 +1,8 @@
-"""Puts the parameters of a call into a request: JSON, or a form when there is something to upload.
+"""Encodes the parameters of a call as JSON, or as a form if it uploads files or holds JSON text.
 
-Frameworks write lists and objects as JSON text, which the Bot API expects in a form: a JSON body would hold it as a
-string. Such a call is sent as a form, as the framework does.
-
-Promises that files may stand anywhere: as a parameter (`photo=Path("cat.png")`), or inside one (the `media` of an
-album), where the form names them `attach://…` as Telegram wants it. Reads files whole.
+Files may be a parameter (`photo=Path("cat.png")`) or inside one (the `media` of an album, sent as `attach://…`), and
+are read into memory whole. Frameworks encode lists and objects as JSON text, which the Bot API accepts only in a form,
+so a call with JSON text is sent as a form.
 """
 
 import json
@@ -15,19 +13,19 @@ Upload = tuple[str, bytes]
 
 
 class Request(NamedTuple):
-    """What `requests` is given. `data` is the form's fields, or the JSON text. Only a form has files."""
+    """The arguments for `requests`. `data` is the form's fields or the JSON body; only a form has files."""
 
     data: bytes | dict[str, str]
     files: dict[str, Upload]
 
     @property
     def headers(self) -> dict[str, str]:
-        """`requests` itself names a form."""
+        """The content type of a JSON body; `requests` sets that of a form."""
         return {"Content-Type": "application/json"} if isinstance(self.data, bytes) else {}
 
 
 def encode(params: dict[str, Any]) -> Request:
-    """Parameters that are None are left out. Raises TypeError or ValueError for what JSON cannot say."""
+    """Encode the parameters; None is left out. Raises TypeError or ValueError for values that JSON cannot represent."""
     given = {name: value for name, value in params.items() if value is not None}
     files = {name: _upload(name, value) for name, value in given.items() if _is_file(value)}
     fields = {name: _attached(value, files) for name, value in given.items() if name not in files}
@@ -41,7 +39,7 @@ def _is_file(value: Any) -> bool:
 
 
 def _upload(name: str, value: Any) -> Upload:
-    """File name and content. Telegram wants a name, and tells some kinds of file by it."""
+    """File name and content. Telegram requires a name and detects some file types by it."""
     if isinstance(value, Path):
         return value.name, value.read_bytes()
     if isinstance(value, bytes | bytearray | memoryview):
@@ -52,7 +50,7 @@ def _upload(name: str, value: Any) -> Upload:
 
 
 def _attached(value: Any, files: dict[str, Upload]) -> Any:
-    """The value with the files inside it taken out into `files`."""
+    """The value with its files replaced by references; the files are added to `files`."""
     if _is_file(value):
         name = f"file{len(files)}"
         files[name] = _upload(name, value)
@@ -65,13 +63,13 @@ def _attached(value: Any, files: dict[str, Upload]) -> Any:
 
 
 def _holds_json_text(fields: dict[str, Any]) -> bool:
-    """Text that begins and ends like an object or a list. A message that does so is as well sent in a form."""
+    """True if a text begins and ends like a JSON object or list. Message text that does so is sent correctly too."""
     texts = [value for value in fields.values() if isinstance(value, str)]
     if not any(text.startswith(("{", "[")) and text.endswith(("}", "]")) for text in texts):
         return False
     try:
         return bool("".join(texts).encode())
-    except UnicodeEncodeError:  # half an emoji, which only JSON can say
+    except UnicodeEncodeError:  # half a surrogate pair, which only a JSON body can represent
         return False
 
 
@@ -79,6 +77,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else _json(value)
 
 
-#: The standard library's: what it writes is known again by the journal of an earlier run, which may have been another
-#: version's; and it takes half an emoji.
+#: The standard library's encoder, because its output is stable: the journal compares calls of an earlier run, perhaps
+#: by another version. It also encodes half a surrogate pair.
 _json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode

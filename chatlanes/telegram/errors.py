@@ -1,21 +1,22 @@
-"""What can go wrong with a Bot API call, one class per meaning.
+"""The errors of Bot API calls, one class per meaning.
 
-Promises the method, the chat and Telegram's own words, and that no token is in any of them. They survive pickling: an
-error crosses from a prefork child to its parent. Does not decide what to try again: whoever runs the update does.
+Each error holds the method, the chat and Telegram's description, never a token, and survives pickling, because errors
+cross from prefork children to their parent. The errors do not decide whether a call or an update is retried.
 """
 
 from typing import Any
 
 ChatId = int | str | None
 
-#: Telegram names the wait in a 429; a proxy before it may not.
+#: The wait after a 429 that names none. Telegram always names it; a proxy may not.
 RETRY_AFTER_UNNAMED_S = 1.0
-#: Telegram refuses methods such as setMyName for a day. What is absurd must not stop a bot for ever.
+#: Telegram refuses methods such as setMyName for up to a day. A longer `retry_after` is not plausible, and must not
+#: stop a bot indefinitely.
 LONGEST_RETRY_AFTER_S = 86_400.0
 
 
 class BotApiError(Exception):
-    """A call that had no result. `uncertain`: it may have taken effect all the same, and no one can tell."""
+    """A call failed. `uncertain`: it may have taken effect nevertheless, and there is no way to find out."""
 
     uncertain = False
 
@@ -32,11 +33,11 @@ class BotApiError(Exception):
 
 
 class BadRequest(BotApiError):  # noqa: N818  the meaning is the name, as in Telegram's own descriptions
-    """400: Telegram cannot do this; it will not be able to later either."""
+    """400: the request is invalid. Sending it again does not help."""
 
 
 class ChatMigrated(BadRequest):
-    """400: the group has become a supergroup; `migrate_to_chat_id` is where to send now."""
+    """400: the group has become a supergroup, whose chat id is `migrate_to_chat_id`."""
 
     def __init__(
         self, method: str, chat: ChatId, description: str, code: int | None = None, migrate_to_chat_id: int = 0
@@ -46,31 +47,31 @@ class ChatMigrated(BadRequest):
 
 
 class NotModified(BadRequest):
-    """400: the message is already what the edit would have made of it."""
+    """400: the edit would not change the message."""
 
 
 class Unauthorized(BotApiError):  # noqa: N818
-    """401: Telegram does not know this token (any more)."""
+    """401: the token is invalid or was revoked."""
 
 
 class Forbidden(BotApiError):  # noqa: N818
-    """403: the bot was blocked, removed, or never let in."""
+    """403: the bot was blocked or removed, or was never a member of the chat."""
 
 
 class BlockedByUser(Forbidden):
-    """403: the user has blocked the bot, or deleted his account. Nothing reaches him until he starts it again."""
+    """403: the user blocked the bot or deleted the account. No message arrives until the user starts the bot again."""
 
 
 class NotFound(BotApiError):  # noqa: N818
-    """404: no such method, or a token that cannot be one."""
+    """404: the method does not exist, or the token is malformed."""
 
 
 class Conflict(BotApiError):  # noqa: N818
-    """409: another poller or a webhook has the updates of this token."""
+    """409: another poller, or a webhook, receives the updates of this token."""
 
 
 class TooManyRequests(BotApiError):  # noqa: N818
-    """429: not before `retry_after` seconds from now."""
+    """429: too many requests. The call may be repeated after `retry_after` seconds."""
 
     def __init__(
         self,
@@ -85,13 +86,13 @@ class TooManyRequests(BotApiError):  # noqa: N818
 
 
 class ServerError(BotApiError):
-    """5xx, or an answer that no Bot API gives: something between here and Telegram is unwell."""
+    """5xx, or a response that is not from a Bot API: Telegram, or a proxy before it, has a failure."""
 
     uncertain = True
 
 
 class NetworkError(BotApiError):
-    """No answer. Certain only while nothing was sent: no connection, no name, no proxy."""
+    """No complete response. Not `uncertain` only if nothing was sent: no connection, no name resolution, no proxy."""
 
     def __init__(
         self, method: str, chat: ChatId, description: str, code: int | None = None, uncertain: bool = True
@@ -100,8 +101,8 @@ class NetworkError(BotApiError):
         self.uncertain = uncertain
 
 
-#: What only the words of a refusal tell: code, a part of the description, meaning.
-_BY_WORDS: tuple[tuple[int, str, type[BotApiError]], ...] = (
+#: Errors that only the description distinguishes: code, part of the description, class.
+_BY_DESCRIPTION: tuple[tuple[int, str, type[BotApiError]], ...] = (
     (400, "message is not modified", NotModified),
     (403, "bot was blocked by the user", BlockedByUser),
     (403, "user is deactivated", BlockedByUser),
@@ -122,14 +123,14 @@ def refusal(method: str, chat: ChatId, code: int, description: str, parameters: 
 
 
 def _kind(code: int, description: str) -> type[BotApiError]:
-    for of_code, words, kind in _BY_WORDS:
-        if code == of_code and words in description:
+    for error_code, text, kind in _BY_DESCRIPTION:
+        if code == error_code and text in description:
             return kind
     return _BY_CODE.get(code, BotApiError)
 
 
 def _wait_s(named: Any) -> float:
-    """An int may be too large for a float; NaN is not at least 0."""
+    """Seconds to wait. The comparisons also handle NaN and an int that is too large for a float."""
     if type(named) not in (int, float) or not named >= 0:
         return RETRY_AFTER_UNNAMED_S
     return float(min(named, LONGEST_RETRY_AFTER_S))

@@ -1,8 +1,8 @@
 """The HTTP client of every Bot API call: a `requests` session for one server, with limits.
 
-Guarantees at most one attempt per request, and an end: an answer has a longest duration and a greatest size, also when
-decompressed. An error says whether the request may have arrived. Follows no redirect, keeps no cookie, reads no
-~/.netrc. Threads and greenlets may share a client; a forked child may not.
+Each request is sent at most once, without redirects, cookies and ~/.netrc. The response is limited in time and in size,
+also after decompression; an error says whether the request may have arrived. Threads and greenlets may share a client;
+a forked child may not use its parent's.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 T = TypeVar("T")
 
-#: Idle connections kept per server. It limits nothing else: more calls may be under way, and close theirs at the end.
+#: Idle connections kept per server. Calls in flight are not limited: above this number, connections close after use.
 MOST_KEPT = 1024
-#: A large request is sent in pieces, and each may take as long as a connection may.
+#: A large request is sent in pieces; the connect timeout applies to each.
 PIECE_BYTES = 1 << 16
-#: A proxy set for the outside is not used for this machine, where a local Bot API server or the simulator runs.
+#: A proxy is not used for servers on this machine: a local Bot API server or the simulator.
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 LONGEST_REASON = 200
 
-# It logs a traceback, with what the server sent, for each malformed header of an answer.
+# urllib3 logs a traceback, with data from the server, for each malformed response header.
 logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
 
 
 class NoAnswerError(Exception):
-    """No answer, or not a whole one. `is_sent`: the request may have arrived. No URL is in it."""
+    """No complete response. `is_sent`: the request may have arrived. The message never contains a URL."""
 
     def __init__(self, reason: str, *, is_sent: bool) -> None:
         super().__init__(reason)
@@ -52,31 +52,31 @@ class NoAnswerError(Exception):
 
 
 class Limits(NamedTuple):
-    """How long an answer may take from the first wait on, above the longest pause in it; and its size."""
+    """The limits of a response. `whole_s`: its duration, in addition to the longest allowed pause; and its size."""
 
     whole_s: float
     most_bytes: int
 
 
-#: Telegram sends 4 MiB at most.
-OF_ANSWERS = Limits(60.0, 32 << 20)
-#: A local Bot API server gives files up to 4 GB.
-OF_FILES = Limits(3600.0, 4 << 30)
+#: Telegram sends at most 4 MiB.
+ANSWER_LIMITS = Limits(60.0, 32 << 20)
+#: A local Bot API server serves files up to 4 GB.
+FILE_LIMITS = Limits(3600.0, 4 << 30)
 
 
 class HttpResponse:
-    """Its head has arrived. Reading on raises NoAnswerError."""
+    """A response whose head has arrived. Reading its body may raise NoAnswerError."""
 
     def __init__(self, response: requests.Response, most_bytes: int) -> None:
         self.status = response.status_code
         self._response, self._most_bytes = response, most_bytes
 
     def whole(self) -> tuple[int, bytes]:
-        """Status and content."""
+        """The status and the complete, decompressed body."""
         return self.status, b"".join(self.pieces())
 
     def pieces(self) -> Iterator[bytes]:
-        """Decompressed."""
+        """The body, decompressed, in pieces."""
         left = self._most_bytes
         try:
             for piece in self._response.iter_content(PIECE_BYTES):
@@ -86,15 +86,17 @@ class HttpResponse:
             return
         except (OSError, ValueError, HTTPError, http.client.HTTPException) as error:
             failed = _no_answer(error, is_sent=True)
-        # Outside of the except block: an error raised inside would carry the other, and its URL, as its context.
+        # Raised outside the except block, so that the original error and its URL are not attached as context.
         raise failed
 
 
 class HttpClient:
-    """Reads the environment once, when it is made: the proxy and the certificates that `requests` would use."""
+    """Uses the proxy and certificates from the environment, as `requests` would, but reads them only once, at the first
+    request.
+    """
 
     def __init__(self, url: str, *, connect_timeout_s: float, read_timeout_s: float) -> None:
-        """`connect_timeout_s` also limits each pause while sending, `read_timeout_s` each pause of an answer."""
+        """`connect_timeout_s` also limits each pause while sending; `read_timeout_s` each pause while receiving."""
         self._url, self._connect_timeout_s, self._read_timeout_s = url, connect_timeout_s, read_timeout_s
         self._session: requests.Session | None = None
 
@@ -104,17 +106,18 @@ class HttpClient:
         path: str,
         take: Callable[[HttpResponse], T],
         *,
-        look: Callable[[], object] | None = None,
+        before_send: Callable[[], object] | None = None,
         within_s: float | None = None,
-        limits: Limits = OF_ANSWERS,
+        limits: Limits = ANSWER_LIMITS,
         **content: Any,
     ) -> T:
-        """What `take` makes of the answer. `look` is called right before the request leaves: what it raises goes up,
-        and nothing is sent. `within_s` replaces the read timeout; `content` is for requests.Session.request.
+        """Send a request; returns what `take` returns for the response. Raises NoAnswerError, and whatever `take`
+        raises.
 
-        Raises NoAnswerError, and what `take` raises.
+        `before_send` is called immediately before the request is sent; if it raises, nothing is sent. `within_s`
+        replaces the read timeout; `content` is passed to requests.Session.request.
         """
-        request = _Request(look, within_s or self._read_timeout_s, limits)
+        request = _Request(before_send, within_s or self._read_timeout_s, limits)
         with self._send(request, verb, path, content) as response:
             return take(HttpResponse(response, limits.most_bytes))
 
@@ -143,10 +146,10 @@ class HttpClient:
 
 
 class _Request:
-    """One request on its way through `requests`, for the connection that sends it."""
+    """The state of one request, passed through `requests` to the connection that sends it."""
 
-    def __init__(self, look: Callable[[], object] | None, pause_s: float, limits: Limits) -> None:
-        self.look, self.pause_s, self.limits = look, pause_s, limits
+    def __init__(self, before_send: Callable[[], object] | None, pause_s: float, limits: Limits) -> None:
+        self.before_send, self.pause_s, self.limits = before_send, pause_s, limits
         self.is_sent = False
 
 
@@ -154,15 +157,15 @@ _current: ContextVar[_Request] = ContextVar("request")
 
 
 class _Connection:
-    """Mixed into urllib3's connections, the mother of all: plain, TLS, through a proxy of any kind."""
+    """Mixed into every kind of urllib3 connection: plain, TLS, or through a proxy."""
 
     def request(self: Any, *arguments: Any, **options: Any) -> None:
-        """The connection stands from here on: what follows is sent at once."""
+        """Connect first, so that `before_send` runs immediately before the bytes are sent."""
         request = _current.get()
         if self.is_closed:
             self.connect()
-        if request.look:
-            request.look()
+        if request.before_send:
+            request.before_send()
         request.is_sent = True
         super().request(*arguments, **options)  # type: ignore[misc]
 
@@ -171,12 +174,12 @@ class _Connection:
             super().send(memoryview(data)[at : at + PIECE_BYTES])  # type: ignore[misc]
 
     def response_class(self, sock: Any, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
-        """Also for the answer of a proxy that is asked for a tunnel."""
+        """Also used for a proxy's response to CONNECT."""
         return _Response(sock, *arguments, **options)
 
 
 class _Response(http.client.HTTPResponse):
-    """Its limits hold for all of it: interim answers, head, body, trailers."""
+    """A response whose limits cover all of it: interim responses, head, body, trailers."""
 
     def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
@@ -188,11 +191,11 @@ class _Response(http.client.HTTPResponse):
         if length is not None and not (length.isdecimal() and len(length) < 20):
             raise http.client.HTTPException("malformed Content-Length")
         if self.chunked and length is not None:
-            self.will_close = True  # two ends are named: what follows is nobody's answer
+            self.will_close = True  # two contradicting lengths: the next bytes cannot be trusted as a response
 
 
 class _Limited(io.RawIOBase):
-    """What arrives on a socket, for as long and as much as an answer may."""
+    """Reads from a socket within the time and size limits of a response."""
 
     def __init__(self, raw: Any, sock: Any, request: _Request) -> None:
         self._raw, self._sock, self._pause_s = raw, sock, request.pause_s
@@ -220,11 +223,11 @@ class _Limited(io.RawIOBase):
 
 class _Session(requests.Session):
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """A redirect is an answer as any other. Requests reads all of its body even where it does not follow it."""
+        """None, so a redirect is an ordinary response; otherwise requests would read its whole body."""
 
 
 class _Adapter(HTTPAdapter):
-    """One TLS context for all connections: to read a bundle takes 20 ms, and urllib3 would do it for each."""
+    """Shares one TLS context between all connections: loading a bundle takes 20 ms, and urllib3 loads it for each."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._pool: Any = None
@@ -240,16 +243,16 @@ class _Adapter(HTTPAdapter):
         return super().proxy_manager_for(proxy, **options, **self._tls)
 
     def cert_verify(self, *arguments: Any) -> None:
-        """The context does."""
+        """Nothing to do: the TLS context verifies the certificate."""
 
     def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*arguments, **options)
         pool.ConnectionCls = _limited(pool.ConnectionCls)
-        self._pool = pool  # of the only server
+        self._pool = pool  # the only one: a session has one server
         return pool
 
     def close(self) -> None:
-        """At once: urllib3 would leave the connections to the garbage collection of their pool."""
+        """Close the connections now; urllib3 would leave them to the garbage collector."""
         if self._pool:
             self._pool.close()
         super().close()
@@ -263,7 +266,7 @@ def _limited(kind: type) -> type:
 def _session(url: str) -> requests.Session:
     """Raises OSError, ValueError."""
     session = _Session()
-    session.trust_env = False  # it would be read for each request, and ~/.netrc with it
+    session.trust_env = False  # otherwise requests reads the environment and ~/.netrc for each request
     session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
     session.headers["Accept-Encoding"] = "gzip"
     place = urlsplit(url)
@@ -279,7 +282,7 @@ def _tls() -> ssl.SSLContext:
     name = next((name for name in BUNDLES if os.environ.get(name)), "")
     bundle = Path(os.environ[name] if name else certifi.where())
     if not bundle.exists():
-        raise OSError(None, f"{name}={bundle} names no file")
+        raise OSError(None, f"{name}={bundle}: no such file")
     if bundle.is_dir():
         context.load_verify_locations(capath=bundle)
     else:
@@ -292,7 +295,7 @@ def _too_large(most_bytes: int) -> http.client.HTTPException:
 
 
 def _no_answer(error: Exception, *, is_sent: bool) -> NoAnswerError:
-    """What happened, in words without a URL: the outer errors name pools, retries and addresses."""
+    """The error with a reason that contains no URL: the outer errors name pools, retries and addresses."""
     causes = list(_causes(error))
     if any(isinstance(cause, TimeoutError | ReadTimeoutError | requests.Timeout) for cause in causes):
         return NoAnswerError("no answer in time" if is_sent else "no connection in time", is_sent=is_sent)
@@ -303,7 +306,7 @@ def _no_answer(error: Exception, *, is_sent: bool) -> NoAnswerError:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised for, outermost first. Not its context, which may be the caller's own affair."""
+    """The error and its causes, outermost first. The context is left out, because it may belong to the caller."""
     yield error
     for inner in (*error.args, getattr(error, "reason", None), error.__cause__):
         if isinstance(inner, BaseException):

@@ -1,7 +1,7 @@
-"""What an answer of the Bot API means. Pure.
+"""Parses responses of the Bot API. Pure.
 
-Guarantees that any status with any body is a `BotApiAnswer`, or None if it is not of a Bot API. `read` makes a result
-or a typed error of it; the poller has errors of its own (poller/responses.py).
+Any status and body give a `BotApiAnswer`, or None if the response is not from a Bot API. `read` returns the result or
+raises a typed error; the poller has its own errors (poller/responses.py).
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from chatlanes.updates import decoding
 
 
 class BotApiAnswer(NamedTuple):
-    """`code` is the status if the answer names none. `description` is as the server wrote it."""
+    """A parsed response. `code` is the HTTP status if the response names no code; `description` is unchanged."""
 
     is_ok: bool
     result: Any
@@ -25,7 +25,7 @@ class BotApiAnswer(NamedTuple):
 
 
 def parse_answer(status: int, body: bytes) -> BotApiAnswer | None:
-    """None for what is not the answer of a Bot API: a proxy's, a wrong BOT_API_URL's."""
+    """None if the response is not from a Bot API, but from a proxy or because BOT_API_URL is wrong."""
     try:
         answer = decoding.read(body)
     except ValueError:
@@ -49,7 +49,7 @@ def status_line(status: int) -> str:
 
 
 def read(method: str, chat: ChatId, status: int, body: bytes, hide: Callable[[str], str] = str) -> Any:
-    """The `result` of the answer. Raises the BotApiError that it means; `hide` takes secrets out of its description."""
+    """The `result` of the response. Raises the matching BotApiError; `hide` removes secrets from its description."""
     answer = parse_answer(status, body)
     if answer is None:
         raise _of_no_bot_api(method, chat, status)
@@ -60,6 +60,8 @@ def read(method: str, chat: ChatId, status: int, body: bytes, hide: Callable[[st
 
 
 def _of_no_bot_api(method: str, chat: ChatId, status: int) -> BotApiError:
-    """Only its 429 means what Telegram means by it; its 403 is nobody's block."""
+    """The error for a response that is not from a Bot API. Of its codes only 429 has Telegram's meaning; a 403, for
+    example, does not mean that a user blocked the bot.
+    """
     kind = TooManyRequests if status == HTTPStatus.TOO_MANY_REQUESTS else ServerError
     return kind(method, chat, f"{status_line(status)}, not the answer of a Bot API (is BOT_API_URL right?)", status)

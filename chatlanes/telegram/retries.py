@@ -1,8 +1,8 @@
-"""Which failed calls may be sent again at once, without anybody's leave.
+"""Repeats failed calls immediately, where that is safe.
 
-Promises that a call is repeated only when nothing can have come of it, or when it only reads: a server error, an answer
-that was lost, say nothing about whether the call took effect. Promises to end: whoever waits holds a lane. Does not
-repeat a 429; flood control does.
+A call is repeated only if it cannot have taken effect or only reads; a server error or a lost response leave open
+whether it took effect. The repeats end after a few seconds, because the waiting handler blocks its lane. A 429 is left
+to flood control.
 """
 
 import random
@@ -15,29 +15,31 @@ from chatlanes.telegram.errors import BotApiError, NetworkError, ServerError
 
 T = TypeVar("T")
 
-#: A server that restarts is back within a second or two; a longer outage is the business of the update's own retry.
+#: A server that restarts is back within a second or two; longer outages are covered by the retry of the update.
 PAUSES_S = (0.25, 0.5, 1.0)
-#: No repeat begins later than this after the first attempt: one that took 10 s to fail will not do better.
+#: No repeat begins later than this after the first attempt: a call that took 10 s to fail is likely to fail again.
 WITHIN_S = 5.0
 
 
-#: "… is typing": gone after 5 s, and sent by frameworks every few seconds beside a handler, at no place of its own.
-LEAVES_NOTHING = "sendchataction"
+#: "… is typing" disappears after 5 s. Frameworks send it repeatedly while a handler runs, so it is not journaled.
+TRANSIENT = "sendchataction"
 
 
 def is_read_only(method: str) -> bool:
-    """Whether nothing remains of a call. The Bot API reads names without regard to case; getUpdates forgets."""
+    """True if the call has no lasting effect. Method names are case-insensitive; getUpdates confirms updates."""
     name = method.lower()
-    return (name.startswith("get") and name != "getupdates") or name == LEAVES_NOTHING
+    return (name.startswith("get") and name != "getupdates") or name == TRANSIENT
 
 
 def may_repeat(error: BotApiError, *, reads: bool) -> bool:
-    """Whether a call that failed so may be sent again as if it had never been."""
+    """True if a call that failed with this error may be sent again without a second effect."""
     return isinstance(error, NetworkError | ServerError) and (reads or not error.uncertain)
 
 
 def repeated(send: Callable[[], T], *, reads: bool, wait: Callable[[float], object] = time.sleep) -> T:
-    """What `send` returns, at its first success. Raises the BotApiError of the last attempt, and what `wait` raises."""
+    """The result of the first `send` that succeeds. Raises the BotApiError of the last attempt, and whatever `wait`
+    raises.
+    """
     began_s = time.monotonic()
     for pause_s in PAUSES_S:
         try:
@@ -46,5 +48,5 @@ def repeated(send: Callable[[], T], *, reads: bool, wait: Callable[[float], obje
             if not may_repeat(error, reads=reads) or time.monotonic() - began_s > WITHIN_S:
                 raise
             traces.here().event("tried again", error=type(error).__name__)
-        wait(pause_s * random.uniform(0.8, 1.2))  # noqa: S311  workers that failed together come back apart
+        wait(pause_s * random.uniform(0.8, 1.2))  # noqa: S311  spreads the repeats of workers that failed together
     return send()

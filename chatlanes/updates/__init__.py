@@ -1,4 +1,4 @@
-"""An update: where things are in it, which lanes it joins, and how it is appended."""
+"""Updates: parsing, keys and queues, and the append to lanes."""
 
 from chatlanes.updates.parsing import ParsedUpdate, is_stale, number, object_id, parse, part, text_id
 from chatlanes.updates.routing import (

@@ -1,6 +1,6 @@
-"""What REDIS_URL, REDIS_CA and SENTINEL_MASTER mean for a connection, for Celery's and for our own.
+"""Connection options from REDIS_URL, REDIS_CA and SENTINEL_MASTER, for Celery and for our own clients.
 
-Promises that `rediss://` checks certificates: kombu's default is not to.
+`rediss://` always verifies certificates; kombu's default does not.
 """
 
 import ssl
@@ -13,7 +13,7 @@ from chatlanes.settings import Settings
 
 
 def ssl_options(settings: Settings) -> dict[str, Any] | None:
-    """redis-py's ssl_* arguments; None where there is no TLS."""
+    """redis-py's ssl_* arguments; None without TLS."""
     if not settings.redis_url.startswith("rediss://"):
         return None
     ca = {"ssl_ca_certs": str(settings.redis_ca)} if settings.redis_ca else {}
@@ -21,5 +21,5 @@ def ssl_options(settings: Settings) -> dict[str, Any] | None:
 
 
 def connect_to(settings: Settings, timeout_s: float = 5.0) -> Redis:
-    """A client of the configured server. Nothing is sent yet."""
+    """A client of the configured server. It connects at its first command."""
     return connect(settings.redis_url, ssl=ssl_options(settings), master=settings.sentinel_master, timeout_s=timeout_s)

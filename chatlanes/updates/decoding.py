@@ -1,8 +1,8 @@
-"""The JSON of updates: what orjson and json do not read is read in part.
+"""Decodes the JSON of updates, also where orjson and json cannot.
 
-Promises that a document of JSON is read whatever its depth and however long its numbers: where it is nested too deeply,
-or a number has too many digits, a Cut stands instead, and the update that holds it is a CutUpdate. Raises ValueError
-for what is not JSON.
+Any JSON document is read, whatever its depth and the length of its numbers. A value that is nested too deeply, or a
+number with too many digits, is replaced by a Cut, and the update that holds it becomes a CutUpdate. Raises ValueError
+for malformed JSON.
 """
 
 import json
@@ -12,32 +12,35 @@ from typing import Any
 
 import orjson
 
-#: Telegram's updates have a dozen levels, and orjson writes 254.
+#: Telegram's updates have about a dozen levels; orjson can write 254.
 MOST_LEVELS = 200
-#: Python's own limit for a number to be read and written.
+#: Python's limit for converting between int and str.
 MOST_DIGITS = 4_300
 
-#: Strings whole, so that no bracket or digit in one counts; brackets; whole numbers that are too long; and the quote of
-#: a string that has no end.
+#: Matches whole strings (so that brackets and digits in them do not count), brackets, integers that are too long, and
+#: the opening quote of an unterminated string.
 _TOKEN = re.compile(
     rf'"(?:[^"\\]|\\.)*"|[\[\]{{}}]|(?<![\d.eE+-])-?[0-9]{{{MOST_DIGITS + 1},}}(?![\d.eE])|"', re.DOTALL
 )
-#: Not JSON, but read by json: no update can hold it by itself, unless in a string.
+#: Placeholder for a cut value. Not valid JSON, though `json` reads it, so an update can contain it only in a string.
 _CUT = "NaN"
 
 
 class Cut(str):
-    """Stands in an update for what was cut."""
+    """Replaces a value that was cut from an update."""
 
     __slots__ = ()
 
 
 class CutUpdate(dict[str, Any]):
-    """Is buried: a handler must not take it for what was sent."""
+    """An update with cut values. It is buried, because a handler must not see incomplete content."""
 
 
 def read(body: bytes) -> Any:
-    """Raises ValueError. Half a surrogate pair is no JSON for orjson, and would be held by Telegram for ever."""
+    """Decode JSON. Raises ValueError.
+
+    orjson rejects half a surrogate pair; without the fallback, Telegram would resend such an update indefinitely.
+    """
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -51,7 +54,7 @@ def read(body: bytes) -> Any:
 
 
 def _marked(document: Any) -> Any:
-    """Of an update, or of an answer of the Bot API that holds some."""
+    """Turn updates with cut values into CutUpdates: the document itself, or those in a Bot API response."""
     if not isinstance(document, dict):
         return document
     if "update_id" in document:
@@ -62,14 +65,14 @@ def _marked(document: Any) -> Any:
 
 
 def _is_cut(value: Any) -> bool:
-    """It has no more than MOST_LEVELS."""
+    """True if the value contains a Cut. Recursive: the value has at most MOST_LEVELS levels."""
     if isinstance(value, dict | list):
         return any(map(_is_cut, value.values() if isinstance(value, dict) else value))
     return isinstance(value, Cut)
 
 
 def _shortened(text: str) -> Iterator[str]:
-    """The pieces of a text in which nothing is too deep or too long. Looks at brackets and numbers only."""
+    """The pieces of the text with everything too deep or too long replaced. Looks only at brackets and numbers."""
     level, kept_from = 0, 0
     for token in _TOKEN.finditer(text):
         first = token[0][0]
@@ -83,11 +86,11 @@ def _shortened(text: str) -> Iterator[str]:
                 yield _CUT
                 kept_from = token.end()
         elif token[0] == '"':
-            raise ValueError("a string has no end")
+            raise ValueError("unterminated string")
         elif first != '"' and level <= MOST_LEVELS:
             yield text[kept_from : token.start()]
             yield _CUT
             kept_from = token.end()
     if level > MOST_LEVELS:
-        raise ValueError("it ends in the middle")
+        raise ValueError("unexpected end of the document")
     yield text[kept_from:]

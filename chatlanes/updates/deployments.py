@@ -1,8 +1,8 @@
-"""Which deployments use a database: each process announces its bots and queues there for as long as it runs.
+"""Detects deployments that share a database by mistake: each process announces its bots and queues while it runs.
 
-Promises that a process refuses to start beside a live process of other bots that would be handed its updates, or whose
-updates it would be handed. Processes that have a bot in common are one deployment, whose settings may be changing.
-Does not look while Redis is away; then the conflict is logged when it is back, and `lanes check` reports it.
+A process refuses to start if it and a live process of other bots would receive each other's updates. Processes that
+share a bot are one deployment, whose settings may be changing. There is no check while Redis is unavailable; the
+conflict is then logged after Redis is back, and `lanes check` reports it.
 """
 
 from __future__ import annotations
@@ -33,22 +33,25 @@ log = logging.getLogger(__name__)
 PROCESSES = "deployments:processes"
 
 ANNOUNCE_EVERY_S = 5.0
-#: Three announcements may fail. A killed process holds up another deployment for this long.
+#: A process counts as alive for this long after its last announcement: three may fail. A killed process blocks the
+#: start of another deployment for this long.
 ALIVE_S = 20.0
 LOOK_EVERY_S = 0.5
 ANSWER_WITHIN_S = 2.0
-#: At the end of a process, whatever Redis does.
+#: The most time that withdrawing takes when a process ends, even if Redis does not answer.
 WITHDRAW_WITHIN_S = 0.5
-SAY_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
 
 
 class ForeignDeployment(ServerUnfit):
-    """Another deployment, of other bots, uses the same queues of this database."""
+    """Another deployment with other bots uses the same queues in this database."""
 
 
 @dataclass(frozen=True)
 class Announcement:
-    """`fills`: the groups of queues that its bots' updates go into; `reads`: those that it takes updates from."""
+    """What a process announces. `fills`: the queue groups its bots' updates are appended to; `reads`: the queue groups
+    it fetches from.
+    """
 
     what: str
     bots: list[int]
@@ -58,14 +61,14 @@ class Announcement:
     seen_us: int
 
     def is_foreign_to(self, other: Announcement) -> bool:
-        """Whether one of them would be handed updates of bots that it does not know."""
+        """True if one of them would receive updates of bots that it does not serve."""
         if not set(self.bots).isdisjoint(other.bots):
             return False
         return not (set(self.fills).isdisjoint(other.reads) and set(self.reads).isdisjoint(other.fills))
 
 
 class Presence:
-    """This process among all that use the database. `what` it is: poller, receiver, worker."""
+    """Announces this process in the database. `what`: poller, receiver or worker."""
 
     def __init__(self, what: str, settings: Settings) -> None:
         self._client = connect_to(settings, ANSWER_WITHIN_S)
@@ -78,22 +81,29 @@ class Presence:
         self._is_over = Event()
 
     def enter(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Raises ForeignDeployment. One that was killed is waited out: only what is announced again is alive."""
+        """Announce this process. Raises ForeignDeployment.
+
+        A foreign process counts as alive only when it announces itself again, so this waits until a killed one expires.
+        """
         with suppress(RedisError, OSError):
             first_seen_us = dict[str, int]()
-            is_said = False
+            is_logged = False
             while foreign := self._announce():
                 for name, other in foreign.items():
                     if other.seen_us > first_seen_us.setdefault(name, other.seen_us):
                         self._client.hdel(PROCESSES, self._name)
                         raise ForeignDeployment(sentence(name, other))
-                if not is_said:
-                    log.warning("another deployment has used this database: waiting until it counts as gone")
-                is_said = True
+                if not is_logged:
+                    log.warning(
+                        "another deployment has used this database: waiting to see whether it is still running "
+                        "(up to %.0f s)",
+                        ALIVE_S,
+                    )
+                is_logged = True
                 sleep(LOOK_EVERY_S)
 
     def stay(self) -> None:
-        """Announce it from a thread, until `leave`. Not before a pool has forked."""
+        """Keep announcing from a thread, until `leave`. Call it after the pool has forked."""
         Thread(target=self._stay, name="presence", daemon=True).start()
 
     def leave(self) -> None:
@@ -107,16 +117,19 @@ class Presence:
             self._client.hdel(PROCESSES, self._name)
 
     def _stay(self) -> None:
-        said_s = float("-inf")
+        logged_s = float("-inf")
         while not self._is_over.wait(ANNOUNCE_EVERY_S):
             with suppress(RedisError, OSError):
                 foreign = self._announce()
-                if foreign and time.monotonic() - said_s >= SAY_EVERY_S:
-                    said_s = time.monotonic()
+                if foreign and time.monotonic() - logged_s >= LOG_EVERY_S:
+                    logged_s = time.monotonic()
                     log.error("%s", sentence(*next(iter(foreign.items()))))
 
     def _announce(self) -> dict[str, Announcement]:
-        """The foreign processes that were there before. Of two that start together, each sees the other."""
+        """Announce this process; the foreign processes that were announced earlier.
+
+        Of two processes that start together, the later one sees the earlier, because each announces before it reads.
+        """
         now_us = inspection.now_us(self._client)
         self._since_us = self._since_us or now_us
         own = Announcement(self._what, self._bots, self._fills, self._reads, self._since_us, now_us)
@@ -131,7 +144,9 @@ class Presence:
 
 @contextmanager
 def present(what: str, settings: Settings, sleep: Callable[[float], None]) -> Iterator[None]:
-    """Of a process that does not fork. Raises ForeignDeployment, and what `sleep` raises."""
+    """Announce a process that does not fork, while the context is open. Raises ForeignDeployment, and whatever `sleep`
+    raises.
+    """
     presence = Presence(what, settings)
     try:
         presence.enter(sleep)
@@ -142,38 +157,38 @@ def present(what: str, settings: Settings, sleep: Callable[[float], None]) -> It
 
 
 def processes(client: Redis) -> dict[str, Announcement]:
-    """host:pid:random -> what it announced; of those that are alive. Raises RedisError."""
+    """The announcements of live processes, by host:pid:random; expired ones are deleted. Raises RedisError."""
     since_us = inspection.now_us(client) - round(ALIVE_S * 1_000_000)
     found: Any = client.hgetall(PROCESSES)
-    all_of_them = {name.decode(): Announcement(**json.loads(said)) for name, said in found.items()}
-    dead = [name for name, said in all_of_them.items() if said.seen_us < since_us]
+    announced = {name.decode(): Announcement(**json.loads(stored)) for name, stored in found.items()}
+    dead = [name for name, each in announced.items() if each.seen_us < since_us]
     if dead:
         client.hdel(PROCESSES, *dead)
-    return {name: said for name, said in sorted(all_of_them.items()) if name not in dead}
+    return {name: each for name, each in sorted(announced.items()) if name not in dead}
 
 
 def foreign(alive: dict[str, Announcement]) -> Iterator[str]:
-    """A sentence for each deployment that is foreign to an older one."""
-    told = set[tuple[int, ...]]()
+    """One sentence for each deployment that is foreign to an older one."""
+    reported = set[tuple[int, ...]]()
     oldest_first = sorted(alive.items(), key=lambda each: (each[1].since_us, each[0]))
     for place, (_, later) in enumerate(oldest_first):
         for name, earlier in oldest_first[:place]:
-            if earlier.is_foreign_to(later) and tuple(later.bots) not in told:
-                told.add(tuple(later.bots))
+            if earlier.is_foreign_to(later) and tuple(later.bots) not in reported:
+                reported.add(tuple(later.bots))
                 yield f"of bot {_ids(later)}: {sentence(name, earlier)}"
 
 
 def sentence(name: str, other: Announcement) -> str:
-    """What is wrong, and the remedies."""
+    """The conflict and its remedies."""
     queues = ", ".join(f"{group}.*" for group in other.fills)
     where = name.rpartition(":")[0]
     return (
         f"this database is in use by another deployment, of bot {_ids(other)} ({other.what} {where}), "
-        f"with the same queues ({queues}): each would be handed the other's updates and put them off. Give this one a "
+        f"with the same queues ({queues}): each would receive the other's updates and park them. Give this one a "
         "database of its own (REDIS_URL, such as …/1), serve both bots from one deployment (BOTS, docs/many_bots.md), "
         "or stop the other one"
     )
 
 
-def _ids(said: Announcement) -> str:
-    return ", ".join(map(str, said.bots))
+def _ids(announced: Announcement) -> str:
+    return ", ".join(map(str, announced.bots))

@@ -1,7 +1,7 @@
 """The intake: appends a batch of updates to their lanes, in one durable step.
 
-Guarantees that when `append` returns, Redis holds the whole batch as durably as `durability` says, each update once.
-When it raises, the outcome is unknown: the batch may be appended again, and what was seen is dropped.
+When `append` returns, Redis holds the whole batch as durably as `durability` says, each update once. When it raises,
+the outcome is unknown; the batch may be appended again, and updates that Redis has already seen are dropped.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from chatlanes.updates.routing import KeysError, check_order_by, is_express, key
 TASK = "tasks.update"
 #: Celery's body: args, kwargs, and what may follow a task (celery.app.amqp.AMQP.as_task_v2).
 _BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
-#: For each answer; longer than an append waits for the disk, or for replicas.
+#: For each reply of Redis. Longer than an append waits for the disk or for replicas.
 TIMEOUT_S = 10.0
-#: Numbers above it lose digits in Lua. Telegram's ids have 32 bits.
+#: Larger numbers lose digits in Lua. Telegram's ids have 32 bits.
 _MOST_ID = 2**53
-#: In place of what cannot be stored.
+#: Stored instead of content that cannot be stored.
 _NOT_KEPT = b'"(nested too deeply)"'
 
 
 class TooDeepError(Exception):
-    """An update with about a thousand levels: nobody could read it back."""
+    """An update with about a thousand levels, which could not be decoded again."""
 
 
 class Intake:
-    """Appends updates of one bot."""
+    """Appends the updates of one bot."""
 
     def __init__(self, client: Redis, settings: Settings) -> None:
-        """Raises OrderByError for an ORDER_BY that cannot be had, ServerUnfit for a server that cannot carry lanes,
-        RedisError when it does not answer.
+        """Raises OrderByError for an invalid ORDER_BY, ServerUnfit for a server that does not support lanes, and
+        RedisError when Redis does not answer.
         """
         check_order_by(settings.order_by)
         self._appends = DurableAppends(client, settings.durable_replicas)
         self._store = Store(client)
         self._witness = witness_of(settings.redis_url)
-        #: A sentence for each thing that should be otherwise, besides its durability.
+        #: One sentence for each problem with the server's configuration or the queues, apart from durability.
         self.advice: list[str] = [*advice(client, settings.durable_replicas), *left_behind(client, settings)]
-        #: One Redis may serve several bots; the same update or chat id is another one for each.
+        #: One Redis may serve several bots, whose update and chat ids may be equal.
         self._bot = str(settings.bot_id)
         self._order_by = settings.order_by
         self._queues = settings.queues
@@ -73,22 +73,22 @@ class Intake:
 
     @property
     def durability(self) -> Durability:
-        """Of the server as it was last seen."""
+        """The server's durability at the last check."""
         return self._appends.durability
 
     def recheck(self) -> None:
-        """Look at the server's settings again when the last look is old. Raises RedisError, ServerUnfit."""
+        """Check the server's settings again if the last check is old. Raises RedisError, ServerUnfit."""
         self._appends.recheck()
 
     def append(
         self, updates: Sequence[Any], guard: Guard | None = None, *, hold_ms: int = 0, unwanted: Sequence[Any] = ()
     ) -> Appended:
-        """Append a batch, in its order. What is no update is buried as it is.
+        """Append a batch, in its order. Malformed updates are buried.
 
-        With `hold_ms` they stand in the order of their ids instead, also with those of other batches: one whose
-        predecessor has not come waits for it so long at most. Of the `unwanted` only the ids are remembered, so that
-        nobody waits for them. Raises RedisError, and LeaseLost when the guard has another fence by now: then nothing
-        was appended. Raises ServerUnfit when another server is met, which cannot carry lanes.
+        With `hold_ms` the updates are ordered by id instead, across batches too: an update whose predecessor is missing
+        is held for at most this long. Of the `unwanted` only the ids are recorded, so that no update is held for them.
+        Raises RedisError; LeaseLost if the guard's fence is no longer current, in which case nothing was appended;
+        ServerUnfit if the connection now leads to a server that does not support lanes.
         """
         with traces.here().appending() as batch:
             rows = [self._message(update, batch) for update in updates]
@@ -123,12 +123,13 @@ class Intake:
                 "type": "CutUpdate",
                 "message": "it is nested too deeply, or holds a number with too many digits",
             }
-        message_id, told, queue = f"{self._bot}:{number}", _describe(parsed, number), self._queue(parsed, lanes, number)
-        trace = batch.header(message_id, queue, told, problem["type"] if problem else "")
+        message_id, queue = f"{self._bot}:{number}", self._queue(parsed, lanes, number)
+        described = _describe(parsed, number)
+        trace = batch.header(message_id, queue, described, problem["type"] if problem else "")
         return NewMessage(
             id=message_id,
             queue=queue,
-            stored=pack_task(TASK, told, _BODY % body, **({TRACE: trace} if trace else {})),
+            stored=pack_task(TASK, described, _BODY % body, **({TRACE: trace} if trace else {})),
             lanes=[f"{self._bot}/{key}" for key in lanes],
             once=(self._bot, number),
             problem=problem,
@@ -147,12 +148,12 @@ class Intake:
             queue=queue_of([], 0, self._queues, self._queue_group),
             stored=pack_task(TASK, "(malformed)", _BODY % raw),
             lanes=[],
-            problem={"type": "MalformedUpdate", "message": "it has no update_id that is a number"},
+            problem={"type": "MalformedUpdate", "message": "it has no numeric update_id"},
         )
 
 
 def _describe(parsed: ParsedUpdate, number: int) -> str:
-    """What Flower and the worker's log show of it: never its text."""
+    """The description of an update in Flower and the worker's log. It never holds the update's text."""
     return f"({parsed.kind}, chat {parsed.home}, update {number})"
 
 
@@ -160,8 +161,8 @@ def _json(update: Any) -> bytes:
     """Raises TooDeepError."""
     try:
         return orjson.dumps(update)
-    except TypeError:  # half a surrogate pair, a number beyond 64 bits, 250 levels: slower, and takes almost anything
-        pass
+    except TypeError:  # half a surrogate pair, a number beyond 64 bits, more than 254 levels
+        pass  # json is slower and accepts these
     try:
         return json.dumps(update).encode()
     except RecursionError:

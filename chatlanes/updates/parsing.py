@@ -1,8 +1,7 @@
-"""An update parsed: its kind, its chat, its user, and whether Telegram still waits for an answer. Pure.
+"""Parses an update: its kind, its chat, its user, and whether Telegram still accepts an answer to it. Pure.
 
-Guarantees a result for any JSON whatsoever: what is malformed counts as absent, and future kinds are read by the shapes
-of today. Cheap: every update passes here before it has a lane. Does not decide what an update is ordered by; routing
-does. What is younger than its kind's life, counted from its append, is never stale.
+Any JSON value gives a result: malformed parts count as absent, and unknown kinds are parsed like the known ones. An
+update younger than the lifetime of its kind, counted from its append, is never stale. The keys are chosen in routing.
 """
 
 import re
@@ -21,14 +20,14 @@ KINDS = frozenset(
     }
 )
 
-#: The kind of an update that has none, or whose only name cannot be one (a metric's label should not be a novel).
+#: The kind of an update that has none, or whose kind is not a short identifier (kinds are used as metric labels).
 UNKNOWN = "unknown"
 
-#: Telegram's ids fit 52 bits; whatever does not fit 64 is no id, and may not even be printable as a number.
+#: Telegram's ids fit in 52 bits. A number that does not fit in 64 is not an id, and may be too long to print.
 ID_LIMIT = 2**63
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
-#: Ids become parts of Redis keys and log lines: no control characters, nothing that UTF-8 cannot carry.
+#: Ids become parts of Redis keys and log lines: no control characters, and only what UTF-8 can encode.
 _TEXT_ID = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
 
 _NOTHING: dict[str, Any] = {}
@@ -39,18 +38,18 @@ class ParsedUpdate(NamedTuple):
 
     kind: str
     body: dict[str, Any]  # the object under the kind's name
-    place: dict[str, Any]  # the object that says where it happened: the body, or the message it is about
-    #: The chat it happened in. A voter who is a channel, and the owner of a business connection, count as chats.
+    place: dict[str, Any]  # the object that names the chat: the body, or the message that the body is about
+    #: The chat where it happened. A voting channel, and the owner of a business connection, count as chats.
     chat: int | None
 
     @property
     def home(self) -> int | None:
-        """The chat it belongs to. Without one it belongs to its user's private chat, whose id is the user's."""
+        """The chat it belongs to: its chat, otherwise its user's private chat, which has the user's id."""
         return self.user if self.chat is None else self.chat
 
     @property
     def user(self) -> int | None:
-        """Who did it. Boosts hide him in their source."""
+        """The user who caused it. In boosts the user is in the `source` object."""
         body = self.body
         for holder in (body, *_sources(body)):
             for field in ("from", "user"):
@@ -61,7 +60,7 @@ class ParsedUpdate(NamedTuple):
 
     @property
     def acting_chat(self) -> int | None:
-        """The chat on whose behalf it was done; .from is then a stand-in that all such chats of Telegram share."""
+        """The chat on whose behalf it was done; `from` is then a placeholder user that all such chats share."""
         for field in ("sender_chat", "actor_chat", "voter_chat"):
             chat = object_id(self.body, field)
             if chat is not None:
@@ -70,7 +69,7 @@ class ParsedUpdate(NamedTuple):
 
     @property
     def member(self) -> int | None:
-        """Whom a chat_member update is about, who need not be the one who did it."""
+        """The user whose membership a chat_member update changes; `user` is the one who changed it."""
         return object_id(part(self.body, "new_chat_member"), "user") if self.kind == "chat_member" else None
 
     @property
@@ -87,13 +86,13 @@ class ParsedUpdate(NamedTuple):
 
     @property
     def topic(self) -> int | None:
-        """The forum topic. Messages number their chains of replies in the same field, and flag real topics."""
+        """The forum topic. Reply chains use the same field, so only messages flagged as topic messages count."""
         flagged = self.place.get("is_topic_message") is True or self.kind == "stopped_message_generation"
         return number(self.place.get("message_thread_id")) if flagged else None
 
     @property
     def migration(self) -> int | None:
-        """The other chat id of a group that becomes, or became, a supergroup."""
+        """The other chat id of a group that is migrated to a supergroup."""
         for field in ("migrate_to_chat_id", "migrate_from_chat_id"):
             if field in self.body and (other := number(self.body[field])) is not None:
                 return other
@@ -105,10 +104,10 @@ class ParsedUpdate(NamedTuple):
 
 
 def parse(update: Any) -> ParsedUpdate:
-    """Parse any JSON value. Telegram puts one kind in an update; of several, the first known one counts."""
+    """Parse any JSON value. An update has one kind; if it has several, the first known one counts."""
     kind, body = UNKNOWN, _NOTHING
     if isinstance(update, dict):
-        for name, value in list(update.items()):  # a handler may be changing it
+        for name, value in list(update.items()):  # copied, because a handler may change it meanwhile
             if name in KINDS and isinstance(value, dict):
                 return _parsed(name, value)
             if kind == UNKNOWN and name != "update_id" and isinstance(name, str) and _KIND.fullmatch(name):
@@ -117,7 +116,7 @@ def parse(update: Any) -> ParsedUpdate:
 
 
 def kind_of(update: Any) -> str:
-    """`message`, `callback_query`, …; `unknown` when there is none."""
+    """`message`, `callback_query`, …; `unknown` if there is none."""
     return parse(update).kind
 
 
@@ -162,8 +161,8 @@ def _sources(body: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     return (part(part(body, "boost"), "source"),) if "boost" in body else ()
 
 
-#: How long Telegram's Bot API server keeps an update of a kind, seconds (its source, 10.0); all others a day. An answer
-#: to an older one is refused ("query is too old").
+#: How long Telegram's Bot API server keeps an update of each kind, in seconds (from its source, version 10.0); other
+#: kinds are kept for a day. Telegram refuses an answer to an older one ("query is too old").
 LIFE_S = {
     "inline_query": 30.0,
     "callback_query": 150.0,

@@ -1,6 +1,6 @@
-"""Queues that nobody reads: a name that is none, and what was left behind when QUEUES was lowered.
+"""Finds unread queues: unknown names in -Q or -X, and updates left in queues above QUEUES.
 
-Promises a sentence that says what to do. Does not count all that was left behind: that may be a large backlog.
+Each finding is one sentence that says what to do. Only the oldest updates are counted, because a backlog may be large.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from redis import Redis
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.settings import Settings
 
-#: Of the backlog, the oldest.
-LOOKED_AT = 2_000
+#: The number of oldest updates that are examined.
+MOST_EXAMINED = 2_000
 
 
-def unknown(asked: Iterable[str], known: Collection[str]) -> str | None:
-    """A sentence when one of the queues of -Q or -X is none of this deployment's."""
-    strange = [name for name in asked if name not in known]
+def unknown(requested: Iterable[str], known: Collection[str]) -> str | None:
+    """One sentence if -Q or -X names a queue that this deployment does not have."""
+    strange = [name for name in requested if name not in known]
     if not strange:
         return None
     return (
-        f"-Q or -X names {', '.join(strange)}: there is no such queue. There are {', '.join(sorted(known))} "
-        "(QUEUES says how many)"
+        f"-Q or -X names {', '.join(strange)}: there is no such queue. The queues are {', '.join(sorted(known))} "
+        "(QUEUES sets their number)"
     )
 
 
 def left_behind(client: Redis, settings: Settings) -> list[str]:
-    """A sentence when updates wait in queues above QUEUES. Raises RedisError."""
+    """One sentence if updates wait in queues above QUEUES. Raises RedisError."""
     read = {settings.express_queue, *settings.queue_names}
-    waiting = inspection.records(client, inspection.pending(client, settings.queue_group, LOOKED_AT))
+    waiting = inspection.records(client, inspection.pending(client, settings.queue_group, MOST_EXAMINED))
     unread = Counter(record.queue for record in waiting if record.queue not in read)
     if not unread:
         return []
     return [
-        f"at least {unread.total()} updates wait in {', '.join(sorted(unread))}, which nobody reads while QUEUES is "
-        f"{settings.queues}: set QUEUES as it was until they are through"
+        f"at least {unread.total()} updates wait in {', '.join(sorted(unread))}, which no worker reads while QUEUES is "
+        f"{settings.queues}: restore the former QUEUES until they are processed"
     ]

@@ -1,8 +1,7 @@
-"""Which lanes an update stands in, and which queue it travels through.
+"""Chooses the keys of an update, and from them its lanes and its queue.
 
-Promises, for any JSON and every order of our own, distinct keys that Redis and a log line can hold, and the same
-answer in every process. Does not remember anything, and reads nothing but the update: keys must not depend on when
-one asks.
+For any JSON and every built-in order, the keys are distinct, safe for Redis keys and log lines, and the same in every
+process. They depend on nothing but the update.
 """
 
 import re
@@ -20,7 +19,7 @@ Order = Callable[[dict[str, Any]], list[str]]
 #: A built-in order.
 OurOrder = Callable[[ParsedUpdate], list[str]]
 
-#: Of payments: a user stands before a window that closes after 10 s.
+#: Payment queries: Telegram waits 10 s for the answer, while the user sees a payment dialog.
 EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
 
 #: The one key of ORDER_BY=bot.
@@ -30,39 +29,39 @@ _KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
 
 
 class OrderByError(ImportPathError):
-    """ORDER_BY names a function that cannot be had. Nothing can be routed until it is corrected."""
+    """ORDER_BY names a function that cannot be loaded. No update can be routed until the setting is corrected."""
 
 
 class KeysError(Exception):
-    """The function that ORDER_BY names failed on this one update, or gave something that is no list of keys."""
+    """The function that ORDER_BY names failed on this one update, or did not return a list of keys."""
 
 
 def keys_of(update: dict[str, Any], order_by: str = "chat", parsed: ParsedUpdate | None = None) -> list[str]:
-    """The update's lanes, the one that chooses its queue first; none for an update that may run at any time.
+    """The update's keys; the first one chooses its queue. An update without keys may run at any time.
 
-    `parsed`: the same update, if it was parsed before. Raises nothing with a built-in order, whatever the update holds;
-    OrderByError and KeysError with a user's.
+    `parsed`: the same update, if it is already parsed. A built-in order never raises; a user's function may raise
+    OrderByError and KeysError.
     """
-    ours = ORDERS.get(order_by)
-    keys = _own(order_by)(update) if ours is None else ours(parsed or parse(update))
+    built_in = ORDERS.get(order_by)
+    keys = _custom(order_by)(update) if built_in is None else built_in(parsed or parse(update))
     return list(dict.fromkeys(keys)) if len(keys) > 1 else keys
 
 
 def queue_of(keys: list[str], update_id: int, queues: int, group: str = "updates") -> str:
-    """The queue `<group>.<n>` of these keys. The same for ever: Python's own hash() differs from process to process."""
+    """The queue `<group>.<n>` of these keys. crc32 is stable; Python's hash() differs between processes."""
     text = keys[0] if keys else str(update_id)
     return f"{group}.{crc32(text.encode()) % queues}"
 
 
 def is_express(parsed: ParsedUpdate) -> bool:
-    """Whether it travels through the bot's express queue: Telegram waits for its answer, and not for long."""
+    """True if it belongs in the bot's express queue, because Telegram waits only briefly for the answer."""
     return parsed.kind in EXPRESS_KINDS
 
 
 def check_order_by(order_by: str) -> None:
-    """Ask at start, so that a wrong one is found before the first update. Raises OrderByError."""
+    """Call at start, so that an invalid ORDER_BY is found before the first update. Raises OrderByError."""
     if order_by not in ORDERS:
-        _own(order_by)
+        _custom(order_by)
 
 
 def by_chat_and_user(parsed: ParsedUpdate) -> list[str]:
@@ -76,7 +75,7 @@ def by_topic(parsed: ParsedUpdate) -> list[str]:
 
 
 def by_user(parsed: ParsedUpdate) -> list[str]:
-    """Its user; else its chat, which, when private, is the chat of just that user."""
+    """By its user, otherwise by its chat. A private chat's id is its user's id."""
     if actors := _actors(parsed):
         return actors
     chat = parsed.chat
@@ -84,12 +83,12 @@ def by_user(parsed: ParsedUpdate) -> list[str]:
 
 
 def by_bot(parsed: ParsedUpdate) -> list[str]:
-    """One lane for all: each update waits for the one before, whosever it is."""
+    """One lane for all updates of the bot, so each update waits for the one before."""
     return [WHOLE_BOT]
 
 
 def by_chat(parsed: ParsedUpdate) -> list[str]:
-    """Its chat; else its user's private chat, which has the same id; else its poll; else nothing."""
+    """By its chat, otherwise by its user's private chat (same id), otherwise by its poll, otherwise no key."""
     chat = parsed.chat
     if chat is None:
         return _private_chat_or_poll(parsed)
@@ -123,7 +122,7 @@ def _actors(parsed: ParsedUpdate) -> list[str]:
 
 
 @cache
-def _own(order_by: str) -> Order:
+def _custom(order_by: str) -> Order:
     function = import_callable("ORDER_BY", order_by, OrderByError)
 
     def by_function(update: dict[str, Any]) -> list[str]:
@@ -141,5 +140,7 @@ def _checked(order_by: str, keys: Any) -> list[str]:
         raise KeysError(f"{order_by} (ORDER_BY) must return a list of keys, not {type(keys).__name__}")
     for key in keys:
         if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise KeysError(f"{order_by} (ORDER_BY): {key!r} is no key: 1 to 256 characters, no control characters")
+            raise KeysError(
+                f"{order_by} (ORDER_BY): {key!r} is not a key: a key has 1 to 256 characters, no control characters"
+            )
     return keys

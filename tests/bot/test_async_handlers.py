@@ -19,7 +19,7 @@ import pytest
 
 from chatlanes.bot import Bot, Context, UpdateTimeoutError, current
 from chatlanes.bot.event_loop import Awaited, event_loop
-from chatlanes.bot.loader import load_bot, waits_in_coroutines
+from chatlanes.bot.loader import is_fully_async, load_bot
 from chatlanes.telegram.errors import BadRequest
 from tests.support.waiting import until
 
@@ -127,7 +127,7 @@ def test_bot_of_coroutines_needs_no_threads(load: Load, hooks: str, alone: bool)
         def plain(ctx, error=None): ...
         handle = Bot(run, {hooks})
         """)
-    assert waits_in_coroutines(bot) == alone
+    assert is_fully_async(bot) == alone
 
 
 def test_handler_is_cancelled_at_its_time_limit(run: Run) -> None:

@@ -289,16 +289,16 @@ def test_calls_of_hooks_are_recorded_separately(web: HttpServer, run: Any) -> No
     # Given a run with one call of its handler and one of its hook
     first = run()
     first.call("a")
-    first.calls.beside("error1/").call("sendMessage", chat_id=7, text="sorry")
+    first.calls.in_series("error1/").call("sendMessage", chat_id=7, text="sorry")
     first.fails()
     # When the next run makes one call more and fails, and its hook dies and runs again
     second = run()
     second.call("a")
     second.call("b")
-    second.calls.beside("error2/").call("sendMessage", chat_id=7, text="sorry")
+    second.calls.in_series("error2/").call("sendMessage", chat_id=7, text="sorry")
     second.dies()
     third = run()
-    third.calls.beside("error2/").call("sendMessage", chat_id=7, text="sorry")
+    third.calls.in_series("error2/").call("sendMessage", chat_id=7, text="sorry")
     # Then the hook's call was made once per attempt
     assert texts(web) == ["a", "sorry", "b", "sorry"]
 
@@ -392,7 +392,7 @@ def test_invalid_call_is_not_begun(run: Any, redis: Redis, params: dict[str, Any
 
 
 def test_invalid_policy_is_refused(run: Any) -> None:
-    with pytest.raises(ValueError, match="uncertain='never': write 'repeat' or 'skip'"):
+    with pytest.raises(ValueError, match="uncertain='never': use 'repeat' or 'skip'"):
         run().call("a", uncertain="never")
 
 
@@ -405,7 +405,7 @@ def test_long_result_is_not_stored(
     assert len(first.call("a")) == 100
     first.fails()
     assert run().call("a") is None
-    assert "too long to be noted" in caplog.text
+    assert "too long to store" in caplog.text
     assert len(web.asked) == 1
 
 

@@ -67,7 +67,7 @@ def test_builtin_function_is_accepted():
             "bot_bare",
             "def handle(): pass",
             "handle",
-            r"handle\(\) gave nothing: let it return the bot, or write a handler",
+            r"handle\(\) returned None: return the bot, or write a handler",
         ),
         ("bot_maker", "def main(): 1 / 0", "main", r"main\(\) failed with ZeroDivisionError"),
         ("bot_made", "def main(): return 7", "main", "names a value of type int"),

@@ -101,19 +101,22 @@ def test_shorthand_makes_its_call(web, api, kind, body, write, method, params):
 
 COMPLAINTS = [
     ("poll", {"id": "5"}, lambda c: c.reply_photo("p"), NoChatError, "kind poll has no chat to reply to"),
-    ("guest_message", HELLO, lambda c: c.typing(), NoChatError, "nothing but one ctx.reply"),
-    ("message", HELLO, lambda c: c.edit("x"), NoMessageError, r"cannot edit what a user wrote \(message\)"),
+    ("guest_message", HELLO, lambda c: c.typing(), NoChatError, "accepts only one ctx.reply"),
+    ("message", HELLO, lambda c: c.edit("x"), NoMessageError, r"cannot edit a user's message \(message\)"),
     ("my_chat_member", {"chat": {"id": 7}}, lambda c: c.edit("x"),
-     NoMessageError, "kind my_chat_member names no message"),
-    ("inline_query", {"id": "q"}, lambda c: c.delete(), NoMessageError, "pass one that was sent, as message=ctx.reply"),
-    ("callback_query", INLINE_BUTTON, lambda c: c.copy_to(1), NoMessageError, "kind callback_query names no message"),
-    ("message", HELLO, lambda c: c.pin(message={}), NoMessageError, "what was given as `message` names no message"),
+     NoMessageError, "kind my_chat_member does not identify a message"),
+    ("inline_query", {"id": "q"}, lambda c: c.delete(),
+     NoMessageError, "pass a sent message, such as message=ctx.reply"),
+    ("callback_query", INLINE_BUTTON, lambda c: c.copy_to(1),
+     NoMessageError, "kind callback_query does not identify a message"),
+    ("message", HELLO, lambda c: c.pin(message={}),
+     NoMessageError, "the object given as `message` does not identify a message"),
     ("message", HELLO, lambda c: c.answer_callback(),
-     WrongKindError, "this answers callback_query, and the update is of kind message"),
-    ("message", HELLO, lambda c: c.answer_inline([]), WrongKindError, "this answers inline_query"),
+     WrongKindError, "this method answers callback_query, but the update is of kind message"),
+    ("message", HELLO, lambda c: c.answer_inline([]), WrongKindError, "this method answers inline_query"),
     ("shipping_query", {"id": "q"}, lambda c: c.answer_shipping(), ValueError, "either the options or refuse="),
-    ("message", HELLO, lambda c: c.approve_join(), WrongKindError, "this answers chat_join_request"),
-    ("message", HELLO, lambda c: c.download({"duration": 3}), ValueError, "give a file_id"),
+    ("message", HELLO, lambda c: c.approve_join(), WrongKindError, "this method answers chat_join_request"),
+    ("message", HELLO, lambda c: c.download({"duration": 3}), ValueError, "pass a file_id"),
 ]  # fmt: skip
 
 
@@ -200,7 +203,7 @@ def test_files_of_a_local_server_are_read_directly(api, tmp_path):
     assert api.download(str(tmp_path / "cat.jpg")) == b"cat"
     api.download(str(tmp_path / "cat.jpg"), tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == b"cat"
-    with pytest.raises(FileNotFoundError, match="is not on this machine: the local Bot API server keeps its files"):
+    with pytest.raises(FileNotFoundError, match="is not on this machine: a local Bot API server stores files"):
         api.download("/var/lib/telegram-bot-api/nowhere.jpg")
     with pytest.raises(FileNotFoundError, match="missing"):
         api.download(str(tmp_path / "cat.jpg"), Path(tmp_path, "missing", "copy"))

@@ -44,7 +44,7 @@ def test_reason_of_a_delay_is_shown(cli: Cli) -> None:
     cli.append("1:10", "1/chat:7")
     [(_, fence)] = cli.take()
     cli.store.park("1:10", fence, delay_ms=60_000, kind="Unknown", reason="no worker\nknows bot 1")
-    assert re.search(r"put off 0\.\d s ago: no worker knows bot 1\n", cli.text("chat", "7"))
+    assert re.search(r"delayed 0\.\d s ago: no worker knows bot 1\n", cli.text("chat", "7"))
 
 
 def test_paused_chat_is_marked_even_if_empty(cli: Cli) -> None:
@@ -59,5 +59,5 @@ def test_long_lane_is_truncated(cli: Cli) -> None:
 
 
 def test_empty_chat(cli: Cli) -> None:
-    assert cli.said("chat", "7*") == ["nothing waits or runs in 7*, nothing of it was buried, and it has no session"]
+    assert cli.said("chat", "7*") == ["7* has no waiting, running or buried updates, and no session"]
     assert cli.code == 0

@@ -52,7 +52,7 @@ def lead(client: Redis, for_ms: int) -> None:
 def test_missing_workers_are_wrong(cli: Cli) -> None:
     lines = cli.said("check")
     assert [line.split(":")[0] for line in lines] == ["ok    redis", "ok    durability", "ok    clock", "WRONG workers"]
-    assert lines[-1].startswith("WRONG workers: none answers")
+    assert lines[-1].startswith("WRONG workers: no worker answers")
     assert cli.code == 1
 
 
@@ -89,7 +89,7 @@ def test_full_redis_is_wrong_and_workers_are_unknown(cli: Cli, tmp_path: Path) -
         lines = cli.said("check")
         cli.client.close()
     assert [line.split(":")[0] for line in lines[-3:]] == ["WRONG memory", "ok    clock", "WRONG workers"]
-    assert lines[-1].startswith("WRONG workers: cannot be asked: ")
+    assert lines[-1].startswith("WRONG workers: cannot be queried: ")
     assert cli.code == 1
 
 
@@ -112,11 +112,11 @@ def test_missing_or_wrong_password_is_reported(cli: Cli, tmp_path: Path) -> None
         ({"w1": {}}, [(True, "w1 holds 3 updates for 4 slots")]),
         (
             {"w1": {"scripts": "old"}},
-            [(False, "w1 holds 3 updates for 4 slots, with other scripts than this version's")],
+            [(False, "w1 holds 3 updates for 4 slots, but runs another version of the scripts")],
         ),
         (
             {"w1": {"queues": ["a"]}, "w2": {"queues": ["c"]}},
-            [(True, "w1 holds"), (True, "w2 holds"), (False, "no worker reads b: start one for them")],
+            [(True, "w1 holds"), (True, "w2 holds"), (False, "no worker reads b: start a worker for these queues")],
         ),
     ],
 )
@@ -146,12 +146,12 @@ def test_workers_with_the_same_name_are_both_listed() -> None:
     # And the shared name is reported, but not as wrong
     [namesakes] = health_checks.namesakes([*replies, {"other@vm": {}}])
     assert namesakes.is_right is None
-    assert namesakes.sentence.startswith("2 are called w@vm")
+    assert namesakes.sentence.startswith("2 workers are named w@vm")
 
 
 def test_worker_without_lanes_is_wrong() -> None:
     [finding, _] = health_checks.of_worker_answers({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
-    assert (finding.is_right, finding.sentence) == (False, "w1 does not know of lanes: Unknown command lanes")
+    assert (finding.is_right, finding.sentence) == (False, "w1 does not support lanes: Unknown command lanes")
 
 
 def test_source_of_updates_is_reported(cli: Cli, simulator: Simulator) -> None:
@@ -159,7 +159,7 @@ def test_source_of_updates_is_reported(cli: Cli, simulator: Simulator) -> None:
     simulator.push({"message": {}})
     # No poller
     found = health_checks.of_intake(lanes, bot)
-    assert found == (False, "intake", "nobody polls and there is no webhook: 1 updates wait at Telegram")
+    assert found == (False, "intake", "no poller leads and no webhook is set: 1 updates wait at Telegram")
     # A leading poller
     lead(cli.client, 5_000)
     assert health_checks.of_intake(lanes, bot) == (True, "intake", "east:99 polls, 1 updates wait at Telegram")
@@ -179,7 +179,7 @@ def test_webhook_and_poller_together_are_reported(cli: Cli, simulator: Simulator
     )
     lead(cli.client, 5_000)
     assert health_checks.of_intake(lanes, bot).sentence.startswith(
-        "east:99 polls, and gets nothing, for there is a webhook"
+        "east:99 polls, but gets no updates, because a webhook is set"
     )
 
 
@@ -192,7 +192,7 @@ def test_refused_token_is_reported_but_not_shown(cli: Cli, simulator: Simulator)
 
 def test_bot_without_a_token_is_not_checked(cli: Cli) -> None:
     found = health_checks.of_intake(CommandContext(cli.app), load({}, env_file=None))
-    assert (found.is_right, found.sentence) == (None, "cannot be looked at without the bot's token")
+    assert (found.is_right, found.sentence) == (None, "cannot be checked without the bot's token")
 
 
 def test_leader_key_is_the_pollers() -> None:

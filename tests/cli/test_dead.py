@@ -61,13 +61,15 @@ def test_list_is_filtered(three: Cli, options: list[str], ids: list[str]) -> Non
 
 
 def test_unknown_bot_is_reported_with_the_known_ones(three: Cli) -> None:
-    assert three.said("dead", "list", "--bot", "shopp") == ["--bot shopp: there are shop, help"]
+    assert three.said("dead", "list", "--bot", "shopp") == [
+        "--bot shopp: there is no such bot; the bots are shop, help"
+    ]
     assert three.code == 1
 
 
 def test_empty_list(cli: Cli) -> None:
     assert cli.said("dead", "list") == ["nothing is buried"]
-    assert cli.said("dead", "list", "--chat", "7") == ["nothing of it is buried"]
+    assert cli.said("dead", "list", "--chat", "7") == ["no buried update matches"]
     assert cli.said("dead", "list", "--json") == []
     assert cli.said("dead", "replay", "--all") == ["nothing is buried"]
     assert cli.code == 0
@@ -103,7 +105,9 @@ def test_replay_all_keeps_the_order_of_arrival(three: Cli) -> None:
 
 def test_drop_asks_for_confirmation(three: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without a terminal
-    assert three.said("dead", "drop", "--all") == ["Throw 3 updates away? There is nobody to ask: say --yes"]
+    assert three.said("dead", "drop", "--all") == [
+        "Delete 3 updates permanently? There is no terminal to confirm on: use --yes"
+    ]
     # With a terminal, and the answer no
     monkeypatch.setattr(dead, "_ask", lambda question: dead.click.confirm(question, abort=True))
     assert three.text("dead", "drop", "1:11", answer="n\n").endswith("[y/N]: n\nAborted!\n")
@@ -116,7 +120,7 @@ def test_drop_asks_for_confirmation(three: Cli, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("arguments", [[], ["1:11", "--all"], ["1:11", "--chat", "7"]])
 def test_selection_must_be_unambiguous(three: Cli, arguments: list[str]) -> None:
-    assert "say which" in three.text("dead", "drop", *arguments) or "go with --all" in three.text(
+    assert "give either IDs" in three.text("dead", "drop", *arguments) or "require --all" in three.text(
         "dead", "drop", *arguments
     )
     assert three.code == 2

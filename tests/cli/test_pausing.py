@@ -44,12 +44,13 @@ def test_queue_and_bot_are_paused_and_resumed(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["pause", "queue", "shop.9"], "there is no lane queue shop.9: there are shop.0, shop.1, help.0"),
-        (["pause", "bot"], "which bot? There are shop, help"),
-        (["resume", "bot", "shopp"], "there is no bot shopp: there are shop, help"),
+        (["pause", "queue", "shop.9"], "there is no lane queue shop.9: the queues are shop.0, shop.1, help.0"),
+        (["pause", "bot"], "name one of the bots: shop, help"),
+        (["resume", "bot", "shopp"], "there is no bot shopp: the bots are shop, help"),
         (
             ["pause", "chat", "7"],
-            "the bot's id is not known here, for its token is not: write it before the key, as 123456/chat:7",
+            "the bot's id is unknown here, because its token is not set: "
+            "put the id before the key, as in 123456/chat:7",
         ),
     ],
 )
@@ -64,7 +65,7 @@ def test_status_lists_pauses(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         cli.append(f"1:{number}", "1/chat:7")
     cli.said("pause", "chat", "1/chat:7")
     cli.said("pause", "bot", "shop")
-    assert "1/chat:7        1  message, chat 7, update 1:0: paused; there for" in cli.text("status")
+    assert "1/chat:7        1  message, chat 7, update 1:0: paused; waiting for" in cli.text("status")
     pauses = [line for line in cli.said("status") if line.startswith("paused since")]
     assert [line.rpartition(": ")[2] for line in pauses] == ["group shop", "lane 1/chat:7"]
     assert json.loads(cli.text("status", "--json"))["paused_since_ms"].keys() == {"group:shop", "lane:1/chat:7"}

@@ -14,7 +14,7 @@ from chatlanes.cli import command, formatting, overview, status
 from chatlanes.lanes.leases.timings import RUN, Times
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.scripts import script
-from chatlanes.telegram.flood.keys import keys_of, refused_of
+from chatlanes.telegram.flood.keys import keys_of, refused_keys
 from tests.cli.conftest import Cli
 from tests.support import ROOT
 
@@ -66,7 +66,7 @@ def test_longest_lanes_are_shown_with_their_holders(cli: Cli) -> None:
     assert second["first"]["attempt"] == 2
     text = cli.text("status")
     assert "1/chat:7        3  message, chat 7, update 1:10: runs on east:4711 for" in text
-    assert "message, chat 8, update 1:20: put off" in text
+    assert "message, chat 8, update 1:20: delayed" in text
 
 
 def test_pipe_gets_plain_text_without_empty_queues(cli: Cli) -> None:
@@ -89,11 +89,11 @@ def test_undeclared_queues_are_shown(cli: Cli) -> None:
 
 
 def test_truncated_count_shows_the_total(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "MOST_LOOKED_AT", 6)
+    monkeypatch.setattr(status, "MOST_EXAMINED", 6)
     for number in range(8):
         cli.append(f"1:{number}")
     cli.append("2:1", queue="help.0")
-    assert "shop: 5 of them, the youngest, were not looked at one by one" in cli.said("status")
+    assert "shop: the newest 5 updates are counted in the backlog only, not by state" in cli.said("status")
     shown = json.loads(cli.text("status", "--json"))["bots"]
     assert (shown["shop"]["backlog"], shown["shop"]["ready"], shown["shop"]["not_looked_at"]) == (8, 3, 5)
     assert (shown["help"]["backlog"], shown["help"]["not_looked_at"]) == (1, 0)
@@ -160,7 +160,7 @@ def test_bars(share: float, text: str) -> None:
 def test_flood_pauses_are_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command.CommandContext, "bot_ids", {1: "shop", 2: "help"})
     refused, keys = script("refused", "chatlanes.telegram.flood"), keys_of("1", "7")
-    refused.run(cli.client, refused.command(refused_of(keys), scope="7", wait_ms=3_600_000))
-    assert "Telegram makes chat 7 wait for 60 min more (shop)" in cli.said("status")
+    refused.run(cli.client, refused.command(refused_keys(keys), scope="7", wait_ms=3_600_000))
+    assert "flood wait: chat 7 waits for 60 min more (shop)" in cli.said("status")
     [wait] = json.loads(cli.text("status", "--json"))["flood_waits"]
     assert (wait["bot"], wait["what"], round(wait["left_s"] / 60)) == ("shop", "chat 7", 60)

@@ -45,7 +45,7 @@ def test_on_error_runs_once_per_attempt(make_pipeline: MakePipeline, pool: tuple
     assert [problem["type"] for problem in pipeline.problems(f"{BOT_ID}:{refused}")] == ["BotRefusedError"]
     assert events_of(pipeline.history, following) == [("start", 1), ("end", 1)]
     # And the error of the hook is in the log
-    worker.tells("the bot's own on_error failed")
+    worker.tells("the bot's hook on_error failed")
 
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
@@ -134,7 +134,7 @@ def exceed_the_hard_limit(make_pipeline: MakePipeline, events: list[dict[str, An
         happened = events_of(pipeline.history, ran_by[worker.name])
         # (the hook of the first attempt may still run when the second one begins)
         assert [event for event in happened if event[1] == 2] == [("start", 2), ("end", 2)], pool
-        worker.tells("its process was killed" if pool == "prefork" else "Its slot is taken until it ends")
+        worker.tells("its process was killed" if pool == "prefork" else "Its slot stays occupied until it ends")
         if pool != "prefork":  # a killed child calls no hook
             until(lambda: ("error:UpdateTimeoutError", 1) in events_of(pipeline.history, ran_by[worker.name]))  # noqa: B023
         # And a Celery event reports that the attempt failed

@@ -53,5 +53,5 @@ def test_a_stale_update_is_settled_and_not_run(make_pipeline: MakePipeline) -> N
     # Then the inline query that Telegram no longer accepts is settled without a run, and its chat continues
     assert set(pipeline.happened("start")) == {text, fresh, behind}
     assert (pipeline.count("skipped"), pipeline.count("settled")) == (1, 4)
-    assert f"{BOT_ID}:{late}: not run, for its inline_query is 36" in worker.log
+    assert f"{BOT_ID}:{late}: not run: its inline_query is 36" in worker.log
     assert pipeline.leftovers() == []

@@ -30,7 +30,7 @@ def test_a_paused_chat_is_paused_for_all_workers(make_pipeline: MakePipeline) ->
     # When one more call is refused there for 3 s, and then the others send
     pipeline.simulator.fault(chat_id=7, **TOO_MANY)
     [refused] = pipeline.push(message(1, 7))
-    until(lambda: any("every worker heeds it: chat 7 waits 3 s" in worker.log for worker in workers))
+    until(lambda: any("on every worker, chat 7 waits 3 s" in worker.log for worker in workers))
     pipeline.open("go")
     pipeline.ended(refused, *senders)
     # Then none of them sends before the 3 s are over

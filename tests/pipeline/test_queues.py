@@ -47,7 +47,7 @@ def test_order_survives_a_change_of_queues(pipeline: Pipeline) -> None:
     until(lambda: pipeline.count("appended") == 240)
     poller.stop()
     # Then a poller and a worker with fewer queues log which ones are not consumed
-    sentence = "which nobody reads while QUEUES is 2: set QUEUES as it was until they are through"
+    sentence = "which no worker reads while QUEUES is 2: restore the former QUEUES until they are processed"
     fewer = [pipeline.poller(QUEUES=2), pipeline.worker("threads", 4, QUEUES=2)]
     for each in fewer:
         each.tells(sentence)

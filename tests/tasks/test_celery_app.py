@@ -108,12 +108,12 @@ def test_tls_checks_certificates(tmp_path: Path) -> None:
 def test_worker_of_any_queue_also_reads_the_express_queue(tmp_path: Path) -> None:
     program = (
         "from types import SimpleNamespace as New\n"
-        "from chatlanes.tasks.app import app, read_express, remember_what_is_excluded\n"
+        "from chatlanes.tasks.app import app, read_express_queues, remember_excluded_queues\n"
         "def read(*selected, without=()):\n"
         "    worker = New(app=app)\n"
-        "    remember_what_is_excluded(instance=worker, options={'exclude_queues': without})\n"
+        "    remember_excluded_queues(instance=worker, options={'exclude_queues': without})\n"
         "    app.amqp.queues.select(selected)\n"
-        "    read_express(instance=worker)\n"
+        "    read_express_queues(instance=worker)\n"
         "    print(*sorted(app.amqp.queues.consume_from), sep=',')\n"
         "read('updates.1')\n"
         "read('updates.1', without=['updates.express'])\n"

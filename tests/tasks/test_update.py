@@ -35,7 +35,7 @@ from chatlanes.settings import Settings, load
 from chatlanes.tasks import eviction, hooks, settlement, update
 from chatlanes.tasks.bots import Bots, ServedBot
 from chatlanes.tasks.outcome import Bury, RetryIn, decide
-from chatlanes.tasks.time_limits import Means, Run
+from chatlanes.tasks.time_limits import Enforcer, Run
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
@@ -178,7 +178,7 @@ def test_error_of_a_hook_is_only_logged(
 
     monkeypatch.setattr(hooks, "logger", logging.getLogger("hooks"))
     hooks.call_hook(hook, 1, 2)
-    assert "the bot's own hook failed" in caplog.text
+    assert "the bot's hook hook failed" in caplog.text
 
 
 @pytest.mark.parametrize("error", ENDS)
@@ -272,7 +272,7 @@ def test_failure_after_the_lease_changes_nothing(lanes: Lanes, redis: Redis, fai
     lanes.store.release([(delivery.id, delivery.fence)])
     [newer] = lanes.store.turn(["updates.0"], holder="other", lease_ms=LEASE_MS, room=1).leased
     # When its handler fails
-    with pytest.raises(Ignore, match="the lease of 1:1 was over"):
+    with pytest.raises(Ignore, match="the lease of 1:1 was lost"):
         settlement.fail(served(), delivery, ERROR, Secrets())
     # Then the other worker's lease is not affected
     assert lanes.store.holds("1:1", newer.fence)
@@ -321,7 +321,7 @@ def test_parked_update_counts_no_failure(lanes: Lanes, redis: Redis) -> None:
 def test_failed_parking_releases_the_update(lanes: Lanes, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = delivered(lanes)
     lanes.store.release([(delivery.id, delivery.fence)])
-    with pytest.raises(Ignore, match="the lease of 1:1 was over"):
+    with pytest.raises(Ignore, match="the lease of 1:1 was lost"):
         settlement.park(delivery, 60, FloodWait())
     assert state_of(redis, 1) == "ready"
     monkeypatch.setattr(lanes.in_flight, "lease_s", 0.1)  # the in-flight table outlives this test
@@ -367,7 +367,7 @@ def evict(delivery: Delivery, redis_url: str, reports: Reports) -> Context:
     """Evicts as the alarm of this thread would; returns the context of the handler."""
     ours = served(on_error=lambda *both: reports.bot.append(both))
     ctx = Context({"update_id": 1}, calls_of(ours.api, delivery, "repeat"), delivery.attempt)
-    run = Run(1, Means.NOBODY, tell=lambda: None, evict=lambda: None)
+    run = Run(1, Enforcer.NONE, report=lambda: None, evict=lambda: None)
     eviction.evict(Celery("test", set_as_current=False), run, None, ours, ctx, delivery)
     AckFlusher(delivery.lanes.in_flight, Store(connect(redis_url))).flush()
     return ctx
@@ -475,8 +475,8 @@ def test_update_of_an_unknown_bot_stays_in_its_lane(
     monkeypatch.setattr(update, "logger", logging.getLogger("refusals"))
     delivery = delivered(lanes)
     with pytest.raises(Retry) as raised_error:
-        update.refuse(delivery.id, delivery)
+        update.park_unknown(delivery.id, delivery)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
     assert raised_error.value.when == update.UNKNOWN_BOT_AGAIN_AFTER_S
-    assert "1:1 is of a bot whose token this worker was not given" in caplog.text
+    assert "1:1 belongs to a bot whose token this worker does not have" in caplog.text
     assert not is_held(delivery)

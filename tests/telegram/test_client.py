@@ -99,7 +99,7 @@ def test_invalid_calls_are_refused_before_sending(web, api):
     with pytest.raises(ValueError, match="not JSON compliant"):
         api.call("sendLocation", latitude=float("nan"))
     for method in ("", "../getMe", "getMe?x", "getMé"):
-        with pytest.raises(ValueError, match="is no method of the Bot API"):
+        with pytest.raises(ValueError, match="is not a method of the Bot API"):
             api.call(method)
     assert web.asked == []
 

@@ -14,7 +14,7 @@ CALL = prepare("sendMessage", {"chat_id": 7, "text": "hi"})
 
 def test_check_is_after_connecting_and_before_sending(web, api):
     seen = []
-    api.send(CALL, look=lambda: seen.append(len(web.asked)))
+    api.send(CALL, before_send=lambda: seen.append(len(web.asked)))
 
     assert seen
     assert set(seen) == {0}
@@ -27,7 +27,7 @@ def test_failed_check_sends_nothing(web, api):
 
     api.send(CALL)  # opens a connection
     with pytest.raises(LeaseLost):
-        api.send(CALL, look=over)
+        api.send(CALL, before_send=over)
     assert len(web.asked) == 1
 
     # And the client still works.
@@ -45,7 +45,7 @@ def test_check_with_tls(web, monkeypatch, tmp_path):
     seen = []
 
     api = BotApi(web.url.replace("http://", "https://"), TOKEN)
-    assert api.send(CALL, look=lambda: seen.append(len(web.asked))) is True
+    assert api.send(CALL, before_send=lambda: seen.append(len(web.asked))) is True
     api.close()
 
     assert seen

@@ -386,7 +386,7 @@ def test_unreachable_server_behind_a_proxy_is_not_uncertain(
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),
     [
-        ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem", "REQUESTS_CA_BUNDLE=/nowhere/ca.pem names no file"),
+        ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem", "REQUESTS_CA_BUNDLE=/nowhere/ca.pem: no such file"),
         ("HTTPS_PROXY", "socks5h://127.0.0.1:1", "Missing dependencies for SOCKS support."),
     ],
 )

@@ -323,11 +323,11 @@ def test_custom_function_may_return_no_keys(own):
     [
         (1, "None", "must return a list of keys, not NoneType"),
         (2, "'chat:1'", "must return a list of keys, not str"),
-        (3, "['']", "'' is no key: 1 to 256 characters"),
-        (4, "[7]", "7 is no key"),
-        (5, "['a\\nb']", "is no key: 1 to 256 characters, no control characters"),
-        (6, "['\\ud800']", "is no key"),
-        (7, "['x' * 257]", "is no key"),
+        (3, "['']", "'' is not a key: a key has 1 to 256 characters"),
+        (4, "[7]", "7 is not a key"),
+        (5, "['a\\nb']", "is not a key: a key has 1 to 256 characters, no control characters"),
+        (6, "['\\ud800']", "is not a key"),
+        (7, "['x' * 257]", "is not a key"),
         (8, "{}['x']", "failed with KeyError: 'x'"),
     ],
 )

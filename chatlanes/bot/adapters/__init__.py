@@ -1,8 +1,8 @@
 """Adapters for bots of other frameworks, chosen by the type of the object that BOT names.
 
-Guarantees that a framework is imported only for a bot that uses it. An adapter is a module with one function,
-`bot_of(found, api, said)`, which returns a Bot: its handler runs one update to its end and raises what the framework's
-own handlers raised. `said` names the bot in its errors.
+A framework is imported only for a bot that uses it. An adapter is a module with a function `bot_of(found, api, label)`,
+which returns a Bot whose handler processes one update completely and raises what the framework's handlers raised.
+`label` (such as `BOT=mybot:bot`) names the bot in errors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chatlanes.bot.adapters.telebot import server_address
 from chatlanes.bot.bot import Bot
 from chatlanes.telegram.client import BotApi
 
-#: The package that a type comes from -> the adapter.
+#: The top-level package of a type -> the adapter module.
 ADAPTERS = {
     "telebot": "chatlanes.bot.adapters.telebot.adapter",
     "aiogram": "chatlanes.bot.adapters.aiogram.adapter",
@@ -26,22 +26,21 @@ ADAPTERS = {
 
 
 @contextmanager
-def importing(api: BotApi, said: str) -> Iterator[None]:
-    """Around the import of a bot's module. Raises BotImportError when it starts polling."""
+def importing(api: BotApi, label: str) -> Iterator[None]:
+    """Wraps the import of a bot's module. Raises BotImportError if the module starts polling."""
     server_address.use(api)
-    with api_server.used(api), sqlite.usable_in_coroutines(), polling.refused(said):
+    with api_server.used(api), sqlite.usable_in_coroutines(), polling.refused(label):
         yield
 
 
-def adapted(found: Any, api: BotApi, said: str) -> Bot | None:
-    """A Bot around a framework's object, or around a tuple with one; None: it is of no framework that we know.
-
-    Raises BotImportError.
+def adapted(found: Any, api: BotApi, label: str) -> Bot | None:
+    """A Bot for a framework's object, or for a tuple that contains one; None if its framework is not supported. Raises
+    BotImportError.
     """
     for part in found if isinstance(found, tuple) else (found,):
         for kind in type(part).__mro__:
             adapter = ADAPTERS.get(kind.__module__.partition(".")[0])
             if adapter:
-                bot: Bot = import_module(adapter).bot_of(found, api, said)
+                bot: Bot = import_module(adapter).bot_of(found, api, label)
                 return bot
     return None

@@ -1,7 +1,7 @@
-"""A coroutine handler with what its adapter does before each update and at the start of a process.
+"""A coroutine handler with its adapter's work before each update and at the start of a process.
 
-Guarantees that blocking work before an update, on the thread that waits for it, delays no other update and takes no
-other thread.
+Blocking work before an update runs on the thread that waits for this update, so it delays no other update and needs no
+further thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _nothing(_: Context) -> None: ...
 
 
 class AsyncHandler:
-    """A handler that is a coroutine function, with what comes `before` it, and the `steps` of its processes."""
+    """A coroutine handler. `before` is called before each update; `steps` run at the start and end of each process."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class AsyncHandler:
     async def __call__(self, ctx: Context) -> Any:
         return await self.handle(ctx)
 
-    def started(self, said: str) -> AsyncHandler:
-        """The same, for a worker: its steps are taken in each process, and an update comes after them."""
+    def started(self, label: str) -> AsyncHandler:
+        """The handler for a worker: its start-up runs once in each process, before the first update."""
         if self.steps is None:
             return self
-        lifetime, handle = AsyncLifetime(said, self.steps), self.handle
+        lifetime, handle = AsyncLifetime(label, self.steps), self.handle
 
-        async def handle_when_begun(ctx: Context) -> Any:
+        async def handle_when_started(ctx: Context) -> Any:
             await lifetime.begun(ctx)
             return await handle(ctx)
 
-        return AsyncHandler(handle_when_begun, self.before)
+        return AsyncHandler(handle_when_started, self.before)

@@ -1,8 +1,8 @@
-"""A framework's Bot API calls made as ours (journaled, rate limited, fenced), and answered as Telegram would.
+"""Makes a framework's Bot API calls through ours (journaled, rate limited, fenced), with Telegram-shaped responses.
 
-Guarantees that a call which a framework makes while it handles an update is a call of that update, with the guarantees
-of `ctx.call`; one outside of any update is sent directly. Raises what is not an answer of Telegram: LeaseLost,
-ParkUpdate, and NetworkError, which each adapter turns into its framework's own.
+A call that a framework makes while it handles an update is a call of that update, with the guarantees of `ctx.call`;
+outside an update it is sent directly. Raises LeaseLost, ParkUpdate, and NetworkError, which each adapter converts to
+its framework's own error.
 """
 
 from __future__ import annotations
@@ -26,49 +26,50 @@ from chatlanes.lanes.worker.executor import blocking_executor
 from chatlanes.telegram import BotApiError, ChatMigrated, NetworkError, TooManyRequests
 from chatlanes.telegram.client import BotApi
 
-#: Where a parameter names a file that is uploaded beside it.
+#: A reference to a file that is uploaded in the same request.
 _ATTACHED = re.compile(r'attach://([^"\\\s]+)')
 
 
 class Answered(NamedTuple):
-    """An HTTP answer of the Bot API."""
+    """A response of the Bot API."""
 
     status: int
-    told: dict[str, Any]
+    content: dict[str, Any]
 
     @property
     def body(self) -> bytes:
-        return orjson.dumps(self.told)
+        return orjson.dumps(self.content)
 
 
-#: How updates arrive is not a bot's own business here.
+#: Methods that are not sent, because the deployment decides how updates arrive, not the bot.
 _NOT_SENT = frozenset({"setwebhook", "deletewebhook"})
 
 log = logging.getLogger(__name__)
 
 
 def call(api: BotApi, method: str, params: dict[str, Any]) -> Answered:
-    """Make a call; wait for its answer."""
+    """Make a call and wait for its response."""
     return _answered(_caller(api), method, params)
 
 
 @contextmanager
 def reserved(api: BotApi, method: str) -> Iterator[Api]:
-    """Around one call of this method. From now on it has its place among the update's calls, and the update waits for
-    it. A call that begins when its update has ended is made as one outside of any.
+    """Wraps one call of this method: its place in the journal is reserved, and the update waits for its end. A call
+    that begins after its update has ended is made outside the update.
     """
     caller = _caller(api)
     if not isinstance(caller, Calls):
         yield caller
         return
-    with caller.life.under_way():
+    with caller.life.tracked():
         yield caller.reserved(method)
 
 
 async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answered:
-    """Make a call that was reserved, on another thread, so that the loop goes on.
+    """Make a reserved call on another thread, without blocking the loop.
 
-    One who is cancelled waits for its end all the same: else the update could run again beside it, and make it twice.
+    If the caller is cancelled, it still waits for the end of the call; otherwise the update could run again meanwhile
+    and make the call twice.
     """
     made = blocking_executor().call(partial(_answered, caller, method, params))
     try:
@@ -81,7 +82,7 @@ async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answere
 
 
 def fetch(api: BotApi, path: str) -> tuple[int, bytes]:
-    """The content of a file, or the refusal: what Telegram's file server answers."""
+    """Download a file; returns status and body like Telegram's file server, also for a refusal."""
     try:
         return 200, _caller(api).download(path)
     except NetworkError:
@@ -91,15 +92,15 @@ def fetch(api: BotApi, path: str) -> tuple[int, bytes]:
 
 
 async def fetch_soon(api: BotApi, path: str) -> tuple[int, bytes]:
-    """The same, on another thread."""
+    """Like `fetch`, on another thread."""
     status, content = await blocking_executor().call(partial(fetch, api, path))
     return status, content
 
 
 @contextmanager
-def beside(series: str) -> Iterator[None]:
-    """Around what a framework does about a failure. Its calls have places of their own in the journal: the handler may
-    get further the next time.
+def in_series(series: str) -> Iterator[None]:
+    """Wraps a framework's error handlers. Their calls are journaled in a series of their own, because the handler may
+    make more calls in the next attempt.
     """
     try:
         ctx = current()
@@ -107,20 +108,20 @@ def beside(series: str) -> Iterator[None]:
         yield
         return
     api = ctx.api
-    with handling(replace(ctx, api=api.beside(series, api.life)) if isinstance(api, Calls) else ctx):
+    with handling(replace(ctx, api=api.in_series(series, api.life)) if isinstance(api, Calls) else ctx):
         yield
 
 
 def file(name: str | None, content: bytes) -> Any:
-    """A parameter that is uploaded under this name."""
+    """A file parameter with this file name."""
     upload = io.BytesIO(content)
     upload.name = name or "file"
     return upload
 
 
-def _alike(params: dict[str, Any]) -> dict[str, Any]:
-    """Uploads named by their places: frameworks give them another random name in each run, and a call of an earlier
-    run would not be known again.
+def _with_stable_names(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with uploads named by their positions. Frameworks use random names, which differ in each run, so
+    the journal would not recognize the call of an earlier run.
     """
     files = [name for name, value in params.items() if hasattr(value, "read")]
     if not files:
@@ -132,8 +133,8 @@ def _alike(params: dict[str, Any]) -> dict[str, Any]:
         mentioned.update({found[1]} & names.keys())
         return f"attach://{names.get(found[1], found[1])}"
 
-    told = {name: _in_texts(value, partial(_ATTACHED.sub, renamed)) for name, value in params.items()}
-    return {names[name] if name in mentioned else name: value for name, value in told.items()}
+    changed = {name: _in_texts(value, partial(_ATTACHED.sub, renamed)) for name, value in params.items()}
+    return {names[name] if name in mentioned else name: value for name, value in changed.items()}
 
 
 def _in_texts(value: Any, change: Callable[[str], str]) -> Any:
@@ -157,7 +158,7 @@ def _answered(api: Api, method: str, params: dict[str, Any]) -> Answered:
         _warn_not_sent(method)
         return Answered(200, {"ok": True, "result": True})
     try:
-        return Answered(200, {"ok": True, "result": api.call(method, **_alike(params))})
+        return Answered(200, {"ok": True, "result": api.call(method, **_with_stable_names(params))})
     except NetworkError:
         raise
     except BotApiError as error:
@@ -167,17 +168,17 @@ def _answered(api: Api, method: str, params: dict[str, Any]) -> Answered:
 @cache
 def _warn_not_sent(method: str) -> None:
     log.warning(
-        "the bot's %s is not sent, and answered True: the poller, or `chatlanes webhook set`, decides how "
-        "updates arrive, and what a bot drops there would be lost",
+        "the bot's call of %s is not sent and returns True: the poller, or `chatlanes webhook set`, decides how "
+        "updates arrive, and updates that the call would drop would be lost",
         method,
     )
 
 
 def _refused(error: BotApiError) -> Answered:
     code = error.code or 500
-    told: dict[str, Any] = {"ok": False, "error_code": code, "description": error.description}
+    content: dict[str, Any] = {"ok": False, "error_code": code, "description": error.description}
     if isinstance(error, TooManyRequests):
-        told["parameters"] = {"retry_after": round(error.retry_after)}
+        content["parameters"] = {"retry_after": round(error.retry_after)}
     elif isinstance(error, ChatMigrated):
-        told["parameters"] = {"migrate_to_chat_id": error.migrate_to_chat_id}
-    return Answered(code, told)
+        content["parameters"] = {"migrate_to_chat_id": error.migrate_to_chat_id}
+    return Answered(code, content)

@@ -1,4 +1,4 @@
-"""Errors and warnings about a framework's bot, one sentence each."""
+"""Errors and warnings that are common to all adapters."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from chatlanes.telegram.client import BotApi
 
 log = logging.getLogger(__name__)
 
-#: Where every framework calls when it is told nothing.
+#: The default server of every framework.
 PUBLIC_API = "https://api.telegram.org"
 
 
 class UnreadableUpdateError(Exception):
-    """The framework cannot parse it as an update."""
+    """The framework cannot parse the update."""
 
 
 class PermanentError(Exception):
-    """No retry fixes it: its update is buried at once."""
+    """An error that a retry does not fix: the update is buried immediately."""
 
 
-def check_token(token: str, api: BotApi, said: str) -> None:
-    """Raises BotImportError for a bot that would answer in another one's name. Without a token of ours any will do."""
+def check_token(token: str, api: BotApi, label: str) -> None:
+    """Raises BotImportError if the bot's token differs from BOT_TOKEN. Without a BOT_TOKEN any token is accepted."""
     if not (api.has_token("") or api.has_token(token)):
         raise BotImportError(
-            f"{said} was made with another token than BOT_TOKEN: give both the same, as in "
+            f"{label} was created with another token than BOT_TOKEN: use the same for both, as in "
             'TeleBot(os.environ["BOT_TOKEN"]).'
         )
 
 
 def warn_of_address(own: str, api: BotApi) -> None:
-    """A bot's own server is not called: all its calls are ours."""
+    """Warn if the bot is configured for another server: its calls go to BOT_API_URL."""
     if own not in (PUBLIC_API, api.url):
-        log.warning("the bot's own server %s is not used: set BOT_API_URL to it", own)
+        log.warning("the server that the bot sets, %s, is not used: set BOT_API_URL instead", own)
 
 
 def warn_of_proxy() -> None:
-    log.warning("the bot's own proxy is not used: set HTTPS_PROXY")
+    log.warning("the proxy that the bot sets is not used: set HTTPS_PROXY instead")

@@ -1,8 +1,8 @@
-"""What a framework stores for the chat of an update, written in the step that settles the update.
+"""Stores a framework's data for the chat of an update, in the step that settles the update.
 
-Guarantees that a failed attempt leaves it unchanged, and that a key which another update could write at the same time
-is refused (UnsafeKeyError): with ORDER_BY=chat an update may store what belongs to its chat. It lasts as long as
-sessions do, SESSION_TTL, and moves with them when a group becomes a supergroup.
+A failed attempt leaves the data unchanged, and a key that another update could write at the same time is refused
+(UnsafeKeyError): with ORDER_BY=chat an update may store data of its own chat. Like sessions, the data expires after
+SESSION_TTL and moves along when a group becomes a supergroup.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from chatlanes.bot.session.keys import session_key_of
 from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.errors import LeaseLost
 
-#: A chat, `user:<id>`, `bot`, or None: the update's own chat.
+#: Where a value belongs: a chat, `user:<id>`, `bot`, or None for the update's own chat.
 Place = int | str | None
 
 
 class NoLaneError(Exception):
-    """The update came through no lane, so that nothing can be kept with it."""
+    """The update has no lane, so no data can be stored with it."""
 
 
 def is_safe(place: Place) -> bool:
-    """Whether the update may keep something there. Raises as `load`."""
+    """True if the update may store data there. Raises the same as `load`."""
     ctx = current()
     return _stored(ctx).is_safe(_key(ctx, place, ""))
 
 
 def fetch(wanted: Iterable[tuple[Place, str]]) -> None:
-    """Read what will be loaded, in one round trip: what is loaded or kept of it afterwards asks nobody."""
+    """Read these values in one round trip. `load` and `keep` of them then need none."""
     ctx = current()
     _stored(ctx).fetch(*_all_keys(ctx, wanted))
 
 
 def read_ahead(wanted: Iterable[tuple[Place, str]]) -> None:
-    """A guess of what will be fetched: from the handler's own thread it takes nobody else's. What could not be read is
-    told where it is used. Raises ParkUpdate when Redis stays away.
+    """Fetch values that will probably be needed, on the handler's own thread. Other errors are raised when the values
+    are used. Raises ParkUpdate if Redis stays unavailable.
     """
     with suppress(NoLaneError, LeaseLost):
         fetch(wanted)
 
 
-def is_wanting(wanted: Iterable[tuple[Place, str]]) -> bool:
-    """Whether `fetch` would ask Redis. Raises NoLaneError."""
+def is_unread(wanted: Iterable[tuple[Place, str]]) -> bool:
+    """True if `fetch` would need a round trip. Raises NoLaneError."""
     ctx = current()
-    return _stored(ctx).is_wanting(*_all_keys(ctx, wanted))
+    return _stored(ctx).is_unread(*_all_keys(ctx, wanted))
 
 
 def load(place: Place, name: str) -> Any:
-    """What is kept there; None: nothing.
+    """The stored value, or None.
 
-    Raises UnsafeKeyError, LeaseLost, NoLaneError, ParkUpdate, and LookupError for a class that is not there any more.
+    Raises UnsafeKeyError, LeaseLost, NoLaneError, ParkUpdate, and LookupError for a class that no longer exists.
     """
     ctx = current()
     stored, (key, *moves_from) = _stored(ctx), _keys(ctx, place, name)
@@ -66,8 +66,8 @@ def load(place: Place, name: str) -> Any:
 
 
 def keep(place: Place, name: str, value: Any, ttl_s: float | None = None) -> None:
-    """None deletes. Kept for `ttl_s`, if that is less than SESSION_TTL. Raises TypeError for what is no JSON, and as
-    `load`.
+    """Store a value for `ttl_s` or SESSION_TTL, whichever is shorter; None deletes it. Raises TypeError for a value
+    that cannot be encoded, and the same as `load`.
     """
     ctx = current()
     limits = [limit_s for limit_s in (ttl_s, ctx.session_plan.ttl_s) if limit_s is not None]
@@ -77,7 +77,7 @@ def keep(place: Place, name: str, value: Any, ttl_s: float | None = None) -> Non
 
 def _stored(ctx: Context) -> Stored:
     if ctx.stored is None:
-        raise NoLaneError("states are kept with an update that came through a lane; this one did not")
+        raise NoLaneError("this update has no lane, so no states can be stored with it")
     return ctx.stored
 
 
@@ -90,13 +90,13 @@ def _all_keys(ctx: Context, wanted: Iterable[tuple[Place, str]]) -> list[str]:
 
 
 def _keys(ctx: Context, place: Place, name: str) -> list[str]:
-    """Its key, and the one that it moves from."""
+    """The key of a value, and the key it moves from, if any."""
     moves_from = session_key_of(ctx.update, "chat").moves_from if _is_own(ctx, place) else None
     return [_key(ctx, place, name), *([f"{moves_from}/{name}"] if moves_from else [])]
 
 
 def _key(ctx: Context, place: Place, name: str) -> str:
-    """Under the key that the update is ordered by where it is about the update's own chat."""
+    """The key of a value. Data of the update's own chat uses the key that orders the update."""
     if isinstance(place, str):
         return f"{place}/{name}"
     own = session_key_of(ctx.update, "chat").key

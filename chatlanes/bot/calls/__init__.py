@@ -1,4 +1,4 @@
-"""The Bot API calls of one run of a handler: in the journal, at the gate, behind the fence."""
+"""The Bot API calls of one run of a handler: journaled, rate limited, fenced."""
 
 from chatlanes.bot.calls.journal import CallJournal, JournaledCall, Uncertain
 from chatlanes.bot.calls.lifecycle import Lifecycle, Phase

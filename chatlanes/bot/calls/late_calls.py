@@ -1,8 +1,8 @@
-"""Calls that a task makes after the handler that started it has ended.
+"""Calls made by a task after the handler that started it has ended.
 
-Guarantees that such a call is made as a call outside of any update: directly, in no journal, at no gate, at most once.
-It is refused with LeaseLost when its run has failed, because the next run starts the task again, and when its run has
-lost the lease. Does not outlive its process.
+Such a call belongs to no update: it is sent directly, at most once, without journal and flood control. It is refused
+with LeaseLost if its run has failed, because the next run starts the task again, or if its run has lost the lease. It
+is lost if its process ends.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from chatlanes.telegram.client import BotApi
 
 
 class LateCalls:
-    """Of one run."""
+    """The late calls of one run."""
 
     def __init__(self, api: BotApi, life: Lifecycle, journal: CallJournal | None) -> None:
         self._api, self._life, self._journal = api, life, journal
 
     def call(self, method: str, /, *, uncertain: object = None, **params: Any) -> Any:
-        """As BotApi.call. Raises LeaseLost besides."""
+        """Like BotApi.call. Also raises LeaseLost."""
         self._check(method)
         return self._api.call(method, **params)
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:
-        """As BotApi.download. Raises LeaseLost besides."""
+        """Like BotApi.download. Also raises LeaseLost."""
         self._check("download")
         return self._api.download(file_path, to)
 
@@ -37,5 +37,5 @@ class LateCalls:
             return
         if self._life.phase is Phase.FAILED:
             raise LeaseLost(f"this run of {self._journal.id} has failed; {method} was not called")
-        if self._life.phase is Phase.ENDING:  # the update is not settled, so the fence still tells
+        if self._life.phase is Phase.ENDING:  # the update is not settled yet, so the lease can be checked
             self._journal.ensure(method)

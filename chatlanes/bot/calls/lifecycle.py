@@ -1,8 +1,8 @@
-"""The phases of one run of a handler, which decide what its Bot API calls may do.
+"""The phases of one run of a handler, which decide how its Bot API calls are made.
 
-Guarantees that the calls which begin while it is open belong to the run and have ended when `ended` returns. A later
-call does not belong to it: it is made outside of any update, or refused when the run has failed or lost its lease
-(late_calls.py). Belongs to one event loop.
+Calls that begin while the run is open belong to it and have ended when `ended` returns. Later calls do not belong to
+the run: they are made outside any update, or refused if the run failed or lost its lease (late_calls.py). Used on one
+event loop only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Phase(Enum):
 
 
 class Lifecycle:
-    """`phase` is set by whoever runs the handler (async_context.py)."""
+    """The phase of a run, set by async_context.py, and its calls in flight."""
 
     __slots__ = ("_calls", "phase")
 
@@ -35,13 +35,13 @@ class Lifecycle:
         return self.phase is Phase.OPEN
 
     def add(self, call: asyncio.Future[Any]) -> None:
-        """The run waits for this call."""
+        """Make the run wait for this call."""
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
 
     @contextmanager
-    def under_way(self) -> Iterator[None]:
-        """Around a call, from its reservation to its outcome. The run waits for it if it is open now."""
+    def tracked(self) -> Iterator[None]:
+        """Wraps a call, from its reservation to its outcome. The run waits for it if the run is open now."""
         if not self.is_open:
             yield
             return

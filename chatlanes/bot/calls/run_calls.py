@@ -1,9 +1,8 @@
-"""The path of every Bot API call that a handler makes: journal, gate, HTTP, journal.
+"""The path of every Bot API call that a handler makes: journal, flood-control gate, HTTP, journal.
 
-Guarantees that a call which an earlier run of this update made is not repeated but answered as it was then, and that
-nothing is sent when another worker may run the update: LeaseLost is raised instead. A call that only reads, or shows
-that the bot is typing, is not in the journal, but is fenced. Without a journal (an update that came through no lane)
-every call is made.
+A call that an earlier run of this update made is not repeated; it returns the recorded outcome. Nothing is sent if
+another worker may run the update: LeaseLost is raised instead. Read-only calls and chat actions are fenced but not
+journaled; without a lane there is no journal, and every call is made.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from chatlanes.traces import Ending
 
 
 class Calls:
-    """The Bot API as one run of a handler has it. Threads and greenlets of the handler may share it."""
+    """The Bot API calls of one run of a handler. The handler's threads and greenlets may share it."""
 
     journal: CallJournal | None
     gate: RunGate | OpenGate
@@ -43,10 +42,10 @@ class Calls:
         self.api, self.journal, self.gate, self.life = api, journal, gate or OpenGate(), life or Lifecycle()
 
     def call(self, method: str, /, *, uncertain: Uncertain | None = None, **params: Any) -> Any:
-        """The result of a method, made now or by an earlier run; None for a call that is skipped because nobody knows
-        whether an earlier run has made it (`uncertain`; UNCERTAIN_CALL when not given).
+        """The result of a method, called now or by an earlier run. None for a skipped call: an earlier run may have
+        made it, and `uncertain` (default: UNCERTAIN_CALL) is "skip".
 
-        Raises BotApiError, LeaseLost, and ParkUpdate when it has to wait for longer than FLOOD_WAIT, or Redis is away.
+        Raises BotApiError, LeaseLost, and ParkUpdate if it must wait longer than FLOOD_WAIT or Redis is away.
         """
         call = prepare(method, params)
         with traces.here().calling(method, call.chat, self.api.url, ending_of) as span:
@@ -56,7 +55,7 @@ class Calls:
                 passage = self.gate.passage(call, self.journal.ask)
                 if is_read_only(method):
                     return self._read(call, passage)
-                begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=passage.questions())
+                begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=passage.commands())
                 span.set(call=begun.position, replayed=not begun.is_due)
                 if begun.is_due:
                     return self._make(call, begun, passage)
@@ -66,7 +65,7 @@ class Calls:
             return _answer_of(begun)
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:
-        """As BotApi.download. Raises LeaseLost and ParkUpdate besides."""
+        """Like BotApi.download. Also raises LeaseLost and ParkUpdate."""
         with traces.here().calling(downloads.METHOD, None, self.api.url, ending_of):
             try:
                 self.ensure(downloads.METHOD)
@@ -74,13 +73,13 @@ class Calls:
                 self.gate.cut_off(outage)
             return self.api.download(file_path, to)
 
-    def beside(self, series: str, life: Lifecycle | None = None) -> Calls:
-        """For a hook, whose calls are not to be taken for the handler's. One inside of the run shares its life."""
-        return Calls(self.api, self.journal and self.journal.beside(series), self.gate.beside(), life)
+    def in_series(self, series: str, life: Lifecycle | None = None) -> Calls:
+        """The calls of a hook, in a journal series of their own. A hook that runs inside the run shares its `life`."""
+        return Calls(self.api, self.journal and self.journal.in_series(series), self.gate.for_hook(), life)
 
     def reserved(self, method: str) -> Calls | LateCalls:
-        """For a single call that is made later, on another thread: it has its place among the others from now on. One
-        that only reads needs none.
+        """For one call that is made later, on another thread. Its place in the journal is reserved now; a read-only
+        call needs none.
         """
         if not self.life.is_open:
             return LateCalls(self.api, self.life, self.journal)
@@ -89,11 +88,11 @@ class Calls:
         return Calls(self.api, self.journal.reserved(), self.gate, self.life)
 
     def is_sure(self) -> bool:
-        """Whether nobody else can run the update now. Asks nobody."""
+        """True if no other worker can run the update now. Does not ask Redis."""
         return self.journal is None or self.journal.is_sure()
 
     def ensure(self, method: str) -> None:
-        """Ask Redis where that is not sure. Raises LeaseLost: somebody else may run the update."""
+        """Check the lease, in Redis if necessary. Raises LeaseLost if another worker may run the update."""
         if self.journal is not None:
             self.journal.ensure(method)
 
@@ -110,7 +109,7 @@ class Calls:
                 _note(begun, error)
                 raise
             else:
-                # Dying before this line, the call is uncertain for the next run; after it, it is done.
+                # If the process dies before this line, the call is uncertain for the next run; after it, it is done.
                 begun.done(result)
                 passage.accepted()
                 return result
@@ -125,33 +124,35 @@ class Calls:
     def _begin_again(
         self, begun: JournaledCall, passage: Passage | OpenPassage, why: GateAnswer | TooManyRequests
     ) -> None:
-        """After the wait that the gate, or Telegram, wants. Dying in it, the call was not made, for certain."""
+        """Wait as the gate or Telegram requires, then begin again. If the process dies during the wait, the journal
+        shows that the call was not made.
+        """
         begun.undone()
         passage.wait(passage.refused(why) if isinstance(why, TooManyRequests) else why)
-        begun.begin(passage.questions())
+        begun.begin(passage.commands())
 
     def _send(self, call: Prepared, begun: JournaledCall) -> Any:
-        """A process that was frozen since it began, or waited at the gate, may have lost its lease by now."""
+        """Send the call once. The lease is checked again, because the process may have been frozen, or have waited."""
         return self.api.send(call, self._update, f"{begun.position}{' again' * begun.is_again}", begun.ensure)
 
     def _read(self, call: Prepared, passage: Passage | OpenPassage) -> Any:
         while True:
-            if held := passage.held(self._ask(passage.questions())):
+            if held := passage.held(self._ask(passage.commands())):
                 passage.wait(held)
                 continue
             try:
-                result = repeated(lambda: self._send_if_ours(call), reads=True)
+                result = repeated(lambda: self._send_fenced(call), reads=True)
             except TooManyRequests as error:
                 passage.wait(passage.refused(error))
             else:
                 passage.accepted()
                 return result
 
-    def _ask(self, questions: Sequence[PipelinedCommand]) -> list[Any]:
-        return self.journal.ask(*questions) if self.journal and questions else []
+    def _ask(self, commands: Sequence[PipelinedCommand]) -> list[Any]:
+        return self.journal.ask(*commands) if self.journal and commands else []
 
-    def _send_if_ours(self, call: Prepared) -> Any:
-        return self.api.send(call, self._update, look=lambda: self.ensure(call.method))
+    def _send_fenced(self, call: Prepared) -> Any:
+        return self.api.send(call, self._update, before_send=lambda: self.ensure(call.method))
 
     @property
     def _update(self) -> str | None:
@@ -159,9 +160,9 @@ class Calls:
 
 
 class RunCalls(Calls):
-    """Of a run that came through a lane. Many make no call at all: what it takes is made for the first one.
+    """The calls of a run with a lane. Journal and gate are created at the first call, because many runs make none.
 
-    Two threads may make it at the same time: both get what was kept first.
+    If two threads create one at the same time, both use the one that was stored first.
     """
 
     def __init__(
@@ -187,12 +188,12 @@ def calls_of(
     uncertain: Uncertain,
     gate: Callable[[], RunGate | OpenGate] = OpenGate,
 ) -> Calls:
-    """Those of the run that has this delivery."""
+    """The calls of the run with this delivery."""
     return Calls(api) if delivery is None else RunCalls(api, delivery, uncertain, gate)
 
 
 def fingerprint(call: Prepared) -> str:
-    """Of all that is sent, but for the names of files: a temporary file has another one each time."""
+    """A hash of everything that is sent, except file names, because temporary files get a new name in each run."""
     data = call.request.data
     digest = hashlib.blake2b(digest_size=16)
     for name, value in sorted(data.items()) if isinstance(data, dict) else [("", data)]:
@@ -203,7 +204,7 @@ def fingerprint(call: Prepared) -> str:
 
 
 def ending_of(error: BaseException) -> Ending:
-    """What the trace of a call records of the error that it raised."""
+    """The fields and the failure that the trace of a call records for its error."""
     if isinstance(error, ParkUpdate):
         return Ending({"parked": True}, None)
     if not isinstance(error, BotApiError):
@@ -220,7 +221,7 @@ def _add(digest: Any, *parts: bytes) -> None:
 
 
 def _note(begun: JournaledCall, error: BotApiError) -> None:
-    """What a call that failed leaves in the journal. One that may have taken effect is left as begun: uncertain."""
+    """Record a failed call in the journal. A call that may have taken effect stays begun, that is, uncertain."""
     if error.uncertain:
         return
     if isinstance(error, NetworkError):  # nothing was sent
@@ -230,7 +231,7 @@ def _note(begun: JournaledCall, error: BotApiError) -> None:
 
 
 def _answer_of(begun: JournaledCall) -> Any:
-    """What an earlier run was answered."""
+    """Return or raise the outcome that an earlier run recorded."""
     if begun.is_refused and begun.outcome:
         raise _refusal(**begun.outcome)
     return begun.outcome

@@ -1,4 +1,4 @@
-"""ctx.session: what a bot remembers, written in the step that settles the update."""
+"""ctx.session: data that a bot stores per chat, written in the step that settles the update."""
 
 from chatlanes.bot.session.codec import SessionError
 from chatlanes.bot.session.session import Session, SessionPlan

@@ -1,7 +1,7 @@
-"""The key of the session that an update has. Pure.
+"""Chooses the session key of an update. Pure.
 
-Guarantees that the built-in keys are those of updates.routing: an update that is ordered by its chat may store its
-chat's session.
+The built-in session keys are the keys of updates.routing, so an update ordered by its chat may store its chat's
+session.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import Any, NamedTuple
 
 from chatlanes.updates import ORDERS, ParsedUpdate, by_chat, by_topic, by_user, number, parse
 
-#: From an update to its session's key; None: it has none.
+#: Maps an update to its session key; None: no session.
 KeyFunction = Callable[[dict[str, Any]], str | None]
 
 
 class SessionKey(NamedTuple):
-    """The key, and the one that the session moves from: the group's, when that becomes a supergroup."""
+    """The session key, and the key the session moves from when a group becomes a supergroup."""
 
     key: str | None
     moves_from: str | None = None
 
 
 def session_key_of(update: dict[str, Any], session: str | KeyFunction) -> SessionKey:
-    """`session` is what the bot says (bot.py). Raises what an author's function raises."""
+    """`session`: the bot's setting (bot.py). Raises whatever a custom function raises."""
     if not isinstance(session, str):
         return SessionKey(session(update))
     return OURS[session](parse(update))
 
 
 def _of_chat(parsed: ParsedUpdate) -> SessionKey:
-    """Both messages of a migration have both chats' keys; from the first one on the session is the supergroup's."""
+    """By chat. Both messages of a migration have the keys of both chats; the first one moves the session."""
     return _migrated(parsed, by_chat(parsed))
 
 
@@ -55,8 +55,8 @@ def _migrated(parsed: ParsedUpdate, keys: list[str]) -> SessionKey:
     return SessionKey(other, here) if is_old else SessionKey(here, other)
 
 
-#: The orders of ours (ORDER_BY) under which every update may keep its session. Not for "chat", the default of bots that
-#: have none: an update that cannot keep it says so when it is used.
+#: session -> the built-in values of ORDER_BY under which every update may store it. "chat" is not checked, because it
+#: is also the default of bots without sessions: an update that cannot store its session raises when it is used.
 ORDERS_FOR = {
     "user": ("user", "chat+user", "bot"),
     "chat+user": ("chat", "chat+user", "bot"),
@@ -65,12 +65,12 @@ ORDERS_FOR = {
 
 
 def check_order(session: str | KeyFunction, order_by: str) -> None:
-    """Raises ValueError for a session that a bot asks for and that its updates could not keep."""
+    """Raises ValueError if the bot's updates could not store the sessions that it asks for."""
     wanted = ORDERS_FOR.get(session, ()) if isinstance(session, str) else ()
     if wanted and order_by in ORDERS and order_by not in wanted:
         raise ValueError(
-            f"session={session!r} does not go with ORDER_BY={order_by}, for two updates could write one session at the "
-            f"same time; set ORDER_BY to {' or '.join(wanted)}, or choose another session"
+            f"session={session!r} does not work with ORDER_BY={order_by}, because two updates could write one session "
+            f"at the same time; set ORDER_BY to {' or '.join(wanted)}, or choose another session"
         )
 
 

@@ -1,7 +1,7 @@
-"""ctx.session: what a bot remembers of a chat, or of whom it is told to.
+"""ctx.session: data that a bot stores per chat, or per user, topic or custom key.
 
-Promises that it is read at its first use and written once, with the update, when the handler succeeded: never by an
-attempt that failed, was evicted, or lost its lease, and not at all when nothing in it changed.
+It is read at its first use and written once, with the settle of an update whose handler succeeded; an unchanged session
+is not written. An attempt that failed, was evicted or lost its lease writes nothing.
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ from chatlanes.bot.session.keys import KeyFunction, SessionKey, session_key_of
 from chatlanes.bot.session.stored import Stored, UnsafeKeyError
 
 _BY_HAND = (
-    "this update came through no lane, so nothing keeps others from writing its session at the same time. To try a "
-    "handler by hand, give it one first: ctx.session = {}"
+    "this update has no lane, so another update could write its session at the same time. To try a handler by hand, "
+    "assign a session first: ctx.session = {}"
 )
 
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """Whose it is: `by` chat, user, chat+user, topic, or a function (keys.py). How long it lasts unchanged."""
+    """How sessions are keyed (`by` chat, user, chat+user, topic, or a function, see keys.py), and how long one is kept
+    after its last change.
+    """
 
     by: str | KeyFunction = "chat"
     ttl_s: float | None = None
 
     @property
-    def told(self) -> str:
+    def described(self) -> str:
         return f"session={self.by if isinstance(self.by, str) else getattr(self.by, '__name__', self.by)}"
 
 
-CHATS_OWN = SessionPlan()
+DEFAULT_PLAN = SessionPlan()
 
 
 class Session:
-    """That of one attempt at one update."""
+    """The session in one attempt at one update."""
 
     def __init__(self, update: dict[str, Any], plan: SessionPlan, stored: Stored | None) -> None:
         self._update = update
@@ -51,13 +53,13 @@ class Session:
         return self._data is not None
 
     def get(self) -> dict[str, Any]:
-        """Raises SessionError, chatlanes.lanes.LeaseLost, and ParkUpdate when Redis stays away."""
+        """The session. Raises SessionError, chatlanes.lanes.LeaseLost, and ParkUpdate if Redis stays unavailable."""
         if self._data is None:
             self._data = self._load()
         return self._data
 
     def put(self, data: dict[str, Any]) -> None:
-        """Let this be the session. Raises as `get`, and TypeError for what is no dict."""
+        """Replace the session. Raises the same as `get`, and TypeError if `data` is not a dict."""
         if not isinstance(data, dict):
             raise TypeError(f"a session is a dict, not a {type(data).__name__}; write ctx.session = {{…}}")
         if self._stored is not None:
@@ -65,7 +67,7 @@ class Session:
         self._data = data
 
     def stage(self) -> None:
-        """Hand what changed to `stored`, after the handler. Raises as `get`."""
+        """Stage the changed session in `stored`, after the handler. Raises the same as `get`."""
         if self._stored is None:
             if self._data is not None:
                 raise SessionError(_BY_HAND)
@@ -84,20 +86,18 @@ class Session:
             raise SessionError(_BY_HAND)
         key, moves_from = self._place()
         if key is None:
-            raise SessionError(f"nothing says whose session this update has: {self._plan.told} gives it no key")
+            raise SessionError(f"this update has no session: {self._plan.described} gives it no key")
         try:
             if moves_from is not None:
                 self._stored.move(moves_from, key)
             self._key, self._before = key, self._stored.load(key)
         except UnsafeKeyError as unsafe:
-            advice = (
-                "set ORDER_BY so that it is ordered by that too, or say with Bot(…, session=…) whose session it has"
-            )
-            raise SessionError(f"the session ({self._plan.told}) {unsafe}; {advice}") from None
+            advice = "change ORDER_BY so that it includes this key, or choose other sessions with Bot(…, session=…)"
+            raise SessionError(f"the session ({self._plan.described}) {unsafe}; {advice}") from None
         return codec.decode(self._before, f"session …/{key}") if self._before is not None else {}
 
     def _move_untouched(self, stored: Stored) -> None:
-        """A handler that never looks at its session does not leave it behind."""
+        """Move the session to the supergroup even if the handler does not use it."""
         if not isinstance(self._plan.by, str):
             return
         key, moves_from = self._place()
@@ -107,5 +107,5 @@ class Session:
     def _place(self) -> SessionKey:
         place = session_key_of(self._update, self._plan.by)
         if not isinstance(place.key, str | None):
-            raise SessionError(f"{self._plan.told} must give a text or None, not {place.key!r}")
+            raise SessionError(f"{self._plan.described} must return a text or None, not {place.key!r}")
         return place

@@ -1,8 +1,8 @@
-"""What one update stores in Redis: read on request, written in the step that finishes the update.
+"""The data that one update stores in Redis: read on request, written in the step that settles the update.
 
-Guarantees that nothing is written unless the handler succeeded and the lease still holds, that all is written or
-nothing, and that two updates which write the same key never run at the same time. The bytes are opaque here:
-ctx.session is JSON, and an adapter stores what it likes.
+The writes happen all or not at all, and only if the handler succeeded and the lease still holds. Two updates that write
+the same key never run at the same time. The values are opaque bytes here: ctx.session is JSON, adapters use their own
+formats.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from chatlanes.lanes.worker.delivery import Delivery
 from chatlanes.telegram.flood import Parking
 from chatlanes.updates import WHOLE_BOT
 
-#: string: what a bot keeps under one of its keys, named <bot id>/<key>: as JSON where it is a session (session.py)
+#: <bot id>/<key>: string: a value that a bot stores; a session (session.py) is JSON
 SESSION = "session:"
 
 
@@ -22,14 +22,15 @@ def redis_key(bot_id: str, key: str) -> str:
 
 
 class UnsafeKeyError(Exception):
-    """Nothing keeps another update from writing this key at the same time. The text says which keys are safe."""
+    """Another update could write this key at the same time. The message says which keys are safe."""
 
 
 class Stored:
-    """A key is safe when it, or its part before the first `/`, is one of the keys the update is ordered by.
+    """The stored data of one update. An update may store only safe keys: a key is safe if it, or its part before the
+    first `/`, is one of the keys the update is ordered by.
 
-    With ORDER_BY=chat the updates of chat 7 may keep `chat:7`, `chat:7/user:9`, `chat:7/cart`, and no other's. With
-    ORDER_BY=bot, where each waits for all, any key is safe.
+    With ORDER_BY=chat the updates of chat 7 may store `chat:7`, `chat:7/user:9`, `chat:7/cart`, but nothing of other
+    chats. With ORDER_BY=bot, where each update waits for all others, any key is safe.
     """
 
     def __init__(self, delivery: Delivery, parking: Parking) -> None:
@@ -41,18 +42,18 @@ class Stored:
         self._staged: dict[str, Set | Delete] = {}
 
     def fetch(self, *keys: str) -> None:
-        """Read these in one round trip, for `load`. Raises as `load`."""
-        if self.is_wanting(*keys):
+        """Read these keys in one round trip, for `load`. Raises the same as `load`."""
+        if self.is_unread(*keys):
             self._read(*dict.fromkeys(key for key in keys if key not in self._found))
 
-    def is_wanting(self, *keys: str) -> bool:
-        """Whether one of them was not read yet. Asks nobody."""
+    def is_unread(self, *keys: str) -> bool:
+        """True if one of these keys has not been read yet. Does not ask Redis."""
         return any(key not in self._found for key in keys)
 
     def load(self, key: str) -> bytes | None:
-        """What was kept under a key, or is staged for it. One round trip, the first time.
+        """The stored or staged value of a key. The first call takes one round trip.
 
-        Raises UnsafeKeyError, chatlanes.lanes.LeaseLost, and ParkUpdate when Redis stays away for as long as a lease.
+        Raises UnsafeKeyError, chatlanes.lanes.LeaseLost, and ParkUpdate if Redis is unavailable for as long as a lease.
         """
         if key in self._staged:
             staged = self._staged[key]
@@ -63,14 +64,16 @@ class Stored:
         return self._found[key]
 
     def stage(self, key: str, value: bytes | None, ttl_s: float | None = None) -> None:
-        """Keep this with the update, for `ttl_s` seconds (None: for ever); None deletes. Raises as `load`."""
+        """Store a value when the update is settled, for `ttl_s` seconds (None: without limit). The value None deletes
+        the key. Raises the same as `load`.
+        """
         self._check(key)
         name = self._name(key)
         ttl_ms = 0 if ttl_s is None else max(round(ttl_s * 1000), 1)
         self._staged[key] = Delete(name) if value is None else Set(name, value, ttl_ms)
 
     def move(self, old: str, new: str) -> None:
-        """Let `new` have what `old` keeps, if that keeps anything, before all else that is staged. Raises as `load`."""
+        """Move the value of `old`, if any, to `new`, before all other staged writes. Raises the same as `load`."""
         if self.load(old) is None:
             return
         self._check(new)
@@ -78,7 +81,7 @@ class Stored:
         self._found[new], self._found[old] = self._found[old], None
 
     def is_safe(self, key: str) -> bool:
-        """Whether this update may keep something under a key. Raises LeaseLost and ParkUpdate."""
+        """True if this update may store this key. Raises LeaseLost and ParkUpdate."""
         if self._order is None:
             self._read()
         order = self._order or frozenset()
@@ -86,7 +89,7 @@ class Stored:
 
     @property
     def writes(self) -> list[Write]:
-        """What is to be committed."""
+        """The writes to commit."""
         return [*self._moves.values(), *self._staged.values()]
 
     def _read(self, *wanted: str) -> None:
@@ -94,7 +97,7 @@ class Stored:
             answer = self._delivery.read([self._name(key) for key in wanted])
         except RedisAway as outage:
             self._parking.cut_off(outage)
-        # The lanes that it stands in, not what ORDER_BY says: that may have changed since it was appended.
+        # The update's lanes, not the current ORDER_BY, which may have changed since the append.
         self._order = frozenset(key.removeprefix(f"{self._bot_id}/") for key in answer.lanes)
         self._found.update(zip(wanted, answer.values, strict=True))
 
@@ -103,8 +106,8 @@ class Stored:
             return
         order = " and ".join(sorted(self._order or ())) or "nothing"
         raise UnsafeKeyError(
-            f"{key} cannot be kept with this update, which is ordered by {order}: another update of {key} may run at "
-            "the same time, and one of the two would lose what it wrote"
+            f"{key} cannot be stored with this update, which is ordered by {order}: another update of {key} may run at "
+            "the same time, and one of the two writes would be lost"
         )
 
     @property

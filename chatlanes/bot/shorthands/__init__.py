@@ -1,7 +1,7 @@
-"""The calls that most bots make, with the ids taken from the update: a part of what a handler gets (context.py).
+"""Methods of Context for common calls, which take the ids from the update.
 
-Each is one ctx.call, and takes any other parameter of its method by name, which wins over ours. Raises what ctx.call
-raises, and a ValueError (addressing.py) if the update lacks what the call needs.
+Each is one ctx.call and accepts any other parameter of its Bot API method by name; a given parameter overrides the
+default. Raises what ctx.call raises, and a ValueError (addressing.py) if the update lacks what the call needs.
 """
 
 from pathlib import Path
@@ -14,24 +14,24 @@ from chatlanes.bot.shorthands.replies import Replies
 
 
 class Files(Caller):
-    """Only reads: nothing of it is done twice by running again."""
+    """Downloads. They only read, so a rerun is harmless."""
 
     def download(self, file: str | dict[str, Any], /, to: Path | str | None = None) -> bytes:
-        """The content of a file, by its file_id or by the object that has one: `ctx.download(message["document"])`.
+        """The content of a file, by its file_id or by an object that has one: `ctx.download(message["document"])`.
 
-        With `to` it is written there, whole or not at all, and what is returned is empty. Telegram's own server gives
-        files up to 20 MB; a local Bot API server any. Of a photo take one size: `message["photo"][-1]`.
-        Raises BotApiError, OSError, and ValueError for what has no file_id.
+        With `to` the file is written to that path, completely or not at all, and b"" is returned. Telegram's server
+        provides files up to 20 MB; a local Bot API server any size. A photo has several sizes; choose one:
+        `message["photo"][-1]`. Raises BotApiError, OSError, and ValueError for an object without a file_id.
         """
         file_id = file.get("file_id") if isinstance(file, dict) else file
         if not isinstance(file_id, str):
-            raise ValueError("that is no file: give a file_id, or an object of the update that has one")
+            raise ValueError("not a file: pass a file_id, or an object of the update that has one")
         found = self.call("getFile", file_id=file_id)
         return self._fetch(found["file_path"], None if to is None else Path(to))
 
 
 class Shorthands(Replies, Messages, Answers, Files):
-    """All of them."""
+    """All shorthands, as a base class of Context."""
 
 
 __all__ = ["Shorthands"]

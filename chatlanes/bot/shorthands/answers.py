@@ -1,4 +1,4 @@
-"""Answers to what asks for one: buttons, inline queries, payments, requests to join.
+"""Answers to updates that require one: buttons, inline queries, payments, join requests.
 
 Each raises chatlanes.bot.addressing.WrongKindError for an update of another kind.
 """
@@ -10,35 +10,40 @@ from chatlanes.bot.shorthands.caller import Caller
 
 
 class Answers(Caller):
-    """Each returns True."""
+    """Answers. Each returns True."""
 
     def answer_callback(self, text: str | None = None, /, *, show_alert: bool | None = None, **params: Any) -> Any:
-        """Ends the button's progress bar, with a note or, `show_alert`, a window. Telegram waits 150 s at most."""
+        """Answers a pressed button: ends its progress bar, with a notification or, with `show_alert`, an alert window.
+        Telegram waits at most 150 s.
+        """
         query = query_of(self._parsed, "callback_query")
         return self.call(
             "answerCallbackQuery", **{"callback_query_id": query, "text": text, "show_alert": show_alert, **params}
         )
 
     def answer_inline(self, results: list[dict[str, Any]], /, **params: Any) -> Any:
-        """Up to 50 InlineQueryResults. Telegram waits 30 s at most."""
+        """Answers an inline query with up to 50 InlineQueryResults. Telegram waits at most 30 s."""
         query = query_of(self._parsed, "inline_query")
         return self.call("answerInlineQuery", **{"inline_query_id": query, "results": results, **params})
 
     def answer_pre_checkout(self, *, refuse: str | None = None) -> Any:
-        """The goods are there; or not, and this is why. Telegram waits 10 s."""
+        """Accepts a checkout or, with `refuse`, rejects it for this reason. Telegram waits 10 s."""
         return self._checkout("answerPreCheckoutQuery", "pre_checkout_query", refuse)
 
     def answer_shipping(self, options: list[dict[str, Any]] | None = None, /, *, refuse: str | None = None) -> Any:
-        """The ways of shipping to this address; or none, and this is why. Raises ValueError for neither."""
+        """Offers shipping options for the address or, with `refuse`, rejects it for this reason. Raises ValueError
+        unless exactly one of them is given.
+        """
         if (options is None) == (refuse is None):
-            raise ValueError("answer_shipping takes either the options or refuse='why not'")
+            raise ValueError("answer_shipping takes either the options or refuse='the reason'")
         return self._checkout("answerShippingQuery", "shipping_query", refuse, shipping_options=options)
 
     def approve_join(self) -> Any:
-        """Let in who asked to join."""
+        """Approves the join request."""
         return self.call("approveChatJoinRequest", **self._asks_to_join())
 
     def decline_join(self) -> Any:
+        """Declines the join request."""
         return self.call("declineChatJoinRequest", **self._asks_to_join())
 
     def _checkout(self, method: str, kind: str, refuse: str | None, **params: Any) -> Any:
@@ -48,7 +53,7 @@ class Answers(Caller):
     def _asks_to_join(self) -> dict[str, int]:
         parsed = self._parsed
         if parsed.kind != "chat_join_request":
-            raise WrongKindError(f"this answers chat_join_request, and the update is of kind {parsed.kind}")
+            raise WrongKindError(f"this method answers chat_join_request, but the update is of kind {parsed.kind}")
         if parsed.chat is None or parsed.user is None:
-            raise NoChatError("this chat_join_request names no chat or no user")
+            raise NoChatError("this chat_join_request has no chat or no user")
         return {"chat_id": parsed.chat, "user_id": parsed.user}

@@ -1,4 +1,4 @@
-"""What a shorthand stands on: the update laid open, and the call."""
+"""The interface that the shorthands need of Context: the parsed update and the Bot API call."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -6,13 +6,13 @@ from typing import Any, BinaryIO
 
 from chatlanes.updates import ParsedUpdate
 
-#: A file to send: its path (pathlib), its content, an open file; as a text, Telegram's file_id, or an address that
-#: Telegram fetches it from (with a local Bot API server also file:///…).
+#: A file to send: a pathlib.Path, its content, an open file, or a text: Telegram's file_id, or a URL that Telegram
+#: downloads (with a local Bot API server also file:///…).
 File = Path | bytes | BinaryIO | str
 
 
 class Caller(ABC):
-    """The context, as far as a shorthand needs it."""
+    """The part of Context that a shorthand uses."""
 
     @property
     @abstractmethod

@@ -1,7 +1,7 @@
-"""With the message that the update is about: the one under the button, the one that was written, or any other.
+"""Calls for the message that the update is about: the message of the pressed button, or the one that was sent.
 
-`message` is another one, as a call returned it: `sent = ctx.reply("0 %")`, later `ctx.edit("50 %", message=sent)`.
-Each raises chatlanes.bot.addressing.NoMessageError where there is none.
+`message` selects another message, as returned by a call: `sent = ctx.reply("0 %")`, later
+`ctx.edit("50 %", message=sent)`. Each raises chatlanes.bot.addressing.NoMessageError if there is no message.
 """
 
 from typing import Any
@@ -14,26 +14,27 @@ Message = dict[str, Any]
 
 
 class Messages(Caller):
-    """Edits return the message, or True: of an inline result, and where there was nothing to change.
+    """Edits return the message; they return True for the message of an inline result, and if nothing had to change.
 
-    They reach the message of an inline result too; the others do not.
+    Only edits work with the message of an inline result.
     """
 
     def edit(self, text: str, /, *, message: Message | None = None, **params: Any) -> Any:
-        """Its text. Without a reply_markup its buttons go."""
+        """Replaces the text. Without a reply_markup the buttons are removed."""
         return self._edit("editMessageText", message, text=text, **params)
 
     def edit_caption(self, caption: str, /, *, message: Message | None = None, **params: Any) -> Any:
+        """Replaces the caption."""
         return self._edit("editMessageCaption", message, caption=caption, **params)
 
     def edit_markup(
         self, reply_markup: dict[str, Any] | None = None, /, *, message: Message | None = None, **params: Any
     ) -> Any:
-        """Its buttons; None takes them away."""
+        """Replaces the buttons; None removes them."""
         return self._edit("editMessageReplyMarkup", message, reply_markup=reply_markup, **params)
 
     def delete(self, *, message: Message | None = None) -> Any:
-        """Telegram lets a bot delete most messages for 48 h."""
+        """Deletes the message. Telegram allows this for most messages within 48 h."""
         named = message_of(self._parsed, message)
         if "business_connection_id" in named:
             connection, deleted = named["business_connection_id"], [named["message_id"]]
@@ -41,22 +42,24 @@ class Messages(Caller):
         return self.call("deleteMessage", **named)
 
     def react(self, emoji: str | None, /, *, message: Message | None = None, **params: Any) -> Any:
-        """One of the emoji that Telegram allows, instead of the bot's reaction so far; None takes it back."""
+        """Sets the bot's reaction to one of the emoji that Telegram allows; None removes it."""
         reaction = [] if emoji is None else [{"type": "emoji", "emoji": emoji}]
         return self.call("setMessageReaction", **{**message_of(self._parsed, message), "reaction": reaction, **params})
 
     def pin(self, *, message: Message | None = None, **params: Any) -> Any:
+        """Pins the message."""
         return self.call("pinChatMessage", **{**message_of(self._parsed, message), **params})
 
     def copy_to(self, chat_id: int | str, /, *, message: Message | None = None, **params: Any) -> Any:
-        """As a new message of the bot. Returns its message_id, as {"message_id": …}."""
+        """Sends a copy of the message to a chat. Returns {"message_id": …}."""
         return self._to("copyMessage", chat_id, message, params)
 
     def forward_to(self, chat_id: int | str, /, *, message: Message | None = None, **params: Any) -> Any:
+        """Forwards the message to a chat. Returns the message sent."""
         return self._to("forwardMessage", chat_id, message, params)
 
     def _edit(self, method: str, message: Message | None, /, **params: Any) -> Any:
-        """A handler that runs again may find its edit done."""
+        """NotModified counts as success, because an earlier run of the handler may have made the edit."""
         try:
             return self.call(method, **{**editable(self._parsed, message), **params})
         except NotModified:

@@ -1,4 +1,4 @@
-"""To where the update came from: its chat, its topic, its business connection. Each returns the message sent."""
+"""Replies to the chat, topic and business connection that the update came from. Each returns the message sent."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from chatlanes.updates import ParsedUpdate
 
 
 class Replies(Caller):
-    """All but `reply` raise NoChatError in a guest's chat too."""
+    """Replies. In a guest's chat all except `reply` raise NoChatError."""
 
     def reply(self, text: str, /, **params: Any) -> Any:
-        """Sends text to where the update came from, with any parameters of sendMessage. Returns the message sent.
+        """Sends a text, with any parameters of sendMessage. Returns the message sent.
 
-        Raises chatlanes.bot.addressing.NoChatError where there is no chat, and BotApiError.
+        Raises chatlanes.bot.addressing.NoChatError if the update has no chat, and BotApiError.
         """
         method, wanted = reply_call(self._parsed, text, params)
         return self.call(method, **wanted)
@@ -22,7 +22,7 @@ class Replies(Caller):
         return self._reply("sendPhoto", photo=photo, caption=caption, **params)
 
     def reply_document(self, document: File, /, caption: str | None = None, **params: Any) -> Any:
-        """Any file; Telegram shows it under its own name."""
+        """Sends any file under its own name."""
         return self._reply("sendDocument", document=document, caption=caption, **params)
 
     def reply_video(self, video: File, /, caption: str | None = None, **params: Any) -> Any:
@@ -41,7 +41,7 @@ class Replies(Caller):
         return self._reply("sendSticker", sticker=sticker, **params)
 
     def reply_album(self, media: list[dict[str, Any]], /, **params: Any) -> Any:
-        """2 to 10 items as InputMedia, whose `media` may be a file: `{"type": "photo", "media": Path("cat.jpg")}`.
+        """Sends 2 to 10 InputMedia items, whose `media` may be a file: `{"type": "photo", "media": Path("cat.jpg")}`.
 
         Returns the list of messages sent.
         """
@@ -51,7 +51,7 @@ class Replies(Caller):
         return self._reply("sendLocation", latitude=latitude, longitude=longitude, **params)
 
     def typing(self, action: str = "typing", /, **params: Any) -> Any:
-        """Shows for 5 s, or until the next message, that the bot is busy; other actions: `upload_photo`, …"""
+        """Shows that the bot is typing, for 5 s or until its next message. Other actions: `upload_photo`, …"""
         return self._reply("sendChatAction", action=action, **params)
 
     def _reply(self, method: str, /, **params: Any) -> Any:
@@ -60,22 +60,22 @@ class Replies(Caller):
 
 __all__ = ["NoChatError", "reply_call"]
 
-#: The list of results shows it; only the text itself is sent.
+#: The title is required but not sent; clients show it in the list of results.
 GUEST_TITLE_LENGTH = 64
 
 
 def reply_call(parsed: ParsedUpdate, text: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Method and parameters; `params` wins. Raises NoChatError."""
+    """The method and its parameters; `params` override the defaults. Raises NoChatError."""
     if parsed.kind == "guest_message":
         return "answerGuestQuery", _guest_answer(parsed, text, params)
     return "sendMessage", {**chat_of_reply(parsed), "text": text, **params}
 
 
 def _guest_answer(parsed: ParsedUpdate, text: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The bot is no member of a guest's chat: it may answer the query, once, with a result as for an inline query."""
+    """The bot is not a member of a guest's chat. It may answer the query once, with a result like an inline query's."""
     query = parsed.guest_query
     if query is None:
-        raise NoChatError("this guest_message has no guest_query_id, and a guest's chat takes nothing but its answer")
+        raise NoChatError("this guest_message has no guest_query_id, without which a guest's chat accepts no reply")
     content = {"message_text": text, **params}
     policy = (
         {"uncertain": content.pop("uncertain")} if "uncertain" in content else {}

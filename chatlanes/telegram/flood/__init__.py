@@ -1,8 +1,7 @@
-"""Flood control: what a 429 asks of one worker, all workers heed; and limits of one's own, before there is a 429.
+"""Flood control: every worker obeys a 429 that any worker receives; optional rate limits avoid 429s.
 
-Promises that a call goes out only when its chat, and the bot, are not paused, and that limits hold over all workers,
-because both are kept in Redis, by its clock. Does not know Telegram's limits, which are not published: a 429 is the
-truth. See docs/flood.md.
+A call is sent only while neither its chat nor the bot is paused, and the limits hold across all workers, because both
+are stored in Redis and use its clock. Telegram's own limits are not published and not assumed here. See docs/flood.md.
 """
 
 from chatlanes.telegram.flood.decisions import GateAnswer

@@ -1,4 +1,4 @@
-"""What the gate says to a call, and what is then done. Pure."""
+"""The gate's verdict on a call, and how the call then waits. Pure."""
 
 from __future__ import annotations
 
@@ -7,63 +7,62 @@ from enum import Enum
 from typing import Any
 
 
-class What(Enum):
-    """Of the script `ask`."""
+class Verdict(Enum):
+    """The result of the script `ask`."""
 
     GO = "go"
-    SLOT = "slot"  # a slot is taken: go after the wait, when nothing is paused then
+    SLOT = "slot"  # a slot is reserved: send after the wait, unless something is paused by then
     PAUSE = "pause"  # the chat, or the method, is paused
     BOT = "bot"  # the whole bot is paused
-    RATE = "rate"  # the chat has had its messages
-    BUSY = "busy"  # the bot has had its messages, for longer than anybody waits in place
+    RATE = "rate"  # the chat has reached its rate limit
+    BUSY = "busy"  # the bot has reached its rate limit, and the next free slot is later than the longest wait in place
 
 
-_WHATS = {what.value.encode(): what for what in What}
+_VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
 
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """`at_us` is when the wait is over, by Redis' clock; `some_refused`: others were, and none was accepted since."""
+    """`at_us`: end of the wait, by Redis' clock. `some_refused`: calls were refused, and none was accepted since."""
 
-    what: What
+    verdict: Verdict
     wait_s: float
     at_us: int
     some_refused: bool
 
     @property
     def goes(self) -> bool:
-        return self.what is What.GO
+        return self.verdict is Verdict.GO
 
     @property
     def is_pause(self) -> bool:
-        return self.what in (What.PAUSE, What.BOT)
+        return self.verdict in (Verdict.PAUSE, Verdict.BOT)
 
 
 def read(answer: list[Any]) -> GateAnswer:
-    what, wait_us, at_us, refused = answer
-    return GateAnswer(_WHATS[what], wait_us / 1_000_000, at_us, bool(refused))
+    verdict, wait_us, at_us, refused = answer
+    return GateAnswer(_VERDICTS[verdict], wait_us / 1_000_000, at_us, bool(refused))
 
 
-class How(Enum):
-    """How one waits."""
+class WaitMode(Enum):
+    """How a held call waits."""
 
-    HERE = 1
+    IN_PLACE = 1
     PARKED = 2
-    REFUSED = 3  # not at all: it would take hours
+    REFUSED = 3  # it does not wait: the caller gets TooManyRequests
 
 
-#: Whoever is told to wait longer is told no: methods such as setMyName are refused for a day, and the chat of the
-#: update that called one would stand still for that day.
+#: A call that would have to wait longer is refused: methods such as setMyName are refused for a day, and the chat of
+#: the update would be blocked for that day.
 LONGEST_S = 3600.0
 
 
-def how(answer: GateAnswer, *, patience_s: float, left_s: float, parks: bool = True) -> How:
-    """`patience_s` is what is left of FLOOD_WAIT for this call, `left_s` the time until UPDATE_TIMEOUT.
-
-    `parks`: whether what calls can be put off.
+def wait_mode(answer: GateAnswer, *, longest_wait_s: float, left_s: float, parks: bool = True) -> WaitMode:
+    """`longest_wait_s`: the rest of FLOOD_WAIT for this call. `left_s`: the time until UPDATE_TIMEOUT. `parks`: the run
+    can be parked.
     """
     if answer.is_pause and answer.wait_s > LONGEST_S:
-        return How.REFUSED
-    if answer.what is not What.BUSY and answer.wait_s <= patience_s and answer.wait_s < left_s:
-        return How.HERE
-    return How.PARKED if parks else How.REFUSED
+        return WaitMode.REFUSED
+    if answer.verdict is not Verdict.BUSY and answer.wait_s <= longest_wait_s and answer.wait_s < left_s:
+        return WaitMode.IN_PLACE
+    return WaitMode.PARKED if parks else WaitMode.REFUSED

@@ -1,4 +1,4 @@
-"""What Telegram makes a bot wait for now, and what it has: for people, not for the gate."""
+"""A bot's current flood pauses and its flood-control counters, for display. The gate does not use them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from chatlanes.telegram.flood.keys import COUNTS, WAITS, WHOLE_BOT, keys_of
 
 
 class FloodPause(NamedTuple):
-    """`what`: `the bot`, `chat 7`, or a method."""
+    """`what` is paused: `the bot`, `chat 7`, or a method."""
 
     what: str
     left_s: float
 
 
 def flood_pauses(client: Redis, bot_id: int) -> list[FloodPause]:
-    """Those that are not over, and that nobody has lifted, the shortest first."""
+    """The pauses that have neither expired nor been lifted, the shortest first."""
     now_ms = now_us(client) / 1000
     waits: Any = client.zrangebyscore(f"{WAITS}{bot_id}", now_ms, "+inf", withscores=True)
     found = [(scope.decode(), (until_ms - now_ms) / 1000) for scope, until_ms in waits]
@@ -26,7 +26,7 @@ def flood_pauses(client: Redis, bot_id: int) -> list[FloodPause]:
 
 
 class FloodCounts(NamedTuple):
-    """Of a bot, ever: calls that were refused with 429, and waits of calls in their place, all together so long."""
+    """The totals of a bot: calls refused with 429, waits of calls in place, and the duration of these waits."""
 
     refused: int
     waits: int

@@ -1,32 +1,32 @@
-"""Every Redis key of flood control, with its type. Each expires when what it says is over, but for the counts."""
+"""Every Redis key of flood control, with its type. Each expires when its content is outdated, except the counts."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: <bot id>; <bot id>:<scope>: string: paused until the key expires, after a 429. A scope is a chat, as it was named in
-#: the call, or the method of a call without one
+#: <bot id>; <bot id>:<scope>: string: paused until the key expires, after a 429. A scope is a chat, as named in the
+#: call, or the method of a call without a chat
 FLOOD = "flood:"
 #: <bot id>: set: the scopes that were refused since a call was last accepted
 REFUSED = "flood-refused:"
-#: <bot id>: zset: what is paused (scopes, and WHOLE_BOT) -> until when, ms; for people to look at
+#: <bot id>: zset: paused scopes (and WHOLE_BOT) -> end of the pause, ms; for display only
 WAITS = "flood-waits:"
-#: <bot id>: hash: next (when the bot's next message is due), back (when the next of those that were sent away comes
-#: back); <bot id>:<chat>: hash: chat, group (when its next message is due). µs
+#: <bot id>: hash: next (when the bot's next message is due), back (when the next parked update may come back);
+#: <bot id>:<chat>: hash: chat, group (when its next message is due). µs
 RATE = "flood-rate:"
-#: <bot id>: hash: totals: refused (calls, with 429), waits (in their place), waited_ms
+#: <bot id>: hash: totals: refused (calls, with 429), waits (in place), waited_ms
 COUNTS = "flood-counts:"
 
-#: A chat's name is Telegram's business; as a part of a key it has an end.
+#: Limits the length of a key: a chat's name comes from the caller and may have any length.
 LONGEST_SCOPE = 64
 
 
-#: Stands for the bot among the scopes.
+#: The scope that means the whole bot.
 WHOLE_BOT = "*"
 
 
 class Keys(NamedTuple):
-    """Of one call."""
+    """The keys of one call."""
 
     bot: str
     scope: str
@@ -49,21 +49,22 @@ def keys_of(bot_id: str, scope: str) -> Keys:
     )
 
 
-#: Telegram waits 10 s for these, and somebody has paid: they are tried while the bot is paused, which is a guess.
+#: Answers to payments, for which Telegram waits only 10 s. They are sent even while the bot is paused, because the
+#: pause of a whole bot is a guess.
 URGENT = frozenset({"answerprecheckoutquery", "answershippingquery"})
 
 
-def asked_of(keys: Keys, method: str) -> list[str]:
-    """What a call of this method looks at: an urgent one only at the pause of its own method."""
+def ask_keys(keys: Keys, method: str) -> list[str]:
+    """The keys of the script `ask`. For an urgent method the pause of the bot is not checked, only its own."""
     bot = keys.scope if method.lower() in URGENT else keys.bot
     return [bot, keys.scope, keys.refused, keys.bot_rate, keys.chat_rate, keys.counts]
 
 
-def refused_of(keys: Keys) -> list[str]:
-    """What a 429 changes."""
+def refused_keys(keys: Keys) -> list[str]:
+    """The keys of the script `refused`."""
     return [keys.bot, keys.scope, keys.refused, keys.waits, keys.counts]
 
 
 def scope_of(method: str, chat: int | str | None) -> str:
-    """What a 429 for this call is about, as far as anybody can tell."""
+    """The scope that a 429 for this call pauses. Telegram does not name it, so this is a guess."""
     return (method if chat is None else str(chat)[:LONGEST_SCOPE]).lower()

@@ -1,9 +1,7 @@
-"""Putting an update off in the middle of its handler: it goes back to its lanes and runs again, after a wait for flood
-control, or when Redis is there again.
+"""Parks an update while its handler runs: the update runs again after a flood wait, or when Redis is back.
 
-Promises that what was decided once holds: a handler that swallows ParkUpdate is parked all the same when it ends, and
-none of its calls is made any more. It is a BaseException so that a bot's `except Exception` does not take it for a
-failure of its own.
+The decision is final: if a handler swallows ParkUpdate, its further calls raise it again, and the update is parked when
+the handler ends. ParkUpdate is a BaseException, so that a bot's `except Exception` does not catch it.
 """
 
 from typing import NoReturn
@@ -12,20 +10,20 @@ from chatlanes.lanes.errors import RedisAway
 from chatlanes.lanes.runtime import clock
 
 
-class FloodWait(Exception):  # noqa: N818  what it is: a wait, and no error
-    """Why an update was parked: what Flower and the log show."""
+class FloodWait(Exception):  # noqa: N818  a wait, not an error
+    """The reason for parking an update, as Flower and the log show it."""
 
 
 class ParkUpdate(BaseException):
-    """The update runs again later. Let it pass."""
+    """Ends a handler whose update is parked and runs again later. Handlers must not catch it."""
 
 
 class Parking:
-    """Of one run of a handler. Threads and greenlets of it may share it."""
+    """The decision to park one run of a handler. The handler's threads and greenlets may share it."""
 
     def __init__(self) -> None:
-        self.reason = ""  # none while the run goes on
-        self.outage: RedisAway | None = None  # what one of its calls or its session met
+        self.reason = ""  # empty while the run is not parked for a flood wait
+        self.outage: RedisAway | None = None  # the Redis outage that ended a call or a session access
         self._until_s = 0.0  # clock.now_s
 
     @property
@@ -33,22 +31,22 @@ class Parking:
         return bool(self.reason) or self.outage is not None
 
     def delay_s(self) -> float:
-        """What is left of the wait."""
+        """The rest of the wait."""
         return max(0.0, self._until_s - clock.now_s())
 
     def park(self, reason: str, delay_s: float) -> NoReturn:
-        """Raises ParkUpdate. The longest wait of several counts."""
+        """Raises ParkUpdate. After several calls, the longest wait counts."""
         until_s = clock.now_s() + delay_s
         if until_s > self._until_s:
             self.reason, self._until_s = reason, until_s
         raise ParkUpdate(reason)
 
     def cut_off(self, outage: RedisAway) -> NoReturn:
-        """Raises ParkUpdate: the run cannot go on without Redis."""
+        """Raises ParkUpdate, because the run cannot continue without Redis."""
         self.outage = outage
         raise ParkUpdate(str(outage)) from outage
 
     def check(self) -> None:
-        """Raises ParkUpdate when that was decided already: nothing is called any more."""
+        """Raises ParkUpdate if the run is to be parked, so that it makes no more calls."""
         if self.is_wanted:
             raise ParkUpdate(self.reason or str(self.outage))

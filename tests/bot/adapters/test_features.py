@@ -84,7 +84,7 @@ def test_bot_that_cannot_start_ends_the_worker(make_pipeline: MakePipeline, pool
     pipeline.poller()
     worker = pipeline.worker(pool, 1, is_awaited=False)
     assert worker.exit_code() == 1
-    assert f"BOT={PTB}broken: its own start-up failed" in worker.log
+    assert f"BOT={PTB}broken: its start-up failed" in worker.log
     assert "RuntimeError: no database" in worker.log
     # And its update is unchanged
     until(lambda: pipeline.pending() == 1)

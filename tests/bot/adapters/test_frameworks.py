@@ -58,7 +58,7 @@ def test_startup_and_shutdown_hooks_run_once_per_process(make_pipeline: MakePipe
 def test_bot_with_another_token_does_not_start(make_pipeline: MakePipeline) -> None:
     worker = make_pipeline(BOT="tests.bot.adapters.bots.telebot_other:bot").worker("prefork", 1, is_awaited=False)
     assert worker.exit_code() == 1
-    assert "was made with another token than BOT_TOKEN" in worker.log
+    assert "was created with another token than BOT_TOKEN" in worker.log
 
 
 def command(text: str) -> dict[str, Any]:

@@ -53,9 +53,9 @@ def test_values_round_trip_with_their_type(value: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        ({"a": [object()]}, r"user_data\['a'\]\[0\] is a object, which cannot be kept"),
+        ({"a": [object()]}, r"user_data\['a'\]\[0\] is a object, which cannot be stored"),
         (Colour, "user_data is a EnumType"),
-        (defaultdict(lambda: 1), "a defaultdict of <lambda> cannot be kept: write one of int"),
+        (defaultdict(lambda: 1), "a defaultdict of <lambda> cannot be stored: use one of int"),
     ],
     ids=["a plain object", "a class", "a defaultdict of a lambda"],  # the same in each of pytest's processes
 )
@@ -68,5 +68,5 @@ def test_error_names_the_value_that_cannot_be_stored(value: Any, complaint: str)
     "path", ["os:system", "tests.bot.adapters.test_storage_json:Gone", "nowhere:Colour", "builtins:dict"]
 )
 def test_only_data_classes_are_restored(path: str) -> None:
-    with pytest.raises(LookupError, match=f"what is kept is a {path}"):
+    with pytest.raises(LookupError, match=f"the stored value is a {path}"):
         storage_json.value(json.dumps({"\0enum": [path, "RED"]}))

@@ -62,7 +62,7 @@ def test_telebot_features_work_in_any_process(make_pipeline: MakePipeline) -> No
     assert pipeline.simulator.calls("setWebhook") == []
     assert "its import started 1 thread (janitor)" in worker.log
     assert "set_webhook in " in worker.log
-    assert "not heeded here (docs/migrate/pytelegrambotapi.md): apihelper.proxy" in worker.log
+    assert "these options are ignored (docs/migrate/pytelegrambotapi.md): apihelper.proxy" in worker.log
     # Polling in a thread is logged and returns
     assert texts(pipeline, 12) == ["continues"]
     assert "infinity_polling in a thread does nothing" in worker.log

@@ -52,16 +52,16 @@ def deep() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"a": {1, 2}}, r"session\['a'\] is a set, which JSON cannot hold"),
+        ({"a": {1, 2}}, r"session\['a'\] is a set, which JSON cannot represent"),
         ({"a": [0, {"b": datetime.date(2026, 1, 1)}]}, r"session\['a'\]\[1\]\['b'\] is a date, "),
         ({"a": ({"b": b"x"},)}, r"session\['a'\]\[0\]\['b'\] is a bytes, "),
         ({"a": decimal.Decimal(1)}, r"session\['a'\] is a Decimal, "),
-        ({"a": math.nan}, r"session\['a'\] is nan, a number that JSON does not have"),
+        ({"a": math.nan}, r"session\['a'\] is nan, which JSON cannot represent"),
         ({"a": [math.inf]}, r"session\['a'\]\[0\] is inf, "),
         ({"a": {(1, 2): 3}}, r"session\['a'\] has the key \(1, 2\) \(tuple\)"),
-        (holding_itself(), r"session\['a'\]\[0\] holds itself"),
+        (holding_itself(), r"session\['a'\]\[0\] contains itself"),
         (deep(), "the session is nested too deeply"),
-        ({"a": "x" * MOST_BYTES}, r"the session would be 1,048,584 bytes of JSON, and 1,048,576 are the most"),
+        ({"a": "x" * MOST_BYTES}, r"the session has 1,048,584 bytes as JSON, and at most 1,048,576 are allowed"),
     ],
 )
 def test_error_names_path_and_type(data: dict[str, Any], message: str) -> None:
@@ -77,5 +77,5 @@ def test_keys_must_be_strings(key: object) -> None:
 
 @pytest.mark.parametrize("stored", [b"", b"[]", b"1", b"{", b"\xff", b"[" * 100_000])
 def test_invalid_stored_value_is_named_with_its_key(stored: bytes) -> None:
-    with pytest.raises(SessionError, match="session:1/chat:7 is no JSON object"):
+    with pytest.raises(SessionError, match="the value of session:1/chat:7 in Redis is not a JSON object"):
         decode(stored, "session:1/chat:7")

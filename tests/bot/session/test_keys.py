@@ -56,7 +56,7 @@ def test_session_key(session: Any, update: dict[str, Any], key: str | None, move
 @pytest.mark.parametrize("update", [message(-7), TOPIC, message(9)], ids=["group", "topic", "private"])
 def test_session_key_is_one_of_the_lane_keys(session: str, order_by: str, update: dict[str, Any]) -> None:
     if order_by not in ORDERS_FOR[session]:
-        with pytest.raises(ValueError, match=f"does not go with ORDER_BY={re.escape(order_by)}"):
+        with pytest.raises(ValueError, match=f"does not work with ORDER_BY={re.escape(order_by)}"):
             check_order(session, order_by)
         return
     check_order(session, order_by)

@@ -84,7 +84,7 @@ def delivery_of(ctx: Context) -> Delivery:
 def run(ctx: Context, handle: Callable[[Context], Any]) -> None:
     """Runs the handler as chatlanes/tasks/update.py does."""
     updates.run_bot(Bot(handle), ctx)
-    updates.keep(ctx, delivery_of(ctx))
+    updates.settle(ctx, delivery_of(ctx))
 
 
 def sessions(redis: Redis) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def test_zombie_neither_reads_nor_writes(take: Take, redis: Redis) -> None:
     late.lanes.store.release([(late.id, late.fence)])
     # When another run has finished the update and the zombie ends
     run(take(number=None), remember)
-    with pytest.raises(Ignore, match="the lease of 1:1 was over"):
+    with pytest.raises(Ignore, match="the lease of 1:1 was lost"):
         run(zombie, lambda ctx: None)
     # Then its change is refused, and it cannot read the session again
     assert sessions(redis) == {"session:1/chat:7": {"n": 1}}
@@ -292,14 +292,14 @@ def test_session_key_must_order_its_update(take: Take, redis: Redis, order: list
 @pytest.mark.parametrize(
     ("order", "session", "message"),
     [
-        (["user:9"], "chat", r"\(session=chat\) chat:7 cannot be kept with this update, which is ordered by user:9"),
+        (["user:9"], "chat", r"\(session=chat\) chat:7 cannot be stored with this update, which is ordered by user:9"),
         (["chat:7"], "user", r"user:9 .* ordered by chat:7: another update of user:9 may run at the same time"),
-        (["topic:7:3"], "chat", "set ORDER_BY"),
-        (["chat:7"], lambda update: "chat:77", "chat:77 cannot be kept"),
-        (["chat:7"], lambda update: "everybody", "everybody cannot be kept"),
+        (["topic:7:3"], "chat", "change ORDER_BY"),
+        (["chat:7"], lambda update: "chat:77", "chat:77 cannot be stored"),
+        (["chat:7"], lambda update: "everybody", "everybody cannot be stored"),
         ([""], "chat", "which is ordered by nothing"),
-        (["chat:7"], lambda update: 7, "must give a text or None, not 7"),
-        (["chat:7"], lambda update: None, "nothing says whose session this update has"),
+        (["chat:7"], lambda update: 7, "must return a text or None, not 7"),
+        (["chat:7"], lambda update: None, "this update has no session"),
     ],
 )
 def test_session_without_a_matching_lane_is_refused(
@@ -318,12 +318,12 @@ def test_session_without_a_matching_lane_is_refused(
 
 def test_session_without_lanes_must_be_assigned() -> None:
     ctx = Context(MESSAGE, api=None)  # type: ignore[arg-type]
-    with pytest.raises(SessionError, match="came through no lane"):
+    with pytest.raises(SessionError, match="this update has no lane"):
         _ = ctx.session
     ctx.session = {"n": 1}
     remember(ctx)
     assert ctx.session == {"n": 2}
-    with pytest.raises(SessionError, match="came through no lane"):
+    with pytest.raises(SessionError, match="this update has no lane"):
         ctx.stage()
 
 
@@ -342,7 +342,7 @@ shopper = Bot(remember, session="user")
 def test_unprotected_session_is_refused_at_start() -> None:
     path = f"{__name__}:shopper"
     Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path, "ORDER_BY": "chat+user"}, env_file=None))
-    with pytest.raises(BotImportError, match=rf"BOT={path}: session='user' does not go with ORDER_BY=chat, .*\.$"):
+    with pytest.raises(BotImportError, match=rf"BOT={path}: session='user' does not work with ORDER_BY=chat, .*\.$"):
         Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path}, env_file=None))
 
 
@@ -431,5 +431,5 @@ def test_coroutine_has_the_same_session(take: Take, redis: Redis, monkeypatch: p
     updates_bot = load_bot(f"{__name__}:coroutine")
     ctx = take()
     updates.run_bot(updates_bot, ctx)
-    updates.keep(ctx, delivery_of(ctx))
+    updates.settle(ctx, delivery_of(ctx))
     assert sessions(redis) == {"session:1/chat:7": {"n": 1, "m": 2}}

@@ -92,7 +92,10 @@ def test_a_failing_bot_does_not_affect_another(both: Pipeline, other: Simulator)
     ("line", "sentence"),
     [
         ('bot = "no_such:handle"', "[two] bot=no_such:handle: there is no module no_such"),
-        ('token_env = "NO_TOKEN"', "[two] has no token: NO_TOKEN (token_env) is not set. The worker calls the Bot API"),
+        (
+            'token_env = "NO_TOKEN"',
+            "[two] has no token: NO_TOKEN (token_env) is not set. The worker needs it to call the Bot API",
+        ),
         ("max_attempts = 0", "[two] max_attempts=0: allowed is"),
     ],
 )

@@ -47,7 +47,11 @@ def test_a_worker_with_an_invalid_setting_exits_with_one_line(
 def test_an_unknown_queue_is_named(make_pipeline: MakePipeline, option: str) -> None:
     worker = make_pipeline(QUEUES=2).worker("prefork", 1, option, "updates.0,updates.9", is_awaited=False)
     assert worker.exit_code() == 1
-    assert worker.log.strip().splitlines()[-1].startswith("-Q or -X names updates.9: there is no such queue. There are")
+    assert (
+        worker.log.strip()
+        .splitlines()[-1]
+        .startswith("-Q or -X names updates.9: there is no such queue. The queues are")
+    )
     assert "Traceback" not in worker.log
 
 

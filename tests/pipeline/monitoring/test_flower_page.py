@@ -19,7 +19,7 @@ def test_flower_requires_its_generated_password(make_pipeline: MakePipeline) -> 
     pipeline = make_pipeline(MAX_ATTEMPTS=1, QUEUES=2)
     port = free_port()
     flower = pipeline.flower(port, FLOWER_UNAUTHENTICATED_API="false")
-    flower.tells("Flower asks for user admin and password ")
+    flower.tells("login is user admin, password ")
     url, password = f"http://127.0.0.1:{port}", re.findall("password (\\S+), until", flower.log)[0]
     until(lambda: status_of(f"{url}/healthcheck") == 200)
     pipeline.worker("prefork", 1)

@@ -117,5 +117,5 @@ def test_failed_starts_flower_and_metrics_log_json(make_pipeline: MakePipeline) 
     assert lines_of(broken)[-2]["message"] == "half way"
     assert "not today" in lines_of(broken)[-1]["traceback"]
     assert lines_of(without_token)[-1]["message"].startswith("BOT_TOKEN is not set")
-    assert any("asks for user admin" in line["message"] for line in lines_of(flower))
+    assert any("login is user admin" in line["message"] for line in lines_of(flower))
     assert lines_of(metrics)[-1]["level"] == "INFO"

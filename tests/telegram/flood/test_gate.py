@@ -16,7 +16,7 @@ from chatlanes.telegram.client import Prepared, prepare
 from chatlanes.telegram.errors import TooManyRequests
 from chatlanes.telegram.flood import Gate, Passage, Rates, RunGate, Waiting, waiting
 from chatlanes.telegram.flood import gate as gate_module
-from chatlanes.telegram.flood.decisions import GateAnswer, How, What, how
+from chatlanes.telegram.flood.decisions import GateAnswer, Verdict, WaitMode, wait_mode
 from chatlanes.telegram.flood.gate import Ask
 from chatlanes.telegram.flood.parking import Parking, ParkUpdate
 from chatlanes.telegram.flood.rates import is_group
@@ -52,7 +52,7 @@ def asking(redis: Redis) -> Ask:
 
 
 def ask(redis: Redis, passage: Passage) -> GateAnswer | None:
-    return passage.held(asking(redis)(*passage.questions()))
+    return passage.held(asking(redis)(*passage.commands()))
 
 
 def flood(retry_after: float, chat: Any = 7, method: str = "sendMessage") -> TooManyRequests:
@@ -63,24 +63,26 @@ def flood(retry_after: float, chat: Any = 7, method: str = "sendMessage") -> Too
 
 
 @pytest.mark.parametrize(
-    ("what", "wait_s", "given", "chosen"),
+    ("verdict", "wait_s", "given", "chosen"),
     [
-        (What.PAUSE, 5, {}, How.HERE),
-        (What.PAUSE, 5.1, {}, How.PARKED),
-        (What.BOT, 60, {}, How.PARKED),
-        (What.BOT, 3601, {}, How.REFUSED),
-        (What.PAUSE, 3601, {"parks": False}, How.REFUSED),
-        (What.PAUSE, 60, {"parks": False}, How.REFUSED),
-        (What.RATE, 4, {"left_s": 3}, How.PARKED),
-        (What.RATE, 4, {"patience_s": 3}, How.PARKED),
-        (What.RATE, 9000, {}, How.PARKED),
-        (What.SLOT, 4, {}, How.HERE),
-        (What.BUSY, 1, {}, How.PARKED),
-        (What.BUSY, 1, {"parks": False}, How.REFUSED),
+        (Verdict.PAUSE, 5, {}, WaitMode.IN_PLACE),
+        (Verdict.PAUSE, 5.1, {}, WaitMode.PARKED),
+        (Verdict.BOT, 60, {}, WaitMode.PARKED),
+        (Verdict.BOT, 3601, {}, WaitMode.REFUSED),
+        (Verdict.PAUSE, 3601, {"parks": False}, WaitMode.REFUSED),
+        (Verdict.PAUSE, 60, {"parks": False}, WaitMode.REFUSED),
+        (Verdict.RATE, 4, {"left_s": 3}, WaitMode.PARKED),
+        (Verdict.RATE, 4, {"longest_wait_s": 3}, WaitMode.PARKED),
+        (Verdict.RATE, 9000, {}, WaitMode.PARKED),
+        (Verdict.SLOT, 4, {}, WaitMode.IN_PLACE),
+        (Verdict.BUSY, 1, {}, WaitMode.PARKED),
+        (Verdict.BUSY, 1, {"parks": False}, WaitMode.REFUSED),
     ],
 )
-def test_how_a_call_waits(what: What, wait_s: float, given: dict[str, Any], chosen: How) -> None:
-    assert how(GateAnswer(what, wait_s, 0, False), **{"patience_s": 5, "left_s": math.inf, **given}) is chosen
+def test_how_a_call_waits(verdict: Verdict, wait_s: float, given: dict[str, Any], chosen: WaitMode) -> None:
+    assert (
+        wait_mode(GateAnswer(verdict, wait_s, 0, False), **{"longest_wait_s": 5, "left_s": math.inf, **given}) is chosen
+    )
 
 
 # -- pauses
@@ -91,13 +93,13 @@ def test_429_of_one_worker_pauses_the_others(redis: Redis) -> None:
     ours, _ = run_gate()
     passage = ours.passage(call(), asking(redis))
     assert ask(redis, passage) is None
-    assert passage.refused(flood(30)).what is What.PAUSE
+    assert passage.refused(flood(30)).verdict is Verdict.PAUSE
     # When another worker makes calls
     theirs, parking = run_gate()
     held = ask(redis, theirs.passage(call(), asking(redis)))
     # Then calls to this chat are held, and calls to others are not
     assert held is not None
-    assert (held.what, round(held.wait_s)) == (What.PAUSE, 30)
+    assert (held.verdict, round(held.wait_s)) == (Verdict.PAUSE, 30)
     assert ask(redis, theirs.passage(call(8), asking(redis))) is None
     # And its update is parked, as are its later calls
     with pytest.raises(ParkUpdate, match=r"chat 7 waits 30\.\d s before sendMessage|waits 29\.\d s"):
@@ -113,21 +115,21 @@ def test_call_without_a_chat_pauses_its_method(redis: Redis) -> None:
     ours.passage(prepare("setMyName", {}), asking(redis)).refused(flood(30, None, "setMyName"))
     held = ask(redis, ours.passage(prepare("SETMYNAME", {"name": "x"}), asking(redis)))
     assert held is not None
-    assert held.what is What.PAUSE
+    assert held.verdict is Verdict.PAUSE
     assert ask(redis, ours.passage(call(), asking(redis))) is None
 
 
 def test_two_refused_chats_pause_the_bot(redis: Redis) -> None:
     ours, _ = run_gate()
-    assert ours.passage(call(7), asking(redis)).refused(flood(30)).what is What.PAUSE
+    assert ours.passage(call(7), asking(redis)).refused(flood(30)).verdict is Verdict.PAUSE
     accepted = ours.passage(call(9), asking(redis))
     assert ask(redis, accepted) is None
     accepted.accepted()
-    assert ours.passage(call(8), asking(redis)).refused(flood(20, 8)).what is What.PAUSE
-    assert ours.passage(call(6), asking(redis)).refused(flood(10, 6)).what is What.BOT
+    assert ours.passage(call(8), asking(redis)).refused(flood(20, 8)).verdict is Verdict.PAUSE
+    assert ours.passage(call(6), asking(redis)).refused(flood(10, 6)).verdict is Verdict.BOT
     held = ask(redis, ours.passage(call(9), asking(redis)))
     assert held is not None
-    assert (held.what, round(held.wait_s)) == (What.BOT, 10)
+    assert (held.verdict, round(held.wait_s)) == (Verdict.BOT, 10)
 
 
 def test_answer_to_a_payment_passes_a_pause_of_the_bot(redis: Redis) -> None:
@@ -140,7 +142,7 @@ def test_answer_to_a_payment_passes_a_pause_of_the_bot(redis: Redis) -> None:
     ours.passage(checkout, asking(redis)).refused(flood(30, None, "answerPreCheckoutQuery"))
     held = ask(redis, ours.passage(checkout, asking(redis)))
     assert held is not None
-    assert held.what is What.PAUSE
+    assert held.verdict is Verdict.PAUSE
 
 
 def test_acceptance_without_a_pause_sends_no_command(redis: Redis) -> None:
@@ -162,17 +164,17 @@ def test_short_wait_happens_in_the_handler(redis: Redis, monkeypatch: pytest.Mon
 
 
 def test_flood_wait_limits_all_waits_of_a_call(redis: Redis) -> None:
-    ours, _ = run_gate(patience_s=0.1)
+    ours, _ = run_gate(longest_wait_s=0.1)
     passage = ours.passage(call(), asking(redis))
-    passage.wait(GateAnswer(What.PAUSE, 0.06, 0, True))
+    passage.wait(GateAnswer(Verdict.PAUSE, 0.06, 0, True))
     with pytest.raises(ParkUpdate):
-        passage.wait(GateAnswer(What.PAUSE, 0.06, 0, True))
+        passage.wait(GateAnswer(Verdict.PAUSE, 0.06, 0, True))
 
 
 def test_wait_beyond_update_timeout_parks(redis: Redis) -> None:
     ours, _ = run_gate(deadline_s=time.monotonic() + 2)
     with pytest.raises(ParkUpdate):
-        ours.passage(call(), asking(redis)).wait(GateAnswer(What.PAUSE, 3, 0, True))
+        ours.passage(call(), asking(redis)).wait(GateAnswer(Verdict.PAUSE, 3, 0, True))
 
 
 def test_wait_of_hours_is_a_refusal(redis: Redis) -> None:
@@ -189,20 +191,20 @@ def test_hook_is_refused_instead_of_parked(redis: Redis) -> None:
     ours, parking = run_gate()
     with pytest.raises(ParkUpdate):
         parking.park("a flood wait", 60)
-    hook = ours.beside().passage(call(), asking(redis))
+    hook = ours.for_hook().passage(call(), asking(redis))
     with pytest.raises(TooManyRequests):
-        hook.wait(GateAnswer(What.PAUSE, 60, 0, True))
+        hook.wait(GateAnswer(Verdict.PAUSE, 60, 0, True))
 
 
 def test_wait_ends_without_a_lease_or_at_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     held, parking = FakeLease(), Parking()
     held.lost = True
     with pytest.raises(LeaseLost):
-        Waiting(held, parking).here("a flood wait", 60)
+        Waiting(held, parking).in_place("a flood wait", 60)
     held.lost = False
     monkeypatch.setattr(waiting, "is_stopping", lambda: True)
     with pytest.raises(ParkUpdate):
-        Waiting(held, parking).here("a flood wait", 60)
+        Waiting(held, parking).in_place("a flood wait", 60)
     assert 59 < parking.delay_s() <= 60
 
 
@@ -216,7 +218,7 @@ def test_slot_is_taken_once_and_used_after_its_wait(redis: Redis) -> None:
     waits = ours.passage(call(2), asking(redis))
     held = ask(redis, waits)
     assert held is not None
-    assert held.what is What.SLOT
+    assert held.verdict is Verdict.SLOT
     # When the call has waited
     waits.wait(held)
     before = redis.hgetall("flood-rate:1")
@@ -235,16 +237,16 @@ def test_pause_after_a_granted_slot_applies(redis: Redis) -> None:
     ours.passage(call(2), asking(redis)).refused(flood(30, 2))
     held = ask(redis, waits)
     assert held is not None
-    assert held.what is What.PAUSE
+    assert held.verdict is Verdict.PAUSE
 
 
 def test_recorded_call_takes_no_slot(redis: Redis) -> None:
     """Except the first one, because the gate is asked before the journal has answered."""
     # Given a bot with one message per 100 s, and a run whose calls are all answered from the journal
-    ours, _ = run_gate(rates=Rates(per_bot=0.01), patience_s=1000)
+    ours, _ = run_gate(rates=Rates(per_bot=0.01), longest_wait_s=1000)
     for _ in range(5):
         replayed = ours.passage(call(), asking(redis))
-        asking(redis)(*replayed.questions())
+        asking(redis)(*replayed.commands())
         replayed.replayed()
     # When it makes new calls
     waits = [ask(redis, ours.passage(call(), asking(redis))) for _ in range(2)]

@@ -12,7 +12,7 @@ from redis import Redis
 import chatlanes.telegram.flood
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.telegram.flood.inspection import FloodCounts, FloodPause, flood_counts, flood_pauses
-from chatlanes.telegram.flood.keys import COUNTS, asked_of, keys_of, refused_of
+from chatlanes.telegram.flood.keys import COUNTS, ask_keys, keys_of, refused_keys
 
 KEYS = keys_of("1", "7")
 #: So long that a slow test does not use a minute of it.
@@ -73,9 +73,9 @@ def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, sl
     us = {"bot_us": bot, "slack_us": slack, "chat_us": chat, "group_us": group}
     minutes = {name: value * MINUTE_US for name, value in us.items()}
     command = lua.command(
-        asked_of(keys, "sendMessage"),
+        ask_keys(keys, "sendMessage"),
         cost=cost,
-        patience_us=round(patience * MINUTE_US),
+        longest_wait_us=round(patience * MINUTE_US),
         **minutes,
         burst=burst,
         waited_ms=waited_ms,
@@ -88,7 +88,7 @@ def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, sl
 def refused(client: Redis, minutes: float, chat: str = "7") -> int:
     lua = script("refused", "chatlanes.telegram.flood")
     keys = keys_of("1", chat)
-    return int(lua.run(client, lua.command(refused_of(keys), scope=chat, wait_ms=round(minutes * MINUTE_MS))))
+    return int(lua.run(client, lua.command(refused_keys(keys), scope=chat, wait_ms=round(minutes * MINUTE_MS))))
 
 
 # -- pauses

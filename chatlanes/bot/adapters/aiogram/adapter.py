@@ -1,8 +1,8 @@
 """aiogram: `BOT=mybot:dp` names a Dispatcher, or a tuple (dp, bot).
 
-Promises that an update is fed to the dispatcher to its end on this process's event loop, that a returned method is
-executed, that an error which none of its error handlers took is a failed attempt, and that its states are kept with the
-update. A Dispatcher alone gets a Bot with our token; start-up and shutdown callbacks run once per process.
+The dispatcher processes each update completely on this process's event loop; a returned method is executed, an error
+that no error handler handles fails the attempt, and states are stored with the update. A Dispatcher without a Bot gets
+one with BOT_TOKEN. Start-up and shutdown callbacks run once per process.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from chatlanes.bot.context import Context
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import BotApi
 
-#: Shaped as a token: aiogram looks at it, and it is only used to see whether a bot can be imported.
+#: A placeholder in the format that aiogram checks; only used to test whether a bot can be imported.
 _NO_TOKEN = "1:none"  # noqa: S105
 
 
-#: Of a start: Telegram is away, or has to be waited for.
+#: Errors of a start that are worth retrying: Telegram is unavailable, or requires a wait.
 _PASSING = (TelegramNetworkError, TelegramServerError, TelegramRetryAfter)
 
 
-def bot_of(found: Any, api: BotApi, said: str) -> Bot:
-    """A Bot around it. Raises BotImportError."""
-    dispatcher, bot = _parts(found, api, said)
-    keep_objects()
+def bot_of(found: Any, api: BotApi, label: str) -> Bot:
+    """A Bot for the dispatcher. Raises BotImportError."""
+    dispatcher, bot = _parts(found, api, label)
+    register_objects()
     bot.session = BridgedSession(api, bot.session)
-    dispatcher.errors.outer_middleware(_beside)
+    dispatcher.errors.outer_middleware(_in_own_series)
     if isinstance(dispatcher.storage, MemoryStorage):
         dispatcher.fsm.storage = UpdateStorage(dispatcher.fsm.strategy)
     known: dict[str, Any] = {"dispatcher": dispatcher, "bots": (bot,), **dispatcher.workflow_data}
@@ -63,58 +63,58 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
     steps = Steps(lambda: dispatcher.emit_startup(bot=bot, **known), stop, _PASSING)
     storage = dispatcher.fsm.storage
     before = storage.read_ahead if isinstance(storage, UpdateStorage) else None
-    return Bot(AsyncHandler(handle, before, steps), session=_whose_session(dispatcher))
+    return Bot(AsyncHandler(handle, before, steps), session=_session_of(dispatcher))
 
 
 def _update(ctx: Context, bot: AiogramBot) -> Update:
-    """Raises UnreadableUpdateError, which tells what is missing: pydantic's own error tells what somebody wrote."""
+    """Raises UnreadableUpdateError, which names the invalid fields but, unlike pydantic's error, not their values."""
     try:
         return Update.model_validate(ctx.update, context={"bot": bot})
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
-    # Outside of the except block: it would hang on as the context.
+    # Raised outside the except block, so that pydantic's error is not attached as context.
     raise UnreadableUpdateError("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in wrong))
 
 
-def _whose_session(dispatcher: Dispatcher) -> str:
-    """A worker does not start when ORDER_BY could not keep it, as with states of a user in all chats."""
+def _session_of(dispatcher: Dispatcher) -> str:
+    """The Bot's `session`. States per user require a matching ORDER_BY; otherwise the worker does not start."""
     is_users = isinstance(dispatcher.storage, UpdateStorage) and dispatcher.fsm.strategy is FSMStrategy.GLOBAL_USER
     return "user" if is_users else "chat"
 
 
-async def _beside(handler: Any, event: Any, data: dict[str, Any]) -> Any:
-    """A middleware of error handlers."""
-    with bridge.beside("error/"):
+async def _in_own_series(handler: Any, event: Any, data: dict[str, Any]) -> Any:
+    """A middleware of error handlers, which journals their calls in a series of their own."""
+    with bridge.in_series("error/"):
         return await handler(event, data)
 
 
-def _parts(found: Any, api: BotApi, said: str) -> tuple[Dispatcher, AiogramBot]:
+def _parts(found: Any, api: BotApi, label: str) -> tuple[Dispatcher, AiogramBot]:
     parts = found if isinstance(found, tuple) else (found,)
     dispatchers = [part for part in parts if isinstance(part, Dispatcher)]
     bots = [part for part in parts if isinstance(part, AiogramBot)]
     if len(dispatchers) != 1 or len(bots) > 1:
-        raise BotImportError(f"{said} must name a Dispatcher, or a tuple (dp, bot): a Bot alone has no handlers.")
+        raise BotImportError(f"{label} must name a Dispatcher, or a tuple (dp, bot); a Bot alone has no handlers.")
     bot = bots[0] if bots else AiogramBot(api.token or _NO_TOKEN)
     if bots:
-        check_token(bot.token, api, said)
+        check_token(bot.token, api, label)
     return dispatchers[0], bot
 
 
-#: The bot of the update that is handled here.
+#: The bot of the current update.
 bot_here: ContextVar[aiogram.Bot | None] = ContextVar("bot", default=None)
 
 
-def _told(found: TelegramObject) -> list[Any]:
+def _encode(found: TelegramObject) -> list[Any]:
     return [type(found).__name__, found.model_dump(mode="json", exclude_unset=True)]
 
 
-def _made(told: list[Any]) -> TelegramObject:
-    kind = getattr(aiogram.types, told[0], None)
+def _decode(encoded: list[Any]) -> TelegramObject:
+    kind = getattr(aiogram.types, encoded[0], None)
     if not (isinstance(kind, type) and issubclass(kind, TelegramObject)):
-        raise LookupError(f"what is kept is an aiogram.types.{told[0]}, which this aiogram does not have")
-    return kind.model_validate(told[1], context={"bot": bot_here.get()})
+        raise LookupError(f"the stored value is an aiogram.types.{encoded[0]}, which this version of aiogram lacks")
+    return kind.model_validate(encoded[1], context={"bot": bot_here.get()})
 
 
-def keep_objects() -> None:
-    """From now on."""
-    storage_json.also("aiogram", TelegramObject, _told, _made)
+def register_objects() -> None:
+    """Allow aiogram's types in stored data."""
+    storage_json.register("aiogram", TelegramObject, _encode, _decode)

@@ -1,6 +1,6 @@
-"""aiogram's states, kept with the update: written in the step that settles it, on any worker.
+"""aiogram's states, stored with the update: written in the step that settles it, readable on any worker.
 
-Promises what storage.py promises. Redis is asked on another thread, and once for a key's state and data.
+The guarantees are those of storage.py. State and data of a key are read together, on another thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chatlanes.lanes.worker.executor import blocking_executor
 
 
 class UpdateStorage(BaseStorage):
-    """In the place of MemoryStorage. Only states of the update's own chat can be had, or, with GLOBAL_USER, user."""
+    """Replaces MemoryStorage. Only states of the update's own chat, or with GLOBAL_USER of its user, are accessible."""
 
     def __init__(self, strategy: FSMStrategy) -> None:
         self._strategy = strategy
@@ -38,7 +38,7 @@ class UpdateStorage(BaseStorage):
         return dict(await self._load(key, "data") or {})
 
     async def close(self) -> None:
-        """Redis is the worker's."""
+        """Nothing to close: the worker owns the connections to Redis."""
 
     async def _load(self, key: StorageKey, part: str) -> Any:
         return storage.load(await self._fetched(key), _name(key, part))
@@ -47,7 +47,7 @@ class UpdateStorage(BaseStorage):
         storage.keep(await self._fetched(key), _name(key, part), value)
 
     def read_ahead(self, ctx: Context) -> None:
-        """What the dispatcher asks first, as far as it can be told from here."""
+        """Fetch the state and data that the dispatcher will probably read."""
         user_id, chat_id = ctx.user_id, ctx.chat_id
         if user_id is None or chat_id is None:
             return
@@ -55,17 +55,17 @@ class UpdateStorage(BaseStorage):
         storage.read_ahead((place, _name(key, part)) for place in self._places(key) for part in ("state", "data"))
 
     async def _fetched(self, key: StorageKey) -> storage.Place:
-        """Where it is kept: the first place that nobody else writes. What follows asks nobody."""
+        """Fetch state and data of a key; returns the first place that is safe for this update."""
         places = self._places(key)
         wanted = [(place, _name(key, part)) for place in places for part in ("state", "data")]
-        if storage.is_wanting(wanted):
+        if storage.is_unread(wanted):
             await blocking_executor().call(partial(storage.fetch, wanted))
         return next(filter(storage.is_safe, places), places[0])
 
     def _places(self, key: StorageKey) -> list[storage.Place]:
         if self._strategy is FSMStrategy.GLOBAL_USER:
             return [f"user:{key.user_id}"]
-        # With ORDER_BY=topic the chat's other topics run beside this one.
+        # With ORDER_BY=topic the other topics of the chat run at the same time.
         return [key.chat_id, *([f"topic:{key.chat_id}:{key.thread_id}"] if key.thread_id else [])]
 
 

@@ -1,9 +1,8 @@
 """python-telegram-bot: `BOT=mybot:application` names an Application.
 
-Promises that an update is processed to its end on this process's event loop, handlers with block=False and tasks of the
-application included; that its error handlers run and the failure is a failed attempt all the same; and that chat_data,
-user_data and conversations are read before each update and kept with it (data.py). Its updater, job queue and
-update processor do not run.
+Each update is processed completely on this process's event loop, including handlers with block=False and tasks of the
+application; error handlers run, and the failure still fails the attempt. chat_data, user_data and conversations are
+read before each update and stored with it (data.py). The updater, job queue and update processor are not used.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import BotApi
 
 
-def bot_of(found: Any, api: BotApi, said: str) -> Bot:
-    """A Bot around it. Raises BotImportError for what is no application, or has another token."""
+def bot_of(found: Any, api: BotApi, label: str) -> Bot:
+    """A Bot for the application. Raises BotImportError if it is not an Application, or has another token."""
     if not isinstance(found, Application):
-        raise BotImportError(f"{said} must name an Application: a {type(found).__name__} has no handlers.")
-    check_token(found.bot.token, api, said)
-    # The builder has a place for a request, but this application is built already.
+        raise BotImportError(f"{label} must name an Application; a {type(found).__name__} has no handlers.")
+    check_token(found.bot.token, api, label)
+    # Replaces a private attribute: only the builder accepts a request, and this application is built already.
     found.bot._request = (found.bot._request[0], BridgedRequest(api, found.bot))
-    keep_objects()
+    register_objects()
     replace_persistence(found)
     switch_off(found, api)
     runner = PtbRunner(found)
@@ -47,7 +46,7 @@ def bot_of(found: Any, api: BotApi, said: str) -> Bot:
 
 
 class PtbRunner:
-    """An application as this process runs it."""
+    """Runs the updates of an application in this process."""
 
     def __init__(self, application: AnyApplication) -> None:
         self._application = application
@@ -72,7 +71,7 @@ class PtbRunner:
         application._running = True
         if application.post_init:
             await application.post_init(application)
-        # Now all handlers are there: post_init may add some.
+        # After post_init, which may add handlers.
         wait_for_handlers(application)
         watch(application)
         self._keeper = DataKeeper(application)
@@ -87,21 +86,23 @@ class PtbRunner:
             await application.post_shutdown(application)
 
 
-#: The bot of the update that is handled here.
+#: The bot of the current update.
 bot_here: ContextVar[telegram.Bot | None] = ContextVar("bot", default=None)
 
 
-def _told(found: telegram.TelegramObject) -> list[Any]:
+def _encode(found: telegram.TelegramObject) -> list[Any]:
     return [type(found).__name__, found.to_dict()]
 
 
-def _made(told: list[Any]) -> telegram.TelegramObject:
-    kind = getattr(telegram, told[0], None)
+def _decode(encoded: list[Any]) -> telegram.TelegramObject:
+    kind = getattr(telegram, encoded[0], None)
     if not (isinstance(kind, type) and issubclass(kind, telegram.TelegramObject)):
-        raise LookupError(f"what is kept is a telegram.{told[0]}, which this python-telegram-bot does not have")
-    return kind.de_json(told[1], bot_here.get())
+        raise LookupError(
+            f"the stored value is a telegram.{encoded[0]}, which this version of python-telegram-bot lacks"
+        )
+    return kind.de_json(encoded[1], bot_here.get())
 
 
-def keep_objects() -> None:
-    """From now on."""
-    storage_json.also("telegram", telegram.TelegramObject, _told, _made)
+def register_objects() -> None:
+    """Allow python-telegram-bot's types in stored data."""
+    storage_json.register("telegram", telegram.TelegramObject, _encode, _decode)

@@ -1,7 +1,7 @@
-"""Buttons that hold any data (arbitrary_callback_data): what a keyboard means, kept with the update that made it.
+"""Buttons with arbitrary_callback_data: the data of a keyboard is stored with the update that sent it.
 
-Promises that any worker understands a press, and that a repeated update names its buttons as before, so that the
-journal knows its messages again. Kept for the update's own chat: pressed in another one, a button is invalid.
+Any worker finds the data of a pressed button. A rerun gives its buttons the same names, so that the journal recognizes
+its calls. The data belongs to the update's chat: a button pressed in another chat is invalid.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from telegram.ext import CallbackDataCache, ExtBot, _callbackdatacache
 
 from chatlanes.bot.adapters import storage
 
-#: A keyboard is forgotten so long after it was sent.
+#: How long the data of a keyboard is stored.
 KEPT_S = 90 * 86_400.0
 
-#: Letters of a keyboard's name, which each of its buttons begins with.
+#: The length of a keyboard's name, with which the callback data of its buttons begins.
 _NAME_LENGTH = 32
 
 
 class _Names:
-    """Of keyboards and buttons that one update makes. Unknown to who does not know the bot's token."""
+    """The names of keyboards and buttons that one update creates. They cannot be guessed without the bot's token."""
 
     def __init__(self, token: str, update_id: int) -> None:
         self._key, self._update_id = token.encode(), update_id
@@ -44,7 +44,7 @@ _names: ContextVar[_Names | None] = ContextVar("names of buttons", default=None)
 
 
 def _another() -> UUID:
-    """In the place of uuid4: at random, an attempt would name its buttons otherwise than the one before."""
+    """Replaces uuid4: random names would differ between attempts."""
     names = _names.get()
     return uuid4() if names is None else names.another()
 
@@ -53,14 +53,14 @@ _callbackdatacache.uuid4 = _another  # type: ignore[attr-defined]
 
 
 class Buttons:
-    """Of one bot."""
+    """The buttons of one bot."""
 
     def __init__(self, bot: ExtBot[Any]) -> None:
         self._bot = bot
 
     @asynccontextmanager
     async def kept(self, update: Update) -> AsyncIterator[None]:
-        """Around the processing of an update, whose buttons get their data."""
+        """Wraps the processing of an update: loads the data of its pressed button, and stores that of new ones."""
         cache = self._bot.callback_data_cache
         if cache is None:
             yield
@@ -83,7 +83,7 @@ class Buttons:
 
 
 async def _load_pressed(cache: CallbackDataCache, update: Update) -> str:
-    """The name of the keyboard that was pressed; empty: none that is known."""
+    """Load the data of the pressed keyboard; returns its name, or "" if there is none."""
     query = update.callback_query
     name = (query.data or "")[:_NAME_LENGTH] if query else ""
     if not name:

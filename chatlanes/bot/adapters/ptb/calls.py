@@ -1,7 +1,7 @@
-"""python-telegram-bot's HTTP, made by us: a request in the place of the bot's own.
+"""A request object for python-telegram-bot that makes its calls through the bridge.
 
-Promises that every call of a method, with its uploads, and every download from the Bot API goes through the bridge,
-with our timeouts. Other addresses are still asked by the bot's own request.
+Every Bot API call, with uploads, and every download from the Bot API goes through the bridge, with our timeouts.
+Requests to other addresses use the bot's original request object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chatlanes.telegram.client import BotApi
 
 
 class BridgedRequest(BaseRequest):
-    """Around the request that the bot was made with."""
+    """Wraps the request object that the bot was created with."""
 
     def __init__(self, api: BotApi, bot: Bot) -> None:
         self._api, self._own = api, bot._request[1]
@@ -37,7 +37,7 @@ class BridgedRequest(BaseRequest):
         return self._own.read_timeout
 
     async def _request_wrapper(self, *arguments: Any, **named: Any) -> bytes:
-        """The framework takes whatever is no error of its own for one of the network, and bots try those again."""
+        """Re-raises lanes errors, which the framework converts to NetworkError; bots would retry that."""
         try:
             return await super()._request_wrapper(*arguments, **named)
         except PtbNetworkError as error:
@@ -51,7 +51,7 @@ class BridgedRequest(BaseRequest):
         try:
             if method == "POST":
                 return await self._call(url.rpartition("/")[2], request_data)
-            # A token's colon comes as %3A.
+            # The colon of the token is encoded as %3A.
             if (file := unquote(url)).startswith(self._files):
                 return await bridge.fetch_soon(self._api, file.removeprefix(self._files))
         except NetworkError as error:

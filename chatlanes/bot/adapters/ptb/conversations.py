@@ -1,7 +1,8 @@
-"""The conversations of an Application: where each of them stands, and that no handler is left behind.
+"""The conversations of an Application, and blocking handlers.
 
-Promises a name for each ConversationHandler that is the same in every process: its own, or its place among the others.
-A conversation_timeout is how long its state is kept: it ends then without a word, for no job tells it.
+Each ConversationHandler has a name that is the same in every process: its own, or its position among the handlers. A
+conversation_timeout limits how long the state is stored; the conversation then ends without a TIMEOUT handler, because
+no job queue runs.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 class Conversation(NamedTuple):
-    """One handler. `timeout_s`: when it ends by itself."""
+    """One ConversationHandler. `timeout_s`: how long its state is stored after the last update."""
 
     name: str
     handler: ConversationHandler[Any]
     timeout_s: float | None
 
     def key(self, update: Update) -> tuple[int | str, ...] | None:
-        """Whose it is; None: this update is not for it, for it has no chat, user or message."""
+        """The key of the update's conversation; None if the update lacks a chat, user or message for it."""
         try:
             return self.handler._get_key(update)
         except RuntimeError:
@@ -35,7 +36,7 @@ class Conversation(NamedTuple):
 
 
 def conversations_of(application: AnyApplication) -> list[Conversation]:
-    """Each one once, those inside of others too; but for those that a persistence of the application's own keeps."""
+    """All ConversationHandlers, nested ones included, except those that the application's own persistence stores."""
     places: dict[int, tuple[str, ConversationHandler[Any]]] = {}
     for place, handler in _everywhere(application):
         if isinstance(handler, ConversationHandler) and not (application.persistence and handler.persistent):
@@ -50,21 +51,23 @@ def conversations_of(application: AnyApplication) -> list[Conversation]:
 
 
 def wait_for_handlers(application: AnyApplication) -> None:
-    """A handler with block=False would go on beside the next update of its chat."""
+    """Make all handlers blocking: one with block=False could still run during the next update of its chat."""
     for _, handler in _everywhere(application):
         handler.block = True
     application.error_handlers = dict.fromkeys(application.error_handlers, True)
 
 
 def _timeout_of(handler: ConversationHandler[Any]) -> float | None:
-    """It is ours from now on: the framework would look for its job queue, and warn with each update."""
+    """The conversation_timeout, which is removed from the handler: with it, the framework would look for its job queue
+    and warn at each update.
+    """
     timeout, handler._conversation_timeout = handler.conversation_timeout, None
     if timeout is None:
         return None
     if handler.states.get(ConversationHandler.TIMEOUT):
         log.warning(
-            "the handlers in ConversationHandler.TIMEOUT do not run here: a conversation that stands still for longer "
-            "than its conversation_timeout is over without a word"
+            "the handlers in ConversationHandler.TIMEOUT do not run here: a conversation without updates for longer "
+            "than its conversation_timeout ends without calling them"
         )
     return float(timeout) if isinstance(timeout, int | float) else timeout.total_seconds()
 

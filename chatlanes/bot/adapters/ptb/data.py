@@ -1,8 +1,8 @@
 """chat_data, user_data and conversations of python-telegram-bot: read before an update, stored with it.
 
-Guarantees that an update sees what the updates before it left, on whichever worker they ran, and that a failed attempt
-leaves nothing. storage_json.py says what can be stored. bot_data belongs to each process. An application with a
-persistence of its own keeps its data there, except one that serves a single process: that is replaced.
+An update sees the data of all updates before it, on any worker; a failed attempt stores nothing. storage_json.py lists
+the types that can be stored; bot_data is local to each process and not stored. An application's own persistence is
+used, except one for a single process, which is replaced.
 """
 
 from __future__ import annotations
@@ -29,36 +29,38 @@ log = logging.getLogger(__name__)
 
 
 def replace_persistence(application: AnyApplication) -> None:
-    """One file, or one memory, cannot serve several processes."""
+    """Replace a persistence in one file or in memory, which cannot serve several processes."""
     own = application.persistence
     if type(own) in (PicklePersistence, DictPersistence):
         application.persistence = None
         log.warning(
-            "%s is not used, nor read: chat_data, user_data and conversations are kept in Redis, with each update; "
-            "bot_data is not kept (docs/migrate/python-telegram-bot.md brings what it holds)",
+            "%s is neither used nor read: chat_data, user_data and conversations are stored in Redis with each update; "
+            "bot_data is not stored (docs/migrate/python-telegram-bot.md explains how to import its data)",
             type(own).__name__,
         )
     elif own:
-        log.warning("the application's own persistence is used: what it writes must bear several processes")
+        log.warning("the application's own persistence is used: it must support several processes that write to it")
 
 
 class DataKeeper:
-    """Of one application that has started."""
+    """Reads and stores the data of one started application."""
 
     def __init__(self, application: AnyApplication) -> None:
         self._application = application
         self._conversations = conversations_of(application)
         self._locks_of_chats = PerChatLock()
         self._bot_data = _names_in(application.bot_data)
-        self._is_silent = bool(application.persistence)
+        self._has_warned = bool(application.persistence)
 
     def read_ahead(self, ctx: Context) -> None:
-        """What is read for an update like this, as far as it can be told without the framework's own object."""
+        """Fetch the data that an update like this will probably need, before the framework's object is created."""
         storage.read_ahead(_places(self._slots(_Outline(_known(ctx.chat_id), _known(ctx.user_id)))))
 
     @asynccontextmanager
     async def kept(self, update: Update) -> AsyncIterator[None]:
-        """Around the processing of an update: read before it, handed over for the settle after it, then forgotten."""
+        """Wraps the processing of an update: its data is read before, staged for the settle after, then removed from
+        memory.
+        """
         ids = {each.id for each in (update.effective_chat, update.effective_user) if each}
         async with self._locks_of_chats.taken(ids):
             slots = self._slots(update)
@@ -71,31 +73,31 @@ class DataKeeper:
             finally:
                 for each in slots:
                     each.forget()
-                self._look_around()
+                self._warn_of_unstored()
 
     def _slots(self, update: Any) -> list[Slot]:
         data = () if self._application.persistence else data_of(self._application, update)
         return [*data, *positions_of(self._conversations, update)]
 
-    def _look_around(self) -> None:
-        """Says once what a bot wrote that is not kept."""
+    def _warn_of_unstored(self) -> None:
+        """Warn once if a handler wrote data that is not stored."""
         application = self._application
-        if self._is_silent:
+        if self._has_warned:
             return
         if names := _names_in(application.bot_data) - self._bot_data:
-            self._warn("bot_data[%r] was set by a handler: bot_data is each process's own, and not kept", min(names))
+            self._warn("a handler set bot_data[%r]: bot_data is local to each process and not stored", min(names))
         for name, of_all in (("chat_data", application._chat_data), ("user_data", application._user_data)):
             for stranger in self._locks_of_chats.unused(of_all):
                 of_all.pop(stranger, None)
-                self._warn("application.%s[%d] is not kept: an update has only its own", name, stranger)
+                self._warn("application.%s[%d] is not stored: an update can change only its own", name, stranger)
 
     def _warn(self, sentence: str, *details: object) -> None:
-        self._is_silent = True
-        log.warning(sentence + "; keep what many chats share in a database of your own", *details)
+        self._has_warned = True
+        log.warning(sentence + "; store data that chats share in a database of your own", *details)
 
 
 class _Outline(NamedTuple):
-    """Of an Update: all that the keys of what is kept depend on, as a rule."""
+    """The attributes of an Update that the storage keys usually depend on."""
 
     effective_chat: Any
     effective_user: Any
@@ -111,8 +113,8 @@ def _places(slots: Iterable[Slot]) -> list[tuple[storage.Place, str]]:
 
 
 async def _read(slots: Iterable[Slot]) -> dict[str, str]:
-    """Gives what was there under each name, as text."""
-    if storage.is_wanting(wanted := _places(slots)):
+    """Load the slots; returns the value of each, encoded."""
+    if storage.is_unread(wanted := _places(slots)):
         await blocking_executor().call(partial(storage.fetch, wanted))
     for each in slots:
         each.fill(storage.load(each.place, each.name) if storage.is_safe(each.place) else None)
@@ -120,7 +122,9 @@ async def _read(slots: Iterable[Slot]) -> dict[str, str]:
 
 
 def _keep(slots: Iterable[Slot], before: Mapping[str, str]) -> None:
-    """Raises TypeError for what is no JSON, and UnsafeKeyError for what another update could write."""
+    """Stage changed values. Raises TypeError for a value that cannot be encoded, and UnsafeKeyError for a key that
+    another update could write.
+    """
     for each in slots:
         is_timed = each.ttl_s is not None and each.value is not None
         if is_timed or storage_json.text(each.value, each.name) != before[each.name]:
@@ -132,8 +136,8 @@ def _names_in(bot_data: object) -> set[str]:
 
 
 class PerChatLock:
-    """Runs the updates of one process that share a chat or a user one after another, on one event loop: their framework
-    has one dict for each.
+    """Runs the updates of one process that share a chat or a user one after another, on one event loop, because the
+    framework has one dict for each chat and user.
     """
 
     def __init__(self) -> None:
@@ -142,7 +146,7 @@ class PerChatLock:
 
     @asynccontextmanager
     async def taken(self, ids: Iterable[int]) -> AsyncIterator[None]:
-        """Acquired in sorted order, so that there is no deadlock."""
+        """Holds the locks of these ids. They are acquired in sorted order, which avoids deadlocks."""
         ordered = sorted(set(ids))
         self._wanted.update(ordered)
         async with AsyncExitStack() as stack:
@@ -152,7 +156,7 @@ class PerChatLock:
             yield
 
     def unused(self, ids: Iterable[int]) -> list[int]:
-        """Those that no update holds or waits for."""
+        """The ids that no update holds or waits for."""
         return [each for each in list(ids) if each not in self._wanted]
 
     def _drop(self, ids: Iterable[int]) -> None:

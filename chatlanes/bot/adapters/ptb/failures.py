@@ -1,8 +1,7 @@
-"""What goes wrong in an Application, wherever it is only logged; and what its handlers have left to be waited for.
+"""Detects failures that an Application only logs, and waits for the tasks of its handlers.
 
-Promises that an update whose handlers, tasks or context raised is known to have failed, after the bot's own error
-handlers ran: their calls have places of their own in the journal, lest they are taken for the handlers'. Promises too
-that a task made with `application.create_task` has ended before its update is settled.
+An update whose handlers, tasks or context raised fails, after the bot's error handlers ran; the calls of error handlers
+are journaled in a series of their own. Tasks made with `application.create_task` end before their update is settled.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from chatlanes.bot.adapters.ptb.conversations import AnyApplication
 
 Callback = Callable[[Any, Any], Coroutine[Any, Any, Any]]
 
-#: Of the update that is processed here.
+#: The failures and tasks of the current update.
 _failures: ContextVar[list[Exception]] = ContextVar("failures")
 _tasks: ContextVar[list[asyncio.Task[Any]]] = ContextVar("tasks")
 
 
 def watch(application: AnyApplication) -> None:
-    # Every error that the framework catches comes by here, if there is an error handler at all.
+    # The framework creates a context for every error that it catches, provided that there is an error handler.
     kinds = application.context_types
     kinds._context = _WatchedContext(kinds.context)  # type: ignore[assignment]
-    own = {_beside(callback): block for callback, block in application.error_handlers.items()}
+    own = {_in_own_series(callback): block for callback, block in application.error_handlers.items()}
     application.error_handlers = {_nothing: True, **own}
 
 
 @asynccontextmanager
 async def no_failures() -> AsyncIterator[None]:
-    """Around the processing of one update. Raises the first failure, when all has ended."""
+    """Wraps the processing of one update. Raises the first failure, after all tasks have ended."""
     failures: list[Exception] = []
     tasks: list[asyncio.Task[Any]] = []
     _failures.set(failures)
@@ -52,7 +51,7 @@ async def no_failures() -> AsyncIterator[None]:
 
 
 async def _ended(tasks: list[asyncio.Task[Any]]) -> None:
-    """Those that they make themselves too. Raises what is no failure, such as ParkUpdate."""
+    """Wait for the tasks, including those they create. Raises BaseExceptions that are not failures, like ParkUpdate."""
     while tasks:
         outcomes = await asyncio.gather(tasks.pop(0), return_exceptions=True)
         for outcome in outcomes:
@@ -67,7 +66,7 @@ def _note(error: Exception) -> None:
 
 
 class _WatchedContext:
-    """In the place of the class that contexts are made with."""
+    """Replaces the class of contexts, to see the errors."""
 
     def __init__(self, kind: Any) -> None:
         self._kind = kind
@@ -87,21 +86,21 @@ class _WatchedContext:
         return getattr(self._kind, name)
 
 
-def _beside(callback: Callback) -> Callback:
+def _in_own_series(callback: Callback) -> Callback:
     @wraps(callback)
     async def run(update: object, context: Any) -> Any:
-        with bridge.beside("error/"):
+        with bridge.in_series("error/"):
             return await callback(update, context)
 
     return run
 
 
 async def _nothing(update: object, context: Any) -> None:
-    """An error handler."""
+    """An error handler, so that there is at least one."""
 
 
 def _remember_tasks() -> None:
-    """An application has no place for this, but its class."""
+    """Replace Application.create_task on the class, because the framework has no hook for it."""
     create = Application.create_task
 
     @wraps(create)

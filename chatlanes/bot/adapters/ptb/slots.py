@@ -1,7 +1,7 @@
-"""What of an Application is kept with one update: each piece with its place in Redis, and its place in memory.
+"""The data of an Application that is stored with one update: each slot has a place in Redis and a place in memory.
 
-Promises that every piece is there for the update's handlers as it was kept, or new, and is gone from memory after them:
-memory is proportional to what runs, not to all who ever wrote.
+A slot holds its stored or a new value while the update's handlers run, and is removed from memory afterwards. Memory is
+proportional to the running updates, not to the number of known chats.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class Data:
-    """The chat_data or user_data of one id: a dict, or what ContextTypes makes in its place.
+    """The chat_data or user_data of one id: a dict, or the type that ContextTypes sets.
 
-    `place` (one of `places`) and `name` are storage.py's; `value` is what is to be kept, None when there is nothing.
+    `place` (one of `places`) and `name` are arguments of storage.py; `value` is the value to store, or None.
     """
 
     ttl_s: float | None = None
@@ -33,7 +33,7 @@ class Data:
 
     @property
     def place(self) -> storage.Place:
-        """The first that nobody else writes. With ORDER_BY=chat a user's data is apart in each chat."""
+        """The first safe place. With ORDER_BY=chat, user_data is therefore stored per chat."""
         return next(filter(storage.is_safe, self.places), self.places[-1])
 
     @property
@@ -49,7 +49,7 @@ class Data:
 
     @property
     def _contents(self) -> dict[Any, Any]:
-        """The framework makes what is not there."""
+        """The data as a dict. The framework creates it if it does not exist."""
         data = self._of_all[self._number]
         contents = data if isinstance(data, dict) else getattr(data, "__dict__", None)
         if contents is None:
@@ -58,7 +58,7 @@ class Data:
 
 
 class Position:
-    """Where one conversation stands."""
+    """The state of one conversation."""
 
     def __init__(self, conversation: Conversation, key: tuple[int | str, ...]) -> None:
         self._states = conversation.handler._conversations
@@ -101,4 +101,4 @@ def positions_of(conversations: list[Conversation], update: Update) -> Iterator[
 
 @cache
 def _warn_of_slots(kind: str) -> None:
-    log.warning("%s is not kept: it has no __dict__; let it be a dict, or a class without __slots__", kind)
+    log.warning("%s is not stored, because it has no __dict__: use a dict, or a class without __slots__", kind)

@@ -1,4 +1,4 @@
-"""What an Application has and cannot use here: said once, or refused where a handler relies on it."""
+"""Features of an Application that do not work here: logged once, or refused when a handler uses them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from chatlanes.telegram.client import BotApi
 log = logging.getLogger(__name__)
 
 _OFF = (
-    "the job queue does not run here, for a job lives in one process and dies with it: send a Celery task with a "
-    "countdown, or run jobs in a process of their own (docs/migrate/index.md)"
+    "the job queue does not run here, because a job exists in one process only and is lost with it: send a Celery task "
+    "with a countdown, or run jobs in a separate process (docs/migrate/index.md)"
 )
 
 
 class NoJobsError(PermanentError, RuntimeError):
-    """A handler relied on a job that would never run."""
+    """A handler used the job queue, whose jobs would never run."""
 
 
 class NoJobQueue:
-    """In the place of a job queue: it has no jobs, and takes none."""
+    """Replaces the job queue: it has no jobs and accepts none."""
 
     scheduler = SimpleNamespace(running=False)
 
@@ -43,6 +43,6 @@ def switch_off(application: AnyApplication, api: BotApi) -> None:
     bot: Any = application.bot
     queue = application._job_queue
     if queue and queue.jobs():
-        log.warning("%s; there are %d jobs that will not run", _OFF, len(queue.jobs()))
+        log.warning("%s; %d jobs will not run", _OFF, len(queue.jobs()))
     application._job_queue = NoJobQueue()
     warn_of_address(bot.base_url.partition("/bot")[0], api)

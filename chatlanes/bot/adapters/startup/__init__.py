@@ -1,1 +1,1 @@
-"""The import of a bot's module, and what its framework does at the start and the end of a process."""
+"""The import of a bot's module, and its framework's start-up and shutdown in each process."""

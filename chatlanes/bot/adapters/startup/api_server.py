@@ -1,7 +1,7 @@
-"""The server that the own client of an aiogram or python-telegram-bot bot calls before it is adapted: during the import
-of its module, and in its `main` before it polls.
+"""Points aiogram and python-telegram-bot bots to the configured server before they are adapted.
 
-Guarantees that a bot which is made there without an address of its own calls the configured server (BOT_API_URL).
+A bot that is created during the import of its module, or in its `main` before it polls, calls BOT_API_URL, unless it
+sets another address itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _here: ContextVar[BotApi | None] = ContextVar("server of the bots that are made 
 
 @contextmanager
 def used(api: BotApi) -> Iterator[None]:
-    """Around what makes a bot."""
+    """Wraps code that creates a bot."""
     on_import("aiogram.client.session.base", _change_aiogram)
     on_import("telegram._bot", _change_ptb)
     token = _here.set(api)

@@ -1,8 +1,8 @@
-"""BOT names an `async def` without parameters: a `main` that polls in the end, or a factory of the bot.
+"""Runs a bot whose BOT names an `async def` without parameters: a `main` that polls, or a factory.
 
-Guarantees that it runs once in each process that handles updates, on the event loop of its handlers. The call that
-would poll waits until the process ends in order; then it returns, and the function tidies up behind it. What it was
-about to poll with, or returns, is the bot. Nothing polls, and no webhook is set or deleted.
+The function runs once in each process that handles updates, on the event loop of its handlers. The bot is the object
+that it would poll with or that it returns; the polling call returns only when the process shuts down, so that the
+function can clean up. Nothing polls, and no webhook is set or deleted.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from chatlanes.telegram.client import BotApi
 
 log = logging.getLogger(__name__)
 
-#: How long the function may tidy up at the end of its process, seconds. Its shutdown hooks come before.
-TIDY_UP_S = 5.0
+#: How long the function may clean up when its process ends, in seconds, after its shutdown hooks.
+CLEANUP_S = 5.0
 
 
 class NotYetError(Exception):
-    """The bot cannot start for now: Telegram is away."""
+    """The bot cannot start now, because Telegram is unavailable."""
 
 
 class AsyncMain:
-    """Of one bot. `bot_of` makes a Bot of what the function gives."""
+    """The `async def` of one bot. `bot_of` makes a Bot from the object that it polls with or returns."""
 
     def __init__(
-        self, function: Callable[[], Coroutine[Any, Any, Any]], api: BotApi, said: str, bot_of: Callable[[Any], Bot]
+        self, function: Callable[[], Coroutine[Any, Any, Any]], api: BotApi, label: str, bot_of: Callable[[Any], Bot]
     ) -> None:
-        self._function, self._api, self._said, self._bot_of = function, api, said, bot_of
+        self._function, self._api, self._label, self._bot_of = function, api, label, bot_of
         self._task: asyncio.Task[Any] | None = None
         self._polling: polling.Polling | None = None
         self._handler: AsyncHandler | None = None
 
     def bot(self) -> Bot:
-        """The bot as a worker knows it before the function has run."""
+        """The Bot for the worker, which exists before the function has run."""
         steps = Steps(self._start, self._stop, passing=(NotYetError,))
         return Bot(AsyncHandler(self._handle, self._before, steps), never_retry=(PermanentError,))
 
@@ -69,14 +69,14 @@ class AsyncMain:
             await self._handler.steps.stop()
         if self._polling and self._task:
             self._polling.end()
-            await asyncio.wait([self._task], timeout=TIDY_UP_S)
+            await asyncio.wait([self._task], timeout=CLEANUP_S)
             self._task.cancel()
             await asyncio.wait([self._task])
             if not self._task.cancelled() and (error := self._task.exception()):
-                log.warning("%s() failed behind its polling: %r", self._said, error)
+                log.warning("%s() failed after its polling call: %r", self._label, error)
 
     async def _made(self) -> Any:
-        """What the function polls with, or returns. Raises what it raises, and BotImportError."""
+        """The object that the function polls with or returns. Raises whatever it raises, and BotImportError."""
         self._polling = polling.Polling()
         self._task = asyncio.create_task(self._run(self._polling))
         await asyncio.wait([self._task, self._polling.bot], return_when=asyncio.FIRST_COMPLETED)
@@ -84,7 +84,7 @@ class AsyncMain:
             return self._polling.bot.result()
         made = self._task.result()
         if made is None:
-            raise BotImportError(f"{self._said}() returned nothing and did not poll: let it return the bot.")
+            raise BotImportError(f"{self._label}() returned None and did not poll: return the bot from it.")
         return made
 
     async def _run(self, expected: polling.Polling) -> Any:
@@ -94,16 +94,18 @@ class AsyncMain:
         except polling.PollingRefused as started:
             return started.bot
         except SystemExit as error:  # it would end the event loop
-            raise BotImportError(f"{self._said}() ended with SystemExit({error}).") from error
+            raise BotImportError(f"{self._label}() ended with SystemExit({error}).") from error
 
     def _checked(self, bot: Bot) -> AsyncHandler:
-        """Raises BotImportError for what a worker has to know before it starts."""
+        """The handler of the bot. Raises BotImportError if the bot has settings that a worker must know before it
+        starts.
+        """
         if not is_async(bot.handle):
-            raise BotImportError(f"{self._said}() made a bot with plain `def` handlers: let it be a plain `def` too.")
+            raise BotImportError(f"{self._label}() created a bot with plain `def` handlers: make it a plain `def` too.")
         is_own = all(issubclass(each, PermanentError) for each in bot.never_retry)
         if not is_own or bot.on_error or bot.on_timeout or bot.session != "chat":
             raise BotImportError(
-                f"{self._said}() made a bot with hooks, never_retry or a session of its own (GLOBAL_USER is one): a "
-                "worker has to know them before it starts, so make that bot when its module is imported."
+                f"{self._label}() created a bot with hooks, never_retry or a session setting (GLOBAL_USER is one): a "
+                "worker must know them before it starts, so create this bot when its module is imported."
             )
         return bot.handle if isinstance(bot.handle, AsyncHandler) else AsyncHandler(bot.handle)

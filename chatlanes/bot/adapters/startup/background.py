@@ -1,6 +1,6 @@
-"""Warns of threads and tasks that a bot starts besides its handlers: they run in no worker process, or in all of them.
+"""Warns of threads and tasks that a bot starts outside its handlers, because each worker process would run its own.
 
-Changes nothing about them.
+The threads and tasks themselves are not changed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-#: What ours start whenever there is work: threads by their names, coroutines by theirs.
+#: Our own threads and coroutines, by the beginning of their names.
 _OUR_THREADS = ("alarm", "asyncio_", "bot", "event loop", "ThreadPoolExecutor")
 _OUR_TASKS = ("Awaited.", "AsyncLifetime.", "AsyncMain.")
 
 
 @contextmanager
-def told(who: str) -> Iterator[None]:
-    """Around an import or a start-up: of what has come to run meanwhile, and goes on."""
+def watched(step: str) -> Iterator[None]:
+    """Wraps an import or a start-up; warns of threads and tasks that it started and that still run."""
     threads, tasks = _threads(), _tasks()
     yield
-    _log(who, "thread", [each.name for each in _threads() - threads], _OUR_THREADS)
+    _log(step, "thread", [each.name for each in _threads() - threads], _OUR_THREADS)
     coroutines = (each.get_coro() for each in _tasks() - tasks)
-    _log(who, "task", [getattr(each, "__qualname__", str(each)) for each in coroutines], _OUR_TASKS)
+    _log(step, "task", [getattr(each, "__qualname__", str(each)) for each in coroutines], _OUR_TASKS)
 
 
 def _threads() -> set[threading.Thread]:
@@ -34,20 +34,20 @@ def _threads() -> set[threading.Thread]:
 
 
 def _tasks() -> set[asyncio.Task[Any]]:
-    """None outside of an event loop."""
+    """The tasks of the running event loop; empty without one."""
     try:
         return asyncio.all_tasks()
     except RuntimeError:
         return set()
 
 
-def _log(who: str, what: str, names: list[str], ours: tuple[str, ...]) -> None:
+def _log(step: str, what: str, names: list[str], ours: tuple[str, ...]) -> None:
     found = sorted(name for name in names if not name.startswith(ours))
     if found:
         log.warning(
-            "%s started %d %s%s (%s): each process of each worker would have its own, but what an import starts is "
-            "lost in the children of -P prefork. Run what is there once, in a program of its own",
-            who,
+            "%s started %d %s%s (%s): every worker process would have its own, and those started by an import do not "
+            "run in the children of -P prefork. Run background work once, in a separate program",
+            step,
             len(found),
             what,
             "s" * (len(found) > 1),

@@ -1,7 +1,6 @@
-"""Changes a module as soon as it is imported, or at once if it has been.
+"""Changes a module when it is imported, or immediately if it is already imported.
 
-Guarantees one change per module and function, before the importer can use the module. A module that is never imported
-costs nothing.
+Each function changes a module once, before the importer can use it. A module that is never imported costs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _wanted: dict[str, list[Change]] = {}
 
 
 def on_import(name: str, change: Change) -> None:
-    """Have the module of this name changed."""
+    """Call `change` with the module of this name."""
     changes = _wanted.setdefault(name, [])
     if change in changes:
         return
@@ -31,7 +30,7 @@ def on_import(name: str, change: Change) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds what the others find, and adds the change to its loading."""
+    """Finds modules with the other finders, and adds the changes to their loading."""
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in _wanted:

@@ -1,8 +1,8 @@
-"""What a framework does once at the start of a process, and once at its end.
+"""Runs a framework's start-up and shutdown once per process.
 
-Guarantees that `start` runs once before the first update of this process, and that `stop` runs when Celery ends the
-process in order: a child of prefork, or a worker of another pool. A killed process runs no `stop`. A start that fails
-costs no update an attempt: it ends the worker, or, where the failure may pass, is tried again with the next update.
+`start` runs once before the first update of the process, and `stop` runs when Celery shuts the process down (a prefork
+child, or a worker of another pool), but not if it is killed. A failed start counts no attempt: it ends the worker, or,
+if the error is temporary, is retried with the next update.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from chatlanes.bot.event_loop import event_loop
 
 log = logging.getLogger(__name__)
 
-#: What a shutdown may take before its process ends without it.
+#: The time limit of a shutdown; after that the process ends without it.
 STOP_WITHIN_S = 10.0
 
-#: What an update waits for a start; for longer it is put off.
+#: How long an update waits for the start. After that the update is parked.
 LONGEST_WAIT_S = 5.0
 
 Step = Callable[[], Coroutine[Any, Any, object]]
 
 
 class Steps(NamedTuple):
-    """`passing` are errors of `start` that may pass by themselves."""
+    """A framework's start-up and shutdown. `passing`: temporary errors of `start`."""
 
     start: Step
     stop: Step
@@ -44,10 +44,10 @@ class Steps(NamedTuple):
 
 
 class AsyncLifetime:
-    """Of one bot, on this process's event loop. Made in the worker's main process, before it forks."""
+    """The lifetime of one bot on this process's event loop. Created in the worker's main process, before it forks."""
 
-    def __init__(self, said: str, steps: Steps) -> None:
-        self._said = said
+    def __init__(self, label: str, steps: Steps) -> None:
+        self._label = label
         self._start, self._stop, self._passing = steps
         self._worker = os.getpid()
         self._pid = 0
@@ -59,14 +59,14 @@ class AsyncLifetime:
         signals.worker_shutdown.connect(self._end_worker, weak=False)
 
     async def begun(self, ctx: Context) -> None:
-        """Before each update. Raises BotStartError, also when it takes longer than an update should wait."""
+        """Call before each update. Raises BotStartError if the start fails or takes longer than an update may wait."""
         starting = await self._begin()
         if starting.done():
             return starting.result()
         left_s = LONGEST_WAIT_S if ctx.deadline_s is None else (ctx.deadline_s - monotonic()) / 2
         await asyncio.wait([starting], timeout=min(left_s, LONGEST_WAIT_S))
         if not starting.done():
-            raise BotStartError(f"{self._said} is still starting")
+            raise BotStartError(f"{self._label} is still starting")
         return starting.result()
 
     async def _begin(self) -> asyncio.Task[None]:
@@ -74,22 +74,25 @@ class AsyncLifetime:
             self._pid, self._starting = os.getpid(), None
         if self._starting is None:
             self._starting = asyncio.create_task(self._started())
-            self._starting.add_done_callback(asyncio.Task.exception)  # it is told already
+            self._starting.add_done_callback(
+                asyncio.Task.exception
+            )  # marks the error as retrieved; it is logged already
         return self._starting
 
     async def _started(self) -> None:
         try:
-            with handling(None), background.told(f"{self._said}: its start-up"):  # its calls are not the update's
+            # Without a current update, so that its calls do not belong to the update that waits for it.
+            with handling(None), background.watched(f"{self._label}: its start-up"):
                 await self._start()
         except self._passing as error:
             self._starting = None  # the next update tries again
-            log.warning("%s cannot start yet, and is tried again: %s: %s", self._said, type(error).__name__, error)
-            raise BotStartError(f"{self._said} cannot start yet: {error}") from error
+            log.warning("%s cannot start yet; will retry: %s: %s", self._label, type(error).__name__, error)
+            raise BotStartError(f"{self._label} cannot start yet: {error}") from error
         except Exception as error:
-            log.exception("%s: its own start-up failed; mend it. This worker ends, and its updates wait", self._said)
+            log.exception("%s: its start-up failed; fix it. This worker stops, and its updates wait", self._label)
             self._has_failed[0] = 1
             os.kill(self._worker, signal.SIGTERM)
-            raise BotStartError(f"{self._said} failed to start: {error}") from error
+            raise BotStartError(f"{self._label} failed to start: {error}") from error
 
     def _begin_child(self, **_: Any) -> None:
         event_loop().begin(self._begin())
@@ -110,7 +113,7 @@ class AsyncLifetime:
         try:
             event_loop().run(self._stopped(starting), STOP_WITHIN_S)
         except Exception:
-            log.exception("the bot's own shutdown failed")
+            log.exception("the bot's shutdown failed")
 
     async def _stopped(self, starting: asyncio.Task[None]) -> None:
         await asyncio.wait([starting])

@@ -1,9 +1,8 @@
-"""A framework's own ways of getting updates, switched off in the processes that run bots.
+"""Disables the frameworks' own polling and webhooks in processes that run bots.
 
-Promises that a module which starts polling while it is imported is refused with its line, instead of being waited for;
-that what starts polling later, in a thread or a hook, is told in the log and gets none; that an `async def main()`
-waits where it would poll (async_main.py); and that neither an import nor such a main sets a webhook. Imports no
-framework: each is changed when the bot's module imports it.
+A module that starts polling during its import is refused with the line that does it; polling that starts later, in a
+thread or a hook, is logged and does nothing; an `async def main()` waits where it would poll (async_main.py). Neither
+an import nor such a main sets a webhook. No framework is imported here; each is changed when the bot imports it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from chatlanes.settings.imports import BotImportError
 
 log = logging.getLogger(__name__)
 
-#: module -> class -> what of it polls, or listens, and does not end.
+#: module -> class -> methods that poll or listen and do not return.
 POLLING: Mapping[str, Mapping[str, Sequence[str]]] = {
     "telebot": {"TeleBot": ("polling", "infinity_polling", "run_webhooks")},
     "telebot.async_telebot": {"AsyncTeleBot": ("polling", "infinity_polling", "run_webhooks")},
@@ -32,36 +31,37 @@ POLLING: Mapping[str, Mapping[str, Sequence[str]]] = {
     "telegram.ext._application": {"Application": ("run_polling", "run_webhook")},
     "telegram.ext._updater": {"Updater": ("start_polling", "start_webhook")},
 }
-#: Every worker imports the bot: none of them may take the webhook from the receiver.
+#: Classes that can set a webhook. Every worker imports the bot, and must not replace the receiver's webhook.
 WEBHOOK = {
     "telebot": "TeleBot",
     "telebot.async_telebot": "AsyncTeleBot",
     "aiogram.client.bot": "Bot",
     "telegram._bot": "Bot",
 }
-#: What a main of python-telegram-bot calls before it polls: its updater does not know the application.
+#: Called by a main of python-telegram-bot before it polls. It is the place to learn the application, which the updater
+#: does not know.
 _STARTS = {"telegram.ext._application": ("Application", "start")}
 _SETS_WEBHOOK = ("set_webhook", "delete_webhook")
-#: Packages between what is called and the bot's own line.
+#: Packages whose frames are skipped to find the bot's own line.
 _BETWEEN = frozenset({"telebot", "aiogram", "telegram", "asyncio", "threading", "contextlib", "chatlanes"})
 
 _importing: ContextVar[bool] = ContextVar("importing a bot", default=False)
-_expected: ContextVar[Polling | None] = ContextVar("what waits for a main to poll", default=None)
+_expected: ContextVar[Polling | None] = ContextVar("the polling call that is expected of a main", default=None)
 
 
 class Polling:
-    """Of an `async def main()` that runs: `bot` is what it polls with. On one event loop."""
+    """The polling call of a running `async def main()`. `bot`: the object it polls with. Used on one event loop."""
 
     def __init__(self) -> None:
         self.bot: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._has_ended = asyncio.Event()
 
     async def begin(self, bot: Any) -> None:
-        """Returns when the process ends."""
+        """Record the bot; returns when the process shuts down."""
         if not self.bot.done():
             self.bot.set_result(bot)
         elif not self._has_ended.is_set() and self.bot.result() != bot:
-            log.error("the bot polls a second time, with another bot: that one is not served")
+            log.error("main() polls again with another bot, which is not served")
         await self._has_ended.wait()
 
     def end(self) -> None:
@@ -70,7 +70,7 @@ class Polling:
 
 @contextmanager
 def expected(polling: Polling) -> Iterator[None]:
-    """Around an `async def main()`."""
+    """Wraps a running `async def main()`."""
     token = _expected.set(polling)
     try:
         yield
@@ -79,9 +79,9 @@ def expected(polling: Polling) -> Iterator[None]:
 
 
 class PollingRefused(SystemExit):
-    """Not to be taken for a failure of the network: bots wait after those, and try again for ever.
+    """Raised instead of polling. A SystemExit, because bots retry other errors indefinitely, as network failures.
 
-    `bot` was about to poll: for a dispatcher, a tuple with its bots.
+    `bot`: the object that would poll; for a dispatcher, a tuple with its bots.
     """
 
     def __init__(self, place: str, bot: Any) -> None:
@@ -90,8 +90,8 @@ class PollingRefused(SystemExit):
 
 
 @contextmanager
-def refused(said: str) -> Iterator[None]:
-    """Around the import of a bot. Raises BotImportError when it starts polling."""
+def refused(label: str) -> Iterator[None]:
+    """Wraps the import of a bot. Raises BotImportError if it starts polling."""
     for name in {*POLLING, *WEBHOOK}:
         on_import(name, _switch_off)
     token = _importing.set(True)
@@ -99,8 +99,8 @@ def refused(said: str) -> Iterator[None]:
         yield
     except PollingRefused as found:
         raise BotImportError(
-            f"{said}: its module starts polling while it is imported ({found}), which would never end. Updates come "
-            'through the lanes here: put that line under `if __name__ == "__main__":`.'
+            f"{label}: its module starts polling while it is imported ({found}), which would never end. Here, updates "
+            'come through the lanes: put that line under `if __name__ == "__main__":`.'
         ) from None
     finally:
         _importing.reset(token)
@@ -136,18 +136,18 @@ def _polls(method: Callable[..., Any]) -> Callable[..., Any]:
         place = f"{method.__name__} in {_place()}"
         if _importing.get() or _expected.get():
             raise PollingRefused(place, polled_with(*given, **named))
-        log.warning("%s does nothing: updates come through the lanes here", place)
-        raise SystemExit(place)  # ends a thread in silence
+        log.warning("%s does nothing: here, updates come through the lanes", place)
+        raise SystemExit(place)  # ends a thread without a traceback
 
-    async def pass_by(*given: Any, **named: Any) -> None:
-        """A start-up hook goes on behind it."""
+    async def skip(*given: Any, **named: Any) -> None:
+        """Returns, so that a start-up hook continues after it."""
         if polling := _expected.get():
             await polling.begin(polled_with(*given, **named))
             return
         with suppress(SystemExit) if not _importing.get() else nullcontext():
             refuse(*given, **named)
 
-    return pass_by if inspect.iscoroutinefunction(method) else refuse
+    return skip if inspect.iscoroutinefunction(method) else refuse
 
 
 def _starts(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,7 +156,7 @@ def _starts(method: Callable[..., Any]) -> Callable[..., Any]:
         if polling is None:
             return await method(application, *given, **named)
         await polling.begin(application)
-        raise asyncio.CancelledError  # what comes behind waits for a signal, for ever
+        raise asyncio.CancelledError  # the code after it usually waits for a signal that never comes
 
     return start
 
@@ -165,20 +165,20 @@ def _sets_webhook(method: Callable[..., Any]) -> Callable[..., Any]:
     def is_skipped() -> bool:
         is_starting = _importing.get() or _expected.get() is not None
         if is_starting:
-            log.warning("%s in %s is not done at the start of a worker: see docs/webhook.md", method.__name__, _place())
+            log.warning("%s in %s does nothing in a worker's start-up: see docs/webhook.md", method.__name__, _place())
         return is_starting
 
     def unless_importing(*arguments: Any, **named: Any) -> Any:
         return is_skipped() or method(*arguments, **named)
 
-    async def soon_unless_importing(*arguments: Any, **named: Any) -> Any:
+    async def async_unless_importing(*arguments: Any, **named: Any) -> Any:
         return is_skipped() or await method(*arguments, **named)
 
-    return soon_unless_importing if inspect.iscoroutinefunction(method) else unless_importing
+    return async_unless_importing if inspect.iscoroutinefunction(method) else unless_importing
 
 
 def _place() -> str:
-    """The bot's own line, which asks for it."""
+    """The line of the bot that makes the call."""
     frame = sys._getframe(1)
     while frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         if frame.f_back is None:

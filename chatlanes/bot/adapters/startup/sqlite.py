@@ -1,8 +1,8 @@
-"""SQLite connections that a bot of coroutines opens when its module is imported.
+"""Lets coroutine bots use SQLite connections that they open when their module is imported.
 
-The import runs on another thread than the handlers, which all share the one of the event loop. Guarantees that such a
-connection may be used there, as in the bot's own `asyncio.run`: only one thread uses it at a time. A bot without a
-coroutine framework keeps Python's check, because its handlers may run on several threads.
+The import runs on another thread than the handlers, which all run on the event loop's thread, so only one thread uses
+the connection at a time. A bot without a coroutine framework keeps Python's thread check, because its handlers may run
+on several threads.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
-#: Whose handlers are coroutines. A module imports its framework before it opens anything.
-_IN_COROUTINES = ("aiogram", "telegram.ext", "telebot.async_telebot")
-#: The place of `check_same_thread` among the arguments of sqlite3.connect.
+#: Frameworks whose handlers are coroutines. A module imports its framework before it opens a connection.
+_COROUTINE_FRAMEWORKS = ("aiogram", "telegram.ext", "telebot.async_telebot")
+#: The position of `check_same_thread` among the arguments of sqlite3.connect.
 _CHECK_AT = 4
 
 _importing: ContextVar[bool] = ContextVar("importing a bot that may open a database", default=False)
@@ -25,7 +25,7 @@ _importing: ContextVar[bool] = ContextVar("importing a bot that may open a datab
 
 @contextmanager
 def usable_in_coroutines() -> Iterator[None]:
-    """Around the import of a bot."""
+    """Wraps the import of a bot."""
     own, token = sqlite3.connect, _importing.set(True)
     sqlite3.connect = sqlite3.dbapi2.connect = _connecting(own)
     try:
@@ -38,8 +38,9 @@ def usable_in_coroutines() -> Iterator[None]:
 def _connecting(connect: Callable[..., sqlite3.Connection]) -> Callable[..., Any]:
     @wraps(connect)
     def connect_for_coroutines(*arguments: Any, **named: Any) -> sqlite3.Connection:
-        # A module that imported this function by name still calls it after its import.
-        if _importing.get() and len(arguments) <= _CHECK_AT and any(name in sys.modules for name in _IN_COROUTINES):
+        # The bot may have imported this function by name, and so may call it after its import too.
+        is_async = any(name in sys.modules for name in _COROUTINE_FRAMEWORKS)
+        if is_async and _importing.get() and len(arguments) <= _CHECK_AT:
             named.setdefault("check_same_thread", False)
         return connect(*arguments, **named)
 

@@ -1,8 +1,8 @@
 """pyTelegramBotAPI: `BOT=mybot:bot` names a TeleBot or an AsyncTeleBot.
 
-Promises that one update is handled at a time, to its end, on the thread or the loop that runs it; that an error which
-its exception handler does not call handled is a failed attempt; and that states and next steps are kept with the update
-in Redis. Its polling and its own threads are not used. What it sets and we do not heed is told once, at start.
+Each update is handled completely, on the thread or event loop that runs it; an error that the bot's exception handler
+does not handle fails the attempt; states and next steps are stored with the update in Redis. The bot's polling and
+threads are not used. Ignored options are logged once, at start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from telebot.types import Update
 
 from chatlanes.bot.adapters.errors import check_token
 from chatlanes.bot.adapters.telebot import calls
-from chatlanes.bot.adapters.telebot.errors import ErrorCollector, raised_again
+from chatlanes.bot.adapters.telebot.errors import ErrorCollector, raising_failures
 from chatlanes.bot.adapters.telebot.state import States
 from chatlanes.bot.adapters.telebot.steps import NextSteps
 from chatlanes.bot.bot import Bot
@@ -26,19 +26,19 @@ from chatlanes.telegram.client import BotApi
 
 log = logging.getLogger(__name__)
 
-#: What each process would keep for itself, or write over another's.
+#: Storages that are local to a process, or that processes would overwrite for each other.
 _LOCAL_STATES = (StateMemoryStorage, StatePickleStorage)
 _LOCAL_STEPS = (MemoryHandlerBackend, FileHandlerBackend)
 
 
-def bot_of(found: Any, api: BotApi, said: str) -> Bot:
-    """A Bot around it. Raises BotImportError for one that has another token."""
-    check_token(found.token, api, said)
-    if not api.has_token(""):  # else it is only looked at
-        _warn_of_ignored_options(found, api, said)
+def bot_of(found: Any, api: BotApi, label: str) -> Bot:
+    """A Bot for the telebot. Raises BotImportError if its token differs from BOT_TOKEN."""
+    check_token(found.token, api, label)
+    if not api.has_token(""):  # without a token the bot is only checked
+        _warn_of_ignored_options(found, api, label)
     if isinstance(found, TeleBot):
         return _of_sync(found, api)
-    from chatlanes.bot.adapters.telebot import async_adapter  # aiohttp, which it imports, takes its time
+    from chatlanes.bot.adapters.telebot import async_adapter  # imported late, because it imports aiohttp, which is slow
 
     return async_adapter.bot_of(found, api)
 
@@ -57,24 +57,24 @@ def _of_sync(found: TeleBot, api: BotApi) -> Bot:
         found.reply_backend = NextSteps("reply")
 
     def handle(ctx: Context) -> None:
-        with raised_again():
-            # One at a time: it would sort a batch by kind.
+        with raising_failures():
+            # One at a time, because telebot sorts a batch by kind.
             found.process_new_updates([Update.de_json(ctx.update)])
 
     return Bot(handle)
 
 
-def _warn_of_ignored_options(found: Any, api: BotApi, said: str) -> None:
+def _warn_of_ignored_options(found: Any, api: BotApi, label: str) -> None:
     backends = (getattr(found, name, None) for name in ("next_step_backend", "reply_backend"))
-    unheeded = {
-        f"apihelper.API_URL, for calls go to {api.url} (BOT_API_URL)": not calls.goes_to(api),
+    ignored = {
+        f"apihelper.API_URL (calls go to BOT_API_URL, {api.url})": not calls.goes_to(api),
         "apihelper.proxy (set HTTPS_PROXY)": apihelper.proxy is not None,
         "apihelper.session": apihelper.session is not None,
-        "apihelper.CUSTOM_REQUEST_SENDER": calls.has_sender_of_its_own(),
+        "apihelper.CUSTOM_REQUEST_SENDER": calls.has_custom_sender(),
         "next steps loaded from a file": any(
             isinstance(each, FileHandlerBackend) and each.handlers for each in backends
         ),
     }
-    if any(unheeded.values()):
-        told = "; ".join(what for what, is_so in unheeded.items() if is_so)
-        log.warning("%s: not heeded here (docs/migrate/pytelegrambotapi.md): %s", said, told)
+    if any(ignored.values()):
+        options = "; ".join(option for option, is_set in ignored.items() if is_set)
+        log.warning("%s: these options are ignored (docs/migrate/pytelegrambotapi.md): %s", label, options)

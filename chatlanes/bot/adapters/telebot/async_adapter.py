@@ -1,7 +1,7 @@
-"""AsyncTeleBot: each update to its end on this process's event loop, its update listeners included.
+"""AsyncTeleBot: handles each update completely on this process's event loop, update listeners included.
 
-Promises for it what adapter.py promises. It has no next steps. `bot.user` is there from the first update on, as it is
-when the bot polls.
+The guarantees are those of adapter.py; there are no next steps. `bot.user` is set before the first update, as when the
+bot polls.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from telebot.types import Update
 from chatlanes.bot.adapters.async_handler import AsyncHandler
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.adapters.telebot import async_calls
-from chatlanes.bot.adapters.telebot.errors import AsyncErrorCollector, ErrorCollector, raised_again
+from chatlanes.bot.adapters.telebot.errors import AsyncErrorCollector, ErrorCollector, raising_failures
 from chatlanes.bot.adapters.telebot.state import States
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.telegram.client import BotApi
 
-#: What the update that is handled here has begun, and does not wait for by itself.
+#: Tasks that telebot started for the current update and does not await.
 _begun: ContextVar[list[asyncio.Task[Any]]] = ContextVar("begun")
 
 
-#: Of a start: Telegram is away, or has to be waited for.
+#: Errors of a start that are worth retrying: Telegram is unavailable, or requires a wait.
 _PASSING = (RequestTimeout, ApiException)
 
 
@@ -47,7 +47,7 @@ def bot_of(found: AsyncTeleBot, api: BotApi) -> Bot:
     async def handle(ctx: Context) -> None:
         begun: list[asyncio.Task[Any]] = []
         _begun.set(begun)
-        with raised_again():
+        with raising_failures():
             try:
                 await found.process_new_updates([Update.de_json(ctx.update)])
             finally:
@@ -79,7 +79,7 @@ _ASYNC = frozenset({"set_state", "get_state", "delete_state", "get_data", "set_d
 
 
 class AsyncStates(StateStorageBase):
-    """In the place of its StateMemoryStorage."""
+    """Replaces StateMemoryStorage."""
 
     def __init__(self) -> None:
         self._states = States()
@@ -95,5 +95,5 @@ class AsyncStates(StateStorageBase):
         return on_a_thread
 
     def get_interactive_data(self, chat_id: int, user_id: int, *where: Any, **place: Any) -> StateDataContext:
-        """`async with bot.retrieve_data(…) as data`: saved at its end."""
+        """For `async with bot.retrieve_data(…) as data`, which saves the data at its end."""
         return StateDataContext(self, chat_id, user_id, *where, **place)

@@ -1,7 +1,7 @@
-"""AsyncTeleBot's HTTP, made by us.
+"""Makes AsyncTeleBot's calls through the bridge.
 
-Promises for it what calls.py promises for TeleBot. It has no place for another sender: the functions of
-`asyncio_helper` that send and download are replaced, for all bots of a process.
+The guarantees are those of calls.py for TeleBot. telebot has no setting for this, so the functions of `asyncio_helper`
+that send and download are replaced, for all bots of a process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _own_download = asyncio_helper.download_file
 
 
 def take_over(token: str, api: BotApi) -> None:
-    """Calls with this token are ours from now on."""
+    """From now on, calls with this token go through the bridge."""
     _served[token] = api
     asyncio_helper._process_request = _process_request
     asyncio_helper.download_file = _download
@@ -30,7 +30,7 @@ def take_over(token: str, api: BotApi) -> None:
 async def _process_request(
     token: str, url: str, method: str = "get", params: Any = None, files: Any = None, **how: Any
 ) -> Any:
-    """In the place of asyncio_helper's own. `url` is the method of the Bot API."""
+    """Replaces asyncio_helper._process_request. `url` is the method of the Bot API."""
     api = _served.get(token)
     if api is None:
         return await _own_request(token, url, method=method, params=params, files=files, **how)
@@ -39,13 +39,13 @@ async def _process_request(
             answered = await bridge.call_soon(caller, url, params_of(params, files))
     except NetworkError as error:
         raise asyncio_helper.RequestTimeout(str(error)) from error
-    if not answered.told["ok"]:
-        raise asyncio_helper.ApiTelegramException(url, answered, answered.told)
-    return answered.told["result"]
+    if not answered.content["ok"]:
+        raise asyncio_helper.ApiTelegramException(url, answered, answered.content)
+    return answered.content["result"]
 
 
 async def _download(token: str, file_path: str) -> bytes:
-    """In the place of asyncio_helper.download_file. Raises as that, but for its message."""
+    """Replaces asyncio_helper.download_file. Raises the same errors, with other messages."""
     if token not in _served:
         return bytes(await _own_download(token, file_path))
     try:

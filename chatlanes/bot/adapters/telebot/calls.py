@@ -1,8 +1,8 @@
-"""TeleBot's HTTP, made by us.
+"""Makes TeleBot's calls through the bridge.
 
-Promises that a call of a bot whose token we serve goes through the bridge, with its uploads, and is answered by what
-TeleBot takes for Telegram's answer; so do its downloads. Both can only be replaced for all bots of a process
-(`apihelper.CUSTOM_REQUEST_SENDER` is TeleBot's own place for it): those of other tokens are sent as they would be.
+Calls of a served bot, with uploads, and its downloads go through the bridge; TeleBot gets Telegram-shaped responses.
+The functions are replaced for all bots of a process (`apihelper.CUSTOM_REQUEST_SENDER` is TeleBot's setting for it);
+calls with other tokens are sent unchanged.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ _own_download = apihelper.download_file
 
 
 def take_over(token: str, api: BotApi) -> None:
-    """Calls with this token are ours from now on."""
+    """From now on, calls with this token go through the bridge."""
     global _own_sender
     _served[token] = api
-    if has_sender_of_its_own():
+    if has_custom_sender():
         _own_sender = apihelper.CUSTOM_REQUEST_SENDER
     apihelper.CUSTOM_REQUEST_SENDER = _send
     apihelper.download_file = _download
 
 
-def has_sender_of_its_own() -> bool:
-    """Whether a bot of this process has set one."""
+def has_custom_sender() -> bool:
+    """True if a bot of this process has set its own sender."""
     return apihelper.CUSTOM_REQUEST_SENDER not in (None, _send)
 
 
 def goes_to(api: BotApi) -> bool:
-    """Whether TeleBot's calls would go where ours go."""
+    """True if TeleBot is configured for the same server as `api`."""
     return server_address.is_unset(apihelper.API_URL) or apihelper.API_URL.startswith(f"{api.url}/")
 
 
 def _send(http: str, url: str, params: Any = None, files: Any = None, **how: Any) -> requests.Response:
-    """What TeleBot calls in the place of requests.request."""
+    """TeleBot calls this instead of requests.request."""
     found = _TOKEN.search(url)
     api = _served.get(found[1]) if found else None
     if api is None or found is None:
@@ -65,7 +65,7 @@ def _send(http: str, url: str, params: Any = None, files: Any = None, **how: Any
 
 
 def _download(token: str, file_path: str) -> bytes:
-    """In the place of apihelper.download_file. Raises as that, but for its message."""
+    """Replaces apihelper.download_file. Raises the same errors, with other messages."""
     if token not in _served:
         return bytes(_own_download(token, file_path))
     try:
@@ -78,13 +78,13 @@ def _download(token: str, file_path: str) -> bytes:
 
 
 def params_of(params: Any, files: Any) -> dict[str, Any]:
-    """TeleBot's `timeout` is for HTTP; our own timeouts hold."""
+    """The parameters of a call. TeleBot's `timeout` is dropped: it is for HTTP, and BotApi's timeouts apply."""
     given = {name: value for name, value in (params or {}).items() if name != "timeout"}
     return given | {name: _file(name, value) for name, value in (files or {}).items()}
 
 
 def _file(name: str, value: Any) -> Any:
-    """TeleBot gives bytes, open files, InputFiles, or one of these in a tuple behind its name."""
+    """A file parameter. TeleBot passes bytes, open files, InputFiles, or a tuple of a name and one of these."""
     named, content = value if isinstance(value, tuple) else (None, value)
     if hasattr(content, "file") and hasattr(content, "file_name"):
         named, content = content.file_name or named, content.file

@@ -1,7 +1,7 @@
-"""Collects what a telebot's handlers raise, in place of its exception handler, which would only log some errors.
+"""Collects the errors of a telebot's handlers, which telebot itself would only log or pass to its exception handler.
 
-Guarantees that the bot's own exception handler is asked, and that an error it does not call handled is raised when the
-update has been processed. The calls of an exception handler have places of their own in the journal.
+The bot's exception handler is called, and an error that it does not handle is raised after the update was processed.
+The calls of an exception handler are journaled in a series of their own.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 from chatlanes.bot.adapters import bridge
 
-#: What the handlers of the update that is handled here raised.
+#: The errors of the current update's handlers.
 _failures: ContextVar[list[Exception]] = ContextVar("failures")
 
 
 @contextmanager
-def raised_again() -> Iterator[None]:
-    """Around the handling of one update."""
+def raising_failures() -> Iterator[None]:
+    """Wraps the handling of one update. Raises the first error that was not handled."""
     failures: list[Exception] = []
     token = _failures.set(failures)
     try:
@@ -31,22 +31,22 @@ def raised_again() -> Iterator[None]:
 
 
 class ErrorCollector:
-    """Of a TeleBot."""
+    """The exception handler of a TeleBot, which calls the bot's own one."""
 
     def __init__(self, own: Any) -> None:
         self._own = own
 
     def handle(self, exception: Exception) -> bool:
-        with bridge.beside("error/"):
+        with bridge.in_series("error/"):
             is_handled = self._own is not None and self._own.handle(exception)
         return _noted(exception, is_handled)
 
 
 class AsyncErrorCollector(ErrorCollector):
-    """Of an AsyncTeleBot whose own `handle` is an `async def`."""
+    """The same for an AsyncTeleBot whose exception handler has an `async def handle`."""
 
     async def handle(self, exception: Exception) -> bool:  # type: ignore[override]
-        with bridge.beside("error/"):
+        with bridge.in_series("error/"):
             is_handled = await self._own.handle(exception)
         return _noted(exception, is_handled)
 

@@ -1,6 +1,6 @@
-"""Where telebot sends what a bot asks while its module is imported: to the server that its updates come from.
+"""Points telebot to BOT_API_URL for calls that a bot makes while its module is imported.
 
-Promises that an address which the bot sets itself stays. telebot keeps the address in its modules, for all bots.
+An address that the bot sets itself is kept. telebot stores the address in its modules, for all bots.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from chatlanes.bot.adapters.startup.import_hook import on_import
 from chatlanes.telegram.client import BotApi
 
 MODULES = ("telebot.apihelper", "telebot.asyncio_helper")
-#: Where it sends when nobody says anything; and what we have said.
+#: Addresses that no bot has set: telebot's default, and those set here.
 _unset: set[str | None] = {None, "https://api.telegram.org/bot{0}/{1}"}
 _current: list[BotApi] = []
 
 
 def use(api: BotApi) -> None:
-    """For the bot whose module is imported next."""
+    """Set the server for the bot whose module is imported next."""
     _current[:] = [api]
     for name in MODULES:
         on_import(name, _point)
@@ -27,7 +27,7 @@ def use(api: BotApi) -> None:
 
 
 def is_unset(address: str | None) -> bool:
-    """Whether no bot has set it."""
+    """True if no bot has set this address."""
     return address in _unset
 
 

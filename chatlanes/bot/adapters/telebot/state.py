@@ -1,7 +1,7 @@
-"""TeleBot's states, kept with the update: written in the step that settles it, and found by any worker.
+"""TeleBot's states, stored with the update: written in the step that settles it, readable on any worker.
 
-Promises that a failed attempt leaves them as they were. They are JSON, under the key of the update's chat; those of
-another chat cannot be had (UnsafeKeyError).
+A failed attempt leaves them unchanged. They are JSON, under the key of the update's chat; states of another chat are
+not accessible (UnsafeKeyError).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chatlanes.bot.adapters.telebot.storage import keep, load
 
 
 class States(StateStorageBase):
-    """In the place of StateMemoryStorage. `where` and `place` are business connection, topic and bot, in this order."""
+    """Replaces StateMemoryStorage. `where` and `place` are business connection, topic and bot, in this order."""
 
     def set_state(self, chat_id: int, user_id: int, state: Any, *where: Any, **place: Any) -> bool:
         key = _key(chat_id, user_id, *where, **place)
@@ -36,7 +36,7 @@ class States(StateStorageBase):
     def set_data(self, chat_id: int, user_id: int, key: str, value: Any, *where: Any, **place: Any) -> None:
         data = self.get_data(chat_id, user_id, *where, **place)
         if not self.save(chat_id, user_id, {**data, key: value}, *where, **place):
-            raise RuntimeError("no state is set for this user, so that no data can be: call set_state first")
+            raise RuntimeError("no state is set for this user: call set_state before setting data")
 
     def reset_data(self, chat_id: int, user_id: int, *where: Any, **place: Any) -> bool:
         return self.save(chat_id, user_id, {}, *where, **place)
@@ -58,7 +58,9 @@ def _key(
     message_thread_id: int | None = None,
     bot_id: int | None = None,
 ) -> str:
-    """TeleBot gives the last three by position here and by name there. The bot's own id is in every key already."""
+    """The key of a state. TeleBot passes the last three arguments by position or by name. `bot_id` is not used, because
+    the bot's id is part of every stored key.
+    """
     more = {"business": business_connection_id, "topic": message_thread_id}
-    told = [f"{name}={value}" for name, value in more.items() if value is not None]
-    return ":".join(["state", str(chat_id), str(user_id), *told])
+    given = [f"{name}={value}" for name, value in more.items() if value is not None]
+    return ":".join(["state", str(chat_id), str(user_id), *given])

@@ -1,8 +1,8 @@
-"""TeleBot's next steps, kept with the update: what register_next_step_handler and register_for_reply register.
+"""TeleBot's next steps (register_next_step_handler, register_for_reply), stored with the update.
 
-Promises that the next message of the chat finds its step on any worker, and that a step which another process could
-not find is refused where it is registered. It is told by its name: a function of a module, or a method of an object
-that a module holds. Its arguments are JSON, messages and callback queries.
+Any worker finds the step for the next message of the chat. A step is stored by name, so it must be a function of a
+module, or a method of an object that a module holds; anything else is refused when it is registered. Arguments may be
+JSON values, messages and callback queries.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from telebot.handler_backends import HandlerBackend
 
 from chatlanes.bot.adapters.telebot.storage import keep, load
 
-#: What telebot can make again from what Telegram sent. The first is the only key of a dict that stands for one of them.
+#: The key that marks a dict as an encoded Telegram object, and the classes that can be decoded.
 _OF_TELEGRAM = "\0telegram"
 _KINDS = {"Message": types.Message, "CallbackQuery": types.CallbackQuery}
 
-#: id of an object -> the path at which it was found, and must be found again.
+#: id of an object -> the path at which it was found, as a first guess.
 _paths: dict[int, str] = {}
 
 
 class NextSteps(HandlerBackend):
-    """In the place of MemoryHandlerBackend. `name` is `next` (a group of handlers is a chat's) or `reply` (a message's,
-    in the chat that the update is from).
+    """Replaces MemoryHandlerBackend. `name` is `next` (a handler group belongs to a chat) or `reply` (it belongs to a
+    message in the update's chat).
     """
 
     def __init__(self, name: str) -> None:
@@ -35,21 +35,21 @@ class NextSteps(HandlerBackend):
         self._name = name
 
     def register_handler(self, handler_group_id: Any, handler: Any) -> None:
-        """Raises ValueError and TypeError for what cannot be kept."""
+        """Store a step. Raises ValueError and TypeError if it cannot be stored."""
         callback, args, kwargs = handler["callback"], handler["args"], handler["kwargs"]
         while isinstance(callback, partial):
             args, kwargs = (*callback.args, *args), {**callback.keywords, **kwargs}
             callback = callback.func
         step = {
             "name": _name_of(callback),
-            "args": [_kept(each) for each in args],
-            "kwargs": {name: _kept(each) for name, each in kwargs.items()},
+            "args": [_encoded(each) for each in args],
+            "kwargs": {name: _encoded(each) for name, each in kwargs.items()},
         }
         place, key = self._place(handler_group_id)
         try:
             keep(place, key, [*(load(place, key) or []), step])
         except TypeError as error:
-            raise TypeError(f"the arguments of the next step {step['name']} cannot be kept: {error}") from None
+            raise TypeError(f"the arguments of the next step {step['name']} cannot be stored: {error}") from None
 
     def clear_handlers(self, handler_group_id: Any) -> None:
         keep(*self._place(handler_group_id), None)
@@ -63,32 +63,32 @@ class NextSteps(HandlerBackend):
         return [
             {
                 "callback": _step(step["name"]),
-                "args": [_as_it_was(each) for each in step["args"]],
-                "kwargs": {name: _as_it_was(each) for name, each in step["kwargs"].items()},
+                "args": [_decoded(each) for each in step["args"]],
+                "kwargs": {name: _decoded(each) for name, each in step["kwargs"].items()},
             }
             for step in steps
         ]
 
     def load_handlers(self, *_: Any, **__: Any) -> None:
-        """There is no file: they are in Redis."""
+        """Nothing to load: the steps are in Redis."""
 
     def _place(self, group: Any) -> tuple[Any, str]:
         return (group if self._name == "next" else None), f"{self._name}:{group}"
 
 
-def _kept(value: Any) -> Any:
+def _encoded(value: Any) -> Any:
     kind = type(value).__name__
     return {_OF_TELEGRAM: kind, "json": value.json} if _KINDS.get(kind) is type(value) else value
 
 
-def _as_it_was(value: Any) -> Any:
+def _decoded(value: Any) -> Any:
     if isinstance(value, dict) and _OF_TELEGRAM in value:
         return _KINDS[value[_OF_TELEGRAM]].de_json(value["json"])
     return value
 
 
 def _name_of(callback: Callable[..., Any]) -> str:
-    """Raises ValueError."""
+    """The path by which another process finds the step. Raises ValueError if there is none."""
     name = getattr(callback, "__qualname__", type(callback).__name__)
     owner = getattr(callback, "__self__", None)
     paths = [f"{callback.__module__}:{name}"]
@@ -98,13 +98,13 @@ def _name_of(callback: Callable[..., Any]) -> str:
         if "<" not in path and _found(path) == callback:
             return path
     raise ValueError(
-        f"{name} of {callback.__module__} cannot be a next step, for another process has to find it: use a function of "
-        "a module, or a method of an object that a module holds by a name of its own"
+        f"{name} of {callback.__module__} cannot be a next step, because another process could not find it: use a "
+        "function of a module, or a method of an object that is a global variable of a module"
     )
 
 
 def _paths_of(owner: object) -> Iterator[str]:
-    """Where a module holds it."""
+    """The path of a module's global variable that holds the object, if there is one."""
     if _found(_paths.get(id(owner), ":")) is owner:
         yield _paths[id(owner)]
         return
@@ -120,7 +120,7 @@ def _step(name: str) -> Any:
     """Raises LookupError."""
     found = _found(name)
     if found is None:
-        raise LookupError(f"the next step {name}, which an earlier message registered, is in this bot no more")
+        raise LookupError(f"the next step {name}, which an earlier message registered, no longer exists in this bot")
     return found
 
 

@@ -1,7 +1,6 @@
-"""What TeleBot keeps for a chat, whatever its updates are ordered by: with ORDER_BY=user or topic, for the user's or
-the topic's part of it.
+"""TeleBot's stored data of a chat, under any ORDER_BY: with ORDER_BY=user or topic, it is stored per user or topic.
 
-Promises what storage.py promises. TeleBot asks for next steps at every message, so that there must be a place for them.
+The guarantees are those of storage.py. TeleBot reads next steps at every message, so they need a place in any case.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from chatlanes.bot.session.stored import UnsafeKeyError
 
 
 def load(chat_id: int | None, name: str) -> Any:
-    """None: nothing. Without a chat it is the update's own. Raises as storage.load."""
+    """The stored value, or None. `chat_id` None: the update's chat. Raises the same as storage.load."""
     return _at(chat_id, lambda place: storage.load(place, f"telebot:{name}"))
 
 
 def keep(chat_id: int | None, name: str, value: Any) -> None:
-    """None deletes. Raises as storage.keep."""
+    """Store a value; None deletes it. Raises the same as storage.keep."""
     _at(chat_id, lambda place: storage.keep(place, f"telebot:{name}", value))
 
 
@@ -29,7 +28,7 @@ def _at(chat_id: int | None, act: Callable[[storage.Place], Any]) -> Any:
     try:
         return act(chat_id)
     except UnsafeKeyError:
-        # Only now is it known, without asking for it alone, what orders this update.
+        # The keys that order this update are known only now; learning them before would have cost a round trip.
         ctx = current()
         own = (
             [session_key_of(ctx.update, kind).key for kind in ("topic", "user")]

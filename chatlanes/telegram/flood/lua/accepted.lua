@@ -1,5 +1,5 @@
--- accepted: Telegram took a call: what it refused others was about their chats, not about the bot.
+-- accepted: Telegram accepted a call, so earlier refusals concerned single chats, not the whole bot.
 -- KEYS  1 refused
 -- ARGV  none
--- Returns 1, or 0 when nobody was refused
+-- Returns 1, or 0 if no scope was refused
 return redis.call('DEL', KEYS[1])

@@ -1,13 +1,14 @@
--- refused: Telegram answered a call with 429. Pauses its scope for all, and the whole bot when it is not the only one.
+-- refused: Telegram answered a call with 429. Pauses its scope for all workers, and the whole bot if another scope is
+-- refused too.
 -- KEYS  1 pause of the bot  2 pause of the scope  3 refused  4 waits  5 counts
 -- ARGV  scope wait_ms
--- Returns 1 when the whole bot is paused now, else 0
+-- Returns 1 if the whole bot is paused now, otherwise 0
 local scope, wait_ms = unpack(ARGV, 1, 2)
 wait_ms = tonumber(wait_ms)
 
 local now_ms = math.floor(now_us / 1000)
 
-local function lives(key, ms)
+local function expire_after(key, ms)
   if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, ms) end
 end
 
@@ -17,17 +18,17 @@ local function pause(key, named, ms)
   redis.call('SET', key, '1', 'PX', ms)
   redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', now_ms)
   redis.call('ZADD', KEYS[4], now_ms + ms, named)
-  lives(KEYS[4], ms)
+  expire_after(KEYS[4], ms)
 end
 
 even_when_full()
 redis.call('HINCRBY', KEYS[5], 'refused', 1)
 pause(KEYS[2], scope, wait_ms)
 redis.call('SADD', KEYS[3], scope)
-lives(KEYS[3], wait_ms)
+expire_after(KEYS[3], wait_ms)
 
--- Two scopes refused, and nothing accepted between them: it is not about this chat or that. What each was told to wait
--- is then the bot's wait; the shortest of them does the least harm if it was about the chats after all.
+-- Two scopes were refused and no call was accepted in between: the limit probably concerns the whole bot. The bot waits
+-- for the shortest of the waits, which does the least harm if the limits concerned the chats after all.
 local paused, shortest_ms = 0, wait_ms
 for _, each in ipairs(redis.call('SMEMBERS', KEYS[3])) do
   local left_ms = redis.call('PTTL', KEYS[1] .. ':' .. each)

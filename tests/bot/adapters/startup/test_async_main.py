@@ -47,7 +47,7 @@ def test_calls_of_a_plain_main_reach_the_server(make_pipeline: MakePipeline) -> 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize(
-    ("name", "why"), [("broken", "RuntimeError: no database"), ("returns_nothing", "returned nothing and did not poll")]
+    ("name", "why"), [("broken", "RuntimeError: no database"), ("returns_nothing", "returned None and did not poll")]
 )
 def test_failing_async_main_ends_the_worker(make_pipeline: MakePipeline, name: str, why: str, pool: str) -> None:
     pipeline = make_pipeline(BOT=f"{MODULE}{name}")
