@@ -167,7 +167,7 @@ class FastPool(asynpool.AsynPool):
             if batch.load and not (may_go_ahead and batch.load <= MOST_AHEAD):
                 break
             self.waiting.popleft()
-            start_by_s = clock.now_s() + self.in_flight.capacity.patience_s if batch.load else None
+            start_by_s = clock.now_s() + self.in_flight.capacity.max_wait_s if batch.load else None
             if not self.in_flight.claim(job.tag, starts=False, start_by_s=start_by_s):
                 self._drop(job)
             elif is_long:
