@@ -31,9 +31,9 @@ from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.server import check_server
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
-from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_the_dead_at_once
+from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_dead_children_at_once
 from chatlanes.lanes.worker.receiving import BuryUnrunnable
-from chatlanes.lanes.worker.shutdown import ShutdownStep, let_them_end
+from chatlanes.lanes.worker.shutdown import ShutdownStep, fix_pool_shutdown
 from chatlanes.lanes.worker.stopping import is_stopping, share_with_children
 from chatlanes.lanes.worker.task import LaneTask, Trace
 
@@ -177,8 +177,8 @@ class LanesStep(bootsteps.StartStopStep):
         # At every reconnect Celery would praise an option that must be off here (DEFAULTS).
         warnings.filterwarnings("ignore", "\nIn Celery 5.1 we introduced", CPendingDeprecationWarning)
         keep_written_jobs(worker.pool, worker.app.lanes.in_flight.release_ids)
-        replace_the_dead_at_once(worker.pool)
-        let_them_end(worker.pool)
+        replace_dead_children_at_once(worker.pool)
+        fix_pool_shutdown(worker.pool)
         broker = worker.app.connection_for_write()
         ForcedExit(worker.app.lanes.in_flight, partial(connect_like, broker, ANSWER_WITHIN_S)).start()
 

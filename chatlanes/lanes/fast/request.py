@@ -109,7 +109,7 @@ class FastRequest(LaneRequest):
     def revoked(self) -> bool:
         if self._already_revoked or self.id in state.revoked:
             return super().revoked()
-        return self._forks and self._was_given_back()  # otherwise it is asked when it begins
+        return self._forks and self._is_released()  # otherwise it is asked when it begins
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
         if self.revoked():
@@ -147,7 +147,7 @@ class FastRequest(LaneRequest):
 
     def _run_here(self, pool: Any) -> Any:
         """In a thread or greenlet of the pool, perhaps long after it was given to it."""
-        if not self._in_flight.holds(self._message.delivery_tag) and self._was_given_back():
+        if not self._in_flight.holds(self._message.delivery_tag) and self._is_released():
             return _NOT_RUN
         self.on_accepted(pool.getpid() if hasattr(pool, "getpid") else process.pid, monotonic())
         return run(self._type, self.id, self._request_dict, self._body, None, None)

@@ -25,7 +25,7 @@ from celery.utils.saferepr import saferepr
 from celery.utils.threads import _LocalStack, get_ident
 
 from chatlanes.lanes.protocol import envelope
-from chatlanes.lanes.worker.delivery import KEPT, Delivery, delivery_of
+from chatlanes.lanes.worker.delivery import REQUEST_ATTRIBUTE, Delivery, delivery_of
 from chatlanes.lanes.worker.task import LaneTask, Trace
 
 #: Entries of a body, besides the arguments, that start other tasks when the run has ended.
@@ -44,7 +44,7 @@ _RECEIVERS = attrgetter("receivers")
 
 #: Names in a request that are Celery's and ours: the others are the publisher's own headers
 #: (Context._get_custom_headers).
-_STANDARD = frozenset({*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression", KEPT})
+_STANDARD = frozenset({*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression", REQUEST_ATTRIBUTE})
 
 
 class LaneContext(Context):

@@ -28,7 +28,7 @@ class LeasedMessage:
     start_by_s: float | None = None  # sent ahead to a busy process, which does not start it after this time
     started_s: float | None = None
     appended_s: float | None = None  # None: not its first run
-    alive_s: float | None = None  # the last renewal by a worker that died with it; None: no worker died
+    alive_s: float | None = None  # when a worker that died with it was last known to be alive; None: no worker died
     is_lost: bool = False  # another worker may have it; it keeps its slot until the handler ends
     termination_problem: dict[str, Any] | None = None  # set on termination: bury it with this instead of releasing it
 

@@ -23,7 +23,7 @@ LONGER, SUM = "+Inf", "sum"
 WAIT = "wait"
 #: From the start of a handler until its end, whatever the outcome.
 RUN = "run"
-#: From the last renewal by a worker that died until the handler of its message starts again.
+#: From when a worker that died was last known to be alive until the handler of its message starts again.
 RECOVERY = "recovery"
 #: Not a time: the number of runs that lost their lease before they ended.
 LOST, RUNS = "lost", "runs"

@@ -32,7 +32,7 @@ def test_calls_run_beside_each_other_and_threads_are_used_again() -> None:
 
 
 def test_excess_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 2)
+    monkeypatch.setattr(module, "MAX_CALLS", 2)
 
     async def many() -> list[int]:
         return await asyncio.gather(*(blocking_executor().call(lambda n=n: n) for n in range(50)))
