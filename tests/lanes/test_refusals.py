@@ -18,7 +18,7 @@ from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
 
 
 def test_a_lane_queue_takes_no_message_without_lane_keys(lab: Lab) -> None:
-    with pytest.raises(lanes.PublishRefused, match="say what the message is ordered by"):
+    with pytest.raises(lanes.PublishRefused, match="pass the keys that order the message"):
         lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0])
     assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-from chatlanes.lanes.transport.pending_fetch import MOST_IN_A_FETCH
+from chatlanes.lanes.transport.pending_fetch import MAX_PER_FETCH
 
 #: Tracked objects of one message, from its delivery to its end: about 80, and the handler's own.
 OBJECTS = 100
@@ -29,4 +29,4 @@ def _most_in_flight(worker: Any) -> int:
     """The messages that run, and those of one fetch that wait."""
     slots = worker.pool.limit or 1
     spare = 0 if worker.pool.is_green else worker.prefetch_multiplier - 1
-    return int(slots + min(slots * spare, MOST_IN_A_FETCH))
+    return int(slots + min(slots * spare, MAX_PER_FETCH))

@@ -153,7 +153,7 @@ class Delivery:
         return found
 
     def bury(self, problem: dict[str, Any]) -> Outcome:
-        """Move the message to the dead letters; its lanes continue. While Redis does not answer, behaves like `park`."""
+        """Move the message to the dead letters; its lanes continue. While Redis does not answer, acts like `park`."""
         self.journal.confirm()
         outcome = self.journal.retry_until_done(lambda: self.lanes.store.bury(self.id, self.fence, problem))
         self._report_ended()
@@ -166,7 +166,7 @@ class Delivery:
         Raise Reject(requeue=True) afterwards: if this report gets lost, the message is released, counted as a death.
         """
         if self._journal is not None:
-            self._journal.lose()
+            self._journal.mark_lost()
         self.lanes.in_flight.reports.send(RELEASED, self.tag)
 
     def evict(self, *, delay_s: float | None, problem: dict[str, Any] | None) -> bool:

@@ -1,7 +1,7 @@
 """Worker shutdown: warm (SIGTERM) and cold (SIGQUIT, or Ctrl-C twice).
 
-Guarantees that exactly the messages whose run ended are settled, and that the others are released, uncounted, as soon as
-nothing on this worker can run them. Threads and solo cannot be interrupted: their runs end first.
+Guarantees that exactly the messages whose run ended are settled, and that the others are released, uncounted, as soon
+as nothing on this worker can run them. Threads and solo cannot be interrupted: their runs end first.
 """
 
 from __future__ import annotations
