@@ -99,7 +99,7 @@ def test_a_task_class_that_does_not_know_lanes_is_refused(redis_url: str) -> Non
     def stock() -> None:
         """Would run without asking for its lease."""
 
-    with pytest.raises(lanes.Misconfigured, match=r"task .*stock has a base that is no LaneTask"):
+    with pytest.raises(lanes.Misconfigured, match=r"task .*stock has a base class that is not a LaneTask"):
         LanesStep(SimpleNamespace(app=app))
 
 

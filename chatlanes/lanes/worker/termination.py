@@ -19,7 +19,7 @@ from celery.worker import state
 
 #: The number of revoked tasks that Celery keeps.
 MAX_REQUESTS = state.REVOKES_MAX
-_LONGEST_NAME = 200
+_MAX_NAME_LENGTH = 200
 
 #: The commands of `celery` that can terminate tasks. (Flower's handlers have no click context.)
 _COMMANDS = ("flower", "control", "shell", "worker")
@@ -38,7 +38,7 @@ class NamingControl(Control):
 
 def note(task_ids: list[str], asked_by: object) -> None:
     """Note that these messages are to be terminated, whether this worker holds them or not."""
-    name = str(asked_by or "an unnamed program")[:_LONGEST_NAME]
+    name = str(asked_by or "an unnamed program")[:_MAX_NAME_LENGTH]
     for task_id in task_ids:
         _asked_by[task_id] = "".join(each if each.isprintable() else "?" for each in name)
     while len(_asked_by) > MAX_REQUESTS:

@@ -36,7 +36,7 @@ def fork(channel: SharedMemoryChannel, target: Callable[..., None], *args: objec
 def test_what_a_child_said_is_read_after_it_was_killed(shared: SharedMemoryChannel) -> None:
     # Given children that say more than their memory holds, to a parent that does not read
     def say_and_die(name: str) -> None:
-        shared.own()
+        shared.set_owner()
         for n in range(1500):
             if n == 3:
                 assert shared.accept(7, 1.5)
@@ -76,7 +76,7 @@ def test_a_ring_gives_back_every_line_it_took() -> None:
 
 def test_a_child_begins_what_it_was_given_ahead_in_time_or_not_at_all(shared: SharedMemoryChannel) -> None:
     def run() -> None:
-        shared.own()
+        shared.set_owner()
         for tag, start_by_s in (("own#1", None), ("early#1", clock.now_s() + 60), ("late#1", clock.now_s())):
             shared.start_by_s = start_by_s
             assert shared.begins(tag) == (tag != "late#1")
