@@ -17,7 +17,7 @@ OBJECTS = 100
 
 
 def apply(worker: Any) -> None:
-    """Before the pool starts, so that its children inherit it."""
+    """Called before the pool starts, so that its children inherit the settings."""
     # A collection writes to every object it visits, and children stop sharing memory that is written to.
     gc.freeze()
     newest, *others = gc.get_threshold()

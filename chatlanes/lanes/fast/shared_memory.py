@@ -108,7 +108,7 @@ class SharedMemoryChannel(ReportChannel):
         self._children = tuple(each for each in self._children if each is not child)
 
     def accept(self, job: int, at_s: float) -> bool:
-        """Report that a job of the pool starts. False: there is no shared memory, or it is full."""
+        """Report that a job of the pool starts. False: this process has no shared memory, or it is full."""
         return self._ring is not None and self._ring.write(f"{_ACCEPTED}{job} {at_s:.6f}\n".encode())
 
     def report(self, what: str, tag: str) -> None:

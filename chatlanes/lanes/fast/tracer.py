@@ -105,7 +105,7 @@ class Tracer:
             return trace_ok_t(problem, info, None, None)
 
     def _run_traced(self, uuid: str, context: Any, began_s: float) -> Any:
-        """The run between its signals, with the task and its request as Celery's current ones."""
+        """The run with its signals, with the task and its request as Celery's current ones."""
         task, args, kwargs = self._task, context.args, context.kwargs
         state = retval = None
         _push(_task_stack, task)

@@ -53,7 +53,7 @@ class BackgroundThread:
             os_threads.start_thread(self._run)
 
     def stop(self) -> None:
-        """End the thread after one last flush."""
+        """Stop the thread after one last flush."""
         if self.is_running:
             self._is_stopping = True
             self._wakeups.background.set()

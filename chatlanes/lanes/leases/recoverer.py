@@ -1,6 +1,7 @@
 """Sweep and repair: expired leases are handed out again, due retries become ready, and inconsistent keys are fixed.
 
-Guarantees that some worker sweeps within a second of the end of a lease, as long as one is running and reaches Redis.
+Guarantees that some worker sweeps within a second of the end of a lease, as long as one is running and reaches Redis. A
+sweep is one script: a worker that dies in the middle of it leaves nothing half done.
 """
 
 from __future__ import annotations

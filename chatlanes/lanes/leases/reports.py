@@ -25,13 +25,13 @@ class Reports:
         self._poll: Callable[[], None] = self.read_children
 
     @property
-    def is_here(self) -> bool:
+    def is_owner(self) -> bool:
         """True in the process that owns the table. A forked child has a copy of it, and a channel to the owner."""
         return self._pid == process.pid
 
     def send(self, what: str, tag: str) -> None:
         """Report about a message, from the worker's main process or one of its children."""
-        if not self.is_here:
+        if not self.is_owner:
             self._channel.report(what, tag)
         elif self._apply(Report(what, tag, clock.now_s())):
             self._wakeups.slot_is_free()

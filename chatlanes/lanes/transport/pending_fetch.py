@@ -1,7 +1,7 @@
 """One fetch of a channel with the script turn.lua: sent, in flight, answered, or lost.
 
 Guarantees that after a lost answer the settles are sent again, and that the messages of that answer, which Redis has
-leased to this worker, are released before the next fetch. Otherwise they would wait until their leases expire.
+leased to this worker, are released before the next fetch. If the worker dies first, they wait until the leases expire.
 """
 
 from __future__ import annotations

@@ -27,7 +27,11 @@ REQUEST_ATTRIBUTE = "lanes_delivery"
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """`failed` and `died` count failed attempts and dead workers before this run. `waited_s` ends at the hand-out."""
+    """`failed` and `died` count failed attempts and dead workers before this run. `waited_s` ends at the hand-out.
+
+    If a forked child dies during a run, its worker releases the message, counted as a death. If the worker dies, the
+    lease expires, and the sweep of another worker does the same.
+    """
 
     lanes: AppLanes
     tag: str
@@ -56,7 +60,7 @@ class Delivery:
 
     @property
     def attempt(self) -> int:
-        """1, 2, …"""
+        """The number of this attempt, from 1."""
         return self.failed + 1
 
     @property
@@ -68,7 +72,7 @@ class Delivery:
     def start(self) -> None:
         """Start the run. Raises LeaseLost if the message was released or its lease is over."""
         in_flight = self.lanes.in_flight
-        if in_flight.reports.is_here:
+        if in_flight.reports.is_owner:
             if not in_flight.claim(self.tag, starts=True):
                 raise LeaseLost(f"{self.id} was released before it started")
             return
@@ -87,7 +91,7 @@ class Delivery:
         if self._journal is not None:
             return self._journal.is_lost
         in_flight = self.lanes.in_flight
-        return in_flight.reports.is_here and not in_flight.holds(self.tag)
+        return in_flight.reports.is_owner and not in_flight.holds(self.tag)
 
     @property
     def is_cut_off(self) -> bool:

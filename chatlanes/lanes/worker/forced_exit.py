@@ -28,9 +28,9 @@ from chatlanes.lanes.worker.stopping import exit_code
 
 logger = get_logger(__name__)
 
-#: The worker exits when Redis has not answered for AWAY_S and no handler has run for QUIET_S. Together with the time
-#: that the end of a handler may take (retry.py) this is less than 10 s.
-AWAY_S, QUIET_S = 6.0, 3.0
+#: The worker exits when Redis has not answered for NO_ANSWER_S and no handler has run for IDLE_S. Together with the
+#: time that the end of a handler may take (retry.py) this is less than 10 s.
+NO_ANSWER_S, IDLE_S = 6.0, 3.0
 #: The timeout of one command.
 ANSWER_WITHIN_S = 1.0
 CHECK_EVERY_S = 0.2
@@ -42,8 +42,8 @@ class ForcedExit:
     def __init__(self, in_flight: InFlight, connect: Callable[[], Redis]) -> None:
         self._in_flight = in_flight
         self._connect = connect
-        self._away_since_s: float | None = None
-        self._quiet_since_s: float | None = None
+        self._no_answer_since_s: float | None = None
+        self._idle_since_s: float | None = None
         self._is_watching = False
         self._connection: PipelinedConnection | None = None
 
@@ -107,12 +107,12 @@ class ForcedExit:
             )
 
     def _must_exit(self, checked_s: float, answers: bool, is_busy: bool) -> bool:
-        self._away_since_s = None if answers else self._away_since_s or checked_s
-        self._quiet_since_s = None if is_busy else self._quiet_since_s or checked_s
-        if self._away_since_s is None or self._quiet_since_s is None:
+        self._no_answer_since_s = None if answers else self._no_answer_since_s or checked_s
+        self._idle_since_s = None if is_busy else self._idle_since_s or checked_s
+        if self._no_answer_since_s is None or self._idle_since_s is None:
             return False
         now_s = clock.now_s()
-        return now_s - self._away_since_s >= AWAY_S and now_s - self._quiet_since_s >= QUIET_S
+        return now_s - self._no_answer_since_s >= NO_ANSWER_S and now_s - self._idle_since_s >= IDLE_S
 
     def _is_busy(self) -> bool:
         if self._in_flight.forks:  # the event loop, which reads the reports of the children, may be blocked

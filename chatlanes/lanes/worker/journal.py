@@ -109,7 +109,7 @@ class Journal:
     def is_lost(self) -> bool:
         """True if this process already knows that the lease is over. Sends nothing to Redis."""
         in_flight = self._lanes.in_flight
-        if in_flight.reports.is_here and not in_flight.holds(self._tag):
+        if in_flight.reports.is_owner and not in_flight.holds(self._tag):
             self._is_lost = True
         return self._is_lost
 
@@ -144,7 +144,7 @@ class Journal:
         """True if this run is waiting for Redis, or was interrupted while it waited."""
         return self._retries.is_cut_off
 
-    # -- inside
+    # -- internals
 
     def _end_of(self, position: str, what: str, kind: Kind, outcome: bytes = b"") -> PipelinedCommand:
         return PipelinedCommand(

@@ -33,7 +33,7 @@ logger = get_task_logger(__name__)
 #: How long a terminated handler may take to clean up.
 GRACE_S = 10.0
 #: The errors with which a terminated run ends. With any other end the run has succeeded or failed on its own.
-_ENDS = (Terminated, WorkerLostError, SystemExit, Ignore)
+_TERMINATION_ERRORS = (Terminated, WorkerLostError, SystemExit, Ignore)
 
 _ALARMS = Alarms()
 
@@ -41,7 +41,7 @@ _ALARMS = Alarms()
 class LaneRequest(Request):
     """A request that does not run after its message was released, and whose message is buried on termination."""
 
-    _ends_with: int | None = None  # the signal of a termination
+    _termination_signal: int | None = None
 
     def revoked(self) -> bool:
         """Called by Celery right before it passes a request to the pool."""
@@ -69,7 +69,7 @@ class LaneRequest(Request):
         if outcome is Terminating.RUNS and self.time_start is None:
             self._terminate_on_ack = pool, signal
         elif outcome is Terminating.RUNS:
-            self._ends_with = signum
+            self._termination_signal = signum
             self._end(pool, signum)
 
     def _end(self, pool: Any, signum: int) -> None:
@@ -98,10 +98,10 @@ class LaneRequest(Request):
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         error = getattr(exc_info.exception, "exc", exc_info.exception)
-        if self._ends_with is None or self._already_revoked or not isinstance(error, _ENDS):
+        if self._termination_signal is None or self._already_revoked or not isinstance(error, _TERMINATION_ERRORS):
             return super().on_failure(exc_info, send_failed_event, return_ok)
         self._app.lanes.in_flight.release(self._message.delivery_tag)
-        self._announce_revoked("terminated", True, self._ends_with, False)
+        self._announce_revoked("terminated", True, self._termination_signal, False)
         return None
 
     def _is_released(self) -> bool:
