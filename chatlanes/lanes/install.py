@@ -1,7 +1,7 @@
 """Installs lanes in a Celery app: `lanes.install(app)`, before the app is used.
 
-The app's workers, publishers and Flower use the lanes transport under the usual URLs. A worker that could not keep the
-order of lanes does not start.
+The app's workers, publishers and Flower then use the lanes transport with the usual URLs. Guarantees that a worker
+whose configuration would break the order of lanes does not start.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.server import check_server
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
-from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_the_dead_at_once
+from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_dead_children_at_once
 from chatlanes.lanes.worker.receiving import BuryUnrunnable
-from chatlanes.lanes.worker.shutdown import ShutdownStep, let_them_end
+from chatlanes.lanes.worker.shutdown import ShutdownStep, fix_pool_shutdown
 from chatlanes.lanes.worker.stopping import is_stopping, share_with_children
 from chatlanes.lanes.worker.task import LaneTask, Trace
 
@@ -43,30 +43,30 @@ _ALIASES = {
     "sentinel": "chatlanes.lanes.transport.transport:SentinelTransport",
 }
 
-#: What lanes need of Celery, each with its reason; the app's own configuration is applied on top.
+#: The Celery settings that lanes need, each with its reason. The app's own configuration overrides them.
 DEFAULTS: dict[str, Any] = {
-    # A task that fails to settle early is settled by Celery's acknowledgement, which must come after the run.
+    # If a task's own settle fails, Celery's acknowledgement settles it, which must happen after the run.
     "task_acks_late": True,
-    # The message of a child that was killed goes back at once, not when its lease runs out.
+    # The message of a killed child is released at once, not when its lease expires.
     "task_reject_on_worker_lost": True,
-    # Celery 6 turns it on: it would kill handlers whose leases still hold.
+    # On by default in Celery 6, where it would kill handlers whose leases are still valid.
     "worker_cancel_long_running_tasks_on_connection_loss": False,
-    # Room comes from the in-flight table; the reduced prefetch would only slow a worker down after a reconnect.
+    # The in-flight table limits the fetches; a reduced prefetch would only slow a worker down after a reconnect.
     "worker_enable_prefetch_count_reduction": False,
-    # A rate limit would hold a lane's first message in the worker, with its lease, beside idle workers.
+    # A rate limit would keep a lane's first message leased and waiting in one worker while other workers are idle.
     "worker_disable_rate_limits": True,
-    # The most to hold for each slot, itself included; how many it is, prefetch.py decides.
+    # The most messages per slot, including the one that runs; prefetch.py decides how many are fetched.
     "worker_prefetch_multiplier": 16,
-    # A broker that is away comes back; giving up after 100 attempts would end every worker.
+    # After an outage of the broker, workers must reconnect; giving up after 100 attempts would end every worker.
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
-    # Redis refuses what it is asked while it is a replica, out of memory, or busy; that would end every worker too.
+    # Redis refuses commands while it is a replica, out of memory or busy; without this, that would end every worker.
     "broker_channel_error_retry": True,
 }
 
 
 class Lanes:
-    """What an app knows of its lanes: `app.lanes`. `make_tracer` and `make_channel` are for the pieces of fast/."""
+    """The lanes of an app: `app.lanes`. The pieces of fast/ replace `make_tracer` and `make_channel`."""
 
     def __init__(self, app: Celery, fast: bool | Callable[[], bool] = True) -> None:
         self._app = app
@@ -87,7 +87,7 @@ class Lanes:
 
     @property
     def store(self) -> Store:
-        """A store of this process' own: a forked child must not share its parent's sockets."""
+        """The store of this process: a forked child must not share its parent's sockets."""
         pid = os.getpid()
         if pid not in self._stores:
             self._stores = {pid: Store(connect_like(self._app.connection_for_write()))}
@@ -95,7 +95,7 @@ class Lanes:
 
     @property
     def pipelined(self) -> PipelinedPool:
-        """This process' own, as its store."""
+        """The pipelined connections of this process, separate from its parent's like its store."""
         pid = os.getpid()
         if pid not in self._pipelined:
             self._pipelined = {pid: PipelinedPool(self.store.client, script("begin"), script("end"))}
@@ -105,12 +105,12 @@ class Lanes:
 def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     """Make an app's lane queues keep their order; `app.lanes` and the return value give access to the store.
 
-    With `fast`, or when it returns true as the worker starts, the pieces of fast/table.py are applied. Without them
-    every promise holds, on Celery's own pools, requests and tracer.
+    If `fast` is true, or a function that returns true when the worker starts, the pieces of fast/table.py are applied.
+    Without them every promise holds, with Celery's own pools, requests and tracer.
     """
     for alias, transport in _ALIASES.items():
         kombu_transport.TRANSPORT_ALIASES[alias] = transport
-        # What kombu found under this alias, if somebody has connected already.
+        # Remove the transport that kombu has cached for this alias if a connection was made before.
         kombu_transport._transport_cache.pop(alias, None)
     app.lanes = Lanes(app, fast)
     app.task_cls = LaneTask
@@ -120,14 +120,14 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     app.steps["worker"].add(LanesStep)
     app.steps["consumer"].update((BuryUnrunnable, ShutdownStep, GatherEvents))
     signals.celeryd_init.connect(show_events_in_banner, weak=False)
-    # Celery's table of what a worker may be asked is filled by importing.
+    # Importing the module registers its remote-control commands with Celery.
     import_module("chatlanes.lanes.monitoring.remote_control")
     log_filters.install()
     return app.lanes
 
 
 def check_transport(app: Celery) -> None:
-    """Raises Misconfigured when a URL of the app does not lead to the lanes transport."""
+    """Raises Misconfigured if a URL of the app does not use the lanes transport."""
     from chatlanes.lanes.transport.transport import Transport
 
     for connection in (app.connection_for_read(), app.connection_for_write()):
@@ -141,7 +141,7 @@ def check_transport(app: Celery) -> None:
 
 
 class LanesStep(bootsteps.StartStopStep):
-    """Of the worker, made before the pool forks: its children inherit the in-flight table's pipe."""
+    """The worker's step. It is created before the pool forks, so that the children inherit the report channel."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -156,7 +156,7 @@ class LanesStep(bootsteps.StartStopStep):
                 "worker_prefetch_multiplier must be at least 1: unlimited prefetch would hold every lane"
             )
         pool = worker.pool
-        # A full gevent pool blocks the loop that hands it work, so it gets nothing to spare.
+        # A full gevent pool blocks the loop that passes it a message, so nothing is prefetched for it.
         spare = 0 if getattr(pool, "is_green", False) else worker.prefetch_multiplier - 1
         if worker.app.lanes.is_fast:
             fast_pieces.apply(worker)
@@ -173,12 +173,12 @@ class LanesStep(bootsteps.StartStopStep):
         return None
 
     def start(self, worker: Any) -> None:
-        """Celery starts it after the pool and before the consumer."""
-        # At every reconnect Celery would praise an option that must be off here (DEFAULTS).
+        """Called by Celery after the pool has started and before the consumer starts."""
+        # At every reconnect Celery would recommend an option that must be off here (DEFAULTS).
         warnings.filterwarnings("ignore", "\nIn Celery 5.1 we introduced", CPendingDeprecationWarning)
         keep_written_jobs(worker.pool, worker.app.lanes.in_flight.release_ids)
-        replace_the_dead_at_once(worker.pool)
-        let_them_end(worker.pool)
+        replace_dead_children_at_once(worker.pool)
+        fix_pool_shutdown(worker.pool)
         broker = worker.app.connection_for_write()
         ForcedExit(worker.app.lanes.in_flight, partial(connect_like, broker, ANSWER_WITHIN_S)).start()
 
@@ -187,19 +187,19 @@ class LanesStep(bootsteps.StartStopStep):
         for name, task in app.tasks.items():
             if not isinstance(task, LaneTask):
                 raise Misconfigured(
-                    f"task {name} has a base that is no LaneTask: derive it from chatlanes.lanes.LaneTask"
+                    f"task {name} has a base class that is not a LaneTask: derive it from chatlanes.lanes.LaneTask"
                 )
             if task.rate_limit:
-                raise Misconfigured(f"task {name} has a rate_limit: it would hold a lane inside the worker; remove it")
+                raise Misconfigured(f"task {name} has a rate_limit: it would block lanes inside the worker; remove it")
 
 
 def _slots(pool: Any) -> int:
     if is_stopping():
-        return 0  # on gevent the consumer hears of it up to 2 s later, and would go on taking
+        return 0  # with gevent the consumer stops up to 2 s later, and would continue to fetch until then
     try:
-        # Of a gevent pool, Celery 5.6 would count the greenlets that run.
+        # For a gevent pool, num_processes of Celery 5.6 counts the running greenlets.
         return (pool._pool.size if pool.is_green else pool.num_processes) or 1
-    except (AttributeError, TypeError):  # it has stopped already, and the background thread has not
+    except (AttributeError, TypeError):  # the pool has stopped, the background thread has not
         return 1
 
 

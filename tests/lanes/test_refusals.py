@@ -18,7 +18,7 @@ from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
 
 
 def test_a_lane_queue_refuses_a_message_without_lane_keys(lab: Lab) -> None:
-    with pytest.raises(lanes.PublishRefused, match="say what the message is ordered by"):
+    with pytest.raises(lanes.PublishRefused, match="pass the keys that order the message"):
         lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0])
     assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
 
@@ -99,7 +99,7 @@ def test_a_task_whose_base_is_not_a_lane_task_is_refused(redis_url: str) -> None
     def stock() -> None:
         """Would run without a check of its lease."""
 
-    with pytest.raises(lanes.Misconfigured, match=r"task .*stock has a base that is no LaneTask"):
+    with pytest.raises(lanes.Misconfigured, match=r"task .*stock has a base class that is not a LaneTask"):
         LanesStep(SimpleNamespace(app=app))
 
 

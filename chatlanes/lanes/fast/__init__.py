@@ -1,6 +1,6 @@
 """Replacements of parts of Celery, kombu and billiard that only save time: no promise depends on them.
 
-`apply` applies the pieces of table.py for which the installed packages hold the code that each of them replaces.
+`apply` applies each piece of table.py if the installed packages contain exactly the code that it replaces.
 """
 
 from chatlanes.lanes.fast.table import PIECES, Piece, apply

@@ -1,7 +1,7 @@
 """Replaces how kombu's Redis transport registers its sockets with the event loop of a worker.
 
-kombu registers every socket again in each iteration and wakes the loop every second. Here a socket is registered when
-it is new, and bindings are looked after every BINDINGS_EVERY_S.
+kombu registers every socket again in each iteration and wakes the loop every second. Here a socket is registered once,
+and bindings are refreshed every BINDINGS_EVERY_S.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from kombu.transport import redis as stock
 
 from chatlanes.lanes.transport.transport import Transport
 
-#: kombu checks every second whether bindings are to be refreshed, which live for an hour at least, or to be swept, once
-#: a minute.
+#: kombu checks every second whether bindings, which live for at least an hour, must be refreshed, or swept, which is
+#: due once a minute.
 BINDINGS_EVERY_S = 30
 
 
@@ -29,7 +29,7 @@ def register_with_event_loop(self: Any, connection: Any, loop: Any) -> None:
     def register_new_sockets() -> None:
         cycle.on_poll_start()
         for fileno, registered in cycle._fd_to_chan.items():
-            # Registering makes a new entry, also for a socket that got the number of one that was closed.
+            # Registering makes a new entry, even for a socket that reuses the descriptor of a closed one.
             if polled.get(fileno) is registered and fileno in loop.readers:
                 continue
             if fileno not in cycle._paused_brpop:

@@ -1,8 +1,8 @@
 """Tunes Python's garbage collector for a worker.
 
-Objects that exist at the start are frozen, so the collector skips them and forked children share their memory. The
-first threshold is raised to the number of objects that the messages in flight need: collecting more often cost a sixth
-of a worker's time.
+Objects that exist at startup are frozen, so the collector skips them and forked children share their memory. The first
+threshold is raised to the number of objects that the messages in flight need: collecting more often took a sixth of a
+worker's time.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-from chatlanes.lanes.transport.pending_fetch import MOST_IN_A_FETCH
+from chatlanes.lanes.transport.pending_fetch import MAX_PER_FETCH
 
-#: Tracked objects of one message, from its delivery to its end: about 80, and the handler's own.
+#: Tracked objects per message, from its delivery to its end: about 80, and those of the handler.
 OBJECTS = 100
 
 
 def apply(worker: Any) -> None:
-    """Before the pool starts, so that its children inherit it."""
-    # A collection writes to every object it visits, and memory that is written to is no longer shared with children.
+    """Called before the pool starts, so that its children inherit the settings."""
+    # A collection writes to every object it visits, and children stop sharing memory that is written to.
     gc.freeze()
     newest, *others = gc.get_threshold()
-    if newest:  # 0: somebody has turned the collector off
+    if newest:  # 0: the collector is turned off
         gc.set_threshold(max(newest, OBJECTS * _most_in_flight(worker)), *others)
 
 
 def _most_in_flight(worker: Any) -> int:
-    """The messages that run, and those of one fetch that wait."""
+    """The messages that run, and the prefetched ones, of which one fetch brings at most MAX_PER_FETCH."""
     slots = worker.pool.limit or 1
     spare = 0 if worker.pool.is_green else worker.prefetch_multiplier - 1
-    return int(slots + min(slots * spare, MOST_IN_A_FETCH))
+    return int(slots + min(slots * spare, MAX_PER_FETCH))

@@ -1,8 +1,8 @@
-"""Replaces gevent's Pool in Celery's pool (`-P gevent`): a greenlet for each task, without links.
+"""Replaces gevent's Pool in Celery's pool (`-P gevent`): one greenlet per task, without links.
 
-As in Celery's pool, no more greenlets run than there are slots, the caller waits for a free one, and a greenlet that is
-killed has not failed. Each task has a greenlet of its own, so that nothing an earlier task left behind (a timeout,
-locals) can reach a later one.
+Guarantees, like Celery's pool, that no more greenlets run than there are slots, that the caller waits for a free slot,
+and that a killed greenlet does not count as failed. Each task has its own greenlet, so that nothing an earlier task
+left behind (a timeout, locals) affects a later one.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from gevent import Greenlet, Timeout, joinall  # type: ignore[import-untyped]
 from gevent.lock import Semaphore  # type: ignore[import-untyped]
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 
-#: The tracer's report of a task that succeeded; LaneTask has given the message back.
+#: The tracer's result of a successful task. LaneTask has already released the message of the killed greenlet.
 _ENDED = (False, None, None)
 
 
 class Slots:
-    """Instead of gevent's Pool: `size` and `_semaphore` are what Celery's grow and shrink change."""
+    """Replaces gevent's Pool. Celery's grow and shrink change `size` and `_semaphore`."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._semaphore = Semaphore(size)
-        #: Celery's pid, which is the id of the greenlet -> the greenlet
+        #: By the pid that Celery knows, which is the id() of the greenlet.
         self.running: dict[int, Job] = {}
 
     def start(self, job: Job) -> Job:
-        """Waits while all slots are taken."""
+        """Start a job. Waits while all slots are taken."""
         self._semaphore.acquire()
         self.running[id(job)] = job
         job.start()
         return job
 
-    def left(self, job: Job) -> None:
+    def release_slot(self, job: Job) -> None:
         del self.running[id(job)]
         self._semaphore.release()
 
@@ -47,9 +47,9 @@ class Slots:
 
 
 class Job(Greenlet):
-    """Reports its end to its slots only: links cost more than everything else."""
+    """Reports its end only to its slots: links would cost more than everything else."""
 
-    spawning_stack_limit = 0  # all are spawned by the pool
+    spawning_stack_limit = 0  # recording the spawning stack is useless: the pool spawns all jobs
 
     def __init__(self, slots: Slots, run: Callable[..., Any], target: Any, *given: Any, **how: Any) -> None:
         Greenlet.__init__(self)
@@ -59,7 +59,7 @@ class Job(Greenlet):
         try:
             self._call(self._killable, *self._given, **self._how)
         finally:
-            self._slots.left(self)
+            self._slots.release_slot(self)
 
     def _killable(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -68,11 +68,11 @@ class Job(Greenlet):
             return _ENDED
 
     def terminate(self, signal: Any) -> None:
-        """Celery calls it after `terminate_job`, which has killed the greenlet."""
+        """Called by Celery after `terminate_job`, which has already killed the greenlet."""
 
 
 def apply(worker: Any) -> None:
-    """Change the worker's `celery.concurrency.gevent.TaskPool`, which has not started."""
+    """Change the worker's `celery.concurrency.gevent.TaskPool` before it starts."""
     use_slots(worker.pool)
 
 
@@ -99,6 +99,6 @@ def use_slots(pool: Any) -> None:
             job = Job(slots, apply_target, *given, getpid=pool.getpid)
         return slots.start(job)
 
-    # Celery's apply_async, which only adds what pools of processes need.
+    # Celery's apply_async only adds arguments for pools of processes.
     pool.on_apply = pool.apply_async = on_apply
     pool.on_start = on_start

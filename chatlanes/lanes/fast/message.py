@@ -1,4 +1,4 @@
-"""Replaces the constructor of kombu's Message for lane messages, whose fields the transport has unpacked already."""
+"""Replaces the constructor of kombu's Message for lane messages, whose fields the transport has already unpacked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chatlanes.lanes.transport.transport import Channel, SentinelChannel
 
 
 class Message(virtual.Message):
-    """As kombu's, which looks each field up and decodes the body."""
+    """Like kombu's, without looking up each field and decoding the body."""
 
     def __init__(self, payload: dict[str, Any], channel: Any = None, **kwargs: Any) -> None:
         headers, properties = payload.get("headers") or {}, payload["properties"]

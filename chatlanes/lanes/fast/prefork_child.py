@@ -1,8 +1,9 @@
 """Replaces how a billiard child receives jobs and sends results.
 
-billiard's child reads the length of a job and then the job, and writes two messages for each job: its begin and its
-result. Here several jobs are read at once, the results of quick jobs are written at once, and the begin of a job is
-reported in shared memory (shared_memory.py) unless it is announced.
+billiard's child reads the length of a job and then the job, and writes two messages per job: its start and its result.
+Here several jobs are read with one call, the results of quick jobs are written together, and the start of a job is
+reported in shared memory (shared_memory.py) unless it is announced. If the child dies, results that it has not written
+are lost; the parent reads the reports in shared memory all the same.
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ from celery.concurrency.asynpool import Worker
 from chatlanes.lanes.fast.shared_memory import SharedMemoryChannel
 from chatlanes.lanes.runtime.pipes import End
 
-#: As much as a pipe holds.
+#: The capacity of a pipe.
 _CHUNK = 1 << 16
-#: billiard's: the length of what follows.
+#: billiard's header of a message: its length.
 _LENGTH = struct.Struct("!i")
-#: How long a result may wait for others, seconds.
+#: How long a result may wait to be written together with others, seconds.
 _TOGETHER_S = 0.002
 _START_BY, _MARK = struct.Struct("!Bd"), 0
 
-#: Instead of a job's part number, which only billiard's map uses: its begin is sent to the parent at once.
+#: A job with this instead of its part number, which only billiard's map uses, is announced: the child sends its start
+#: to the parent at once.
 ANNOUNCED = "announced"
 
 
 class Frames:
-    """Cuts what comes out of a pipe into billiard's messages."""
+    """Splits the bytes read from a pipe into billiard's messages."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -59,7 +61,7 @@ def framed(body: bytes) -> bytes:
 
 
 def start_by_mark(start_by_s: float) -> bytes:
-    """Precedes a job that must not begin later. No pickle begins like this."""
+    """Precedes a job that must not start later than `start_by_s`. No pickle starts with these bytes."""
     return framed(_START_BY.pack(_MARK, start_by_s))
 
 
@@ -71,7 +73,7 @@ def _start_by_s(frame: bytes) -> float | None:
 
 
 class Child(Worker):
-    """In the parent its description; called in the child."""
+    """Created in the parent, and called in the child."""
 
     def __init__(self, channel: SharedMemoryChannel, *args: Any, **kwargs: Any) -> None:
         self._channel = channel
@@ -80,7 +82,7 @@ class Child(Worker):
 
     def after_fork(self) -> None:
         super().after_fork()
-        self._channel.own()
+        self._channel.set_owner()
         should_stop = self._shutdown.is_set if self._shutdown else None
         jobs = Jobs(self.inq._reader.fileno(), should_stop, self._channel)
         self.outq = jobs.results = Results(self.outq, self._channel, jobs.has_more)
@@ -91,14 +93,16 @@ class Child(Worker):
         return super()._ensure_messages_consumed(completed=completed)
 
 
-def _leave_unless_intact(end: End) -> None:
-    """The parent starts another child, and reads what this one reported in shared memory."""
+def _exit_unless_intact(end: End) -> None:
+    """Exit if a task has closed the pipe. The parent then starts another child, and reads the reports that this one
+    left in shared memory.
+    """
     if not end.is_intact():
         os._exit(EX_FAILURE)
 
 
 class Jobs:
-    """billiard's `wait_for_job`. Raises SystemExit when there will be no more."""
+    """billiard's `wait_for_job`. Raises SystemExit when no more jobs will arrive."""
 
     def __init__(self, fileno: int, should_stop: Callable[[], bool] | None, channel: SharedMemoryChannel) -> None:
         self._fileno, self._end = fileno, End(fileno)
@@ -121,28 +125,28 @@ class Jobs:
         return job
 
     def has_more(self) -> bool:
-        """Than the one that comes next, which is a frame or two."""
+        """True if jobs are waiting in addition to the next one, which takes one or two frames."""
         return len(self._waiting) > 2
 
     def _next(self) -> bytes:
         while not self._waiting:
             self.results.flush()
-            _leave_unless_intact(self._end)
+            _exit_unless_intact(self._end)
             try:
                 chunk = os.read(self._fileno, _CHUNK)
             except OSError:
                 chunk = b""
-            if not chunk:  # the parent is gone
+            if not chunk:  # the parent has closed the pipe or died
                 raise SystemExit(EX_FAILURE)
             self._waiting += self._frames.cut(chunk)
         return self._waiting.popleft()
 
 
 class Results:
-    """In front of billiard's queue of results: those of quick jobs are written together.
+    """Wraps billiard's queue of results, and writes those of quick jobs together.
 
-    That a lane's message is done is also reported in shared memory (report_channel.py), where the parent finds it
-    when nothing wakes it.
+    The end of a lane message is also reported in shared memory, which the parent reads even if this process dies before
+    it writes the result (report_channel.py).
     """
 
     def __init__(self, queue: Any, channel: SharedMemoryChannel, has_more: Callable[[], bool]) -> None:
@@ -165,13 +169,13 @@ class Results:
             self._unwritten += framed(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
             if now_s >= self._write_by_s or about[1] == ANNOUNCED or not self._has_more():
                 self.flush()
-        else:  # an error may hold what only billiard can pickle
+        else:  # an error may contain objects that only billiard can pickle
             self.flush()
-            _leave_unless_intact(self._end)
+            _exit_unless_intact(self._end)
             self._queue.put(message)
 
     def flush(self) -> None:
         if self._unwritten:
-            _leave_unless_intact(self._end)
+            _exit_unless_intact(self._end)
         while self._unwritten:
             self._unwritten = self._unwritten[os.write(self._fileno, self._unwritten) :]

@@ -1,8 +1,8 @@
-"""Replaces Celery's prefork pool by one with fewer system calls and loop iterations for each job.
+"""Replaces Celery's prefork pool with one that makes fewer system calls and loop iterations per job.
 
-A job is written to an idle child in the next iteration of the loop, and quick jobs are written ahead to busy children.
-All that a child reported before it died is read before its jobs are judged. Which job runs where, time limits, restarts
-and the end of the pool stay Celery's and billiard's.
+A job is written to an idle child in the next iteration of the loop; quick jobs are written ahead to busy children.
+Guarantees that everything a child reported before it died is read before it is decided which of its jobs have run.
+Celery and billiard still handle time limits, restarts and the shutdown of the pool.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from chatlanes.lanes.runtime import clock
 
 logger = get_logger(__name__)
 
-#: Bytes of a job that fits into one write, which goes into a pipe in one piece or not at all (pipe(7)): none has to be
-#: resumed, and a child that dies leaves no part of a job behind. Celery writes longer ones, piece by piece.
-LONGEST = select.PIPE_BUF - 64
-#: Jobs behind the one that runs. A pipe holds as many of the longest.
-MOST_AHEAD = 15
+#: Bytes of the longest job that fits into one atomic write to a pipe (pipe(7)): no write has to be resumed, and a dead
+#: child leaves no partial job behind. Celery writes longer jobs, in several writes.
+MAX_WRITE_BYTES = select.PIPE_BUF - 64
+#: Jobs written ahead behind the one that runs. A pipe has capacity for this many of the longest.
+MAX_AHEAD = 15
 
 
 def apply(worker: Any) -> None:
-    """Change the worker's prefork pool, which has not started, unless its children do not inherit memory, or Celery is
-    told to send each child several jobs whatever these take (-Ofast).
+    """Change the worker's prefork pool before it starts. Does nothing if its children do not inherit memory, or if
+    Celery is configured to send each child several jobs however long they take (-Ofast).
     """
     pool, lanes = worker.pool, worker.app.lanes
     strategy = pool.options.get("sched_strategy")
@@ -52,13 +52,13 @@ def apply(worker: Any) -> None:
     lanes.make_channel = SharedMemoryChannel
     pool.Pool = partial(FastPool, lanes.in_flight)
     pool.claims_messages = True
-    # Celery keeps jobs beyond the slots from the pool; here they wait in it.
+    # Celery passes no more jobs to the pool than it has slots; here the others wait in the pool.
     worker.process_task = worker._process_task
 
 
 @dataclass(frozen=True)
 class _Stock:
-    """AsynPool's own handlers, which it makes as functions."""
+    """AsynPool's own handlers, which it creates as closures."""
 
     hub: Any
     put: Any
@@ -67,7 +67,7 @@ class _Stock:
 
 
 class FastPool(asynpool.AsynPool):
-    """`waiting` are the jobs of lane messages that no child has been sent."""
+    """`waiting` are the jobs of lane messages that have not been sent to a child."""
 
     _quick_put: Any
     _put_back: Any
@@ -85,7 +85,7 @@ class FastPool(asynpool.AsynPool):
         super().__init__(*args, **kwargs)
 
     def read_reports(self) -> None:
-        """Take in what the children reported in shared memory."""
+        """Apply what the children reported in shared memory."""
         self.in_flight.reports.read_children()
         for child in self._pool:
             if child.reports.accepted:
@@ -112,7 +112,7 @@ class FastPool(asynpool.AsynPool):
                 self._busy_workers.add(fileno)
 
     def process_flush_queues(self, child: Any) -> None:
-        """The child has ended: read everything it sent, before its jobs are judged."""
+        """The child has exited: read everything it sent, before it is decided which of its jobs have run."""
         while self._result_handler.read(child):
             pass
         self._result_handler.accept_all(child)
@@ -129,7 +129,7 @@ class FastPool(asynpool.AsynPool):
         self._quick_put, self._put_back, self.on_poll_start = self._put, self._return, self._write_waiting
 
     def _put(self, task: Any) -> None:
-        """A new job. Those of lanes wait here, all others in Celery's buffer."""
+        """A new job. Jobs of lane messages wait here, all others in Celery's buffer."""
         _, (number, part, function, args, options) = task
         job = self._cache[number]
         job.tag = _tag_of(args)
@@ -139,7 +139,7 @@ class FastPool(asynpool.AsynPool):
             self.waiting.append(self.outbound_buffer.pop())
 
     def _return(self, job: Any) -> None:
-        """A job whose child died before it began: it waits again, first."""
+        """A job whose child died before the job started: it waits again, as the first."""
         self._stock.put_back(job)
         if job.tag is not None and job in self.outbound_buffer:
             self.outbound_buffer.remove(job)
@@ -155,19 +155,19 @@ class FastPool(asynpool.AsynPool):
             self._stock.on_poll_start()
 
     def _assign(self) -> None:
-        """A job to each idle child, and quick jobs ahead to busy ones, unless jobs wait in Celery's buffer."""
+        """Assign a job to each idle child, and quick jobs ahead to busy ones, unless jobs wait in Celery's buffer."""
         batches = [ChildBatch(len(child.given), fileno, child) for fileno, child in self._fileno_to_inq.items()]
         batches = sorted(batch for batch in batches if self._takes_more(batch))[len(self.outbound_buffer) :]
         least_loaded = batches.copy()
-        all_have_begun = len(self._all_inqueues) == self._processes  # one that has just begun will be idle
+        all_are_up = len(self._all_inqueues) == self._processes  # a child that is starting will be idle soon
         while least_loaded and self.waiting:
             batch, job = least_loaded[0], self.waiting[0]
-            is_long = job._payload[2] > LONGEST
-            may_go_ahead = all_have_begun and not (job.is_announced or is_long or self.outbound_buffer)
-            if batch.load and not (may_go_ahead and batch.load <= MOST_AHEAD):
+            is_long = job._payload[2] > MAX_WRITE_BYTES
+            may_go_ahead = all_are_up and not (job.is_announced or is_long or self.outbound_buffer)
+            if batch.load and not (may_go_ahead and batch.load <= MAX_AHEAD):
                 break
             self.waiting.popleft()
-            start_by_s = clock.now_s() + self.in_flight.capacity.patience_s if batch.load else None
+            start_by_s = clock.now_s() + self.in_flight.capacity.max_wait_s if batch.load else None
             if not self.in_flight.claim(job.tag, starts=False, start_by_s=start_by_s):
                 self._drop(job)
             elif is_long:
@@ -180,7 +180,7 @@ class FastPool(asynpool.AsynPool):
             self._write(batch)
 
     def _takes_more(self, batch: ChildBatch) -> bool:
-        """Not while the child runs a job that Celery wrote, or one whose begin is announced."""
+        """False while the child runs a job that Celery wrote, or one that is announced (prefork_child.py)."""
         if batch.fileno not in self._all_inqueues or batch.fileno in self._active_writes:
             return False
         return not any(job.is_announced for job in batch.child.given.values()) and (
@@ -201,8 +201,8 @@ class FastPool(asynpool.AsynPool):
             self._busy_workers.add(batch.fileno)
 
     def _drop(self, job: Any) -> None:
-        """The message was given back meanwhile: as Celery drops a revoked request."""
-        logger.debug("lanes: %s was given back before it started", job.correlation_id)
+        """The message was released meanwhile: drop its job, as Celery drops a revoked request."""
+        logger.debug("lanes: %s was released before it started", job.correlation_id)
         job.discard()
         state.task_ready(job._callback.__self__)
         if self._putlock is not None:
@@ -210,8 +210,9 @@ class FastPool(asynpool.AsynPool):
 
 
 class ChildBatch:
-    """What the child whose pipe is `fileno` is sent in one iteration of the loop, in as few writes as possible. It has
-    `load` jobs; batches compare by load.
+    """The jobs that one child is sent in one iteration of the loop, in as few writes as possible.
+
+    `fileno` is the child's pipe, and `load` the number of its jobs. Batches compare by load.
     """
 
     def __init__(self, load: int, fileno: int, child: Any) -> None:
@@ -244,7 +245,7 @@ class ChildBatch:
 
 
 def _tag_of(args: Any) -> str | None:
-    """`args` are the arguments of Celery's tracer, of which the third holds the task's headers. None: of no lane."""
+    """`args` are the arguments of Celery's tracer; the third holds the task's headers. None: not a lane message."""
     if len(args) > 2 and isinstance(args[2], dict) and envelope.LANE in args[2]:
         tag: str = args[2]["properties"]["delivery_tag"]
         return tag

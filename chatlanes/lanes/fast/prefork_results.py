@@ -1,7 +1,7 @@
-"""Replaces how the parent of a prefork pool reads results: all that a child wrote is read at once.
+"""Replaces how the parent of a prefork pool reads results: everything that a child has written is read at once.
 
-billiard is told of the begin and end of each job in their order, and everything that a dead child sent is read. Nobody
-is woken.
+Guarantees that billiard receives the start and end of each job in order, and that everything a dead child sent is read.
+Wakes no thread.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from billiard.common import pickle_loads
 from billiard.pool import ACK, READY
 from celery.concurrency import asynpool
 
-#: At the end of the pool: how long to wait for a child's next result before the next child is looked at.
-_LOOK_S = 0.05
+#: At shutdown of the pool: how long to wait for the next result of one child before the next child is read.
+_SELECT_S = 0.05
 _CHUNK = 1 << 16
-#: The result of a task that ended in a child that died before it sent it: Celery's (failed, result, time).
+#: Celery's (failed, result, time) for a task whose child died after the end of the task and before it sent the result.
 _ENDED = (True, (0, None, 0.0))
 
 
 class FastResultHandler(asynpool.ResultHandler):
-    """Reads all that a child wrote at once."""
+    """Reads everything that a child has written at once."""
 
     def __init__(self, *args: Any, pool: Any, **kwargs: Any) -> None:
         self._pool_of = pool
@@ -38,22 +38,24 @@ class FastResultHandler(asynpool.ResultHandler):
 
     def _flush_outqueue(self, fileno: int, remove: Any, children: Any, on_state_change: Any) -> None:
         child = children.get(fileno)
-        if child is None:  # it has ended and was read to its end
+        if child is None:  # it has exited, and everything it sent was read
             remove(fileno)
             return
-        asynpool._select({fileno}, None, {fileno}, _LOOK_S)
+        asynpool._select({fileno}, None, {fileno}, _SELECT_S)
         if self.read(child) == b"":
             remove(fileno)
 
     def read(self, child: Any) -> bytes | None:
-        """The bytes that it has written so far, which are handled already. None: no bytes; empty: the end."""
+        """Read and handle what the child has written so far. Returns the bytes; None: there were none; empty: the pipe
+        is closed.
+        """
         try:
             chunk: bytes | None = os.read(child.outq._reader.fileno(), _CHUNK)
         except BlockingIOError:
             chunk = None
         except OSError:  # closed
             return b""
-        # After the results: a report that was made before one of them is there now.
+        # Reports are read after the results, so that those made before a result are applied before it is handled.
         self._pool_of.in_flight.reports.read_children()
         for frame in child.frames.cut(chunk or b""):
             self._handle(child, pickle_loads(frame))
@@ -71,13 +73,15 @@ class FastResultHandler(asynpool.ResultHandler):
         self.on_state_change(message)
 
     def accept(self, child: Any) -> None:
-        """Tell billiard of the job that it runs; only after the end of the one before."""
+        """Report to billiard the job that the child runs, once the previous job has ended."""
         while child.reports.accepted and child.runs is None:
             child.runs, at_s = child.reports.accepted.popleft()
             self.on_state_change((ACK, (child.runs, None, at_s, child.pid, child.synqW_fd)))
 
     def accept_all(self, child: Any) -> None:
-        """It has died. A job that it began, and whose message is settled, has ended, though its result is lost."""
+        """The child has died. If it started a job whose message is settled, the job has ended and only its result is
+        lost.
+        """
         while child.reports.accepted or child.runs is not None:
             job = child.given.get(child.runs)
             if job is not None and job.tag is not None and not self._pool_of.in_flight.holds(job.tag):

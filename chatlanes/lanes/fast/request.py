@@ -1,8 +1,8 @@
 """Replaces Celery's request for ordinary messages of lane queues, and the function that a pool calls to run them.
 
-Whatever Celery, its events and `celery inspect` read of a request has the same value. A message that was given back
-never begins: that is checked when a thread or greenlet is about to run it. strategy.py decides which messages are
-ordinary.
+Guarantees that every attribute that Celery, its events and `celery inspect` read has the same value, and that a
+released message never starts: this is checked when a thread or greenlet is about to run it. strategy.py decides which
+messages are ordinary.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.runtime import process
 from chatlanes.lanes.worker.request import LaneRequest
 
-#: The outcome of a message that was given back before it began.
+#: The result of a message that was released before it started.
 _NOT_RUN = None
 
 
 class FastRequest(LaneRequest):
-    """One without an expiry, an eta or stamps. `of` makes a class that knows what all messages of a task share."""
+    """A request without an expiry, an eta or stamps. `of` makes a subclass with the attributes that all messages of a
+    task share.
+    """
 
     _eta = _expires = None
     _utc, _decoded = True, True
@@ -54,7 +56,7 @@ class FastRequest(LaneRequest):
         return type(cls.__name__, (cls,), shared)
 
     def __init__(self, message: Any, arguments: Arguments) -> None:
-        # Not Celery's, which looks for all that a message might have.
+        # Does not call Celery's constructor, which checks for every optional part of a message.
         headers, properties = message.headers, message.properties
         self._message = message
         self.id = headers["id"]
@@ -66,12 +68,12 @@ class FastRequest(LaneRequest):
             self.time_limits = limits
         ignored = headers.get("ignore_result")
         self._ignore_result = self._task.ignore_result if ignored is None else ignored
-        told = message.delivery_info
+        info = message.delivery_info
         self._delivery_info = {
-            "exchange": told.get("exchange"),
-            "routing_key": told.get("routing_key"),
+            "exchange": info.get("exchange"),
+            "routing_key": info.get("routing_key"),
             "priority": properties.get("priority"),
-            "redelivered": told.get("redelivered", False),
+            "redelivered": info.get("redelivered", False),
         }
         self._body = arguments
         self._request_dict = {
@@ -95,7 +97,7 @@ class FastRequest(LaneRequest):
 
     @property
     def _payload(self) -> Any:
-        """As it came: what runs may change its arguments."""
+        """The payload as received: a run may change its arguments."""
         return self._message.payload
 
     @property
@@ -109,7 +111,7 @@ class FastRequest(LaneRequest):
     def revoked(self) -> bool:
         if self._already_revoked or self.id in state.revoked:
             return super().revoked()
-        return self._forks and self._was_given_back()  # otherwise it is asked when it begins
+        return self._forks and self._is_released()  # without forks, `_run_here` checks this at the start
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
         if self.revoked():
@@ -117,7 +119,7 @@ class FastRequest(LaneRequest):
         limit_s, soft_limit_s = self.time_limits
         result = pool.apply_async(
             run if self._forks else self._run_here,
-            args=self._what_to_send() if self._forks else (pool,),
+            args=self._child_arguments() if self._forks else (pool,),
             accept_callback=self.on_accepted if self._forks else None,
             timeout_callback=self.on_timeout,
             callback=self.on_success,
@@ -131,7 +133,7 @@ class FastRequest(LaneRequest):
         return result
 
     def _loop(self, pool: Any) -> dict[str, Any]:
-        """The event loop that this may run on without a thread of its own, for a pool with loops (thread_pool.py)."""
+        """The event loop that this may run on without its own thread, for a pool with loops (thread_pool.py)."""
         if not getattr(pool, "has_loops", False):
             return {}
         tracer = self._task.__trace__.tracer
@@ -139,15 +141,15 @@ class FastRequest(LaneRequest):
             return {}
         return {"loop": self._task.loop_of(self.id)}
 
-    def _what_to_send(self) -> tuple[Any, ...]:
-        """For a child. Bytes go through a pipe quicker than what they say."""
+    def _child_arguments(self) -> tuple[Any, ...]:
+        """The arguments of `run` in a child. Sending the encoded body is faster than pickling the decoded arguments."""
         message = self._message
-        told = {name: value for name, value in self._request_dict.items() if name not in ("args", "kwargs")}
-        return self._type, self.id, told, message.body, message.content_type, message.content_encoding
+        request = {name: value for name, value in self._request_dict.items() if name not in ("args", "kwargs")}
+        return self._type, self.id, request, message.body, message.content_type, message.content_encoding
 
     def _run_here(self, pool: Any) -> Any:
-        """In a thread or greenlet of the pool, perhaps long after it was given to it."""
-        if not self._in_flight.holds(self._message.delivery_tag) and self._was_given_back():
+        """Run in a thread or greenlet of the pool, which may be long after the request was passed to the pool."""
+        if not self._in_flight.holds(self._message.delivery_tag) and self._is_released():
             return _NOT_RUN
         self.on_accepted(pool.getpid() if hasattr(pool, "getpid") else process.pid, monotonic())
         return run(self._type, self.id, self._request_dict, self._body, None, None)
@@ -159,7 +161,7 @@ class FastRequest(LaneRequest):
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         self.worker_pid = pid
         self.time_start = time() - (monotonic() - time_accepted)
-        # state.task_accepted, which counts with a slow one of Counter's verbs
+        # As state.task_accepted, which uses a slow method of Counter.
         state.requests[self.id] = self
         state.active_requests.add(self)
         state.total_count[self.name] += 1
@@ -182,7 +184,7 @@ class FastRequest(LaneRequest):
         self.send_event("task-succeeded", result=retval, runtime=runtime)
 
     def acknowledge(self) -> None:
-        """Any thread may say it: Redis hears of it later."""
+        """Settle the message. Callable from any thread: the ack is sent to Redis later."""
         if not self.acknowledged:
             self._in_flight.done(self._message.delivery_tag)
             self._message._state = "ACK"
@@ -198,7 +200,7 @@ def run(
     content_encoding: str | None,
     **options: Any,
 ) -> Any:
-    """As Celery's fast_trace_task, with a faster decoder."""
+    """Like Celery's fast_trace_task, with a faster decoder."""
     decoded = body
     if content_type:
         decoded = arguments_of(body) if content_type == envelope.JSON and isinstance(body, bytes) else None

@@ -1,8 +1,8 @@
 """Replaces Celery's message handler and strategy for ordinary messages of lane queues.
 
-Does what Celery's strategy does (log line, signal, event, revoked messages, the worker's state), and decodes the body
-once instead of twice. Leaves to Celery every message of another protocol, content type or encoding, with an eta, an
-expiry or stamps, and every task with its own strategy or request class.
+Does what Celery's strategy does (log line, signal, event, revoked messages, the worker's state), but decodes the body
+once instead of twice. Celery still handles messages of another protocol, content type or encoding, messages with an
+eta, an expiry or stamps, and tasks with their own strategy or request class.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def apply(worker: Any) -> None:
 
 
 class ReceiveFast(bootsteps.StartStopStep):
-    """A step of the consumer. Its handler is in front of BuryUnrunnable's."""
+    """A step of the consumer. Its handler is called before that of BuryUnrunnable."""
 
     requires = (BuryUnrunnable,)
 
@@ -41,7 +41,7 @@ class ReceiveFast(bootsteps.StartStopStep):
         super().__init__(consumer, **kwargs)
 
     def _update(self) -> None:
-        """Celery calls it for each connection, before it creates the handler."""
+        """Called by Celery for each connection, before it creates the handler."""
         self._update_stock()
         app = self._consumer.app
         self._strategies = {
@@ -73,7 +73,7 @@ def _is_usual(task: Any, app: Any) -> bool:
 
 
 class Strategy:
-    """For the ordinary messages of one task."""
+    """Receives the ordinary messages of one task."""
 
     def __init__(self, task: LaneTask, consumer: Any) -> None:
         self._task, self._consumer = task, consumer
@@ -98,7 +98,7 @@ class Strategy:
 
 
 def arguments_in(message: Any) -> Arguments | None:
-    """None: a message for Celery."""
+    """The arguments of an ordinary message. None: leave the message to Celery."""
     headers = message.headers
     is_ordinary = (
         envelope.LANE in headers

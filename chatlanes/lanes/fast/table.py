@@ -1,7 +1,7 @@
 """The table of all replacements: what each replaces, since which Celery, and digests of the code it was written for.
 
-A piece whose digests differ from the installed code is left off, and logged. docs/fast.md has the same table, with the
-gain of each piece.
+Guarantees that a piece is not applied, and that this is logged, if the installed code has other digests. docs/fast.md
+has the same table, with the gain of each piece.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = get_logger(__name__)
 class Piece:
     """`module` is in this package, and has `apply(worker)`. `digests`: module:name -> the digest of its source.
 
-    `pool` is the module of the pool that it is for; without one it is for all pools.
+    `pool` is the module of the pool that the piece applies to; if it is empty, it applies to all pools.
     """
 
     module: str
@@ -34,11 +34,11 @@ class Piece:
     pool: str = ""
 
     def fits(self, pool: Any) -> bool:
-        """Subclasses of Celery's pools are left as they are."""
+        """True if the piece applies to this pool. Subclasses of Celery's pools are not changed."""
         return not self.pool or type(pool).__module__ == self.pool
 
     def differing(self) -> Iterator[str]:
-        """The names of code that is not what the piece was written for."""
+        """The names whose installed code differs from the code that the piece was written for."""
         return (name for name, digest in self.digests.items() if digest_of(name) != digest)
 
     def apply(self, worker: Any) -> None:
@@ -46,8 +46,8 @@ class Piece:
 
 
 def apply(worker: Any) -> None:
-    """Apply all pieces that fit a worker, before its pool starts and its consumer is made."""
-    left_off: list[str] = []
+    """Apply all pieces that fit a worker, before its pool starts and its consumer is created."""
+    not_applied: list[str] = []
     for piece in PIECES:
         if not piece.fits(worker.pool):
             continue
@@ -55,14 +55,14 @@ def apply(worker: Any) -> None:
         if differing is None:
             piece.apply(worker)
         else:
-            left_off.append(f"{piece.module} ({differing} differs)")
-    linecache.clearcache()  # all sources that were read
-    if left_off:
-        logger.warning("lanes: slower with the installed packages; left off: %s", ", ".join(left_off))
+            not_applied.append(f"{piece.module} ({differing} differs)")
+    linecache.clearcache()  # frees the sources that the digests were computed from
+    if not_applied:
+        logger.warning("lanes: slower with the installed packages; not applied: %s", ", ".join(not_applied))
 
 
 def digest_of(name: str) -> str:
-    """Of the source of `module:attribute`. Empty where there is no such source."""
+    """The digest of the source of `module:attribute`; empty if there is no source."""
     module, _, path = name.partition(":")
     try:
         source = inspect.getsource(reduce(getattr, path.split("."), import_module(module)))

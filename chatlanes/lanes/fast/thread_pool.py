@@ -1,8 +1,8 @@
-"""Lets tasks that wait in coroutines run on their event loop's thread (`-P threads`): such a task takes a slot of the
-pool, and no thread.
+"""Runs tasks that wait in coroutines on the thread of their event loop (`-P threads`): such a task takes a slot of the
+pool, but no thread.
 
-No more tasks run than the pool has slots; the others begin in their order, and none begins after the end. The end of
-the pool waits for what runs on loops, as it waits for its threads.
+Guarantees that no more tasks run than the pool has slots, that the others start in order, and that none starts after
+the pool has stopped. Stopping the pool waits for the tasks on loops as it does for its threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chatlanes.lanes.worker.loop_jobs import Loop
 
 
 def apply(worker: Any) -> None:
-    """Change the worker's `celery.concurrency.thread.TaskPool`, which has not started."""
+    """Change the worker's `celery.concurrency.thread.TaskPool` before it starts."""
     use_loops(worker.pool)
 
 
@@ -47,7 +47,7 @@ def use_loops(pool: TaskPool) -> None:
         stop_stock()
         slots.wait_for_loops()
 
-    # Celery's apply_async, which only adds what pools of processes need.
+    # Celery's apply_async only adds arguments for pools of processes.
     pool.on_apply = pool.apply_async = on_apply
     pool.on_stop, pool.has_loops = on_stop, True
 
@@ -57,12 +57,12 @@ class Job:
         self._slots, self._given = slots, given
 
     def start(self) -> None:
-        """It has a slot."""
+        """Start the job, which has a slot."""
         raise NotImplementedError
 
     def call(self) -> None:
         function, *arguments = self._given
-        with suppress(BaseException):  # the tracer has reported it; a thread must survive it
+        with suppress(BaseException):  # the tracer has reported it; it must not end the thread
             function(*arguments)
 
 
@@ -72,14 +72,14 @@ class ThreadJob(Job):
         self._submit = submit
 
     def start(self) -> None:
-        with suppress(RuntimeError):  # the executor is shut down: the job is released when the consumer ends
+        with suppress(RuntimeError):  # the executor is shut down: the message is released when the consumer stops
             self._submit(self._run)
 
     def _run(self) -> None:
         job: Job | None = self
         while isinstance(job, ThreadJob):  # the next thread job runs on this thread
             job.call()
-            job = self._slots.left()
+            job = self._slots.release_slot()
         if job is not None:
             job.start()
 
@@ -90,14 +90,14 @@ class LoopJob(Job):
         self._loop = loop
 
     def start(self) -> None:
-        self._slots.begins_on_loop()
+        self._slots.started_on_loop()
         self._loop.begin_job(self._run)
 
     def _run(self) -> None:
         if not self._slots.are_closed:
             self.call()
         self._slots.ended_on_loop()
-        if (job := self._slots.left()) is not None:
+        if (job := self._slots.release_slot()) is not None:
             job.start()
 
 
@@ -121,8 +121,8 @@ class Slots:
             self._waiting.append(job)
             return False
 
-    def left(self) -> Job | None:
-        """A slot is free: the job that takes it."""
+    def release_slot(self) -> Job | None:
+        """Free a slot. Returns the waiting job that takes it, if any."""
         with self._lock:
             if self._waiting:
                 return self._waiting.popleft()
@@ -130,12 +130,12 @@ class Slots:
             return None
 
     def close(self) -> None:
-        """Jobs that wait are dropped."""
+        """Drop the waiting jobs."""
         with self._lock:
             self.are_closed = True
             self._waiting.clear()
 
-    def begins_on_loop(self) -> None:
+    def started_on_loop(self) -> None:
         with self._lock:
             self._on_loops += 1
             if not self._is_waited_for:

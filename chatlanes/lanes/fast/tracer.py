@@ -1,8 +1,8 @@
-"""Replaces Celery's tracer for tasks of lane queues: it computes once what is the same for every run.
+"""Replaces Celery's tracer for tasks of lane queues: values that are the same for every run are computed once.
 
-Does all that Celery's tracer does (signals, the task's hooks, its request, log lines, the report to the pool), in the
-same order. Celery's own tracer runs tasks that store results, have callbacks, a chain or a chord, and every message of
-an ordinary queue.
+Guarantees that everything Celery's tracer does (signals, the task's hooks, its request, log lines, the report to the
+pool) is done in the same order. Celery's own tracer still runs tasks that store results, have callbacks, a chain or a
+chord, and every message of an ordinary queue.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from celery.utils.saferepr import saferepr
 from celery.utils.threads import _LocalStack, get_ident
 
 from chatlanes.lanes.protocol import envelope
-from chatlanes.lanes.worker.delivery import KEPT, Delivery, delivery_of
+from chatlanes.lanes.worker.delivery import REQUEST_ATTRIBUTE, Delivery, delivery_of
 from chatlanes.lanes.worker.task import LaneTask, Trace
 
-#: Entries of a body, besides the arguments, that start other tasks when the run has ended.
-_FOLLOWED = ("callbacks", "chain", "chord")
+#: Entries of a body that start other tasks when the run has ended.
+_FOLLOW_UPS = ("callbacks", "chain", "chord")
 
 #: Signals of a run, to which user code may be connected.
 _SIGNALS = (
@@ -42,23 +42,23 @@ _SIGNALS = (
 )
 _RECEIVERS = attrgetter("receivers")
 
-#: Names in a request that are Celery's and ours: the others are the publisher's own headers
+#: Names in a request that Celery and lanes set. All others are the publisher's own headers
 #: (Context._get_custom_headers).
-_STANDARD = frozenset({*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression", KEPT})
+_STANDARD = frozenset({*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression", REQUEST_ATTRIBUTE})
 
 
 class LaneContext(Context):
-    """`task.request`, which finds its headers when they are read."""
+    """`task.request`, which computes its headers when they are read."""
 
     def __init__(self, request: dict[str, Any], **more: Any) -> None:
         self.update(request, **more)
 
     @property
     def headers(self) -> dict[str, Any] | None:
-        told = self.__dict__
-        if told.get("headers") is None:
-            told["headers"] = {name: value for name, value in told.items() if name not in _STANDARD} or None
-        headers: dict[str, Any] | None = told["headers"]
+        values = self.__dict__
+        if values.get("headers") is None:
+            values["headers"] = {name: value for name, value in values.items() if name not in _STANDARD} or None
+        headers: dict[str, Any] | None = values["headers"]
         return headers
 
     @headers.setter
@@ -67,11 +67,11 @@ class LaneContext(Context):
 
 
 class Tracer:
-    """Of one task, in one process. `stock` is the tracer that Celery built for it."""
+    """The tracer of one task in one process. `stock` is the tracer that Celery built for it."""
 
     def __init__(self, task: LaneTask, stock: Trace) -> None:
         self._task, self._stock = task, stock
-        # A task with its own __call__ is called.
+        # None for a task with its own __call__, which must be called.
         self._run_leased = task.run_leased if type(task).__call__ is LaneTask.__call__ else None
         self._lanes = task.app.lanes
         self._is_usual = _is_usual(task)
@@ -81,12 +81,12 @@ class Tracer:
         self._logs_success = trace.logger.isEnabledFor(trace.logging.INFO)
 
     def is_alone(self, embed: dict[str, Any]) -> bool:
-        """Whether a run with this in its body, beside the arguments, calls no code but the task's and ours."""
-        return self._is_usual and not any(map(embed.get, _FOLLOWED)) and not any(map(_RECEIVERS, _SIGNALS))
+        """True if a run with this `embed` in its body calls only code of the task and of lanes."""
+        return self._is_usual and not any(map(embed.get, _FOLLOW_UPS)) and not any(map(_RECEIVERS, _SIGNALS))
 
     def __call__(self, uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
         is_ours = self._is_usual and request and request.get(envelope.LANE) and type(kwargs) is dict
-        if request is None or not is_ours or any(map(request.get, _FOLLOWED)):
+        if request is None or not is_ours or any(map(request.get, _FOLLOW_UPS)):
             return self._stock(uuid, args, kwargs, request)
         return self._trace(uuid, args, kwargs, request)
 
@@ -94,18 +94,18 @@ class Tracer:
         began_s = monotonic()
         context = LaneContext(request, args=args, called_directly=False, kwargs=kwargs)
         try:
-            return self._stage(uuid, context, began_s)
+            return self._run_traced(uuid, context, began_s)
         except (MemoryError, Reject):
             raise
-        except Exception as error:  # not of the task, but of what is done around it
+        except Exception as error:  # raised outside the task, for example by a signal's receiver
             trace._signal_internal_error(self._task, uuid, args, kwargs, request, error)
             problem = trace.report_internal_error(self._task, error)
             info = TraceInfo(FAILURE, error)
             info.handle_error_state(self._task, context)
             return trace_ok_t(problem, info, None, None)
 
-    def _stage(self, uuid: str, context: Any, began_s: float) -> Any:
-        """The run between its signals, with the task and its request as Celery's current ones."""
+    def _run_traced(self, uuid: str, context: Any, began_s: float) -> Any:
+        """The run with its signals, with the task and its request as Celery's current ones."""
         task, args, kwargs = self._task, context.args, context.kwargs
         state = retval = None
         _push(_task_stack, task)
@@ -139,7 +139,7 @@ class Tracer:
     def _run(self, context: Any, args: Any, kwargs: Any) -> Any:
         if self._run_leased is None:
             return self._task(*args, **kwargs)
-        delivery = cast(Delivery, delivery_of(context, self._lanes))  # only messages of lanes come here
+        delivery = cast(Delivery, delivery_of(context, self._lanes))  # only lane messages get here
         return self._run_leased(delivery, args, kwargs)
 
     def _succeeded(self, uuid: str, context: Any, retval: Any, began_s: float) -> Any:
@@ -165,7 +165,7 @@ class Tracer:
         return trace_ok_t(retval, None, runtime_s, shown)
 
     def _failed(self, context: Any, error: Exception) -> Any:
-        """Called where the error is caught."""
+        """Called in the `except` block of the error."""
         if isinstance(error, Reject):
             info, problem = TraceInfo(REJECTED, error), ExceptionInfo(internal=True)
             info.handle_reject(self._task, context)
@@ -180,19 +180,19 @@ class Tracer:
         return trace_ok_t(problem, info, None, None)
 
     def _hook(self, name: str, uuid: str, context: Any, *arguments: Any) -> None:
-        """A hook of the task that comes after its outcome, and changes it no more by failing."""
+        """Call a hook of the task that follows its outcome. If the hook fails, the outcome stays the same."""
         try:
             getattr(self._task, name)(*arguments)
         except (Reject, MemoryError):
             raise
         except Exception as error:
-            said = f"Task %s[%s] {name} handler raised: %r"
-            trace.logger.exception(said, get_task_name(context, self._task.name), uuid, error)
+            line = f"Task %s[%s] {name} handler raised: %r"
+            trace.logger.exception(line, get_task_name(context, self._task.name), uuid, error)
             traceback_clear(error)
 
 
 def _push(stack: Any, item: Any) -> None:
-    """As the stack does, which looks twice for what is not there, and raises and catches each time."""
+    """Like `stack.push`, without its two failing lookups, each of which raises and catches an exception."""
     if type(stack) is not _LocalStack:
         stack.push(item)
         return
@@ -205,7 +205,7 @@ def _push(stack: Any, item: Any) -> None:
 
 
 def _pop(stack: Any) -> None:
-    """As the stack does."""
+    """Like `stack.pop`."""
     if type(stack) is not _LocalStack:
         stack.pop()
         return
@@ -217,14 +217,14 @@ def _pop(stack: Any) -> None:
 
 
 def _is_usual(task: LaneTask) -> bool:
-    """Whether nothing is stored or looked up for its runs, and the app's loader has no part in them."""
+    """True if no result is stored or looked up for its runs, and the app's loader has no hooks for them."""
     app, loader = task.app, type(task.app.loader)
     looks_up = app.conf.worker_deduplicate_successful_tasks and app.backend.persistent
-    has_part = (
+    has_hooks = (
         loader.on_task_init is not BaseLoader.on_task_init
         or loader.on_process_cleanup is not BaseLoader.on_process_cleanup
     )
-    return isinstance(task.backend, DisabledBackend) and not looks_up and not has_part
+    return isinstance(task.backend, DisabledBackend) and not looks_up and not has_hooks
 
 
 def apply(worker: Any) -> None:

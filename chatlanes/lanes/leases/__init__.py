@@ -1,4 +1,4 @@
-"""The messages that a worker holds: the in-flight table, pending acks, prefetch, heartbeat and recoverer."""
+"""The messages that a worker has leased: in-flight table, pending acks, prefetch, heartbeat and recoverer."""
 
 from chatlanes.lanes.leases.in_flight import InFlight, Terminating
 from chatlanes.lanes.leases.message import LeasedMessage, id_of, tag_of

@@ -1,7 +1,7 @@
-"""The background thread of a worker's main process, an OS thread: heartbeat, recoverer, and pending acks.
+"""The background thread of a worker's main process, an OS thread: heartbeat, recoverer and ack flusher.
 
-Guarantees that none of these waits for the main loop, and that each is tried again until Redis answers. Ends the worker
-if a task has closed its files.
+Guarantees that none of these waits for the main loop, and that each step is retried until Redis answers. Exits the
+process if a task has closed the worker's file descriptors.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from chatlanes.lanes.runtime import clock, os_threads
 
 logger = get_logger(__name__)
 
-#: While a message has not started, or an ack is pending, in terms of how long either may wait.
-_BUSY_TICK_OF_PATIENCE = 0.5
-#: The in-flight table wakes the thread if it holds more than it has slots. An idle worker ticks as often as it sweeps.
+#: The tick while a message waits to start or an ack is pending, as a fraction of the longest that either may wait.
+_BUSY_TICK_FRACTION = 0.5
+#: The tick of an idle worker. The in-flight table wakes the thread when it holds more messages than there are slots.
 _IDLE_TICK_S = SWEEP_EVERY_S
-#: How long the last flush may take if Redis does not answer when the worker stops.
+#: Timeout of the last flush when the worker stops.
 _LAST_FLUSH_S = 3.0
 
 
 class BackgroundThread:
-    """One for each in-flight table. `connect` makes its client; the thread runs from `start` to `stop`."""
+    """One per in-flight table. `connect` makes its Redis client; the thread runs from `start` to `stop`."""
 
     def __init__(self, in_flight: InFlight, connect: Callable[[], Redis]) -> None:
         self._in_flight = in_flight
@@ -43,7 +43,7 @@ class BackgroundThread:
         self._recoverer = Recoverer(in_flight, store, witness)
         self._is_stopping = False
         self._ended = os_threads.lock()
-        self._is_away = False
+        self._is_redis_down = False
         self.is_running = False
 
     def start(self) -> None:
@@ -53,7 +53,7 @@ class BackgroundThread:
             os_threads.start_thread(self._run)
 
     def stop(self) -> None:
-        """End the thread after one last flush."""
+        """Stop the thread after one last flush."""
         if self.is_running:
             self._is_stopping = True
             self._wakeups.background.set()
@@ -63,37 +63,38 @@ class BackgroundThread:
     def _run(self) -> None:
         try:
             while not self._is_stopping:
-                self._survive(self._tick)
+                self._log_errors(self._tick)
                 pause_s = self._pause_s()
-                is_resting = pause_s > self._busy_tick_s
-                self._wakeups.rest(is_resting)
-                # A message that arrived before `rest` could not know that it must wake this thread.
-                if not (is_resting and self._in_flight.has_unclaimed()):
+                is_idle = pause_s > self._busy_tick_s
+                self._wakeups.set_background_idle(is_idle)
+                # A message that arrived before `set_background_idle` did not wake this thread.
+                if not (is_idle and self._in_flight.has_unclaimed()):
                     self._wakeups.background.wait(pause_s)
             self._in_flight.reports.read()
             self._attempt(self._flusher.flush)
         finally:
             self._ended.release()
 
-    def _survive(self, step: Callable[[], None]) -> None:
-        """If this thread died, the worker would go on and lose every lease: an error only ends the current round."""
+    def _log_errors(self, step: Callable[[], None]) -> None:
+        """Run a step and log its errors. If this thread died, the worker would keep running and lose every lease."""
         try:
             step()
         except Exception:
-            logger.exception("lanes: the background thread failed; it goes on")
+            logger.exception("lanes: the background thread failed; it continues")
             self._wakeups.background.wait(_IDLE_TICK_S)
 
     def _tick(self) -> None:
         in_flight = self._in_flight
         if not in_flight.channel.is_intact():
-            logger.critical("lanes: a task has closed this worker's files, and it cannot go on: it ends")
+            # The descriptors may belong to other connections by now. The exit counts as a death: the leases expire.
+            logger.critical("lanes: a task has closed this worker's file descriptors; the worker exits")
             os._exit(1)
         now_s = clock.now_s()
         if not self._wakeups.consumers:
             in_flight.reports.read()
-        in_flight.release_waiting(longer_than_s=in_flight.capacity.patience_s)
+        in_flight.release_waiting(longer_than_s=in_flight.capacity.max_wait_s)
         if in_flight.forks and in_flight.pending_acks.has_settles():
-            in_flight.channel.wake()  # a child has reported and not woken the loop (prefork_child.py)
+            in_flight.channel.wake()  # reports in shared memory do not wake the loop (prefork_child.py)
         if self._flusher.is_due(now_s):
             self._attempt(self._flusher.flush)
         if now_s >= self._heartbeat.next_renewal_s:
@@ -119,17 +120,18 @@ class BackgroundThread:
 
     @property
     def _busy_tick_s(self) -> float:
-        return self._in_flight.capacity.patience_s * _BUSY_TICK_OF_PATIENCE
+        return self._in_flight.capacity.max_wait_s * _BUSY_TICK_FRACTION
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """Run a step; one log line when Redis goes away and one when it is back."""
+        """Run a step. Logs once when Redis stops answering and once when it answers again."""
         try:
             step()
         except (RedisError, OSError) as error:
-            if not self._is_away:
+            if not self._is_redis_down:
                 logger.error("lanes: Redis does not answer the lease renewal: %s. Trying again.", error)
-            self._is_away = True
+            self._is_redis_down = True
             return
-        if self._is_away and step == self._recoverer.sweep:  # which always writes; some servers refuse only that
+        # Only a sweep proves that Redis is back: it always writes, and some servers refuse only writes.
+        if self._is_redis_down and step == self._recoverer.sweep:
             logger.info("lanes: Redis answers the lease renewal again")
-            self._is_away = False
+            self._is_redis_down = False

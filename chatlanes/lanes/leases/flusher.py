@@ -1,6 +1,7 @@
-"""Sends pending acks that no fetch carries, or that no fetch has carried in time.
+"""Sends the pending acks that fetches do not carry, and those that no fetch has carried in time.
 
-Guarantees that an ack which could not be sent stays pending. An ack that is sent twice is harmless: its fence is old.
+Guarantees that an ack stays pending if sending it failed. Sending an ack twice is harmless: the second has an old
+fence and is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from chatlanes.lanes.protocol.store import Store
 
 
 class AckFlusher:
-    """Of one in-flight table."""
+    """The flusher of one in-flight table."""
 
     def __init__(self, in_flight: InFlight, store: Store) -> None:
         self._in_flight = in_flight
@@ -19,7 +20,9 @@ class AckFlusher:
         self._settles_since_s: float | None = None
 
     def is_due(self, now_s: float) -> bool:
-        """Settles wait for a fetch, unless the loop is held up (solo); other acks do not wait."""
+        """True if acks must be sent now. Settles wait for a fetch, unless the loop is blocked (solo); other acks do not
+        wait.
+        """
         acks, wakeups = self._in_flight.pending_acks, self._in_flight.wakeups
         if not acks.has_any():
             self._settles_since_s = None
@@ -27,11 +30,11 @@ class AckFlusher:
         if self._settles_since_s is None:
             self._settles_since_s = now_s
         waited_s = now_s - max(self._settles_since_s, wakeups.last_fetch_s)
-        patience_s = self._in_flight.capacity.patience_s
-        return acks.has_urgent() or not wakeups.consumers or waited_s >= patience_s
+        max_wait_s = self._in_flight.capacity.max_wait_s
+        return acks.has_urgent() or not wakeups.consumers or waited_s >= max_wait_s
 
     def flush(self) -> None:
-        """Raises RedisError."""
+        """Send all pending acks. Raises RedisError; all of them then stay pending."""
         acks = self._in_flight.pending_acks
         batch = acks.start_flush()
         self._settles_since_s = None

@@ -1,7 +1,7 @@
 """Heartbeat: renews the leases of all messages in flight.
 
-Guarantees that a lease is renewed for as long as its message is in flight, whatever the main loop does. Does not
-guarantee it while C code holds the GIL for longer than a lease: with such handlers use prefork.
+Guarantees that leases are renewed while their messages are in flight, whatever the main loop does. Does not guarantee
+this while C code holds the GIL for longer than a lease: use prefork for such handlers.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from chatlanes.lanes.runtime import clock, os_threads
 
 logger = get_logger(__name__)
 
-#: A run reports its end when Redis has answered it.
+#: When Redis has ended a run, its report arrives within this time.
 _END_REPORTED_WITHIN_S = 0.2
 
 
 class Heartbeat:
-    """Of one worker."""
+    """The heartbeat of one worker."""
 
     def __init__(self, in_flight: InFlight, store: Store, witness: Witness) -> None:
         self._in_flight = in_flight
@@ -29,7 +29,9 @@ class Heartbeat:
         self.next_renewal_s = 0.0
 
     def renew(self) -> None:
-        """Raises RedisError. A renewal that failed is tried again soon: a lease has room for three."""
+        """Renew all leases, every third of a lease. Raises RedisError; the renewal is then retried after a sixth of a
+        lease, or 1 s if that is less.
+        """
         now_s, lease_s = clock.now_s(), self._in_flight.lease_s
         self.next_renewal_s = now_s + min(1.0, lease_s / 6)
         self._renew()
@@ -38,21 +40,23 @@ class Heartbeat:
     def _renew(self) -> None:
         released = self._in_flight.release_overdue()
         if released:
-            logger.warning("lanes: gave back %d messages that did not start within a lease", released)
+            logger.warning("lanes: released %d messages that did not start within a lease", released)
         leases = self._in_flight.leases()
         if not leases:
             return
         asked_s = clock.now_s()
         lost = self._store.renew(leases, self._in_flight.lease_ms)
         if lost:
-            # A run that has just been retried, parked, buried or committed has an old fence before it reports that.
+            # The fence of a run that retries, parks, buries or commits becomes old before its report arrives.
             os_threads.Signal().wait(_END_REPORTED_WITHIN_S)
             self._in_flight.read_reports()
         running = self._in_flight.renewed(leases, lost, asked_s)
         if running:
             self._witness.look(self._store)
             is_gone = self._witness.noticed_within(2 * self._in_flight.lease_s)
-            why = "Redis has lost it" if is_gone else "it runs again elsewhere"
+            why = "Redis has lost it" if is_gone else "another worker can run it"
             logger.warning(
-                "lanes: lost the lease of %s: %s, and what still runs here can change nothing", ", ".join(running), why
+                "lanes: lost the lease of %s: %s; changes by the run on this worker are refused",
+                ", ".join(running),
+                why,
             )

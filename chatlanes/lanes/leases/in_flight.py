@@ -1,9 +1,8 @@
-"""The in-flight table of a worker: each message from the fetch that brought it until it is settled, released, buried
-or lost.
+"""The in-flight table of a worker: every message from its fetch until it is settled, released, buried or lost.
 
-Guarantees that each transition is one step under one lock, whichever thread makes it; that nothing is released once it
-may have started; and that each decision is in `pending_acks` until Redis has answered it. Sends nothing to Redis: a
-channel's fetch and the background thread do. It outlives channels and connections.
+Guarantees that each state change is atomic under one lock, that a waiting message is released only if it cannot have
+started, and that each ack stays in `pending_acks` until Redis has answered it. Sends nothing to Redis: a channel's
+fetch and the background thread do. If the process dies, the table is lost and its leases expire.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ from chatlanes.lanes.runtime import clock, os_threads
 
 
 class Terminating(Enum):
-    """What became of a message that is to be terminated."""
+    """The result of InFlight.terminate."""
 
-    ENDED = "it was not in flight any more"
-    BURIED = "no process had started it"
-    RUNS = "it may have started: it is buried where it would be released"
+    ENDED = "no longer in flight"
+    BURIED = "not started by any process"
+    RUNS = "may have started; will be buried instead of released"
 
 
 class InFlight:
-    """One for each broker in a worker's main process. `lease_s` seconds are what a fetch and a renewal give;
-    `max_deaths` bury a message.
+    """One per broker in a worker's main process. It outlives channels and connections.
+
+    A fetch and a renewal each lease a message for `lease_s` seconds. A message is buried after `max_deaths` deaths.
     """
 
     def __init__(
@@ -45,18 +45,18 @@ class InFlight:
         self.lease_s = lease_s
         self.max_deaths = max_deaths
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self.must_reconcile = False  # Redis may believe that we hold what is not in this table
+        self.must_reconcile = False  # Redis may list messages as leased to this worker that are not in this table
         self._lock = os_threads.lock()
-        self._messages: dict[str, LeasedMessage] = {}  # by tag, the oldest first; lost ones too
+        self._messages: dict[str, LeasedMessage] = {}  # by tag, oldest first, including lost ones
         self._lost = 0
-        self._suspects = 0  # without lost ones
+        self._suspects = 0  # excluding lost ones
         self.pending_acks = PendingAcks(self._lock)
         self.capacity = Capacity(self.counts, PrefetchEstimator())
         self.channel = channel or ReportChannel()
         self.wakeups = Wakeups(self.channel)
         self.reports = Reports(self.channel, self.wakeups, self._apply)
 
-    # -- what is in flight
+    # -- inspection
 
     @property
     def forks(self) -> bool:
@@ -75,7 +75,7 @@ class InFlight:
         return len(self._messages)
 
     def leased(self) -> int:
-        """Without lost ones: those for which the death of this process would count."""
+        """The number of messages without lost ones. The death of this process would count for each of them."""
         held, lost, _ = self.counts()
         return held - lost
 
@@ -87,21 +87,21 @@ class InFlight:
             return bool(self._unclaimed())
 
     def is_running(self, *, also_lost: bool = False) -> bool:
-        """True if a message has started and not ended; `also_lost`: or runs without a lease."""
+        """True if a message has started and not ended. With `also_lost`, runs that lost their lease count too."""
         with self._lock:
             return any(each.is_started and (also_lost or not each.is_lost) for each in self._messages.values())
 
     # -- fetch
 
     def start_fetch(self) -> list[Lease]:
-        """The settles to send along. They stay pending until `finish_fetch` or `fail_fetch`."""
+        """The settles to send with the fetch. They stay pending until `finish_fetch` or `fail_fetch`."""
         self.wakeups.fetch_started()
         return self.pending_acks.start_fetch()
 
     def finish_fetch(
         self, leased: list[Leased], asked_s: float, *, suspects_wait: bool | None, more: bool = False
     ) -> list[LeasedMessage]:
-        """Enter all that a fetch brought, before any of it is delivered. `more`: others are ready."""
+        """Enter all messages of a fetch, before any is delivered. `more`: Redis has further ready messages."""
         self.wakeups.fetch_ended()
         self.capacity.fetched(leased, suspects_wait=suspects_wait, more=more)
         now_s = clock.now_s()
@@ -111,18 +111,18 @@ class InFlight:
             for message in taken:
                 self._messages[message.tag] = message
                 self._suspects += message.is_suspect
-        if taken and self.wakeups.is_background_resting and self.holding() > self.capacity.slots_for_lanes:
-            self.wakeups.background.set()  # a message has to wait, and is released if it waits for too long
+        if taken and self.wakeups.is_background_idle and self.holding() > self.capacity.slots_for_lanes:
+            self.wakeups.background.set()  # a message waits for a slot; the thread releases it if that takes too long
         return taken
 
     def fail_fetch(self, *, may_have_run: bool = True) -> None:
-        """The answer was lost: the settles are sent again, which is harmless."""
+        """The answer was lost: the settles are sent again. Settling twice is harmless."""
         self.wakeups.fetch_ended()
         self.must_reconcile = self.must_reconcile or may_have_run
         self.pending_acks.fetch_failed()
 
     def require_reconcile(self) -> None:
-        """Redis may have handed out messages that never arrived here."""
+        """Redis may have leased messages to this worker that never arrived."""
         self.must_reconcile = True
 
     def reconciled(self) -> None:
@@ -131,10 +131,11 @@ class InFlight:
     # -- claim
 
     def claim(self, tag: str, *, starts: bool, start_by_s: float | None = None) -> bool:
-        """Give a message to the pool for good. False: it was released, or its lease may be over; do not run it.
+        """Mark a message as passed to the pool. False: it was released, or its lease may be over; do not run it.
 
-        With `start_by_s` (clock.now_s) it is not for good: the process that gets it reports the start, and then starts
-        it only before that time. If no report has arrived by then, it has not started and will not.
+        A claimed message is not released as waiting. With `start_by_s` (clock.now_s) the message stays unclaimed: the
+        process that receives it first reports the start, and starts it only before that time. If no report has arrived
+        by then, it has not started and will not.
         """
         now_s = clock.now_s()
         with self._lock:
@@ -154,29 +155,30 @@ class InFlight:
     # -- done
 
     def done(self, tag: str) -> None:
-        """Settle it with the next fetch. Does nothing for a message that is not in the table."""
+        """Settle the message with the next fetch. Does nothing if it is not in the table."""
         if self._settle(tag, clock.now_s()):
             self.wakeups.slot_is_free()
 
     # -- release
 
     def release(self, tag: str, *, died: bool = False) -> bool:
-        """Release it. `died`: its process ended, which counts if it had started. True: it is buried instead, because it
-        was terminated.
+        """Release the message. `died`: its process ended, which counts as a death if the message had started.
+
+        True: it is buried instead, because it was terminated.
         """
         if died:
-            self.reports.read()  # the last report of its process may be the start
+            self.reports.read()  # the process may have reported the start just before it died
         with self._lock:
             message = self._remove_valid(tag)
             if message is not None:
                 self._queue_release(message, died=died and message.is_started)
         self.wakeups.background.set()
-        return message is not None and message.verdict is not None
+        return message is not None and message.termination_problem is not None
 
     def release_unclaimed(self, queue: str | None = None) -> int:
-        """Release, uncounted, all that no pool was given; returns how many."""
+        """Release, uncounted, all messages that were not passed to a pool. Returns their number."""
         now_s = clock.now_s()
-        self.reports.read_children()  # all reports up to `now_s` are known
+        self.reports.read_children()  # after this, all reports up to `now_s` are applied
         with self._lock:
             back = [each for each in self._unclaimed() if not each.may_start(now_s)]
             released = self._release([each for each in back if queue in (None, each.queue)])
@@ -184,10 +186,10 @@ class InFlight:
         return released
 
     def release_waiting(self, longer_than_s: float) -> int:
-        """Release, uncounted, what waits behind others: all beyond the free slots, the newest first.
+        """Release, uncounted, the messages that have waited too long for a slot: those beyond the free slots.
 
-        A message that has a slot and is only slow to start stays: on a busy machine it would come back and be late
-        again.
+        A message that has a free slot and is only slow to start stays: on a busy machine it would be fetched again and
+        be late again.
         """
         if self.capacity.pool is None:
             return 0
@@ -197,7 +199,7 @@ class InFlight:
         with self._lock:
             unclaimed = self._unclaimed()
             free = max(0, slots - (len(self._messages) - len(unclaimed)))
-            # A message that a busy process did not start in time will not be started, however many slots are free.
+            # A message sent ahead to a busy process that did not start it in time will not start, even with free slots.
             late = [each for each in unclaimed[:free] if each.start_by_s is not None]
             back = [each for each in late + unclaimed[free:] if not each.may_start(now_s)]
             released = self._release([each for each in back if now_s - each.taken_s > longer_than_s])
@@ -207,8 +209,8 @@ class InFlight:
         return released
 
     def release_overdue(self) -> int:
-        """Release, uncounted, what did not start within a lease. If it starts all the same, it asks Redis first,
-        because its first lease is over.
+        """Release, uncounted, messages that did not start within a lease. If one starts later after all, its process
+        asks Redis first, because the first lease is over.
         """
         self.read_reports()
         with self._lock:
@@ -218,14 +220,14 @@ class InFlight:
         return released
 
     def release_ids(self, ids: Iterable[str]) -> None:
-        """Release, uncounted, what the pool was given and will not run."""
+        """Release, uncounted, messages that were passed to the pool and will not run."""
         wanted = set(ids)
         for tag in self._tags():
             if id_of(tag) in wanted:
                 self.release(tag)
 
     def release_all(self) -> None:
-        """At the end of a process whose children have ended: nothing that is in flight will run here."""
+        """Release all messages, when the worker stops and its children have exited: none of them will run here."""
         for tag in self._tags():
             self.release(tag)
 
@@ -239,7 +241,9 @@ class InFlight:
         self.wakeups.background.set()
 
     def terminate(self, tag: str, problem: dict[str, Any]) -> Terminating:
-        """Bury it now if it cannot have started, else where it would be released: when its process has died."""
+        """Bury the message now if it cannot have started; otherwise bury it instead of releasing it, when its process
+        has died.
+        """
         with self._lock:
             outcome = self._terminate(tag, problem)
         self.wakeups.background.set()
@@ -249,24 +253,25 @@ class InFlight:
         message = self._valid(tag)
         if message is None:
             return Terminating.ENDED
-        message.verdict = problem
+        message.termination_problem = problem
         if message.claimed_s is not None or message.may_start(clock.now_s()):
             return Terminating.RUNS
         self._release([message])
         return Terminating.BURIED
 
     def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any] | None) -> bool:
-        """Take a message from the handler that runs it: retry it after `delay_ms`, bury it without one; without a
-        problem, release it uncounted.
+        """Take a message from the handler that runs it: retry it after `delay_ms`, or bury it if that is None. If
+        `problem` is None, release it uncounted.
 
-        The handler is refused from now on, whatever Redis knows; its slot stays taken until it ends.
+        From now on this worker treats the lease as lost, even before Redis has the ack. The slot stays taken until the
+        handler ends.
         """
         with self._lock:
             message = self._valid(tag)
             if message is not None:
                 queued = self.pending_acks.queued
                 queued.times.ended(message, clock.now_s())
-                self._lose(message)
+                self._mark_lost(message)
                 if problem is None:
                     queued.releases.append((message.id, message.fence, False))
                 elif delay_ms is None:
@@ -279,12 +284,14 @@ class InFlight:
     # -- renewal and reconcile
 
     def leases(self) -> list[Lease]:
-        """The leases to renew: of all that is held, and of what is done but not yet settled."""
+        """The leases to renew: of all messages in flight, and of those done but not yet settled in Redis."""
         with self._lock:
             return self._leases()
 
     def renewed(self, leases: list[Lease], lost: list[str], asked_s: float) -> list[str]:
-        """Enter the answer of a renewal; returns those lost while they run here. Most others were settled meanwhile."""
+        """Apply the answer of a renewal. Returns the ids that were lost while they run here; most other lost leases
+        belong to messages that were settled meanwhile.
+        """
         gone = set(lost)
         running = []
         with self._lock:
@@ -295,7 +302,7 @@ class InFlight:
                 if message_id not in gone:
                     message.deadline_s = asked_s + self.lease_s
                 elif message.is_started:
-                    self._lose(message)
+                    self._mark_lost(message)
                     self.pending_acks.queued.times.lost(message)
                     running.append(message_id)
                 else:
@@ -303,17 +310,17 @@ class InFlight:
         return running
 
     def leased_ids(self) -> list[str]:
-        """The ids of all that Redis may rightly believe to be leased to this worker."""
+        """The ids of all messages that Redis may correctly list as leased to this worker."""
         with self._lock:
             return [*(message_id for message_id, _ in self._leases()), *self.pending_acks.unheld_ids()]
 
     # -- reports
 
     def read_reports(self) -> None:
-        """For the background thread, because the loop that should read them may be busy."""
+        """Called by the background thread, because the main loop may be blocked."""
         self.reports.read()
         if self.holding():
-            self.wakeups.slot_is_free()  # a wake-up of the loop may have been read away
+            self.wakeups.slot_is_free()  # this read may have consumed a wake-up meant for the loop
 
     def _apply(self, report: Report) -> bool:
         """True if a slot may be free now."""
@@ -340,8 +347,8 @@ class InFlight:
         return True
 
     def _settle(self, tag: str, at_s: float) -> bool:
-        """A lost message only leaves the table. False: it was not in it."""
-        if tag not in self._messages:  # no tag is entered twice, so it will not appear later
+        """A lost message is only removed from the table. False: it was not in the table."""
+        if tag not in self._messages:  # safe without the lock: a tag is entered only once
             return False
         with self._lock:
             message = self._end(tag, at_s)
@@ -369,7 +376,7 @@ class InFlight:
             self.pending_acks.queued.times.began(message, at_s)
 
     def _end(self, tag: str, at_s: float) -> LeasedMessage | None:
-        """Its run ended at `at_s`, and its slot is free."""
+        """Remove a message whose run ended at `at_s`."""
         message = self._remove(tag)
         if message is not None:
             self.pending_acks.queued.times.ended(message, at_s)
@@ -386,27 +393,27 @@ class InFlight:
         return message
 
     def _remove_valid(self, tag: str) -> LeasedMessage | None:
-        """As `_remove`, but None for a lost message: there is nothing to send about it."""
+        """Like `_remove`, but returns None for a lost message: no ack is sent for it."""
         message = self._remove(tag)
         return None if message is None or message.is_lost else message
 
-    def _lose(self, message: LeasedMessage) -> None:
-        """Its handler goes on without a lease, and may never end."""
+    def _mark_lost(self, message: LeasedMessage) -> None:
+        """Its handler continues without a lease, and may never end."""
         if not message.is_lost:
             message.is_lost = True
             self._lost += 1
             self._suspects -= message.is_suspect
 
     def _release(self, back: list[LeasedMessage]) -> int:
-        """Uncounted: none of them has started."""
+        """Release them uncounted: none of them has started."""
         for message in back:
             self._remove(message.tag)
             self._queue_release(message)
         return len(back)
 
     def _queue_release(self, message: LeasedMessage, *, died: bool = False) -> None:
-        if message.verdict is not None:
-            self.pending_acks.queued.burials.append((message.id, message.fence, message.verdict))
+        if message.termination_problem is not None:
+            self.pending_acks.queued.burials.append((message.id, message.fence, message.termination_problem))
         else:
             self.pending_acks.queued.releases.append((message.id, message.fence, died))
 
@@ -416,7 +423,7 @@ class InFlight:
 
 
 def _message(new: Leased, asked_s: float, deadline_s: float, now_s: float) -> LeasedMessage:
-    """Times that Redis gave relative to its answer were true no earlier than `asked_s`."""
+    """Redis gives times relative to its answer, which is no earlier than `asked_s`."""
     return LeasedMessage(
         new.id,
         new.fence,

@@ -1,4 +1,4 @@
-"""A leased message and its tag, `<message id>#<fence>`, by which kombu and Celery know it."""
+"""A leased message and its tag, `<message id>#<fence>`: the delivery tag in kombu and Celery."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Lease = tuple[str, str]  # (message id, fence)
 #: A message with this many deaths is handed out alone (turn.lua has the same number).
 SUSPECT_AFTER = 2
 
-#: A report that one process wrote into shared memory is visible to another one within microseconds.
+#: Margin for a report in shared memory to become visible to the parent, which takes microseconds.
 REPORT_DELAY_S = 0.005
 
 
 @dataclass(slots=True)
 class LeasedMessage:
-    """A message in the in-flight table. Until `deadline_s` (clock.now_s) no other worker can have it."""
+    """A message in the in-flight table. No other worker can have it before `deadline_s` (clock.now_s)."""
 
     id: str
     fence: str
@@ -24,13 +24,13 @@ class LeasedMessage:
     died: int
     deadline_s: float
     taken_s: float
-    claimed_s: float | None = None  # given to the pool for good: from then on it may have started
-    start_by_s: float | None = None  # given to a busy process, which does not start it after this time
+    claimed_s: float | None = None  # passed to the pool: from then on it may have started
+    start_by_s: float | None = None  # sent ahead to a busy process, which does not start it after this time
     started_s: float | None = None
-    appended_s: float | None = None  # None: this is not its first run
-    alive_s: float | None = None  # the last sign of life of a worker that died with it; None: none died
+    appended_s: float | None = None  # None: not its first run
+    alive_s: float | None = None  # when a worker that died with it was last known to be alive; None: no worker died
     is_lost: bool = False  # another worker may have it; it keeps its slot until the handler ends
-    verdict: dict[str, Any] | None = None  # terminated: buried with this problem where it would be released
+    termination_problem: dict[str, Any] | None = None  # set on termination: bury it with this instead of releasing it
 
     @property
     def tag(self) -> str:
@@ -45,13 +45,13 @@ class LeasedMessage:
         return self.died >= SUSPECT_AFTER
 
     def may_start(self, now_s: float) -> bool:
-        """True if a process that was given it may start it yet, although it is unclaimed. All reports up to `now_s`
-        have been read.
+        """True if the process that it was sent ahead to may still start it. The caller has read all reports up to
+        `now_s`.
         """
         return self.start_by_s is not None and now_s <= self.start_by_s + REPORT_DELAY_S
 
     def is_overdue(self, now_s: float, lease_s: float) -> bool:
-        """True if it did not start within a lease: Celery drops some messages when a connection breaks."""
+        """True if it did not start within a lease: Celery drops some messages when a connection fails."""
         since_s = self.taken_s if self.claimed_s is None else self.claimed_s
         return not self.is_lost and not self.is_started and now_s - since_s > lease_s
 

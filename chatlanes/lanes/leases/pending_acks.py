@@ -1,7 +1,8 @@
 """Acks that Redis has not answered yet: settles, releases, burials, retries, and measured times.
 
-Guarantees that each ack stays here until Redis has answered it, whether a fetch or the background thread sends it.
-Otherwise a reconcile would take its message for one whose hand-out never arrived, and run it again.
+Guarantees that each ack stays here until Redis has answered it, whether a fetch or the background thread sends it: a
+reconcile would otherwise treat its message as never received and release it, and it would run again. Does not survive
+the process: if it dies, the leases expire and the messages run again.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from chatlanes.lanes.leases.message import Lease
 from chatlanes.lanes.leases.timings import Times
 from chatlanes.lanes.runtime import clock
 
-#: A worker sends its times at most this often, seconds: Redis adds them up at no cost for those that were measured
-#: meanwhile.
+#: A worker sends its times at most this often, seconds. Times measured in between are added up at no extra cost.
 TIMES_EVERY_S = 0.1
 
 
 @dataclass
 class AckBatch:
-    """Acks, each kind in the order of their decisions."""
+    """Acks by kind, each kind in the order in which it was queued."""
 
     settles: deque[Lease] = field(default_factory=deque)
-    releases: deque[tuple[str, str, bool]] = field(default_factory=deque)  # with: its process died
-    burials: deque[tuple[str, str, dict[str, Any]]] = field(default_factory=deque)
-    retries: deque[tuple[str, str, int, dict[str, Any]]] = field(default_factory=deque)  # with: delay, ms
+    releases: deque[tuple[str, str, bool]] = field(default_factory=deque)  # id, fence, whether its process died
+    burials: deque[tuple[str, str, dict[str, Any]]] = field(default_factory=deque)  # id, fence, problem
+    retries: deque[tuple[str, str, int, dict[str, Any]]] = field(
+        default_factory=deque
+    )  # id, fence, delay in ms, problem
     times: Times = field(default_factory=Times)
 
     @property
@@ -35,7 +37,7 @@ class AckBatch:
         return bool(self.releases or self.burials or self.retries)
 
     def unheld_ids(self) -> list[str]:
-        """The ids of all that is released, buried or retried."""
+        """The ids of all messages released, buried or retried."""
         ids = [message_id for message_id, *_ in self.releases]
         ids += [message_id for message_id, *_ in self.burials]
         return ids + [message_id for message_id, *_ in self.retries]
@@ -49,27 +51,28 @@ class AckBatch:
 
 
 class PendingAcks:
-    """The acks of one in-flight table, under its lock.
+    """The acks of one in-flight table, protected by its lock.
 
-    The table adds to `queued`, and calls the methods that say so, with the lock held. All others take it themselves.
+    The table holds the lock when it adds to `queued` or calls a method of the section that says so. The other methods
+    take the lock themselves.
     """
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock
         self.queued = AckBatch()
-        self._flushing = AckBatch()  # on its way with the background thread
-        self._fetch_settles: list[Lease] = []  # on their way with a fetch
+        self._flushing = AckBatch()  # sent by the background thread, not yet answered
+        self._fetch_settles: list[Lease] = []  # sent with a fetch, not yet answered
         self._fetch_times = Times()
         self._next_times_s = 0.0
 
     # -- with the lock held
 
     def settles(self) -> list[Lease]:
-        """Every settle that Redis may not have."""
+        """Every settle that Redis may not have received."""
         return [*self.queued.settles, *self._flushing.settles, *self._fetch_settles]
 
     def unheld_ids(self) -> list[str]:
-        """The ids of every release, burial and retry that Redis may not have."""
+        """The ids of every release, burial and retry that Redis may not have received."""
         return [*self.queued.unheld_ids(), *self._flushing.unheld_ids()]
 
     def fetch_answered(self) -> None:
@@ -86,7 +89,7 @@ class PendingAcks:
             return self._fetch_settles
 
     def times_to_fetch(self) -> Times:
-        """The times to send, as the settles; none if some were sent a moment ago."""
+        """The times to send with the fetch; empty if some were sent less than TIMES_EVERY_S ago."""
         now_s = clock.now_s()
         with self._lock:
             if now_s >= self._next_times_s:
@@ -95,7 +98,7 @@ class PendingAcks:
             return self._fetch_times
 
     def fetch_failed(self) -> None:
-        """All is sent again, which is harmless for settles; times may be counted twice."""
+        """Settles and times are sent again. Settling twice is harmless; times may be counted twice."""
         with self._lock:
             self.queued.settles.extendleft(reversed(self._fetch_settles))
             self.queued.times.update(self._fetch_times)
@@ -119,7 +122,7 @@ class PendingAcks:
             self._flushing = AckBatch()
 
     def everything(self) -> AckBatch:
-        """All acks that Redis may not have, sent or not: for a last send whose answer is not awaited."""
+        """All acks that Redis may not have received, sent or not: for a last send without waiting for an answer."""
         with self._lock:
             flushing, queued = self._flushing, self.queued
             return AckBatch(
@@ -129,7 +132,7 @@ class PendingAcks:
                 retries=flushing.retries + queued.retries,
             )
 
-    # -- what is queued; without the lock, because a moment later it may be different anyway
+    # -- queue state, read without the lock: it may change right after the read in any case
 
     def has_any(self) -> bool:
         return self.has_settles() or self.has_urgent()

@@ -1,6 +1,7 @@
 """Sweep and repair: expired leases are handed out again, due retries become ready, and inconsistent keys are fixed.
 
-Guarantees that some worker sweeps within a second of the end of a lease, as long as one is up and reaches Redis.
+Guarantees that some worker sweeps within a second of the end of a lease, as long as one is running and reaches Redis. A
+sweep is one script: a worker that dies in the middle of it leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from chatlanes.lanes.runtime import clock
 
 logger = get_logger(__name__)
 
-#: A sweep answers when the next lease expires or the next retry is due, and the next sweep is at that time. A lease
-#: that others take after it expires a whole lease later at the earliest, so sweeping this often, in seconds and in
-#: terms of a lease, misses nothing; and it is well below the third of a lease that the script takes for an outage.
+#: The longest pause between sweeps, in seconds and as a fraction of a lease. A sweep returns when the next lease
+#: expires or the next retry is due, and the next sweep runs then. A lease taken after that sweep expires a whole lease
+#: later at the earliest, so this pause misses none. It is well below the third of a lease that the script treats as an
+#: outage.
 SWEEP_EVERY_S, SWEEP_EVERY_OF_LEASE = 2.5, 1 / 6
-#: After one that failed.
+#: The pause after a failed sweep.
 SWEEP_AGAIN_AFTER_S = 1.0
-#: A retry may be due before the next sweep: after each delay here a sweep follows, which learns when the first is due.
+#: A retry that this worker delayed may be due before the next sweep, so a sweep follows it, at most this often.
 _SWEEP_AT_MOST_EVERY_S = 0.02
 REPAIR_EVERY_S = 5.0
 
 
 class Recoverer:
-    """Of one worker."""
+    """The recoverer of one worker."""
 
     def __init__(self, in_flight: InFlight, store: Store, witness: Witness) -> None:
         self._in_flight = in_flight
@@ -38,11 +40,11 @@ class Recoverer:
         self.next_repair_s = 0.0
 
     def sweep_soon(self) -> None:
-        """A retry was delayed here."""
+        """Called when this worker has delayed a retry."""
         self.next_sweep_s = min(self.next_sweep_s, self._swept_s + _SWEEP_AT_MOST_EVERY_S)
 
     def sweep(self) -> None:
-        """Raises RedisError."""
+        """Hand out expired leases again and make due retries ready. Raises RedisError."""
         self._swept_s = clock.now_s()
         self.next_sweep_s = self._swept_s + SWEEP_AGAIN_AFTER_S
         known = self._witness.known
@@ -51,15 +53,15 @@ class Recoverer:
         if swept.history is not None:
             self._witness.compare(self._store, known, swept.history)
         if swept.expired:
-            logger.warning("lanes: %d leases ran out; their messages are handed out again", swept.expired)
+            logger.warning("lanes: %d leases expired; their messages are handed out again", swept.expired)
         next_s = min(SWEEP_EVERY_S, in_flight.lease_s * SWEEP_EVERY_OF_LEASE)
         if swept.next_ms is not None:
             next_s = min(next_s, max(swept.next_ms, 10) / 1000)
         self.next_sweep_s = clock.now_s() + next_s
 
     def repair(self) -> None:
-        """Raises RedisError."""
+        """Repair the next portion of the keys. Raises RedisError."""
         self.next_repair_s = clock.now_s() + REPAIR_EVERY_S
         self._cursor, repaired = self._store.repair(self._cursor, self._in_flight.lease_ms)
         if repaired:
-            logger.warning("lanes: mended %d keys that did not agree with their messages", repaired)
+            logger.warning("lanes: repaired %d keys that did not agree with their messages", repaired)

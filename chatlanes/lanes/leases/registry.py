@@ -1,6 +1,6 @@
-"""The in-flight table and the background thread of each broker, made by the first caller in a process.
+"""The in-flight table and the background thread of each broker, created on first use in a process.
 
-Guarantees that a forked child never gets its parent's table: its locks and messages belong to the parent.
+Guarantees that a forked child never gets its parent's table, whose locks and messages belong to the parent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chatlanes.lanes.protocol.commands import MAX_DEATHS
 from chatlanes.lanes.protocol.connect import connect_like
 from chatlanes.lanes.protocol.server import advice, check_server, durability
 
-#: Transport options of ours (Celery: broker_transport_options).
+#: Transport options of lanes (Celery: broker_transport_options).
 LEASE_SECONDS, MAX_DEATHS_OPTION = "lease_seconds", "max_deaths"
 DEFAULT_LEASE_S = 15.0
 
@@ -30,8 +30,8 @@ _threads: dict[InFlight, BackgroundThread] = {}
 
 
 def in_flight_of(connection: Connection, make_channel: Callable[[], ReportChannel] = ReportChannel) -> InFlight:
-    """The in-flight table for the broker of a kombu connection, which the first call makes."""
-    # Of several Sentinels, kombu goes on to the next when one does not answer: it is the same broker all the same.
+    """The in-flight table for the broker of a kombu connection. The first call creates it."""
+    # kombu switches to the next Sentinel when one does not answer; all of them lead to the same broker.
     key = (os.getpid(), ";".join(connection.alt) or connection.as_uri())
     if key not in _tables:
         options = connection.transport_options
@@ -44,12 +44,12 @@ def in_flight_of(connection: Connection, make_channel: Callable[[], ReportChanne
 
 
 def start_background(in_flight: InFlight, connection: Connection) -> BackgroundThread:
-    """The running background thread of a table. Raises ServerUnfit, before anything is leased from such a server."""
+    """The running background thread of a table. Raises ServerUnfit before anything is leased from such a server."""
     if in_flight not in _threads:
         with connect_like(connection) as client:
             check_server(client)
             _log_advice(client)
-        # Its steps must fail soon enough to be tried again within the lease.
+        # A step must fail soon enough to be retried within the lease.
         timeout_s = min(5.0, in_flight.lease_s / 3)
         _threads[in_flight] = BackgroundThread(in_flight, lambda: connect_like(connection, timeout_s))
     thread = _threads[in_flight]
@@ -58,13 +58,13 @@ def start_background(in_flight: InFlight, connection: Connection) -> BackgroundT
 
 
 def _log_advice(client: Redis) -> None:
-    """In the worker's log, once: it may be all that its operator reads."""
+    """Log it once in the worker's log, which may be all that the operator reads."""
     kept = durability(client)
     for sentence in [*([] if kept.safe else [str(kept)]), *advice(client)]:
         logger.warning("lanes: %s", sentence)
 
 
 def stop_background() -> None:
-    """End every background thread of this process after a last flush."""
+    """Stop every background thread of this process, after a last flush."""
     for thread in _threads.values():
         thread.stop()

@@ -1,7 +1,7 @@
-"""The report channel from where a task runs to the worker's main process, which settles it: a pipe.
+"""The report channel: a pipe from the process that runs a task to the worker's main process, which settles it.
 
 Guarantees that a report is read whole or not at all, and never blocks its writer. Does not guarantee that it arrives: a
-full pipe drops reports, and Celery's own result, which takes another way, says the same again.
+full pipe drops reports. Celery's own result, sent separately, then has the same effect.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import NamedTuple
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.runtime.pipes import End
 
-#: A write up to this size is atomic, so that reports of several processes never mix (pipe(7)).
+#: A write up to this size is atomic, so reports of several processes never interleave (pipe(7)).
 _ATOMIC = 512
 _WANTED_SIZE = 1 << 20
-#: Bytes of one read; most often there is one byte.
+#: Bytes per read. Usually one byte is there.
 _CHUNK = 1 << 16
-#: A message has started; is to be settled; was committed or buried; was retried or parked; is to be released, because
-#: it did not start, or uncounted although it did.
+#: The kinds of report. STARTED: the run has started. DONE: settle the message. GONE: the run has committed or buried
+#: it. DELAYED: the run has retried or parked it. RELEASED: release it uncounted, whether it has started or not.
 STARTED, DONE, GONE, DELAYED, RELEASED = "*", "+", "-", "~", "<"
 
 
 class Report(NamedTuple):
-    """`at_s` (clock.now_s) is when it was made."""
+    """`at_s` (clock.now_s) is when the report was made."""
 
     what: str
     tag: str
@@ -33,7 +33,7 @@ class Report(NamedTuple):
 
 
 class ReportChannel:
-    """Made in the worker's main process before its children are forked, which inherit the writing end."""
+    """Created in the worker's main process before it forks its children, which inherit the writing end."""
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
@@ -42,32 +42,32 @@ class ReportChannel:
         os.set_blocking(self._writer, False)
         self._rest = b""
         if hasattr(fcntl, "F_SETPIPE_SZ"):
-            with contextlib.suppress(OSError):  # more than this user may have: the usual 64 KiB do as well
+            with contextlib.suppress(OSError):  # above this user's limit: the default of 64 KiB is enough
                 fcntl.fcntl(self._writer, fcntl.F_SETPIPE_SZ, _WANTED_SIZE)
 
     def report(self, what: str, tag: str) -> None:
-        """Write one of the reports above."""
+        """Write a report of one of the kinds above."""
         self._write(line_of(what, tag))
 
     def begins(self, tag: str) -> bool:
-        """In a child: report that the message starts. False: it must not start any more."""
+        """In a child: report that the message starts. False: it must no longer start."""
         self.report(STARTED, tag)
         return True
 
     def is_intact(self) -> bool:
-        """False: a task has closed the pipe, and probably all other files of this process."""
+        """False: a task has closed the pipe, and probably all other descriptors of this process."""
         return all(end.is_intact() for end in self._ends)
 
     def wake(self) -> None:
-        """Make the reading end readable, so that a loop that polls it goes round once more."""
+        """Make the reading end readable, which wakes a loop that polls it."""
         self._write(b"\n")
 
     def has_reports(self) -> bool:
-        """True if there are reports that did not come through the pipe. Costs no system call."""
+        """True if reports are waiting outside the pipe. Makes no system call."""
         return False
 
     def read(self) -> list[Report]:
-        """All reports since the last call. Only one thread at a time may read."""
+        """All reports since the last call. Only one thread may read at a time."""
         reports: list[Report] = []
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self.reader, _CHUNK):
@@ -78,7 +78,7 @@ class ReportChannel:
         return reports
 
     def read_children(self) -> list[Report]:
-        """The reports of `has_reports`."""
+        """The reports that `has_reports` has found."""
         return []
 
     def close(self) -> None:

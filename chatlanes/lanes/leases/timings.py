@@ -1,7 +1,7 @@
 """Wait, run and recovery times, counted in histogram buckets until they are sent to Redis.
 
-Guarantees that each measurement costs the same, however many there are, and that Redis adds up what it is sent. Does
-not guarantee that a worker which is killed has sent its last second.
+Guarantees that the cost of a measurement does not grow with their number, and that Redis adds up the times it is sent.
+Does not guarantee that a killed worker has sent its last second.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from functools import cache
 from chatlanes.lanes.leases.message import LeasedMessage
 from chatlanes.lanes.protocol.keys import group_of
 
-#: Upper bounds of the buckets, seconds: from a quick handler to the slowest that somebody waits for; closer together
-#: around the lease of 15 s, because recovery takes that and a little more.
+#: Upper bounds of the buckets, seconds: from a quick handler to the slowest that a user waits for; closer together
+#: around the lease of 15 s, because recovery takes slightly longer than that.
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 60, 120, 300, 600)
-#: The bucket of all that took longer, and in place of a bound: all of it together, in µs.
+#: The bucket above the last bound; and the name under which the sum of all times is kept, in µs.
 LONGER, SUM = "+Inf", "sum"
 
-#: From the append, or the replay, until the handler starts: of the first run.
+#: From the append, or the replay, until the handler starts. First runs only.
 WAIT = "wait"
-#: From the start of a handler until it has ended, whatever came of it.
+#: From the start of a handler until its end, whatever the outcome.
 RUN = "run"
-#: From the last sign of life of a worker that died until the handler of what it had starts again.
+#: From when a worker that died was last known to be alive until the handler of its message starts again.
 RECOVERY = "recovery"
-#: No time: how many runs lost their lease before they had ended.
+#: Not a time: the number of runs that lost their lease before they ended.
 LOST, RUNS = "lost", "runs"
 
 
 class Times(Counter[str]):
-    """Field (as keys.TIMES has it) -> how many, or µs."""
+    """Field of keys.TIMES -> count, or µs."""
 
     def note(self, what: str, queue: str, seconds: float) -> None:
         names = _fields(what, queue)
@@ -38,19 +38,19 @@ class Times(Counter[str]):
         self[names[-1]] += max(0, round(seconds * 1_000_000))
 
     def began(self, held: LeasedMessage, at_s: float) -> None:
-        """Once for each hand-out."""
+        """Called once per hand-out."""
         if held.appended_s is not None:
             self.note(WAIT, held.queue, at_s - held.appended_s)
         if held.alive_s is not None:
             self.note(RECOVERY, held.queue, at_s - held.alive_s)
 
     def ended(self, held: LeasedMessage | None, at_s: float) -> None:
-        """What lost its lease does not count: it ran in vain."""
+        """A run that lost its lease is not measured: its result is discarded."""
         if held is not None and held.started_s is not None and not held.is_lost:
             self.note(RUN, held.queue, at_s - held.started_s)
 
     def lost(self, held: LeasedMessage) -> None:
-        """Its lease, while it runs."""
+        """Count a message that lost its lease while it ran."""
         self[field(LOST, RUNS, group_of(held.queue))] += 1
 
 

@@ -1,7 +1,7 @@
 """Wakes the two threads that send acks: the consumer's event loop and the background thread.
 
-Guarantees that a free slot or a queued ack wakes one of them, and that one wake-up of the loop serves all that happens
-before it goes round.
+Guarantees that a free slot or a queued ack wakes one of them, and that the loop is woken once for all events before its
+next iteration.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ from __future__ import annotations
 from chatlanes.lanes.leases.report_channel import ReportChannel
 from chatlanes.lanes.runtime import clock, os_threads
 
-#: A fetch is usually answered within milliseconds, and its answer makes the loop go round. A slower one must not keep
-#: the loop from being woken.
+#: While a fetch is in flight the loop is not woken, because the answer, usually within milliseconds, does that. After
+#: this time the loop is woken all the same.
 ANSWERED_WITHIN_S = 0.1
 
 
 class Wakeups:
-    """Of one in-flight table. `background` is the signal that the background thread waits for."""
+    """The wake-ups of one in-flight table. `background` is the signal that the background thread waits for."""
 
     def __init__(self, channel: ReportChannel) -> None:
         self.background = os_threads.Signal()
-        self.last_fetch_s = 0.0  # the last fetch carries all that was done by then (clock.now_s)
+        self.last_fetch_s = 0.0  # clock.now_s; the last fetch carries all settles queued by then
         self._channel = channel
         self._consumers = 0
-        self._is_resting = False  # the background thread waits for longer than a moment
+        self._is_background_idle = False  # the background thread waits for longer than a busy tick
         self._is_loop_woken = False
-        self._answer_until_s = 0.0  # a fetch is in flight, and should be answered by then
+        self._answer_until_s = 0.0  # until then the answer of a fetch is expected
         self._is_anything_delayed = False
 
-    # -- the consumers' loop
+    # -- the event loop of the consumers
 
     @property
     def consumers(self) -> int:
-        """Channels that fetch. Without one the background thread settles."""
+        """The number of channels that fetch. If there is none, the background thread settles."""
         return self._consumers
 
     def add_consumer(self) -> None:
@@ -49,7 +49,7 @@ class Wakeups:
         self._answer_until_s = 0.0
 
     def slot_is_free(self) -> None:
-        """The loop must go round, or without one the background thread."""
+        """Wake the loop, or the background thread if no channel fetches."""
         if not self._consumers:
             self.background.set()
         elif not self._is_loop_woken and clock.now_s() >= self._answer_until_s:
@@ -57,21 +57,21 @@ class Wakeups:
             self._channel.wake()
 
     def loop_was_woken(self) -> None:
-        """The wake-up has been read: the next event wakes the loop again."""
+        """Called when the wake-up was read: the next event wakes the loop again."""
         self._is_loop_woken = False
 
     # -- the background thread
 
     @property
-    def is_background_resting(self) -> bool:
-        return self._is_resting
+    def is_background_idle(self) -> bool:
+        return self._is_background_idle
 
-    def rest(self, is_resting: bool) -> None:
-        """The background thread is about to wait, and `is_resting` if for longer than a moment."""
-        self._is_resting = is_resting
+    def set_background_idle(self, is_idle: bool) -> None:
+        """Called before the background thread waits; `is_idle`: for longer than a busy tick."""
+        self._is_background_idle = is_idle
 
     def retry_is_delayed(self) -> None:
-        """A message may become due before the next sweep."""
+        """A message was delayed, and may become due before the next sweep."""
         self._is_anything_delayed = True
         self.background.set()
 

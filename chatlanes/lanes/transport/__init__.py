@@ -1,4 +1,4 @@
-"""The kombu side: publish is append, consume is fetch, acknowledge is settle."""
+"""The kombu transport: publish is append, consume is fetch, acknowledge is settle."""
 
 from chatlanes.lanes.transport.channel import FIRST_QUEUE_ARGUMENTS, LANES_ARGUMENT, QUEUE_ARGUMENTS
 from chatlanes.lanes.transport.fetch import FetchLoop

@@ -1,7 +1,7 @@
-"""The channel: what is a lane queue, how it is published to, and that nothing of it is ever dropped.
+"""The kombu channel: which queues are lane queues, publishing to them, and purging them. fetch.py fetches.
 
-Promises that a publish that does not fit its queue is refused before anything is sent, and that purging or deleting a
-lane queue buries. Taking messages is the business of fetch.py.
+Guarantees that a message that does not suit its queue is refused before anything is sent, and that purging or deleting
+a lane queue buries its messages instead of dropping them.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from chatlanes.lanes.transport.fetch import FetchLoop
 #: A queue with this argument is a lane queue: Queue("orders", queue_arguments=QUEUE_ARGUMENTS).
 LANES_ARGUMENT = "x-lanes"
 QUEUE_ARGUMENTS = {LANES_ARGUMENT: True}
-#: One with this argument too is emptied before any other is looked at, at each fetch.
+#: A lane queue that also has this argument is emptied at each fetch before any other queue is read.
 FIRST_ARGUMENT = "x-lanes-first"
 FIRST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, FIRST_ARGUMENT: True}
 
 
 logger = get_logger(__name__)
 
-_AWAY = (RedisError, OSError)
+_REDIS_ERRORS = (RedisError, OSError)
 
 _StockChannel: Any = stock.Channel if TYPE_CHECKING else object
 
 
 class LaneChannelMixin(_StockChannel):
-    """In front of one of kombu's Redis channels."""
+    """Adds lane queues to one of kombu's Redis channels."""
 
     connection: Any
     _active_queues: list[str]
-    #: How many heard the last message to all (an event, a remote command). None: not known.
+    #: The number of receivers of the last fanout message (an event, a remote command). None: unknown.
     heard_by: int | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -57,8 +57,8 @@ class LaneChannelMixin(_StockChannel):
         if self.global_keyprefix:
             self.close()
             raise Misconfigured(
-                "lanes do not work with the transport option global_keyprefix: their scripts would miss the keys. "
-                "Give each app a database of its own (redis://host/1)"
+                "lanes do not work with the transport option global_keyprefix: their scripts do not add the prefix. "
+                "Give each app its own database (redis://host/1)"
             )
 
     @cached_property
@@ -69,7 +69,7 @@ class LaneChannelMixin(_StockChannel):
     def store(self) -> Store:
         return Store(connect_like(self.connection.client))
 
-    # -- what is a lane queue
+    # -- lane queues and ordinary queues
 
     def _new_queue(self, queue: str, **kwargs: Any) -> Any:
         arguments = kwargs.get("arguments") or {}
@@ -82,17 +82,17 @@ class LaneChannelMixin(_StockChannel):
 
     @property
     def active_queues(self) -> list[str]:
-        """The ordinary queues: what stock kombu consumes with BRPOP."""
+        """The ordinary queues, which stock kombu consumes with BRPOP."""
         return [queue for queue in super().active_queues if not self._is_lane_queue(queue)]
 
     @property
     def active_lane_queues(self) -> list[str]:
-        """Those that are looked at first, first."""
+        """The lane queues, starting with those that are read first."""
         queues = [queue for queue in dict.fromkeys(self._active_queues) if self._is_lane_queue(queue)]
         return sorted(queues, key=lambda queue: not self.connection.lane_queues[queue])
 
     def first_queues(self) -> int:
-        """How many of active_lane_queues are looked at first."""
+        """The number of active_lane_queues that are read first."""
         return sum(self.connection.lane_queues[queue] for queue in self.active_lane_queues)
 
     # -- publishing
@@ -114,7 +114,7 @@ class LaneChannelMixin(_StockChannel):
             self.store.append([new])
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
-        """As kombu's, which drops the answer."""
+        """Like kombu's, but keeps the number of receivers."""
         if kwargs.get("_publish_batch") is not None:
             super()._put_fanout(exchange, message, routing_key, **kwargs)
             return
@@ -133,12 +133,12 @@ class LaneChannelMixin(_StockChannel):
     def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
         if self._is_lane_queue(queue):
             self.store.purge(queue)
-        # A channel that closes takes its private queues along, as far as it can: Redis may be why it closes.
-        with suppress(*_AWAY) if self._closing else nullcontext():
+        # A closing channel deletes its private queues. It may be closing because Redis fails, so errors are ignored.
+        with suppress(*_REDIS_ERRORS) if self._closing else nullcontext():
             super()._delete(queue, *args, **kwargs)
 
     def _get(self, queue: str) -> dict[str, Any]:
-        """For `queue.get()`: a fetch of one message, which is held until it is acknowledged."""
+        """For `queue.get()`: fetches one message, which stays leased until it is acknowledged."""
         if not self._is_lane_queue(queue):
             return super()._get(queue)
         start_background(self.in_flight, self.connection.client)
@@ -167,7 +167,7 @@ class LaneChannelMixin(_StockChannel):
         return result
 
     def _brpop_read(self, **options: Any) -> bool:
-        """As kombu's, which ends the worker when something that is no message stands in an ordinary queue."""
+        """Like kombu's, which would end the worker at an invalid message in an ordinary queue."""
         try:
             try:
                 found = self.client.parse_response(self.client.connection, "BRPOP", **options)
@@ -186,7 +186,9 @@ class LaneChannelMixin(_StockChannel):
                 self._flush_brpop_reauth()
 
     def _deliver_ordinary(self, queue: str, stored: bytes) -> None:
-        """Whoever may write to the queue may write anything. Its content is not logged."""
+        """Deliver a message of an ordinary queue. An invalid one is logged, without its content, and dropped: any
+        program may have written it.
+        """
         tag: Any = None
         try:
             message = loads(bytes_to_str(stored))
@@ -194,15 +196,12 @@ class LaneChannelMixin(_StockChannel):
             self.connection._deliver(message, queue)
         except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
             kind = type(error).__name__
-            logger.error("lanes: %s of %d bytes is no message; %s goes on without it", kind, len(stored), queue)
+            logger.error("lanes: dropped an invalid message of %d bytes from %s: %s", len(stored), queue, kind)
             if isinstance(tag, str) and tag in self.qos._delivered:
                 self.basic_reject(tag, requeue=False)
 
     def maybe_refresh_binding_expiry(self) -> None:
-        """A failover may forget kombu's script between its look whether Redis knows it and its use.
-
-        The refresh comes again, then.
-        """
+        """A failover may drop kombu's script after kombu has checked that Redis has it. The next refresh loads it."""
         with suppress(NoScriptError):
             super().maybe_refresh_binding_expiry()
 
@@ -211,11 +210,11 @@ class LaneChannelMixin(_StockChannel):
         super()._on_connection_disconnect(connection)
 
     def close(self) -> None:
-        """Whatever Redis answers: what stayed open would go on to be polled."""
+        """Close the channel, also if Redis fails: an open connection would still be polled."""
         self.fetch_loop.close()
         try:
             super().close()
-        except _AWAY:  # in the answer to its last BRPOP; the next attempt has none to wait for
+        except _REDIS_ERRORS:  # reading the answer to its last BRPOP failed; the second attempt does not wait for one
             super().close()
 
 

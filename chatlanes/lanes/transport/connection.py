@@ -1,6 +1,6 @@
-"""A connection of a channel, besides kombu's own, with at most one command in flight.
+"""A connection of a channel, in addition to kombu's own, with at most one command in flight.
 
-The event loop polls it: the sender of a command goes on, and reads the answer when the loop reports it readable.
+Sending a command does not block: the event loop polls the connection, and the answer is read when it is readable.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-#: An answer that takes longer is given up: the connection is dropped, and the command is sent again.
+#: If the answer takes longer, the connection is dropped, and the command is sent again on a new one.
 OVERDUE_S = 15.0
 
 
 @dataclass
 class PolledConnection:
-    """`kind` is the name under which kombu's poller knows it."""
+    """`kind` is its name in kombu's poller."""
 
     kind: str
     client: Any = None
@@ -33,7 +33,7 @@ class PolledConnection:
         self.client.connection.send_command(*command)
 
     def read(self) -> Any:
-        """The answer. Whatever is raised, the command is no longer in flight."""
+        """The answer. The command is no longer in flight afterwards, also if an error is raised."""
         try:
             return self.client.parse_response(self.client.connection, self.kind)
         finally:
@@ -50,7 +50,7 @@ class PolledConnection:
         client, self.client = self.client, None
         connection = getattr(client, "connection", None)
         if connection is not None:
-            if channel.connection is not None:  # a loop that kept polling a closed socket would break
+            if channel.connection is not None:  # polling a closed socket would break the event loop
                 channel.connection.cycle.unwatch(channel, client, self.kind)
             client.connection = None
             connection.disconnect()

@@ -1,7 +1,7 @@
-"""Delivers the messages of a fetch to the consumer of their queue, which for a Celery worker is its pool.
+"""Delivers the messages of a fetch to the consumers of their queues; in a Celery worker, to its pool.
 
 Guarantees that all of them are in the in-flight table before any is delivered, and that a message that cannot be
-delivered is released, or buried if no worker could take it.
+delivered is released, or buried if no worker could process it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = get_logger(__name__)
 
 
 class Dispatcher:
-    """Of one channel. `asked_s` (clock.now_s) is when the fetch was sent: its leases count from then."""
+    """The dispatcher of one channel. `asked_s` (clock.now_s) is when the fetch was sent, and when its leases start."""
 
     def __init__(self, channel: Any) -> None:
         self._channel = channel
@@ -36,12 +36,12 @@ class Dispatcher:
         try:
             for leased in fetched.leased:
                 self._deliver_one(leased, deadline_s)
-        except BaseException:  # a shutdown, or a connection that broke in the callback
+        except BaseException:  # a shutdown, or a connection error in the callback
             self._in_flight.release_unclaimed()
             raise
 
     def release(self, fetched: Fetched, asked_s: float) -> None:
-        """For a fetch that was answered too late: nobody consumes any more."""
+        """Release the messages of a fetch that was answered after the channel stopped consuming."""
         self._in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects)
         for leased in fetched.leased:
             self._in_flight.release(tag_of(leased.id, leased.fence))
@@ -55,7 +55,7 @@ class Dispatcher:
         try:
             message = unpack(leased, deadline_s)
         except (ValueError, KeyError, TypeError) as error:
-            logger.error("lanes: buried %s, which is no message: %s", leased.id, error, extra=about(leased.id))
+            logger.error("lanes: buried %s, which is not a message: %s", leased.id, error, extra=about(leased.id))
             self._in_flight.bury(tag, {"type": "NoMessage", "message": f"it cannot be unpacked: {error}"})
             return
         if self._in_flight.capacity.pool is None:
@@ -65,14 +65,18 @@ class Dispatcher:
         try:
             callback(message)
         except (TypeError, ValueError, LookupError, AttributeError) as error:
-            # Celery fell over its content: so would every other worker that is handed it.
-            told = about(leased.id)
-            logger.error("lanes: buried %s, which Celery cannot take: %s", leased.id, error, exc_info=True, extra=told)
-            self._in_flight.bury(tag, {"type": type(error).__name__, "message": f"Celery cannot take it: {error}"})
+            # Celery failed on its content: it would fail on every other worker too.
+            fields = about(leased.id)
+            logger.error(
+                "lanes: buried %s, which Celery cannot process: %s", leased.id, error, exc_info=True, extra=fields
+            )
+            self._in_flight.bury(tag, {"type": type(error).__name__, "message": f"Celery cannot process it: {error}"})
 
 
 def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
-    """The message as kombu takes it, with what its runner must know (delivery.py). Raises ValueError for none."""
+    """The message in kombu's form, with the header for its delivery (delivery.py). Raises ValueError, KeyError or
+    TypeError if it is not a message.
+    """
     lane = {
         "deadline_s": deadline_s,
         "failed": leased.failed,

@@ -1,8 +1,8 @@
-"""When a channel fetches: to settle what is done, or to ask for as many messages as it has capacity for.
+"""Decides when a channel fetches: to settle messages that are done, or to lease as many as it has capacity for.
 
-A channel that consumes lane queues has two connections for this besides kombu's own: one for fetches, and one that
-blocks on the wake-up lists of its queues (keys.BELL) while there is nothing to do.
-Guarantees that no wake-up is forgotten, and that a server that refuses is asked again instead of ending the worker.
+A channel that consumes lane queues has two connections in addition to kombu's: one for fetches, and one that blocks on
+the wake-up lists of its queues (keys.BELL) while there is nothing to do. Guarantees that each wake-up that is read
+leads to a fetch here or on another worker, and that fetches are retried when the server refuses them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from chatlanes.lanes.transport.pending_fetch import PendingFetch
 
 logger = get_logger(__name__)
 
-#: How long to block on the wake-ups, seconds, and in terms of a lease. A wake-up that got lost with the worker that
-#: read it costs at most this, less than the lease that this worker left; each timeout costs an idle worker a fetch.
+#: How long to block on the wake-up lists, in seconds and as a fraction of a lease. If a worker dies after it has read a
+#: wake-up, other workers fetch within this time, which is shorter than the leases that it left. Each timeout costs an
+#: idle worker one fetch.
 WAIT_S, WAIT_OF_LEASE = 5.0, 1 / 3
-#: A server that refused (a replica, a script that takes too long, no disk) is asked again after this time, seconds.
+#: How long to wait after a refusal (a replica, a script that takes too long, a full disk), seconds.
 REFUSED_PAUSE_S = 1.0
 
-#: Under these names kombu's poller knows the two connections, and the report channel.
+#: The names of the two connections and of the report channel in kombu's poller.
 FETCH, WAIT, WAKE = "FETCH", "WAIT", "WAKE"
 
 
@@ -58,19 +59,19 @@ class FetchLoop:
         return in_flight
 
     def start(self) -> None:
-        """The channel consumes its first lane queue."""
+        """Called when the channel consumes a lane queue. Only the first call starts the loop."""
         self._is_notified = True
         if self._is_started:
             return
         self._is_started = True
         self._in_flight.wakeups.add_consumer()
-        # Redis may have handed out messages that never arrived here, or be another server by now.
+        # Redis may have leased messages to this worker that never arrived, or may be another server by now.
         self._in_flight.require_reconcile()
         start_background(self._in_flight, self._channel.connection.client)
         self._channel.connection.cycle.watch_pipe(self._channel, self._in_flight.channel.reader)
 
     def step(self) -> None:
-        """Send what there is to send. The event loop calls this each time it goes round."""
+        """Send a fetch or a wait if one is due. Called in each iteration of the event loop."""
         if self._is_started and clock.now_s() >= self._paused_until_s:
             self._unless_refused(self._step)
 
@@ -90,7 +91,7 @@ class FetchLoop:
             self._wait.send(self._channel, ["BRPOP", *lists, timeout_s])
 
     def cancel(self, queues: set[str], *, is_last: bool) -> None:
-        """No more from these queues: their messages that no pool was given are released."""
+        """Stop consuming these queues: their messages that were not passed to a pool are released."""
         self._release_fetch_in_flight()
         for queue in queues:
             self._in_flight.release_unclaimed(queue=queue)
@@ -98,11 +99,11 @@ class FetchLoop:
             self.close()
 
     def close(self) -> None:
-        """No more fetches: from here on the background thread settles."""
+        """Stop fetching: from now on the background thread settles."""
         if not self._is_started:
             return
         self._release_fetch_in_flight()
-        # Celery drops messages that its pool was not given, or runs them late: neither may happen.
+        # Celery would drop the messages that were not passed to the pool, or run them late.
         self._in_flight.release_unclaimed()
         self._is_started = False
         if self._channel.connection is not None:
@@ -119,18 +120,18 @@ class FetchLoop:
             self._wait.sent_s = None
 
     def _unless_refused(self, step: Callable[[], None]) -> None:
-        """A refusal that is raised here would make Celery reconnect again and again, for as long as it lasts."""
+        """Run a step, and pause after a refusal. If it were raised, Celery would reconnect in a loop while it lasts."""
         try:
             step()
         except ResponseError as error:
             if not self._is_refused:
-                logger.error("lanes: Redis refuses to hand out: %s. Asking again until it does.", error)
+                logger.error("lanes: Redis refuses fetches: %s. Retrying until it accepts one.", error)
             self._is_refused = self._is_notified = True
             self._paused_until_s = clock.now_s() + REFUSED_PAUSE_S
 
     def _capacity(self) -> int:
         qos = self._channel.qos
-        if self._in_flight.capacity.pool is None:  # not a Celery worker, but a consumer of the application's own
+        if self._in_flight.capacity.pool is None:  # not a Celery worker but the application's own kombu consumer
             if not qos.prefetch_count:
                 raise Misconfigured("set a prefetch count before consuming from a lane queue: consumer.qos(…)")
             return max(0, int(qos.prefetch_count) - self._in_flight.holding())
@@ -138,7 +139,7 @@ class FetchLoop:
         return self._in_flight.capacity.size(ordinary)
 
     def _read_fetch(self) -> None:
-        # An idle connection that the server closed stays readable; the poller would report it again and again.
+        # An idle connection that the server has closed stays readable, and the poller would report it forever.
         if not self._fetch.is_waiting and not self._fetch.has_answer(within_s=0):
             return
         fetched = self._fetch.answer()
@@ -146,14 +147,14 @@ class FetchLoop:
             self._is_notified = True
             return
         if self._is_refused:
-            logger.info("lanes: Redis hands out again")
+            logger.info("lanes: Redis accepts fetches again")
         self._is_refused = False
-        # A wake-up that was read while the fetch was in flight may be for a message that came after it.
+        # A wake-up that was read while the fetch was in flight may announce a message that the fetch did not see.
         self._is_notified = self._is_notified or fetched.more
         self._dispatcher.deliver(fetched, self._fetch.asked_s)
 
     def _release_fetch_in_flight(self) -> None:
-        """Read the answer that is on its way, so that its messages are released before their leases expire."""
+        """Read the pending answer, so that its messages are released before their leases expire."""
         if self._fetch.is_waiting and (fetched := self._fetch.last_answer()):
             self._dispatcher.release(fetched, self._fetch.asked_s)
 
@@ -163,14 +164,14 @@ class FetchLoop:
         except BaseException:
             self._wait.drop(self._channel)
             raise
-        # Also after a timeout: now and then a wake-up gets lost, and a fetch is cheap.
+        # Also after a timeout: wake-ups can get lost, and a fetch is cheap.
         self._is_notified = True
         self._must_pass_on = self._capacity() == 0
 
     def _drop_overdue(self) -> None:
         for connection in (self._fetch, self._wait):
             if connection.is_overdue():
-                logger.warning("lanes: no answer from Redis for %.0f s; connecting anew", OVERDUE_S)
+                logger.warning("lanes: no answer from Redis for %.0f s; reconnecting", OVERDUE_S)
                 if connection is self._fetch:
                     self._fetch.lost()
                 connection.drop(self._channel)

@@ -1,13 +1,13 @@
-"""One fetch of a channel, by the script turn.lua: sent, in flight, answered, or lost.
+"""One fetch of a channel with the script turn.lua: sent, in flight, answered, or lost.
 
-Guarantees that the settles of a failed fetch are sent again, and that before the next fetch Redis is told what is
-really held: messages of the lost answer are leased to this worker, and would otherwise wait until their leases expire.
+Guarantees that after a lost answer the settles are sent again, and that the messages of that answer, which Redis has
+leased to this worker, are released before the next fetch. If the worker dies first, they wait until the leases expire.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from kombu.log import get_logger
 from redis.exceptions import NoScriptError
@@ -22,8 +22,10 @@ from chatlanes.lanes.transport.connection import PolledConnection
 
 logger = get_logger(__name__)
 
-#: More messages in one answer would block Redis for its other clients.
-MOST_IN_A_FETCH = 200
+T = TypeVar("T")
+
+#: A larger answer would block Redis for its other clients.
+MAX_PER_FETCH = 200
 
 
 class PendingFetch(PolledConnection):
@@ -42,7 +44,7 @@ class PendingFetch(PolledConnection):
         return in_flight
 
     def ask(self, capacity: int) -> None:
-        """Send the settles, and ask for this many messages."""
+        """Send the settles, and fetch up to this many messages."""
         in_flight = self._in_flight
         self._reconcile()
         self._sent += 1
@@ -52,7 +54,7 @@ class PendingFetch(PolledConnection):
             rotated(queues[:first], self._sent) + rotated(queues[first:], self._sent),
             holder=in_flight.holder,
             lease_ms=in_flight.lease_ms,
-            room=min(capacity, MOST_IN_A_FETCH),
+            room=min(capacity, MAX_PER_FETCH),
             holding=in_flight.leased(),
             settles=in_flight.start_fetch(),
             max_deaths=in_flight.max_deaths,
@@ -67,7 +69,7 @@ class PendingFetch(PolledConnection):
             raise
 
     def answer(self) -> Fetched | None:
-        """None: Redis did not know the script, and does now; ask again."""
+        """The answer. None: Redis did not have the script; it is loaded now, and the caller fetches again."""
         try:
             fetched = fetch_answer(self.read())
         except NoScriptError:  # nothing ran
@@ -78,14 +80,14 @@ class PendingFetch(PolledConnection):
             self._in_flight.fail_fetch()
             self.drop(self._channel)
             raise
-        if not self._has_capacity:  # the script did not look for suspects
+        if not self._has_capacity:  # the script did not check for suspects
             fetched = replace(fetched, suspects=None)
         if fetched.lost:
-            logger.warning("lanes: settled too late, others may have run them again: %s", ", ".join(fetched.lost))
+            logger.warning("lanes: settled too late; other workers may run them again: %s", ", ".join(fetched.lost))
         return fetched
 
     def last_answer(self) -> Fetched | None:
-        """The answer that is due, for a caller that will not fetch again. None: it was lost."""
+        """The pending answer, for a caller that will not fetch again. None: it was lost."""
         fetched = None
         try:
             if self.has_answer(within_s=2.0):
@@ -98,7 +100,7 @@ class PendingFetch(PolledConnection):
         return fetched
 
     def lost(self) -> None:
-        """No answer will come; the script may have run all the same."""
+        """No answer will arrive, but the script may have run."""
         self.sent_s = None
         self._in_flight.fail_fetch()
 
@@ -106,22 +108,24 @@ class PendingFetch(PolledConnection):
         in_flight = self._in_flight
         if not in_flight.must_reconcile:
             return
-        # No fetch is in flight, so no other message is on its way to this worker.
+        # No fetch is in flight, so no message is about to arrive that is not in the table yet.
         released = self._channel.store.reconcile(in_flight.holder, in_flight.leased_ids())
         in_flight.reconciled()
         if released:
-            logger.info("lanes: released %d messages whose hand-out never arrived", released)
+            logger.info("lanes: released %d messages that were leased to this worker but never arrived", released)
 
 
 def rotated(queues: list[str], number: int) -> list[str]:
-    """In another order each time: every group of queues comes first equally often, and in it every queue."""
+    """The queues in a different order for each `number`: each group is first equally often, and each queue within its
+    group.
+    """
     groups: dict[str, list[str]] = {}
     for queue in queues:
         groups.setdefault(group_of(queue), []).append(queue)
     round_, first = divmod(number, max(len(groups), 1))
-    named = list(groups.values())
-    return [queue for group in named[first:] + named[:first] for queue in _from(group, round_ % len(group))]
+    ordered = _starting_at(first, list(groups.values()))
+    return [queue for group in ordered for queue in _starting_at(round_ % len(group), group)]
 
 
-def _from(group: list[str], first: int) -> list[str]:
-    return group[first:] + group[:first]
+def _starting_at(first: int, items: list[T]) -> list[T]:
+    return items[first:] + items[:first]

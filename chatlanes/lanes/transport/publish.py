@@ -1,6 +1,6 @@
 """Publishing to a lane queue: a kombu message becomes one row of an append.
 
-Refuses messages that a lane cannot keep in order: see `row`.
+Refuses messages whose order a lane cannot keep: see `row`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from chatlanes.lanes.protocol.commands import NewMessage
 
 
 def headers(keys: list[str], *, once: tuple[str, int] | None = None) -> dict[str, Any]:
-    """Headers for a message that is ordered by `keys` (none: it runs at once, beside everything).
+    """Headers for a message that is ordered by `keys`. Without keys it has no order and runs as soon as possible.
 
-    `once` is a scope and a number by which a second publish within 48 h is known and dropped: `("bot 7", update_id)`.
+    `once` is a scope and a number, for example `("bot 7", update_id)`: a second publish with the same pair within 48 h
+    is dropped.
     Use: `task.apply_async(args, queue="orders.0", headers=lanes.headers(["customer:9"]))`.
     """
     return {envelope.LANE_KEYS: keys, envelope.ONCE: list(once) if once else None}
 
 
 def check_ordinary(queue: str, message: dict[str, Any]) -> None:
-    """A message with lane keys on an ordinary queue would silently lose its order: raises PublishRefused."""
+    """Raises PublishRefused for a message with lane keys, which would silently lose its order on an ordinary queue."""
     if envelope.LANE_KEYS in (message.get("headers") or {}):
         raise PublishRefused(
             f"{queue!r} is an ordinary queue, and this message has lane keys. Declare the queue as a lane queue: "
@@ -31,23 +32,23 @@ def check_ordinary(queue: str, message: dict[str, Any]) -> None:
 
 
 def row(queue: str, message: dict[str, Any]) -> NewMessage:
-    """What to append for a message. Raises PublishRefused for no lane keys, and for an eta or countdown."""
-    said = message.get("headers") or {}
-    if envelope.LANE_KEYS not in said:
+    """The row to append for a message. Raises PublishRefused if it has no lane keys, or an eta or countdown."""
+    given = message.get("headers") or {}
+    if envelope.LANE_KEYS not in given:
         raise PublishRefused(
-            f"{queue!r} is a lane queue: say what the message is ordered by, headers=lanes.headers([…]); "
-            "an empty list means by nothing"
+            f"{queue!r} is a lane queue: pass the keys that order the message, headers=lanes.headers([…]); "
+            "an empty list means no order"
         )
-    if said.get("eta"):
+    if given.get("eta"):
         raise PublishRefused(
             "eta and countdown are refused on a lane queue: a later message would overtake this one or wait for it. "
             "Publish it when it is due, or use an ordinary queue"
         )
-    once = said.get(envelope.ONCE)
+    once = given.get(envelope.ONCE)
     return NewMessage(
-        id=said.get("id") or message["properties"]["delivery_tag"],
+        id=given.get("id") or message["properties"]["delivery_tag"],
         queue=queue,
         stored=envelope.pack(message),
-        lanes=said[envelope.LANE_KEYS],
+        lanes=given[envelope.LANE_KEYS],
         once=(once[0], once[1]) if once else None,
     )

@@ -1,6 +1,6 @@
-"""kombu's batches (`producer.batch()`, since kombu 5.7): a batch for lane queues is one append.
+"""kombu's batches (`producer.batch()`, since kombu 5.7): the messages for lane queues become one append.
 
-It is appended whole or not at all, in order.
+Guarantees that they are appended in order, and all or none of them. If the append raises, either may be the case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from chatlanes.lanes.protocol.commands import NewMessage
 
 
 class LanesBatch(PublishBatch):
-    """kombu's publish batch, but what goes to lane queues goes in one append, and first."""
+    """kombu's publish batch. Messages for lane queues are sent first, in one append."""
 
     def __init__(self, channel: Any, max_size: int) -> None:
         super().__init__(channel, max_size)
@@ -34,7 +34,7 @@ class LanesBatch(PublishBatch):
                 self.channel.store.append(rows)
             except RedisError as error:
                 self._failed = error
-                raise BatchPublishError("the append of a batch failed; whether it happened is uncertain") from error
+                raise BatchPublishError("the append of a batch failed; Redis may or may not have stored it") from error
         super().flush()
 
     def discard(self) -> None:

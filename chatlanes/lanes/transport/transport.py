@@ -1,7 +1,7 @@
 """kombu's Redis transport with lanes: publish is append, consume is fetch, ack is settle.
 
-A queue declared with QUEUE_ARGUMENTS delivers each lane in order, one message at a time; every other queue behaves as
-in stock kombu. Uses private parts of kombu, which tests/lanes/test_contract.py checks.
+Guarantees that a queue declared with QUEUE_ARGUMENTS delivers each lane in order, one message at a time, and that every
+other queue behaves as in stock kombu. Uses private parts of kombu, which tests/lanes/test_contract.py checks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from chatlanes.lanes.transport.fetch import WAKE
 
 
 class LanesPoller(stock.MultiChannelPoller):
-    """Polls each channel's fetch and wake-up list and the report channel, besides what stock kombu polls."""
+    """Polls the connections for fetches and wake-ups and the report channel, in addition to kombu's connections."""
 
     def on_poll_start(self) -> None:
         super().on_poll_start()
         self._step()
 
     def get(self, callback: Any, timeout: float | None = None) -> Any:
-        """For a worker without an event loop. In kombu 5.6 it does not call on_poll_start."""
+        """For a worker without an event loop. In kombu 5.6 this does not call on_poll_start."""
         self._step()
         return super().get(callback, timeout)
 
@@ -38,18 +38,18 @@ class LanesPoller(stock.MultiChannelPoller):
         channel, kind = self._fd_to_chan.get(fileno, (None, None))
         if channel is None:  # closed meanwhile: kombu 5.6 would raise KeyError
             return None
-        channel.in_flight.reports.poll()  # what arrives may ask what runs
+        channel.in_flight.reports.poll()  # a remote command, for example, may need the current state
         if kind in channel.fetch_loop.handlers:
             return channel.fetch_loop.handlers[kind]()
         return super().on_readable(fileno)
 
     def watch(self, channel: Any, client: Any, kind: str) -> None:
-        """Make sure that a client of a channel is connected and polled."""
+        """Connect and poll a client of a channel, unless this is already done."""
         if not self._client_registered(channel, client, kind):
             self._register(channel, client, kind)
 
     def unwatch(self, channel: Any, client: Any, kind: str) -> None:
-        """Forget a client, before its connection is closed."""
+        """Stop polling a client, before its connection is closed."""
         sock = self._chan_to_sock.pop((channel, client, kind), None)
         if sock is not None and sock.fileno() >= 0:
             self.unwatch_pipe(sock.fileno())
@@ -63,7 +63,7 @@ class LanesPoller(stock.MultiChannelPoller):
             self._unregister_from_poll(fileno)
 
     def forget(self, loop: Any, connection: Any) -> None:
-        """As kombu 5.7 does when a connection was closed that a worker's event loop polls."""
+        """Stop polling a connection that was closed, as kombu 5.7 does for a worker's event loop."""
         closed = [key for key in self._chan_to_sock if key[1].connection is connection]
         for channel, client, kind in closed:
             del self._chan_to_sock[channel, client, kind]
@@ -72,7 +72,7 @@ class LanesPoller(stock.MultiChannelPoller):
                 loop.remove(fileno)
 
     def _unregister_from_poll(self, fileno: int) -> None:
-        """As kombu 5.7's, which replaces it where an event loop polls."""
+        """Like kombu 5.7's, which replaces this method when an event loop polls."""
         self.poller.unregister(fileno)
 
 
@@ -80,7 +80,7 @@ class QoS(stock.QoS):
     """Acknowledgements of lane messages go to the in-flight table, which outlives the channel."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        if not is_lane_tag(delivery_tag):  # a lane message is leased by the fetch that brought it: nothing to save
+        if not is_lane_tag(delivery_tag):  # a lane message needs no saving: its fetch has leased it
             super().append(message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
@@ -106,13 +106,13 @@ class QoS(stock.QoS):
 
 _REJECTED = {
     "type": "Rejected",
-    "message": "the worker rejected it: an unknown task, a message that is none, or Reject(requeue=False); "
+    "message": "the worker rejected it: an unknown task, an invalid message, or Reject(requeue=False); "
     "the worker's log says which",
 }
 
 
 def is_lane_tag(delivery_tag: str) -> bool:
-    """Stock kombu's tags are UUIDs; ours are `<message id>#<fence>`."""
+    """Stock kombu's tags are UUIDs; tags of lane messages are `<message id>#<fence>`."""
     return "#" in str(delivery_tag)
 
 
@@ -125,7 +125,7 @@ class SentinelChannel(LaneChannelMixin, stock.SentinelChannel):
 
 
 class Transport(stock.Transport):
-    """`redis://` and `rediss://`, in place of kombu's class (install.py)."""
+    """For `redis://` and `rediss://`, instead of kombu's class (install.py)."""
 
     Channel = Channel
     cycle: LanesPoller
@@ -133,7 +133,7 @@ class Transport(stock.Transport):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.cycle = LanesPoller()
-        self.lane_queues: dict[str, bool] = {}  # whether it is looked at first
+        self.lane_queues: dict[str, bool] = {}  # name -> True if it is read first
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         super().register_with_event_loop(connection, loop)
@@ -141,13 +141,12 @@ class Transport(stock.Transport):
             self.cycle._on_connection_disconnect = partial(self.cycle.forget, loop)
 
     def establish_connection(self) -> Any:
-        """A server that refuses writes counts as one that is away: Celery waits longer after each attempt.
-
-        Raises ResponseError.
+        """Raises ResponseError if the server refuses writes, so that Celery retries with growing pauses, as it does
+        for a server that does not answer.
         """
         established = super().establish_connection()
         try:
-            # Changes nothing, and is refused by a replica, a full disk and a full memory.
+            # A write that changes nothing. It fails on a replica, a full disk or full memory.
             self._avail_channels[-1].client.setrange(keys.COUNTS + ":none", 0, b"")
         except BaseException:
             self._avail_channels.pop().close()
@@ -156,6 +155,6 @@ class Transport(stock.Transport):
 
 
 class SentinelTransport(Transport, stock.SentinelTransport):
-    """`sentinel://`."""
+    """For `sentinel://`."""
 
     Channel = SentinelChannel

@@ -1,4 +1,4 @@
-"""The Celery side: the task, its request and deliveries, the journal of a run, and the end of a worker."""
+"""The Celery side: the task, its request and deliveries, the journal of a run, and worker shutdown."""
 
 from chatlanes.lanes.worker.delivery import Delivery, delivery_of
 from chatlanes.lanes.worker.executor import blocking_executor

@@ -1,8 +1,8 @@
 """One run of a leased message, in the worker's main process or in a forked child.
 
-Guarantees that `start` lets a handler begin only while the lease holds with this fence, and that `retry`, `bury` and
-`commit` change nothing after that. Before the deadline of the lease no round trip to Redis is needed: no other worker
-can have the message, and all processes of the machine share the clock (clock.py).
+Guarantees that `start` raises unless the lease with this fence is valid, and that `retry`, `bury` and `commit` change
+nothing once it is over. Before the deadline of the lease `start` needs no round trip to Redis: no other worker can have
+the message, and all processes of the machine share the clock (clock.py).
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.worker.journal import AppLanes, Journal
 
-#: Where a request keeps its delivery.
-KEPT = "lanes_delivery"
+#: The attribute of a request that holds its delivery.
+REQUEST_ATTRIBUTE = "lanes_delivery"
 
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """`failed` attempts and `died` workers are those before this run; `waited_s` is until it was handed out."""
+    """`failed` and `died` count failed attempts and dead workers before this run. `waited_s` ends at the hand-out.
+
+    If a forked child dies during a run, its worker releases the message, counted as a death. If the worker dies, the
+    lease expires, and the sweep of another worker does the same.
+    """
 
     lanes: AppLanes
     tag: str
@@ -39,9 +43,9 @@ class Delivery:
 
     @property
     def journal(self) -> Journal:
-        """Of this run, and the only one: two would number the same calls twice."""
+        """The only journal of this run: two would give the same numbers to different calls."""
         if self._journal is None:
-            with Journal.making:
+            with Journal.creation_lock:
                 if self._journal is None:
                     self._journal = Journal(self.lanes, self.tag, self.deadline_s)
         return self._journal
@@ -56,38 +60,38 @@ class Delivery:
 
     @property
     def attempt(self) -> int:
-        """1, 2, …"""
+        """The number of this attempt, from 1."""
         return self.failed + 1
 
     @property
     def age_s(self) -> float:
-        """Since it was appended, or put back by a replay."""
+        """Seconds since the message was appended, or replayed."""
         handed_out_s = self.deadline_s - self.lanes.in_flight.lease_s
         return self.waited_s + max(0.0, clock.now_s() - handed_out_s)
 
     def start(self) -> None:
-        """Begin. Raises LeaseLost if it was released or its lease is over."""
+        """Start the run. Raises LeaseLost if the message was released or its lease is over."""
         in_flight = self.lanes.in_flight
-        if in_flight.reports.is_here:
+        if in_flight.reports.is_owner:
             if not in_flight.claim(self.tag, starts=True):
                 raise LeaseLost(f"{self.id} was released before it started")
             return
         if clock.now_s() >= self.deadline_s:
             self.check()
         if not in_flight.channel.begins(self.tag):
-            raise LeaseLost(f"{self.id} waited for too long behind others; it is released")
+            raise LeaseLost(f"{self.id} waited too long behind other jobs; it is released")
 
     def check(self) -> None:
-        """Ask Redis. Raises LeaseLost when the fence is old: stop, and change nothing."""
+        """Check the lease in Redis. Raises LeaseLost if the fence is old; the caller must stop and change nothing."""
         if not self.lanes.store.holds(self.id, self.fence):
             raise self._lost()
 
     def is_lost(self) -> bool:
-        """True if this process knows already that the lease is over. Sends nothing."""
+        """True if this process already knows that the lease is over. Sends nothing to Redis."""
         if self._journal is not None:
             return self._journal.is_lost
         in_flight = self.lanes.in_flight
-        return in_flight.reports.is_here and not in_flight.holds(self.tag)
+        return in_flight.reports.is_owner and not in_flight.holds(self.tag)
 
     @property
     def is_cut_off(self) -> bool:
@@ -95,53 +99,54 @@ class Delivery:
         return self._journal is not None and self._journal.is_cut_off
 
     def done(self) -> None:
-        """Settle it, sooner than Celery's acknowledgement arrives."""
+        """Settle the message, without waiting for Celery's acknowledgement."""
         self.lanes.in_flight.reports.send(DONE, self.tag)
 
     def retry(self, *, delay_s: float, problem: dict[str, Any]) -> Outcome:
-        """Release it after a failure: first in its lanes, ready after `delay_s`. Its lanes wait.
+        """Return the message after a failure: it stays first in its lanes, which wait, and is ready after `delay_s`.
 
-        As `park` while Redis is away.
+        While Redis does not answer, behaves like `park`.
         """
         self.journal.confirm()
         delay_ms = round(delay_s * 1000)
         outcome = self.journal.retry_until_done(
             lambda: self.lanes.store.retry(self.id, self.fence, delay_ms=delay_ms, problem=problem)
         )
-        self._gone(delayed=True)
+        self._report_ended(delayed=True)
         return outcome
 
     def park(self, *, delay_s: float, kind: str = "", reason: str = "") -> Outcome:
-        """Postpone it without counting an attempt: first in its lanes, ready after `delay_s`. Its lanes wait.
+        """Postpone the message without counting an attempt. It stays first in its lanes, which wait, and is ready after
+        `delay_s`.
 
-        `kind` is a word that it is counted by, `reason` what `lanes status` and `lanes chat` say.
+        Parks are counted by `kind`, one word; `lanes status` and `lanes chat` show `reason`.
 
-        Asks again for as long as a lease while Redis is away, and raises RedisAway then. A park that happened and whose
-        answer was lost is LOST.
+        While Redis does not answer, retries for as long as a lease, then raises RedisAway. The outcome is LOST if the
+        message was parked and the answer got lost.
         """
         self.journal.confirm()
         delay_ms = round(delay_s * 1000)
         outcome = self.journal.retry_until_done(
             lambda: self.lanes.store.park(self.id, self.fence, delay_ms=delay_ms, kind=kind, reason=reason)
         )
-        self._gone(delayed=True)
+        self._report_ended(delayed=True)
         return outcome
 
     def commit(self, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
-        """Settle it, together with these writes to other keys: all or nothing. A crash after it runs nothing again.
+        """Settle the message and make these writes to other keys, atomically. After a commit, a crash causes no rerun.
 
-        As `park` while Redis is away.
+        While Redis does not answer, behaves like `park`.
         """
         command = commit_command(self.id, self.fence, writes, skipped=skipped)
         [code] = self.journal.retry_until_done(
             lambda: self.lanes.pipelined.run(PipelinedCommand(script("commit"), command))
         )
         outcome = Outcome(code)
-        self._gone()
+        self._report_ended()
         return outcome
 
     def read(self, names: Sequence[str]) -> Read:
-        """The message's lane keys, and what these keys hold. As `park` while Redis is away.
+        """The lane keys of the message, and the values of `names`. While Redis does not answer, behaves like `park`.
 
         Raises LeaseLost.
         """
@@ -152,56 +157,60 @@ class Delivery:
         return found
 
     def bury(self, problem: dict[str, Any]) -> Outcome:
-        """Move it to the dead letters; its lanes go on. As `park` while Redis is away."""
+        """Move the message to the dead letters; its lanes continue. While Redis does not answer, acts like `park`."""
         self.journal.confirm()
         outcome = self.journal.retry_until_done(lambda: self.lanes.store.bury(self.id, self.fence, problem))
-        self._gone()
+        self._report_ended()
         return outcome
 
     def release(self) -> None:
-        """Release it, uncounted, although it has started. The worker's main process sends that to Redis when it can.
+        """Release the message, uncounted, although it has started. The worker's main process sends this to Redis as
+        soon as it can.
 
-        Raise Reject(requeue=True) afterwards: it has the same effect, counted, if this report gets lost.
+        Raise Reject(requeue=True) afterwards: if this report gets lost, the message is released, counted as a death.
         """
         if self._journal is not None:
-            self._journal.lose()
+            self._journal.mark_lost()
         self.lanes.in_flight.reports.send(RELEASED, self.tag)
 
     def evict(self, *, delay_s: float | None, problem: dict[str, Any] | None) -> bool:
-        """Take it from a handler here that does not end: retry it after `delay_s`, bury it without one; without a
-        problem, release it uncounted.
+        """Take the message from a handler of this process that does not end: retry it after `delay_s`, or bury it if
+        that is None. If `problem` is None, release it uncounted.
 
-        From now on the handler is refused, and its slot is taken until it ends. The background thread sends that to
-        Redis, for as long as it takes. False: it was not in flight any more, and nothing has changed.
+        From now on this worker treats the lease as lost; the slot stays taken until the handler ends. The background
+        thread sends this to Redis and retries until it succeeds. False: the message was no longer in flight, and
+        nothing has changed.
         """
         delay_ms = None if delay_s is None else round(delay_s * 1000)
         return self.lanes.in_flight.evict(self.tag, delay_ms, problem)
 
     def _lost(self) -> LeaseLost:
-        return LeaseLost(f"the lease of {self.id} is over; somebody else may run it")
+        return LeaseLost(f"the lease of {self.id} is over; another worker may run it")
 
-    def _gone(self, *, delayed: bool = False) -> None:
-        """Celery's acknowledgement follows, and must settle nothing: Redis has taken the message from this run."""
+    def _report_ended(self, *, delayed: bool = False) -> None:
+        """Report that Redis has ended this run's lease, so that Celery's acknowledgement, which follows, settles
+        nothing.
+        """
         self.lanes.in_flight.reports.send(DELAYED if delayed else GONE, self.tag)
 
 
 def delivery_of(request: Any, lanes: AppLanes) -> Delivery | None:
-    """The delivery behind a Celery request (`task.request`), one for each run; None when it came through no lane."""
-    delivery: Delivery | None = getattr(request, KEPT, None)
-    told = None if delivery or request.called_directly else getattr(request, envelope.LANE, None)
-    if told:
-        delivery = delivery_from(told, request.properties["delivery_tag"], lanes)
-        setattr(request, KEPT, delivery)
+    """The delivery of a Celery request (`task.request`), one per run; None if it did not arrive through a lane."""
+    delivery: Delivery | None = getattr(request, REQUEST_ATTRIBUTE, None)
+    lane = None if delivery or request.called_directly else getattr(request, envelope.LANE, None)
+    if lane:
+        delivery = delivery_from(lane, request.properties["delivery_tag"], lanes)
+        setattr(request, REQUEST_ATTRIBUTE, delivery)
     return delivery
 
 
-def delivery_from(told: dict[str, Any], tag: str, lanes: AppLanes) -> Delivery:
-    """From what the fetch put into the headers of a message (envelope.LANE)."""
+def delivery_from(lane: dict[str, Any], tag: str, lanes: AppLanes) -> Delivery:
+    """`lane` is the header envelope.LANE, which the fetch adds to a message."""
     return Delivery(
         lanes=lanes,
         tag=tag,
-        deadline_s=told["deadline_s"],
-        failed=told["failed"],
-        died=told["died"],
-        waited_s=told["waited_s"],
+        deadline_s=lane["deadline_s"],
+        failed=lane["failed"],
+        died=lane["died"],
+        waited_s=lane["waited_s"],
     )

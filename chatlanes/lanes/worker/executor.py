@@ -1,8 +1,8 @@
 """Threads that make the blocking calls of one event loop's coroutines.
 
-Guarantees that a call starts at once while fewer than MOST are running, that its outcome arrives on the loop, and that
-one wake-up of the loop serves all calls that ended before it. The standard library's executor spends more on its own
-futures, locks and callbacks than on the hand-over.
+Guarantees that a call starts at once while fewer than MAX_CALLS are running, that its outcome is set on the loop, and
+that one wake-up of the loop serves all calls that ended before it. In the standard library's executor, the overhead of
+futures, locks and callbacks exceeds the cost of passing the call to a thread.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
-#: Calls at a time; more are queued.
-MOST = 128
+#: Concurrent calls; more are queued.
+MAX_CALLS = 128
 
-#: How long the end of the process waits for running calls.
-LAST_CALLS_S = 5.0
+#: How long the exit of the process waits for running calls.
+EXIT_WAIT_S = 5.0
 
 Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
 
 class BlockingExecutor:
-    """The executor of one loop, and so of one process."""
+    """The executor of one loop, and therefore of one process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -41,17 +41,17 @@ class BlockingExecutor:
         atexit.register(self._wait_for_calls)
 
     def call(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Run it on another thread, in a copy of the caller's context, so that log lines and traces keep their task."""
+        """Run it on another thread, in a copy of the caller's context, so that logs and traces still name the task."""
         future, context = self.loop.create_future(), copy_context()
         self._add_thread()
         self._jobs.put((future, lambda: context.run(function)))
         return future
 
     def _add_thread(self) -> None:
-        """One thread for each running call."""
+        """Ensure that there is one thread per running call, up to MAX_CALLS."""
         with self._lock:
             self._running += 1
-            if self._running <= self._threads or self._threads >= MOST:
+            if self._running <= self._threads or self._threads >= MAX_CALLS:
                 return
             self._threads += 1
         threading.Thread(target=self._work, name="blocking call", daemon=True).start()
@@ -63,7 +63,7 @@ class BlockingExecutor:
             error: BaseException | None = None
             try:
                 result = function()
-            except StopIteration as stop:  # a future refuses it
+            except StopIteration as stop:  # a future does not accept it
                 error = RuntimeError(f"a call raised {stop!r}")
             except BaseException as raised:
                 error = raised
@@ -73,8 +73,8 @@ class BlockingExecutor:
             del future, function, result, error
 
     def _wait_for_calls(self) -> None:
-        """At the end of the process: otherwise the outcome of a running call would be unknown."""
-        end_s = time.monotonic() + LAST_CALLS_S
+        """Called at exit: otherwise the outcome of a running call would be unknown."""
+        end_s = time.monotonic() + EXIT_WAIT_S
         while self._running and time.monotonic() < end_s:
             time.sleep(0.01)
 
@@ -82,7 +82,7 @@ class BlockingExecutor:
         self._ended.append((future, result, error))
         if not self._is_woken:
             self._is_woken = True
-            with suppress(RuntimeError):  # the loop has ended, and nothing waits
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits for the outcome
                 self.loop.call_soon_threadsafe(self._set_outcomes)
 
     def _set_outcomes(self) -> None:

@@ -1,8 +1,8 @@
 """BaseExceptions that end a task.
 
-Guarantees that sys.exit(), a cancelled future or a greenlet's timeout in a task is a failure of that task. Celery's
-pools lose a BaseException: the message would keep its lease and its slot forever, and solo would end its worker.
-Guarantees too that a task which was interrupted because its process was told to end has neither failed nor succeeded.
+Guarantees that sys.exit(), a cancelled future or a greenlet's timeout in a task counts as a failure of that task, and
+that a task interrupted by the shutdown of its process counts as neither failed nor succeeded. Celery's pools lose a
+BaseException: the message would keep its lease and slot forever, and a solo worker would exit.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from greenlet import GreenletExit  # type: ignore[import-untyped]
 
 from chatlanes.lanes.runtime import os_threads
 
-#: Raised inside a task when the worker is told to end.
-_WORDS = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, GreenletExit)
+#: Raised inside a task when the worker is asked to exit.
+_WORKER_EXITS = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, GreenletExit)
 
 
 class HandlerEndedError(Exception):
@@ -24,19 +24,21 @@ class HandlerEndedError(Exception):
 
 
 def ends_the_worker(error: BaseException) -> bool:
-    """Whether it is no failure of the task that it was raised in. Signals are heard on the main thread only."""
+    """True if the error asks the worker to exit and is not a failure of the task. Signals arrive only on the main
+    thread.
+    """
     if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return False  # a worker and its children handle Ctrl-C otherwise: the task has raised it
-    return isinstance(error, _WORDS) and os_threads.is_main_thread()
+        return False  # the worker has its own handler for Ctrl-C, so the task itself has raised this
+    return isinstance(error, _WORKER_EXITS) and os_threads.is_main_thread()
 
 
 def check_is_exception(error: BaseException, *, but: type[BaseException] = Exception) -> None:
-    """For whoever caught what a handler raised, and goes on to raise it again: it leaves as an Exception, also if it is
-    SystemExit. `but`, and what ends the worker, may pass as they are.
+    """Raise HandlerEndedError in place of a BaseException of a handler, such as SystemExit. Returns if the caller may
+    re-raise `error`: it is an Exception or a `but`, or ends the worker.
     """
     if terminate_handler_fired():
-        # A cold shutdown told this prefork child to end, by raising SystemExit in the handler. What arrives here may
-        # also be an error of the handler's own clean-up: neither is an outcome.
+        # A cold shutdown raised SystemExit in the handler of this prefork child. `error` is that, or an error of the
+        # handler's clean-up: neither is an outcome of the task.
         raise SystemExit from error
     if not isinstance(error, (Exception, but)) and not ends_the_worker(error):
         raise HandlerEndedError(f"the handler ended with {type(error).__name__}: {error}") from error

@@ -1,8 +1,8 @@
-"""Forced exit of a worker that was told to stop while Redis hangs.
+"""Forced exit of a worker that is stopping while Redis does not answer.
 
-Guarantees that the worker ends within 10 s of the stop, and of the end of the last handler: kombu waits for Redis
-without a limit, and nothing else would end it. Does nothing while Redis answers. Pending acks are sent on a connection
-that was opened at the start: a server that is only frozen reads them when it wakes up. Otherwise the leases expire.
+Guarantees that the worker exits within 10 s of the stop, and of the end of the last handler; kombu would wait for Redis
+without a limit. Does nothing while Redis answers. Does not guarantee that pending acks arrive: they are sent without
+waiting on a connection that was opened at the start, so a frozen server reads them later; otherwise the leases expire.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from chatlanes.lanes.worker.stopping import exit_code
 
 logger = get_logger(__name__)
 
-#: For this long Redis has not answered, and nothing has run here. Together with what the end of a handler may take
-#: (retry.py) that is less than 10 s.
-AWAY_S, QUIET_S = 6.0, 3.0
+#: The worker exits when Redis has not answered for NO_ANSWER_S and no handler has run for IDLE_S. Together with the
+#: time that the end of a handler may take (retry.py) this is less than 10 s.
+NO_ANSWER_S, IDLE_S = 6.0, 3.0
 #: The timeout of one command.
 ANSWER_WITHIN_S = 1.0
-LOOK_EVERY_S = 0.2
+CHECK_EVERY_S = 0.2
 
 
 class ForcedExit:
-    """Of one worker. `connect` makes a client with a timeout of ANSWER_WITHIN_S."""
+    """The forced exit of one worker. `connect` makes a client with a timeout of ANSWER_WITHIN_S."""
 
     def __init__(self, in_flight: InFlight, connect: Callable[[], Redis]) -> None:
         self._in_flight = in_flight
         self._connect = connect
-        self._away_since_s: float | None = None
-        self._quiet_since_s: float | None = None
+        self._no_answer_since_s: float | None = None
+        self._idle_since_s: float | None = None
         self._is_watching = False
         self._connection: PipelinedConnection | None = None
 
     def start(self) -> None:
-        """Open the connection for the last acks, and watch the worker from the moment when it is told to stop."""
+        """Open the connection for the last acks, and start watching when the worker begins to shut down."""
         signals.worker_shutting_down.connect(self._watch, weak=False)
         with suppress(RedisError, OSError):
             self._connection = PipelinedConnection(
@@ -56,21 +56,24 @@ class ForcedExit:
             )
 
     def _watch(self, **_: Any) -> None:
-        if not self._is_watching:  # the signal may come twice
+        if not self._is_watching:  # Celery may send the signal twice
             self._is_watching = True
             os_threads.start_thread(self._wait)
 
     def _wait(self) -> None:
         client, pause = self._connect(), os_threads.Signal()
-        while not self._is_over(clock.now_s(), _answers(client), self._is_busy()):
-            pause.wait(LOOK_EVERY_S)
-        logger.warning("lanes: Redis does not answer, and nothing runs here: ending without waiting for it")
+        while not self._must_exit(clock.now_s(), _answers(client), self._is_busy()):
+            pause.wait(CHECK_EVERY_S)
+        logger.warning(
+            "lanes: Redis does not answer, and no handler runs here: the worker exits without waiting for it"
+        )
         with suppress(Exception):
             self._send_last_acks()
+        # Acks that Redis never reads are lost with this process: their leases expire, and the messages run again.
         os._exit(exit_code() or 0)
 
     def _send_last_acks(self) -> None:
-        """As the shutdown (shutdown.py), without waiting for answers."""
+        """Release and settle as the normal shutdown does (shutdown.py), without waiting for answers."""
         if self._in_flight.forks:
             self._in_flight.release_all()
         else:
@@ -103,16 +106,16 @@ class ForcedExit:
                 retry, retry.command(id=message_id, fence=fence, delay_ms=delay_ms, problem=problem_)
             )
 
-    def _is_over(self, looked_s: float, answers: bool, is_busy: bool) -> bool:
-        self._away_since_s = None if answers else self._away_since_s or looked_s
-        self._quiet_since_s = None if is_busy else self._quiet_since_s or looked_s
-        if self._away_since_s is None or self._quiet_since_s is None:
+    def _must_exit(self, checked_s: float, answers: bool, is_busy: bool) -> bool:
+        self._no_answer_since_s = None if answers else self._no_answer_since_s or checked_s
+        self._idle_since_s = None if is_busy else self._idle_since_s or checked_s
+        if self._no_answer_since_s is None or self._idle_since_s is None:
             return False
         now_s = clock.now_s()
-        return now_s - self._away_since_s >= AWAY_S and now_s - self._quiet_since_s >= QUIET_S
+        return now_s - self._no_answer_since_s >= NO_ANSWER_S and now_s - self._idle_since_s >= IDLE_S
 
     def _is_busy(self) -> bool:
-        if self._in_flight.forks:  # its loop may hang, and no longer reads the reports of other tasks
+        if self._in_flight.forks:  # the event loop, which reads the reports of the children, may be blocked
             self._in_flight.reports.read()
             return self._in_flight.is_running()
         return self._in_flight.is_running(also_lost=True) or bool(state.active_requests)
@@ -120,7 +123,7 @@ class ForcedExit:
 
 def _answers(client: Redis) -> bool:
     try:
-        client.setrange(keys.COUNTS + ":none", 0, b"")  # changes nothing; a Redis may answer to reads only
+        client.setrange(keys.COUNTS + ":none", 0, b"")  # a write that changes nothing: some servers answer only reads
     except ResponseError:
         return True
     except (RedisError, OSError):

@@ -1,8 +1,8 @@
 """The journal of one run: the external calls that it begins, and their outcomes, for reruns.
 
-Guarantees that a call which was begun may be made until `is_sure` is False, because no other worker can have the
-message; that it costs one awaited round trip, at the beginning; and that a message is released with all outcomes noted.
-Does not guarantee that an outcome is noted if this process dies before Redis has read it: then the call is uncertain.
+Guarantees that no other worker can have the message while `is_sure` is True, so a call that was begun may be made; that
+a call costs one awaited round trip, at its begin; and that all outcomes are noted before the message is released. Does
+not guarantee that an outcome is noted if this process dies before Redis has read it: the call is then uncertain.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class AppLanes(Protocol):
-    """What a run needs of its app's lanes (install.py): those of this process."""
+    """The objects of this process that a run needs (install.py)."""
 
     @property
     def in_flight(self) -> InFlight: ...
@@ -45,9 +45,9 @@ class AppLanes(Protocol):
 class Journal:
     """Threads and greenlets of one handler may share it. A run that makes no call costs nothing."""
 
-    #: One for all of this process: it is held for moments, and for gevent making one takes longer than the rest.
+    #: One lock for the whole process: it is held only briefly, and creating one is slow with gevent.
     _lock = Lock()
-    making = Lock()
+    creation_lock = Lock()
 
     def __init__(self, lanes: AppLanes, tag: str, sure_until_s: float) -> None:
         self.id, _, fence = tag.rpartition("#")
@@ -57,40 +57,40 @@ class Journal:
         self._is_lost = False
         self._sure_until_s = sure_until_s  # clock.now_s
         self._numbers: dict[str, count[int]] = {}
-        self._ends: list[UnawaitedCommand] = []  # those that Redis has perhaps not got
+        self._ends: list[UnawaitedCommand] = []  # those that Redis may not have received
         self._retries = Retries(lanes.in_flight.lease_s, self._redis_answers, is_stopping)
 
     def position(self, series: str = "") -> str:
-        """Of the next call. Calls that run beside each other get theirs in the order in which they ask."""
+        """The position of the next call. Concurrent calls get theirs in the order in which they ask."""
         with self._lock:
             return f"{series}{next(self._numbers.setdefault(series, count(1)))}"
 
     def begin(self, position: str, what: str, along: Sequence[PipelinedCommand] = ()) -> tuple[Begun, list[Any]]:
-        """Note that a call is about to be made: `what` is `<name>:<more>`. Gives besides the answers to what is asked
-        along.
+        """Note that a call is about to be made: `what` is `<name>:<more>`. Also returns the answers to the commands
+        `along`, which are sent in the same round trip.
 
-        The same call may be begun again as long as it was not made. Waits up to a
-        lease for a Redis that is away. Raises LeaseLost and RedisAway.
+        The same call may be begun again as long as it was not made. While Redis does not answer, waits up to a lease.
+        Raises LeaseLost and RedisAway.
         """
         self._refuse_if_lost(what)
         asked_s = clock.now_s()
         begin = PipelinedCommand(
             script("begin"), begin_command(*self._lease, lease_ms=self._lease_ms, position=position, what=what)
         )
-        answer, *answers = self._ask_after_the_ends(begin, *along)
+        answer, *answers = self._run_after_ends(begin, *along)
         begun = begin_answer(answer)
         if begun.noted is Noted.LOST:
-            self.lose()
-        elif self.is_lost:  # released meanwhile, because Redis was away: the call is not made
+            self.mark_lost()
+        elif self.is_lost:  # released meanwhile, because Redis did not answer: the call is not made
             self._pipelined.send_unawaited(self._end_of(position, what, Kind.UNDONE))
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
         return begun, answers
 
     def end(self, position: str, what: str, kind: Kind, outcome: bytes = b"") -> None:
-        """Note what became of a call. Waits for nothing, but to undo."""
+        """Note the outcome of a call. Waits for Redis only if `kind` is UNDONE."""
         asked = self._end_of(position, what, kind, outcome)
-        if kind is Kind.UNDONE:  # what comes next may begin it again, and must not be overtaken
+        if kind is Kind.UNDONE:  # the next command may begin the same call again, and must arrive after this one
             self._note(UnawaitedCommand(asked, Fate.UNKNOWN))
             with suppress(RedisError):
                 self.confirm()
@@ -98,30 +98,27 @@ class Journal:
             self._note(self._pipelined.send_unawaited(asked))
 
     def confirm(self) -> None:
-        """Wait until Redis has every outcome: before the message is released. Raises RedisAway."""
-        self._ask_after_the_ends(also_under_way=True)
+        """Wait until Redis has every outcome. Called before the message is released. Raises RedisAway."""
+        self._run_after_ends(also_under_way=True)
 
-    def lose(self) -> None:
-        """The run is over: it makes no call any more, whatever goes on of it."""
+    def mark_lost(self) -> None:
+        """The run is over: it makes no more calls, even if its handler continues."""
         self._is_lost = True
 
     @property
     def is_lost(self) -> bool:
-        """Whether this process knows already that the lease is over. Asks nobody."""
+        """True if this process already knows that the lease is over. Sends nothing to Redis."""
         in_flight = self._lanes.in_flight
-        if in_flight.reports.is_here and not in_flight.holds(self._tag):
+        if in_flight.reports.is_owner and not in_flight.holds(self._tag):
             self._is_lost = True
         return self._is_lost
 
     def is_sure(self) -> bool:
-        """Whether nobody else can have the message now. Asks nobody."""
+        """True if no other worker can have the message now. Sends nothing to Redis."""
         return not self.is_lost and clock.now_s() < self._sure_until_s
 
     def ensure(self, what: str) -> None:
-        """Ask Redis when that is not sure, which extends the lease.
-
-        Raises LeaseLost: `what` is not to be done; and RedisAway.
-        """
+        """Renew the lease in Redis unless `is_sure`. Raises LeaseLost, and then `what` must not be done; RedisAway."""
         self._refuse_if_lost(what)
         if self.is_sure():
             return
@@ -131,19 +128,23 @@ class Journal:
         self._sure_from(asked_s)
 
     def ask(self, *asked: PipelinedCommand) -> list[Any]:
-        """The answers. A Redis that is away is waited for as long as a lease. Raises RedisAway."""
+        """Run the commands and return their answers. Waits up to a lease while Redis does not answer. Raises
+        RedisAway.
+        """
         return self.retry_until_done(lambda: self._pipelined.ask(*asked))
 
     def retry_until_done(self, step: Callable[[], T]) -> T:
-        """The result of a step that may run twice. Waits up to a lease for a Redis that is away. Raises RedisAway."""
+        """The result of `step`, which may run more than once. Waits up to a lease while Redis does not answer. Raises
+        RedisAway.
+        """
         return self._retries.until_done(step)
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether this run waits for a Redis that is away, or was interrupted while it did."""
+        """True if this run is waiting for Redis, or was interrupted while it waited."""
         return self._retries.is_cut_off
 
-    # -- inside
+    # -- internals
 
     def _end_of(self, position: str, what: str, kind: Kind, outcome: bytes = b"") -> PipelinedCommand:
         return PipelinedCommand(
@@ -172,33 +173,31 @@ class Journal:
         if self.is_lost:
             raise LeaseLost(f"the lease of {self.id} is over; {what.partition(':')[0]} was not called")
 
-    def _note(self, told: UnawaitedCommand) -> None:
+    def _note(self, end: UnawaitedCommand) -> None:
         with self._lock:
             self._ends = [each for each in self._ends if each.fate is not Fate.DONE]
-            self._ends.append(told)
+            self._ends.append(end)
 
-    def _ask_after_the_ends(self, *asked: PipelinedCommand, also_under_way: bool = False) -> list[Any]:
-        """The answers; what is asked after the first may be answered with an error. What was told and perhaps never
-        arrived goes before it.
+    def _run_after_ends(self, *asked: PipelinedCommand, also_under_way: bool = False) -> list[Any]:
+        """Run the commands and return their answers, of which all but the first may be errors. Outcomes that may not
+        have arrived are sent again before them.
         """
         with self._lock:
             again = [
-                told
-                for told in self._ends
-                if told.fate is Fate.UNKNOWN or (also_under_way and told.fate is Fate.UNDER_WAY)
+                end for end in self._ends if end.fate is Fate.UNKNOWN or (also_under_way and end.fate is Fate.UNDER_WAY)
             ]
         if not asked and not again:
             return []
-        ours = len(again) + min(len(asked), 1)
+        required = len(again) + min(len(asked), 1)
 
         def step() -> list[Any]:
-            answers = self._pipelined.ask(*(told.asked for told in again), *asked)
-            for answer in answers[:ours]:
-                if isinstance(answer, ResponseError):  # a Redis that refuses is as good as away
+            answers = self._pipelined.ask(*(end.asked for end in again), *asked)
+            for answer in answers[:required]:
+                if isinstance(answer, ResponseError):  # a server that refuses is treated as unavailable: retry
                     raise answer
             return answers
 
         answers = self.retry_until_done(step)
-        for told in again:
-            told.fate = Fate.DONE
+        for end in again:
+            end.fate = Fate.DONE
         return answers[len(again) :]

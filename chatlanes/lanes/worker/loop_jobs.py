@@ -1,8 +1,8 @@
-"""Jobs on the thread of an event loop, for tasks that only wait in coroutines: no thread has to sleep for each.
+"""Jobs on the thread of an event loop, for tasks that only wait in coroutines and so need no thread each.
 
-Guarantees that a job written as ordinary code waits without holding up the loop: for a future, for a moment, or for a
-blocking step, which runs on another thread. Each job has a greenlet of its own while it lasts, and with it Celery's
-stacks and context variables of its own. A waiting job must hold no lock: the next job of the thread would block on it.
+Guarantees that a job written as ordinary code does not block the loop while it waits for a future, a sleep, or a
+blocking step, which runs on another thread. Each job runs in its own greenlet, with its own Celery stacks and context
+variables. A job must not hold a lock while it waits: the next job of the thread would block on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Loop(Protocol):
     """Runs jobs on the thread of an event loop."""
 
     def begin_job(self, job: Callable[[], object]) -> None:
-        """Start it soon; callable from any thread. The job must raise nothing."""
+        """Start the job soon; callable from any thread. The job must not raise."""
 
 
 class LoopJobs:
@@ -34,7 +34,7 @@ class LoopJobs:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        #: Separate from the executor of the handlers' calls: those may all be slow while Redis must still be asked.
+        #: Separate from the executor of the handlers' calls: slow calls must not delay commands to Redis.
         self.executor = BlockingExecutor(loop)
         self._to_begin: deque[Callable[[], object]] = deque()
         self._is_woken = False
@@ -75,7 +75,7 @@ class LoopJobs:
                 job = self._idle.pop() if self._idle else LoopJob(self)
                 job.switch(self._to_begin.popleft())
         finally:
-            if self._to_begin:  # after one that raised, the others still start
+            if self._to_begin:  # a job raised; start the others
                 self._wake_loop()
 
     def ended(self, job: LoopJob) -> None:
@@ -83,7 +83,7 @@ class LoopJobs:
 
 
 class LoopJob(greenlet):
-    """Runs one job, and then the next. Only the loop switches to it; it waits by switching back."""
+    """Runs one job after another. Only the loop switches to it; it waits by switching back to the loop."""
 
     def __init__(self, jobs: LoopJobs) -> None:
         super().__init__(self._work)
@@ -98,17 +98,17 @@ class LoopJob(greenlet):
             job = self.parent.switch()
 
     def wait(self, future: asyncio.Future[Any], within_s: float | None = None) -> bool:
-        """True if it has ended by then."""
+        """Wait for a future. True if it is done within this time."""
         if future.done():
             return True
         self._awaited = future
-        timer = None if within_s is None else self.jobs.loop.call_later(max(0.0, within_s), self._go_on, future)
-        future.add_done_callback(self._go_on)
+        timer = None if within_s is None else self.jobs.loop.call_later(max(0.0, within_s), self._resume, future)
+        future.add_done_callback(self._resume)
         self.parent.switch()
         if timer is not None:
             timer.cancel()
         if not future.done():
-            future.remove_done_callback(self._go_on)
+            future.remove_done_callback(self._resume)
         return future.done()
 
     def run_blocking(self, step: Callable[[], T]) -> T:
@@ -116,8 +116,8 @@ class LoopJob(greenlet):
         self.wait(future)
         return cast(T, future.result())
 
-    def _go_on(self, future: asyncio.Future[Any]) -> None:
-        # The future and its timer may both have fired in the same round of the loop.
+    def _resume(self, future: asyncio.Future[Any]) -> None:
+        # The future and its timer may both have fired in the same iteration of the loop.
         if self._awaited is future:
             self._awaited = None
             self.switch()

@@ -1,7 +1,7 @@
 """Buries messages of lanes that Celery cannot run: a body that cannot be decoded, or is not [args, kwargs, embed].
 
-Celery would acknowledge the first, which drops it, and raise before the run of the second, which would then be handed
-out without end.
+Celery acknowledges the first, which would drop it, and raises before it runs the second, which would then be handed
+out again and again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from chatlanes.lanes.protocol import envelope
 
 
 class BuryUnrunnable(bootsteps.StartStopStep):
-    """A step of the consumer."""
+    """The consumer's step."""
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         stock_error, stock_handler = consumer.on_decode_error, consumer.create_task_handler
@@ -32,7 +32,7 @@ class BuryUnrunnable(bootsteps.StartStopStep):
 
             def on_task_received(message: Any) -> Any:
                 if envelope.LANE in message.headers and not _can_be_run(message):
-                    return consumer.on_decode_error(message, DecodeError("it is no [args, kwargs, embed]"))
+                    return consumer.on_decode_error(message, DecodeError("it is not [args, kwargs, embed]"))
                 return receive(message)
 
             return on_task_received
@@ -44,7 +44,7 @@ class BuryUnrunnable(bootsteps.StartStopStep):
 def _can_be_run(message: Any) -> bool:
     try:
         payload = message.payload
-    except Exception:  # Celery finds the same, and calls on_decode_error
+    except Exception:  # Celery gets the same error, and calls on_decode_error
         return True
     if not isinstance(payload, list | tuple):
         return True  # another protocol, or a payload that Celery rejects

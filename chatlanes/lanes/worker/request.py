@@ -1,6 +1,7 @@
-"""A message of a lane queue on its way from the consumer to the pool and back, as Celery's worker sees it.
+"""Celery's request for a message of a lane queue, from the consumer to the pool and back.
 
-It does not run once it was given back, and an old revoke does not stop a replay.
+Guarantees that a message does not run after it was released, that a terminated one is buried, and that a revoke from
+before a replay does not stop the replayed message.
 """
 
 from __future__ import annotations
@@ -29,34 +30,34 @@ from chatlanes.lanes.worker.delivery import delivery_from
 
 logger = get_task_logger(__name__)
 
-#: What a terminated handler has to tidy up in.
+#: How long a terminated handler may take to clean up.
 GRACE_S = 10.0
-#: How a run ends that was terminated. Any other end, good or bad, is its own.
-_ENDS = (Terminated, WorkerLostError, SystemExit, Ignore)
+#: The errors with which a terminated run ends. With any other end the run has succeeded or failed on its own.
+_TERMINATION_ERRORS = (Terminated, WorkerLostError, SystemExit, Ignore)
 
 _ALARMS = Alarms()
 
 
 class LaneRequest(Request):
-    """A request that refuses to run once it was given back, and is buried when it is terminated."""
+    """A request that does not run after its message was released, and whose message is buried on termination."""
 
-    _ends_with: int | None = None  # the signal, once it is being terminated
+    _termination_signal: int | None = None
 
     def revoked(self) -> bool:
-        """Celery asks this right before it gives a request to the pool."""
-        told = self._request_dict.get(envelope.LANE)
-        if told is None:
+        """Called by Celery right before it passes a request to the pool."""
+        lane = self._request_dict.get(envelope.LANE)
+        if lane is None:
             return bool(super().revoked())
-        self._forget_old_revoke(told)
+        self._forget_old_revoke(lane)
         if self.id in state.revoked and termination.is_requested(self.id) and not self._already_revoked:
             logger.warning("lanes: %s is terminated before it starts", self.id, extra=about(self.id))
             problem = termination.problem_of(self.id, self._hostname)
             self._app.lanes.in_flight.bury(self._message.delivery_tag, problem)
-        return bool(super().revoked()) or self._was_given_back()
+        return bool(super().revoked()) or self._is_released()
 
     def terminate(self, pool: Any, signal: Any = None) -> None:
-        """Celery's acknowledges at once, which would settle it. It is buried instead: at once if nobody has started it,
-        when its process or greenlet has ended, or, where nothing can end it, by eviction.
+        """Bury the message: at once if it has not started, otherwise when its process or greenlet has ended, or by
+        eviction where the pool cannot end it. Celery would acknowledge it at once, which would settle it.
         """
         if self._request_dict.get(envelope.LANE) is None:
             super().terminate(pool, signal)
@@ -68,76 +69,79 @@ class LaneRequest(Request):
         if outcome is Terminating.RUNS and self.time_start is None:
             self._terminate_on_ack = pool, signal
         elif outcome is Terminating.RUNS:
-            self._ends_with = signum
+            self._termination_signal = signum
             self._end(pool, signum)
 
     def _end(self, pool: Any, signum: int) -> None:
         logger.warning("lanes: %s is terminated", self.id, extra=about(self.id))
         if self._app.lanes.in_flight.forks:
             pool.terminate_job(self.worker_pid, signum)
-            _ALARMS.on(GRACE_S, self._kill_the_deaf)
+            _ALARMS.on(GRACE_S, self._kill_if_running)
         elif getattr(pool, "is_green", False):
-            # A greenlet, because it waits until the other has ended.
+            # In a greenlet (gevent patches Thread), because it waits until the other greenlet has ended.
             threading.Thread(target=pool.terminate_job, args=(self.worker_pid, signum), daemon=True).start()
             _ALARMS.on(GRACE_S, lambda: self._evict(signum))
         else:
             self._evict(signum)
 
-    def _kill_the_deaf(self) -> None:
+    def _kill_if_running(self) -> None:
         if self._app.lanes.in_flight.holds(self._message.delivery_tag):
             _kill(self.worker_pid)
 
     def _evict(self, signum: int) -> None:
-        """Its slot is taken until it ends."""
+        """Bury the message; its slot stays taken until the handler ends."""
         problem = termination.problem_of(self.id, self._hostname, signum)
         if self._app.lanes.in_flight.evict(self._message.delivery_tag, None, problem):
             self._already_revoked = True
-            logger.warning("lanes: %s is buried; its handler runs on", self.id, extra=about(self.id))
+            logger.warning("lanes: %s is buried; its handler is still running", self.id, extra=about(self.id))
             self.send_event("task-revoked", terminated=True, signum=signum, expired=False)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         error = getattr(exc_info.exception, "exc", exc_info.exception)
-        if self._ends_with is None or self._already_revoked or not isinstance(error, _ENDS):
+        if self._termination_signal is None or self._already_revoked or not isinstance(error, _TERMINATION_ERRORS):
             return super().on_failure(exc_info, send_failed_event, return_ok)
         self._app.lanes.in_flight.release(self._message.delivery_tag)
-        self._announce_revoked("terminated", True, self._ends_with, False)
+        self._announce_revoked("terminated", True, self._termination_signal, False)
         return None
 
-    def _was_given_back(self) -> bool:
+    def _is_released(self) -> bool:
         in_flight, tag = self._app.lanes.in_flight, self._message.delivery_tag
-        # What a forking pool is given starts in a child, which cannot ask: it is claimed here, unless the pool does it.
+        # In a forking pool the message starts in a child, which cannot read the table: claim it here, unless the pool
+        # claims messages itself.
         claims = in_flight.forks and not in_flight.capacity.pool.claims
         runs = in_flight.claim(tag, starts=False) if claims else in_flight.holds(tag)
         if not runs:
-            logger.debug("lanes: %s was given back before it started", self.id, extra=about(self.id))
+            logger.debug("lanes: %s was released before it started", self.id, extra=about(self.id))
             state.task_ready(self)
         return not runs
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
-        """A prefork pool calls this before it ends a child that went over its hard limit, which takes a while.
+        """Called by a prefork pool before it ends a child that exceeded its hard limit, which takes a while.
 
-        The message goes back now, so nothing of the child may go on.
+        The message is released now, so the child is killed first: it must not continue.
         """
-        told = self._request_dict.get(envelope.LANE)
-        if not soft and told is not None and self._app.lanes.in_flight.forks:
+        lane = self._request_dict.get(envelope.LANE)
+        if not soft and lane is not None and self._app.lanes.in_flight.forks:
             if self.worker_pid is not None:
                 _kill(self.worker_pid)
             try:
-                self.task.on_hard_limit(delivery_from(told, self._message.delivery_tag, self._app.lanes))
+                self.task.on_hard_limit(delivery_from(lane, self._message.delivery_tag, self._app.lanes))
             except Exception:
-                logger.exception("lanes: %s counts as a death", self.id, extra=about(self.id))
-            # Celery 5.6 acknowledges it after this.
+                logger.exception(
+                    "lanes: on_hard_limit failed for %s; it counts as a death", self.id, extra=about(self.id)
+                )
+            # Released before super().on_timeout, which in Celery 5.6 acknowledges it and would settle it.
             self._app.lanes.in_flight.release(self._message.delivery_tag, died=True)
         super().on_timeout(soft, timeout)
 
-    def _forget_old_revoke(self, told: dict[str, Any]) -> None:
-        """A revoke that came before the replay was meant for the run before it."""
+    def _forget_old_revoke(self, lane: dict[str, Any]) -> None:
+        """Ignore a revoke from before the replay: it applied to an earlier run."""
         revoked_at = state.revoked._data.get(self.id, (None,))[0]
-        if told["replayed_s"] is None or revoked_at is None:
+        if lane["replayed_s"] is None or revoked_at is None:
             return
-        # The time since the replay was taken at the hand-out.
-        handed_out_s = told["deadline_s"] - self._app.lanes.in_flight.lease_s
-        if monotonic() - revoked_at > told["replayed_s"] + clock.now_s() - handed_out_s:
+        # `replayed_s` is the time from the replay to the hand-out.
+        handed_out_s = lane["deadline_s"] - self._app.lanes.in_flight.lease_s
+        if monotonic() - revoked_at > lane["replayed_s"] + clock.now_s() - handed_out_s:
             state.revoked.discard(self.id)
             termination.forget(self.id)
 

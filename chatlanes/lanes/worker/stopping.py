@@ -1,4 +1,4 @@
-"""True once this worker was told to stop. Forked children share the memory that holds the flag."""
+"""A flag that is set when this worker begins to stop. It is in memory that forked children share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _shared: mmap.mmap | None = None
 
 
 def share_with_children() -> None:
-    """In the worker's main process, before its pool forks."""
+    """Called in the worker's main process before its pool forks."""
     global _shared
     _shared = mmap.mmap(-1, 1)
     signals.worker_shutting_down.connect(_set)
@@ -23,7 +23,7 @@ def is_stopping() -> bool:
 
 
 def exit_code() -> int | None:
-    """The exit code that Celery was asked to end with, which may be 0; None: it was not asked to end."""
+    """The exit code with which Celery was asked to exit, which may be 0; None: it was not asked to exit."""
     for asked in (state.should_terminate, state.should_stop):
         if asked is not None and asked is not False:
             return int(asked)

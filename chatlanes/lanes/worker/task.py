@@ -1,7 +1,7 @@
-"""The task class that lanes need of a Celery app.
+"""The base class of the tasks of an app with lanes.
 
-Promises that a task of a lane queue starts only with a valid lease, and that it is settled when it has ended as Celery
-would have acknowledged it. Tasks on ordinary queues are Celery's own.
+Guarantees that a task of a lane queue starts only with a valid lease, and that it is settled when it has ended in a way
+that Celery acknowledges. Tasks on ordinary queues behave as in Celery.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Trace = Callable[..., Any]
 class SettlingTracer:
     """Reports the message as done when the run has ended and Celery would acknowledge it.
 
-    Celery's own acknowledgement follows; but in a prefork pool the outcome on which it depends can get lost.
+    Celery's own acknowledgement follows, but in a prefork pool the result that it depends on can get lost.
     """
 
     def __init__(self, task: LaneTask, tracer: Trace) -> None:
@@ -51,21 +51,21 @@ class SettlingTracer:
 
 
 class LaneTask(Task):
-    """The base of every task of the app (install.py)."""
+    """The base class of every task of the app (install.py)."""
 
     abstract = True
     Request = "chatlanes.lanes.worker.request:LaneRequest"
-    #: The message is settled when the task has ended, and given back when its process died.
+    #: The message is settled when the task has ended, and released when its process has died.
     acks_late = True
     reject_on_worker_lost = True
-    #: A hard time limit kills the process: to be counted as a death, not to be taken for the end of the run.
+    #: A hard time limit kills the process: this counts as a death, not as the end of the run.
     acks_on_timeout = False
 
     _trace: SettlingTracer | None = None
 
     @property
     def __trace__(self) -> SettlingTracer | None:
-        """Celery calls it to run the task, and sets it in each process."""
+        """Set by Celery in each process, and called to run the task."""
         return self._trace
 
     @__trace__.setter
@@ -79,7 +79,7 @@ class LaneTask(Task):
         return self.run_leased(delivery, args, kwargs)
 
     def run_leased(self, delivery: Delivery, args: Any, kwargs: Any) -> Any:
-        """Run what came through a lane, if its lease still holds. An outage of Redis is not a failure of it."""
+        """Run a message of a lane if its lease is valid. An outage of Redis does not count as a failure of the task."""
         try:
             delivery.start()
         except LeaseLost as lost:
@@ -91,32 +91,34 @@ class LaneTask(Task):
             return self.run(*args, **kwargs)
         except RedisAway as away:
             delivery.release()
-            raise Reject(f"{delivery.id} goes back uncounted: {away}", requeue=True) from None
+            raise Reject(f"{delivery.id} is released uncounted: {away}", requeue=True) from None
         except BaseException as error:
             check_is_exception(error)
-            # A cold shutdown or a termination; Celery takes it for success: it would be settled unfinished.
+            # A cold shutdown or a termination. Celery treats it as success, which would settle an unfinished run.
             if isinstance(error, GreenletExit) and self.app.lanes.in_flight.release(delivery.tag):
                 raise Ignore(f"{delivery.id} was terminated") from None
             raise
 
     def loop_of(self, message_id: str) -> Loop | None:
-        """On whose thread this message may run, with -P threads: for a task that waits in coroutines, and does what
-        else blocks `apart` (loop_jobs.py). None: it gets a thread.
+        """The loop on whose thread this message may run with -P threads, for a task that waits only in coroutines and
+        makes its other blocking calls with `run_blocking` (loop_jobs.py). None: it gets its own thread.
         """
         return None
 
     def on_hard_limit(self, delivery: Delivery) -> None:
-        """In the main process, when the child that ran it was killed at its hard limit. What is not evicted counts as
-        a death.
+        """Called in the main process when the child that ran the message was killed at its hard limit. If it is not
+        evicted here, a death is counted.
         """
 
     @property
     def delivery(self) -> Delivery | None:
-        """The message that is run now; None when it did not come through a lane."""
+        """The delivery of the current run; None if it did not arrive through a lane."""
         return delivery_of(self.request, self.app.lanes)
 
     def retry(self, *args: Any, exc: BaseException | None = None, countdown: float | None = None, **kw: Any) -> Any:
-        """As Celery's, but in its place: it stays first, its lanes wait `countdown` seconds, nothing is published."""
+        """Like Celery's `retry`, but nothing is published: the message stays first in its lanes, which wait
+        `countdown` seconds.
+        """
         delivery = self.delivery
         if delivery is None:
             return super().retry(*args, exc=exc, countdown=countdown, **kw)

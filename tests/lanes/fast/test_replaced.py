@@ -34,15 +34,19 @@ REPLACED = [
     ),
     ("kombu.transport.redis:Channel._brpop_read", "transport/channel.py: _brpop_read", "9a9f7f5a6ad9 c42518699709"),
     ("kombu.transport.redis:Channel._put_fanout", "transport/channel.py: _put_fanout", "8dfa8ba6ace5 5b781fe8d941"),
-    ("celery.concurrency.prefork:TaskPool.did_start_ok", "worker/prefork.py: replace_the_dead_at_once", "eaee0d8066ba"),
+    (
+        "celery.concurrency.prefork:TaskPool.did_start_ok",
+        "worker/prefork.py: replace_dead_children_at_once",
+        "eaee0d8066ba",
+    ),
     ("celery.concurrency.asynpool:AsynPool.flush", "worker/prefork.py: keep_written_jobs", "7315a8aaaf15 a7671d710b57"),
     (
         "celery.concurrency.asynpool:AsynPool._event_process_exit",
-        "worker/prefork.py: replace_the_dead_at_once",
+        "worker/prefork.py: replace_dead_children_at_once",
         "74ca49c67049",
     ),
-    ("celery.concurrency.gevent:TaskPool.on_stop", "worker/shutdown.py: let_them_end", "90304ba930a8"),
-    ("celery.concurrency.base:BasePool.terminate_job", "worker/shutdown.py: let_them_end", "86cf042a4a30"),
+    ("celery.concurrency.gevent:TaskPool.on_stop", "worker/shutdown.py: fix_pool_shutdown", "90304ba930a8"),
+    ("celery.concurrency.base:BasePool.terminate_job", "worker/shutdown.py: fix_pool_shutdown", "86cf042a4a30"),
     ("celery.worker.request:Request.revoked", "worker/request.py: LaneRequest.revoked", "5efc6d772842 5132788b1bc8"),
     ("celery.worker.request:Request.terminate", "worker/request.py: LaneRequest.terminate", "5ee69325b498"),
     (

@@ -36,7 +36,7 @@ def fork(channel: SharedMemoryChannel, target: Callable[..., None], *args: objec
 def test_reports_are_read_after_the_child_was_killed(shared: SharedMemoryChannel) -> None:
     # Given children that report more than their shared memory holds, to a parent that does not read
     def report_and_die(name: str) -> None:
-        shared.own()
+        shared.set_owner()
         for n in range(1500):
             if n == 3:
                 assert shared.accept(7, 1.5)
@@ -76,7 +76,7 @@ def test_a_ring_returns_every_line() -> None:
 
 def test_a_child_does_not_start_a_message_after_its_deadline(shared: SharedMemoryChannel) -> None:
     def run() -> None:
-        shared.own()
+        shared.set_owner()
         for tag, start_by_s in (("own#1", None), ("early#1", clock.now_s() + 60), ("late#1", clock.now_s())):
             shared.start_by_s = start_by_s
             assert shared.begins(tag) == (tag != "late#1")

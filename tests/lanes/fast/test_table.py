@@ -36,7 +36,7 @@ def test_a_piece_that_does_not_fit_is_left_off_and_logged(
     # Then that one is applied, and one log line names those that do not match the installed packages
     assert applied == ["fits"]
     assert [record.getMessage() for record in caplog.records] == [
-        "lanes: slower with the installed packages; left off: differs (celery.concurrency.base:BasePool differs), "
+        "lanes: slower with the installed packages; not applied: differs (celery.concurrency.base:BasePool differs), "
         "is_gone (celery.concurrency.solo:no_such_name differs)"
     ]
 

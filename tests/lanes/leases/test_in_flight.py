@@ -626,17 +626,17 @@ def test_a_settle_does_not_wake_a_loop_during_a_fetch(ends: str, in_flight: InFl
 def test_overdue_acks_are_sent_without_a_fetch(in_flight: InFlight, time: Clock) -> None:
     flusher = AckFlusher(in_flight, Store(Redis()))
     in_flight.wakeups.add_consumer()
-    patience_s = in_flight.capacity.patience_s
+    max_wait_s = in_flight.capacity.max_wait_s
     # Given fetches in sequence, with a settle before each of them
     for tag in take(in_flight, "a", "b", "c"):
         in_flight.done(tag)
         assert not flusher.is_due(time.now)
-        time.now += 0.6 * patience_s
+        time.now += 0.6 * max_wait_s
         assert not flusher.is_due(time.now)
         assert in_flight.start_fetch()
         in_flight.finish_fetch([], time.now, suspects_wait=False)
     # When the loop is blocked, then the background thread sends the settle
     in_flight.done(*take(in_flight, "d"))
     assert not flusher.is_due(time.now)
-    time.now += 1.1 * patience_s
+    time.now += 1.1 * max_wait_s
     assert flusher.is_due(time.now)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatlanes.lanes.leases.prefetch import BACKLOG_WAIT_S, EXPECTED_WAIT_S, PATIENCE, PrefetchEstimator
+from chatlanes.lanes.leases.prefetch import BACKLOG_WAIT_S, EXPECTED_WAIT_S, MAX_WAIT_FACTOR, PrefetchEstimator
 
 
 def learned(*runs_s: float) -> PrefetchEstimator:
@@ -45,7 +45,7 @@ def test_in_a_backlog_the_local_wait_grows_with_the_wait_in_redis() -> None:
     for waited_s, wait_s in ((7.0, BACKLOG_WAIT_S), (0.04, 0.04), (0.001, EXPECTED_WAIT_S)):
         estimator.fetched([9.0, waited_s, 8.0], more=True)
         assert estimator.size(slots=2, most=1000) == pytest.approx(2 * wait_s / 0.005, abs=1)
-        assert estimator.patience_s == pytest.approx(wait_s * PATIENCE)
+        assert estimator.max_wait_s == pytest.approx(wait_s * MAX_WAIT_FACTOR)
     # When a fetch leaves none ready, another worker may be idle
     estimator.fetched([7.0], more=False)
     assert estimator.size(slots=2, most=1000) == pytest.approx(2 * EXPECTED_WAIT_S / 0.005, abs=1)

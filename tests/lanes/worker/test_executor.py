@@ -32,7 +32,7 @@ def test_calls_run_in_parallel_and_threads_are_reused() -> None:
 
 
 def test_excess_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 2)
+    monkeypatch.setattr(module, "MAX_CALLS", 2)
 
     async def many() -> list[int]:
         return await asyncio.gather(*(blocking_executor().call(lambda n=n: n) for n in range(50)))
