@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from chatlanes.logs.ids import LineContext
 from chatlanes.logs.lines import JsonLines, TextLines
 from chatlanes.logs.redaction import Secrets
-from chatlanes.settings import Settings
+from chatlanes.settings import Settings, settings_warnings
 
 TEXT = "%(asctime)s %(levelname)s %(name)s%(_bot)s: %(message)s"
 
@@ -50,6 +50,12 @@ def say(settings: Settings, sentence: str, level: int = logging.INFO, error: Bas
     record = logging.LogRecord(log.name, level, __file__, 0, sentence, (), about)
     line = lines_of(settings, "%(message)s").format(record)
     print(line, file=sys.stderr, flush=True)  # noqa: T201 - see above
+
+
+def warn_of_settings(settings: Settings) -> None:
+    """A line for each setting that looks misspelled, and for each line of `.env` that is not understood."""
+    for sentence in settings_warnings():
+        say(settings, sentence, logging.WARNING)
 
 
 def give_up(settings: Settings, why: str, cause: BaseException | None = None) -> NoReturn:

@@ -6,5 +6,6 @@ Does not read anything when imported: only `load()` does, and the entry points h
 
 from chatlanes.settings.model import Settings, SettingsError
 from chatlanes.settings.reading import load
+from chatlanes.settings.spelling import settings_warnings
 
-__all__ = ["Settings", "SettingsError", "load"]
+__all__ = ["Settings", "SettingsError", "load", "settings_warnings"]

@@ -14,8 +14,10 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 
 from chatlanes.settings import checks
+from chatlanes.settings.bot_files import likely_path
 from chatlanes.settings.bots import read_bots
 from chatlanes.settings.model import Settings, SettingsError
+from chatlanes.settings.spelling import silence_dotenv
 from chatlanes.settings.table import SettingRow, rows
 
 
@@ -24,6 +26,7 @@ def load(env: Mapping[str, str] | None = None, env_file: str | Path | None = ".e
 
     `env` stands in for the environment, which wins over `env_file`; a file that is not there is no error.
     """
+    silence_dotenv()
     given = _read(env, env_file)
     try:
         settings = Settings(**given)
@@ -64,8 +67,11 @@ def _variables(env: Mapping[str, str] | None, env_file: str | Path | None) -> di
 
 
 def _line(detail: ErrorDetails) -> str:
-    row = rows()[str(detail["loc"][0])]
-    return f"{row.name}{_shown(row, detail['input'])}: allowed is {row.allowed}"
+    field = str(detail["loc"][0])
+    row = rows()[field]
+    likely = likely_path(str(detail["input"])) if field == "bot" else None
+    suggestion = f"; did you mean {likely}?" if likely else ""
+    return f"{row.name}{_shown(row, detail['input'])}: allowed is {row.allowed}{suggestion}"
 
 
 def _shown(row: SettingRow, value: Any) -> str:
