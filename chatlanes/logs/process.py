@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import traceback
 from typing import Any, NoReturn
 
+from chatlanes.logs.errors import traceback_of
 from chatlanes.logs.ids import LineContext
 from chatlanes.logs.lines import JsonLines, TextLines
 from chatlanes.logs.redaction import Secrets
@@ -64,7 +64,7 @@ def give_up(settings: Settings, why: str, cause: BaseException | None = None) ->
         say(settings, why, logging.CRITICAL, cause)
         sys.exit(1)
     if cause is not None:
-        traceback.print_exception(cause)
+        print(traceback_of(cause, Secrets.of(settings)), file=sys.stderr, flush=True)  # noqa: T201 - before a log
     sys.exit(why)
 
 

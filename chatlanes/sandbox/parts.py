@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from chatlanes.sandbox.plan import Plan
 from chatlanes.sandbox.ports import HOST, NAMES
+from chatlanes.settings.spelling import CHECKED
 
 PYTHON = (sys.executable, "-m")
 #: So that one goes on when another is killed.
 SIMULATED_WORKERS = 2
 FLOWER_USER = "admin"
-CELERY = (*PYTHON, "celery", "--quiet", "-A", "chatlanes")
+CELERY = ("--quiet", "-A", "chatlanes")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def _share(workers: int) -> int:
 
 
 def _worker(plan: Plan, name: str, concurrency: int | None) -> tuple[str, ...]:
-    command = [*CELERY, "worker", "-n", f"{name}@%h", "-E", "-l", plan.log_level]
+    command = [*PYTHON, "chatlanes.sandbox.worker", *CELERY, "worker", "-n", f"{name}@%h", "-E", "-l", plan.log_level]
     if plan.pool:
         command += ["-P", plan.pool]
     if concurrency:
@@ -56,7 +57,7 @@ def _worker(plan: Plan, name: str, concurrency: int | None) -> tuple[str, ...]:
 
 def _flower(plan: Plan) -> tuple[str, ...]:
     # Its warnings are about workers that have not come up yet.
-    return (*CELERY, "flower", f"--address={HOST}", f"--port={plan.flower_port}", "--logging=error")
+    return (*PYTHON, "celery", *CELERY, "flower", f"--address={HOST}", f"--port={plan.flower_port}", "--logging=error")
 
 
 def environment_of(
@@ -71,7 +72,8 @@ def environment_of(
     `flower_login` is user:password.
     """
     environment = dict(surroundings)
-    environment["PYTHONUNBUFFERED"] = "1"  # else their lines come in lumps
+    environment["PYTHONUNBUFFERED"] = "1"  # otherwise their lines arrive in bursts
+    environment[CHECKED] = "1"  # the sandbox has reported likely mistakes in the settings
     if bot is not None:
         environment["BOT"] = bot
     if redis_url is not None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from chatlanes.sandbox.data import USUAL
 from chatlanes.sandbox.ports import HOST, is_free, next_free_port
 
 REDIS_PORT = 6379
@@ -129,7 +130,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     places.add_argument(
         "--data",
         type=Path,
-        default=Path(".data"),
+        default=USUAL,
         metavar="DIR",
         help="of the embedded Redis, and of the page's chats (default: %(default)s)",
     )

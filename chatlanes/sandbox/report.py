@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--left-over", type=int, default=0, help="backlog of an earlier run")
     options = parser.parse_args()
     report = ProgressReport(Simulator(options.url, token=""), Intake.connect(load()), options.left_over)
-    said = ""
+    said = report.line()
     while True:
         time.sleep(EVERY_S)
         now = report.line()

@@ -29,6 +29,8 @@ from chatlanes.updates import KeysError, keys_of
 #: Chats that are there at the first start.
 FIRST_PEOPLE = ("Ann", "Ben")
 FIRST_GROUP = "Ann and Ben"
+#: Where an update came from that belongs to no chat of the page.
+OTHER_CHATS = "one of the other chats"
 #: Streamed updates that came after the last note of what is next are not known any more, but the lanes remember their
 #: ids, and would drop others that had them.
 IDS_BETWEEN_RUNS = 10_000
@@ -182,7 +184,8 @@ class PageBot(SimulatedBot):
             self._show(said)
 
     def _failed(self, progress: UpdateProgress) -> None:
-        self.supervisor.add_problem(problem_of(progress))
+        chat = self.history.chats.get(progress.chat_id)
+        self.supervisor.add_problem({**problem_of(progress), "chat": chat.title if chat else OTHER_CHATS})
 
     def stats(self) -> dict[str, Any]:
         return {**super().stats(), "answers": self.tracker.audit.summary()}

@@ -41,6 +41,9 @@ class Page:
     def _saw(self, snapshot: LaneSnapshot) -> None:
         self._snapshot = snapshot
         self.bot.tracker.see(snapshot, self.bot.updates.first_id)
+        self._show_lanes()
+
+    def _show_lanes(self) -> None:
         lanes = self.lanes()
         if lanes != self._lanes:
             self._lanes = lanes
@@ -51,6 +54,7 @@ class Page:
         audit, supervisor = self.bot.tracker.audit, self.bot.supervisor
         return {
             **lanes_shown(self._snapshot, self.bot.me()["id"], titles, self._workers()),
+            "stream": self.bot.stream_shown(),
             "killed": supervisor.killed,
             "lost": audit.lost,
             "out_of_order": audit.out_of_order,
@@ -59,7 +63,8 @@ class Page:
         }
 
     def _workers(self) -> KnownWorkers:
-        return KnownWorkers(self.bot.supervisor.workers, self.bot.supervisor.names)
+        running = self.bot.tracker.runs_since_s(self._snapshot) if self._snapshot else {}
+        return KnownWorkers(self.bot.supervisor.workers, self.bot.supervisor.names, running)
 
     def snapshot(self) -> dict[str, Any]:
         me, history = self.bot.me(), self.bot.history
@@ -92,6 +97,7 @@ class Page:
         killed = self.bot.supervisor.kill(name, self._workers().busy(self._snapshot))
         if killed is None:
             raise ActionError(f"{name} is not running at the moment" if name else "no worker is running at the moment")
+        self._show_lanes()  # now, not at the next look
         return killed
 
     async def replay(self, update_id: int) -> None:

@@ -68,6 +68,9 @@ class SupervisorChannel:
             return None
         chosen = max(alive, key=lambda worker: busy.get(worker["name"], 0))
         self.killed += 1
+        self.workers = [
+            worker | ({"alive": False, "killed": True} if worker is chosen else {}) for worker in self.workers
+        ]
         _order({"kill": chosen["name"]})
         return {"name": chosen["name"], "pid": chosen["pid"]}
 

@@ -33,6 +33,7 @@ class SimulatedBot:
         self._first_update_id = first_update_id
         self._quirks = quirks
         self._streaming: asyncio.Task[None] | None = None
+        self._stream_plan: StreamPlan | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -157,6 +158,7 @@ class SimulatedBot:
     def start_stream(self, plan: StreamPlan) -> None:
         """In place of the one that runs, if any."""
         self.stop_stream()
+        self._stream_plan = plan
         self._streaming = asyncio.get_running_loop().create_task(run_stream(plan, self.deliver))
 
     def stop_stream(self) -> None:
@@ -177,5 +179,13 @@ class SimulatedBot:
             "answers": self.answers.summary(),
             "faults": self.faults.waiting(),
             "webhook": self._sending.tally() if self._sending else {},
-            "streaming": bool(self._streaming and not self._streaming.done()),
+            "streaming": self._is_streaming(),
         }
+
+    def _is_streaming(self) -> bool:
+        return bool(self._streaming and not self._streaming.done())
+
+    def stream_shown(self) -> dict[str, Any] | None:
+        """The stream that runs: its updates per second and its chats."""
+        plan = self._stream_plan
+        return {"rate": plan.rate, "chats": plan.chats} if plan and self._is_streaming() else None

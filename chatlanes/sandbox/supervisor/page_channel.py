@@ -50,10 +50,14 @@ class PageChannel:
             self._unsent += _line({"workers": workers})
         self.send()
 
-    def send_problem(self, kind: str, title: str, traceback: str) -> None:
-        """One that keeps the bot from running."""
+    def send_problem(self, kind: str, title: str, traceback: str, runs_since_s: float | None = None) -> None:
+        """One that keeps the bot, or its newest code, from running.
+
+        `runs_since_s`: when the code that the workers run meanwhile was imported; None: none runs.
+        """
         self._problems += 1
         problem = {"id": f"{kind}{self._problems}", "at_s": time.time(), "kind": kind, "title": title}
+        problem["runs_since_s"] = runs_since_s
         self._unsent += _line({"problem": {**problem, "traceback": traceback, "update_id": None}})
         self.send()
 

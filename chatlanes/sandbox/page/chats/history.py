@@ -30,6 +30,8 @@ class Chat:
     title: str
     users: list[int]
     last_message_id: int = 0
+    #: Chats are shown in the order in which they were made.
+    number: int = 0
 
 
 @dataclass
@@ -63,7 +65,8 @@ class ChatHistory:
         self._storage = storage
         self._changed = changed
         self.users: dict[int, User] = {user["id"]: user for user in storage.noted("users", [])}
-        self.chats: dict[int, Chat] = {chat["id"]: Chat(**chat) for chat in storage.chats()}
+        stored = sorted((Chat(**chat) for chat in storage.chats()), key=lambda chat: chat.number)
+        self.chats: dict[int, Chat] = {chat.id: chat for chat in stored}
         self._messages: dict[int, dict[int, ChatMessage]] = {chat_id: {} for chat_id in self.chats}
         #: Update id -> the message whose fate it is.
         self._of_update: dict[int, ChatMessage] = {}
@@ -95,6 +98,7 @@ class ChatHistory:
         return self._add(Chat(SUPERGROUPS - number, "supergroup", title, members))
 
     def _add(self, chat: Chat) -> Chat:
+        chat.number = max((known.number for known in self.chats.values()), default=0) + 1
         self.chats[chat.id] = chat
         self._messages[chat.id] = {}
         self._keep(chat)

@@ -50,6 +50,8 @@ class LaneSnapshot:
     settled: int
     appended: int
     rate_s: float
+    #: When the lease of each message that a worker has ends, Unix seconds.
+    lease_ends_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -87,7 +89,8 @@ class LaneWatch:
         """Raises RedisError."""
         group = self.settings.queue_group
         buried = list(inspection.dead(client))
-        waiting, leased = inspection.pending(client, group, MOST_LOOKED_AT), inspection.leased(client, MOST_LOOKED_AT)
+        waiting = inspection.pending(client, group, MOST_LOOKED_AT)
+        leased = inspection.lease_ends_ms(client, MOST_LOOKED_AT)
         ids = dict.fromkeys([*waiting, *leased, *buried[-MOST_BURIED:], *asked])
         records = {record.id: record for record in inspection.records(client, ids)}
         counts = inspection.counts(client)
@@ -103,6 +106,7 @@ class LaneWatch:
             settled=settled,
             appended=counts.get("appended", 0),
             rate_s=self._rate(settled),
+            lease_ends_s={message_id: at_ms / 1000 for message_id, at_ms in leased.items()},
         )
 
     def _rate(self, settled: int) -> float:

@@ -26,6 +26,8 @@ class UpdateProgress:
     started_s: float | None = None
     ended_s: float | None = None
     took_s: float | None = None
+    #: When the run that goes on now started.
+    run_s: float | None = None
     worker: str | None = None
     error: str | None = None
     traceback: str | None = None

@@ -19,6 +19,8 @@ from chatlanes.sandbox.page.tracking.worker_events import Event, apply_event, up
 
 #: What Redis has forgotten is over; but its worker may be about to tell how it went.
 FORGOTTEN_FOR_S = 5.0
+#: By so much the clocks of a worker and of Redis may differ.
+CLOCKS_S = 0.1
 #: Looked for at a time.
 MOST_ASKED = 1_000
 STATES = {"leased": "running", "delayed": "delayed", "buried": "buried"}
@@ -76,6 +78,16 @@ class UpdateTracker:
         self._go_on(progress)
         if has_failed:
             self._failed(progress)
+
+    def runs_since_s(self, snapshot: LaneSnapshot) -> dict[str, float]:
+        """Message id -> when its handler started, of those that run now. A worker may have others, not yet started."""
+        found = {}
+        for record in snapshot.records.values():
+            progress = self.progress_table.get(int(record.id.rpartition(":")[2] or 0)) if ":" in record.id else None
+            # A start before the last hand-out is that of a worker which died.
+            if record.state == "leased" and progress and (progress.run_s or 0) >= record.moved_us / 1e6 - CLOCKS_S:
+                found[record.id] = progress.run_s or 0.0
+        return found
 
     def asks(self) -> frozenset[str]:
         """The messages whose fate is not known."""

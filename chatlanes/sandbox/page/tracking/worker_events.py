@@ -65,6 +65,7 @@ def apply_event(progress: UpdateProgress, event: Event) -> bool:
     kind, at_s = event["type"], float(event["timestamp"])
     progress.state = STATES[kind]
     progress.worker = str(event.get("hostname", "")).partition("@")[0]
+    progress.run_s = at_s if kind == "task-started" else None
     match kind:
         case "task-started":
             progress.starts += 1
