@@ -38,10 +38,10 @@ def bot_in(file: Path) -> str | None:
 
 def likely_path(text: str) -> str | None:
     """The import path that was probably meant by a file name or a dotted name; None: no idea."""
-    module, _, attribute = text.partition(":")
+    module, colon, attribute = text.partition(":")
     if module.endswith(".py"):
         module = module.removesuffix(".py").strip("./").replace("/", ".")
-    elif not attribute and "." in module:
+    elif not colon and "." in module and not _file_of(module).exists():
         module, _, attribute = module.rpartition(".")
     names = [*module.split("."), *attribute.split(".")] if attribute else module.split(".")
     if not all(name.isidentifier() for name in names):
@@ -51,7 +51,11 @@ def likely_path(text: str) -> str | None:
 
 
 def _attribute_of(module: str) -> str:
-    return bot_in(Path(*module.split(".")).with_suffix(".py")) or "handle"
+    return bot_in(_file_of(module)) or "handle"
+
+
+def _file_of(module: str) -> Path:
+    return Path(*module.split(".")).with_suffix(".py")
 
 
 def _defined(module: ast.Module) -> Iterator[tuple[str, str]]:

@@ -79,7 +79,8 @@ def _read(env_file: str | Path | None) -> tuple[list[str], list[str]]:
     with Path(env_file).open(encoding="utf-8") as stream:
         for binding in parse_stream(stream):
             if binding.error:
-                line = binding.original.line
+                stripped = binding.original.string.lstrip("\n")
+                line = binding.original.line + len(binding.original.string) - len(stripped)
                 unreadable.append(f"{env_file}, line {line} is ignored: it is not NAME=value")
             elif binding.key:
                 names.append(binding.key)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, cast
 
 import pytest
 
@@ -109,3 +113,56 @@ def test_the_last_frames_of_a_deep_recursion_are_shown() -> None:
     assert LEFT_OUT in text
     assert len(text) < LONGEST_TRACEBACK + 100
     assert text.endswith("ValueError: bottom\n")
+
+
+def library_call(module: str, file: str, function: Callable[[], None]) -> Callable[[], None]:
+    """A function of a library that calls another one."""
+    names: dict[str, Any] = {"__name__": module, "function": function}
+    exec(compile("def call():\n    function()", file, "exec"), names)  # noqa: S102
+    return cast(Callable[[], None], names["call"])
+
+
+def fails() -> None:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    ("module", "file"),
+    [
+        ("chatlanes.tasks.update", "/clone/chatlanes/tasks/update.py"),
+        ("aiogram.dispatcher", "/venv/lib/python3.11/site-packages/aiogram/dispatcher.py"),
+        ("asyncio.runners", asyncio.__file__),
+    ],
+)
+def test_a_traceback_begins_with_the_bots_own_code(module: str, file: str) -> None:
+    def own() -> None:
+        library_call(module, file, fails)()  # a library between the bot's own functions is kept
+
+    with pytest.raises(ValueError, match="no") as caught:
+        library_call(module, file, own)()
+    lines = traceback_of(caught.value, Secrets(), caught.tb.tb_next).splitlines()  # without the frame of this test
+    assert lines[1].endswith(" in own")
+    assert [line.rpartition(" in ")[2] for line in lines if line.startswith("  File")] == ["own", "call", "fails"]
+
+
+def test_without_a_frame_of_the_bot_all_are_shown() -> None:
+    with pytest.raises(ValueError, match="no") as caught:
+        library_call("chatlanes.lanes.x", "/clone/chatlanes/lanes/x.py", fails)()
+    inside = caught.tb.tb_next
+    assert inside
+    alone = TracebackType(None, inside.tb_frame, inside.tb_lasti, inside.tb_lineno)
+    assert "/clone/chatlanes/lanes/x.py" in traceback_of(caught.value, Secrets(), alone)
+
+
+def test_a_syntax_error_shows_its_line() -> None:
+    def imports() -> None:
+        compile("def handle(:", "/home/me/mybot.py", "exec")
+
+    with pytest.raises(SyntaxError) as caught:
+        library_call("chatlanes.settings.imports", "/clone/chatlanes/settings/imports.py", imports)()
+    inside = caught.tb.tb_next
+    assert inside
+    alone = TracebackType(None, inside.tb_frame, inside.tb_lasti, inside.tb_lineno)
+    lines = traceback_of(caught.value, Secrets(), alone).splitlines()
+    assert lines[0].strip() == 'File "/home/me/mybot.py", line 1'
+    assert lines[-1].startswith("SyntaxError: ")

@@ -28,7 +28,7 @@ def commands(plan: Plan, *, real: bool = False) -> dict[str, str]:
 def test_without_arguments_everything_has_a_default() -> None:
     plan = plan_from([])
     assert (plan.bot, plan.chats, plan.rate, plan.data) == (None, 10, None, Path(".data"))
-    each = "celery --quiet -A chatlanes worker -n {}@%h -E -l WARNING -c {}"
+    each = "chatlanes.sandbox.worker --quiet -A chatlanes worker -n {}@%h -E -l WARNING -c {}"
     share = min(max((os.cpu_count() or 1) // 2, 2), 4)
     assert commands(plan) == {
         "poller": "chatlanes.poller",
@@ -41,7 +41,9 @@ def test_without_arguments_everything_has_a_default() -> None:
 
 def test_options_reach_the_parts() -> None:
     plan = plan_from(["--pool", "threads", "--concurrency", "7", "--log-level", "INFO", "--no-stream"])
-    assert commands(plan)["worker2"] == "celery --quiet -A chatlanes worker -n worker2@%h -E -l INFO -P threads -c 7"
+    assert commands(plan)["worker2"] == (
+        "chatlanes.sandbox.worker --quiet -A chatlanes worker -n worker2@%h -E -l INFO -P threads -c 7"
+    )
     assert plan.rate == 0
     assert list(commands(plan_from(["--workers", "1"]))) == ["poller", "worker", "flower", "report"]
 

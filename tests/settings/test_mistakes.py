@@ -1,4 +1,4 @@
-"""Likely mistakes in the settings: misspelled names, unreadable lines of `.env`, a file name instead of an import path."""
+"""Likely mistakes in the settings: misspelled names, unreadable lines of `.env`, a file name as BOT."""
 
 from pathlib import Path
 

@@ -9,15 +9,15 @@ const HEIGHT_PX = 56;
 const LOWEST_TOP = 20;
 
 const canvas = h("canvas.chart", { "aria-hidden": "true" });
-const points = []; // [seconds, waiting + running]
+const points = []; // [seconds, all that is not settled or buried]
 const kills = [];
 let killed = null;
 
 function add(lanes) {
   if (!lanes) return;
   const now = performance.now() / 1000;
-  const { waiting, running, delayed } = lanes.counts;
-  points.push([now, waiting + running + delayed]);
+  const { waiting, handed_out: handedOut, running, delayed } = lanes.counts;
+  points.push([now, waiting + handedOut + running + delayed]);
   if (killed !== null && lanes.killed > killed) kills.push(now);
   killed = lanes.killed;
   while (points.length > 2 && points[1][0] < now - SECONDS) points.shift();

@@ -43,7 +43,7 @@ export class Composer {
     const name = `writer-${(groups += 1)}`;
     const choose = (user) =>
       h("label", { dataset: { hue: hueOf(user.id) } },
-        h("input", { type: "radio", name, value: user.id, checked: user.id === this.writerId, onchange: () => (this.writerId = user.id) }),
+        h("input", { type: "radio", name, value: user.id, checked: user.id === this.writerId, onchange: () => (this.writerId = user.id), onclick: (event) => event.detail && this.refocus() }),
         h("span", {}, user.first_name));
     return [h("legend", {}, "Write as"), ...users.map(choose)];
   }
@@ -65,6 +65,11 @@ export class Composer {
       this.attachment.take(event.dataTransfer.files, event);
       this.text.focus();
     });
+  }
+
+  /** Back to the message box; on a phone that would open the keyboard. */
+  refocus() {
+    if (matchMedia("(hover: hover)").matches) this.text.focus();
   }
 
   reply(message) {
@@ -90,8 +95,13 @@ export class Composer {
     this.about.hidden = true;
   }
 
+  cancel() {
+    this.stopEditing();
+    this.refocus();
+  }
+
   tellAbout(title, text) {
-    const cancel = h("button.quiet.square", { type: "button", "aria-label": "Cancel", onclick: () => this.stopEditing() }, icon("close"));
+    const cancel = h("button.quiet.square", { type: "button", "aria-label": "Cancel", onclick: () => this.cancel() }, icon("close"));
     this.about.replaceChildren(h("div", {}, h("b", {}, title), h("span", {}, text)), cancel);
     this.about.hidden = false;
   }
@@ -142,6 +152,7 @@ export class Composer {
     this.stopEditing();
     if (typed || this.text.value.startsWith("/")) this.setText("");
     tell("wrote", this.chat);
+    this.refocus();
     await this.tried(() => api.send(this.chat.info.id, this.writerId, text, reply?.message_id), text);
   }
 
@@ -150,6 +161,7 @@ export class Composer {
     this.attachment.clear();
     this.setText("");
     tell("wrote", this.chat);
+    this.refocus();
     await this.tried(() => api.photo(this.chat.info.id, this.writerId, caption, file), caption);
   }
 
@@ -157,6 +169,7 @@ export class Composer {
     const { message_id: id, user } = this.editing;
     if (!text) return;
     this.stopEditing();
+    this.refocus();
     await this.tried(() => api.edit(this.chat.info.id, user.id, id, text), text);
   }
 

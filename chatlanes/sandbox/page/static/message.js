@@ -141,7 +141,7 @@ function inlineButton(chat, message, { text, data, url }) {
   if (href) return h("a.key", { href, target: "_blank", rel: "noopener noreferrer" }, text);
   const usable = data !== null && data !== undefined;
   const state = usable ? pressed(message)[data] : null;
-  const onclick = () => tell("press", chat, message, data);
+  const onclick = (event) => tell("press", chat, message, data, event.detail > 0);
   const mark = state && h(`span.mark.${state}`, { role: "img", "aria-label": STATES[state] }, icon(state));
   return h("button.key", { type: "button", disabled: !usable, onclick }, h("span", {}, text), mark);
 }

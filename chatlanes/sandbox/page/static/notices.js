@@ -10,7 +10,8 @@ const MOST_TOASTS = 3;
 
 const toasts = byId("toasts");
 const dialog = byId("alert");
-const alerts = [];
+const alerts = []; // {text, chatId}
+let answered = null;
 let heard = 0;
 let lastWords = "";
 
@@ -23,7 +24,9 @@ function toast(text, kind = "", place = toasts) {
 
 function nextAlert() {
   if (dialog.open || !alerts.length) return;
-  byId("alert-text").textContent = alerts.shift();
+  const { text, chatId } = alerts.shift();
+  byId("alert-text").textContent = text;
+  answered = chatId;
   dialog.showModal();
 }
 
@@ -33,13 +36,16 @@ function announce() {
   heard = 0;
 }
 
-dialog.addEventListener("close", nextAlert);
+dialog.addEventListener("close", () => {
+  columnOf(answered)?.composer.refocus();
+  nextAlert();
+});
 on("notice", ({ text, alert, chat_id: chatId }) => {
   if (!text) return;
   const column = columnOf(chatId);
   if (!alert && column?.node.isConnected) return toast(text, "", column.toasts);
   if (!alert) return toast(`${world.chats.get(chatId)?.info.title ?? "The bot"}: ${text}`);
-  alerts.push(text);
+  alerts.push({ text, chatId });
   if (alerts.length > 5) alerts.shift();
   return nextAlert();
 });
