@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chatlanes.sandbox.data import hide_from_git
 from chatlanes.sandbox.parts import environment_of, parts_of
 from chatlanes.sandbox.plan import Plan, PlanError, plan_from
 from chatlanes.sandbox.report import line
@@ -74,6 +75,19 @@ def test_the_parts_get_addresses_and_settings() -> None:
     assert told["REDIS_URL"] == "redis://here"
     assert (told["BOT_TOKEN"], told["BOT_API_URL"]) == ("1:X", "http://there")
     assert environment_of({"BOT": "a:b"})["BOT"] == "a:b"
+
+
+def test_the_folder_for_data_ignores_itself_in_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A folder of an older version too
+    Path(".data").mkdir()
+    for folder in (Path(".data"), Path("new")):
+        hide_from_git(folder)
+        assert (folder / ".gitignore").read_text() == "*\n"
+    # But not one that somebody has for other things
+    Path("mine").mkdir()
+    hide_from_git(Path("mine"))
+    assert not list(Path("mine").iterdir())
 
 
 ANSWERS = {"total": 1200, "chats": 3, "in_order": True, "out_of_order": 0, "duplicates": 0}

@@ -43,6 +43,44 @@ def test_without_a_token_it_answers_simulated_chats_in_order(
     assert again.end() == 0
 
 
+NOTING_BOT = """
+with open("imports", "a") as file:
+    file.write("x")
+def handle(ctx):
+    ctx.reply(open("imports").read())
+"""
+
+
+def test_the_start_ends_with_one_line_and_one_import(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
+    # Given a folder with a bot, and a setting with a wrong name
+    (tmp_path / "noting_bot.py").write_text(NOTING_BOT)
+    (tmp_path / ".env").write_text("MAX_ATTEMPT=3\nno line\n")
+    running = sandbox("--workers", "1", "--bot", "noting_bot:handle")
+    # Then the sandbox says what it does, and when it is ready
+    running.wait_for("loading noting_bot:handle …")
+    running.wait_for(rf"ready: open {running.url('simulator')}, write to the bot\n$")
+    # When somebody writes at once, then the bot was imported by one process
+    simulator = running.simulator()
+    simulator.push(text_update("hello"))
+    wait_until(lambda: simulator.calls("sendMessage"))
+    assert simulator.calls("sendMessage")[0]["params"]["text"] == "x"
+    running.ctrl_c()
+    assert running.end() == 0
+    # And each mistake is reported once, whichever parts read the settings
+    assert running.said.count("MAX_ATTEMPT is not a setting; did you mean MAX_ATTEMPTS?") == 1
+    assert running.said.count(".env, line 2 is ignored: it is not NAME=value") == 1
+    assert "dotenv" not in running.said
+    assert "SecurityWarning" not in running.said
+    assert (tmp_path / ".data/.gitignore").read_text() == "*\n"
+
+
+def test_a_bot_in_the_folder_is_suggested(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
+    (tmp_path / "slow_bot.py").write_text(SLOW_BOT)
+    running = sandbox("--no-stream", "--workers", "1")
+    running.wait_for("This folder seems to hold a bot. To run it: chatlanes sandbox --bot slow_bot:handle\n")
+    running.wait_for("Ctrl-C stops everything")
+
+
 SLOW_BOT = """
 import time
 def handle(ctx):

@@ -38,6 +38,8 @@ while not pathlib.Path({gate!r}).exists():
 print("I cannot go on", flush=True)
 raise SystemExit(1)
 """
+#: A worker.
+READY_AT_ONCE = "import time; print('chatlanes.sandbox.worker: ready', flush=True); time.sleep(600)"
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -51,10 +53,11 @@ from chatlanes.sandbox.supervisor import supervisor
 from chatlanes.sandbox.parts import Part
 supervisor.STOP_WITHIN_S = float(sys.argv[1])
 fallen = sys.argv[2]
-running = supervisor.Supervisor({fallen: lambda: False} if fallen else {})
+running = supervisor.Supervisor({fallen: lambda: False} if fallen else {}, loading="loading …", ready="ready: go")
 for number, code in enumerate(sys.argv[3:]):
-    running.add(Part(f"part{number}", (sys.executable, "-c", code)), dict(os.environ, PYTHONUNBUFFERED="1"))
-print("ended first:", running.run(), flush=True)
+    part = Part(f"part{number}", (sys.executable, "-c", code), is_worker="ready" in code)
+    running.add(part, dict(os.environ, PYTHONUNBUFFERED="1"))
+print("ended first:", running.run(), running.last_words, flush=True)
 """
 
 
@@ -116,7 +119,19 @@ def test_when_one_part_ends_the_others_are_stopped(supervise: Any, tmp_path: Pat
     said = running.rest()
     assert said.index("part1  | I cannot go on") < said.index("part1 stopped (rc=1)")
     assert "part0  | the child lives" in said
-    assert "ended first: part1" in said
+    assert "ended first: part1 I cannot go on" in said
+
+
+def test_other_workers_start_when_the_first_one_is_ready(supervise: Any) -> None:
+    running = supervise(IDLE, READY_AT_ONCE, READY_AT_ONCE)
+    running.wait_for("| ready: go")
+    running.process.send_signal(signal.SIGTERM)
+    said = running.rest()
+    steps = ("part1 started", "| loading …", "part2 started", "| ready: go")
+    assert sorted(steps, key=said.index) == list(steps)
+    assert (said.count("loading …"), said.count("ready: go")) == (1, 1)
+    # The line by which a worker says so is not shown
+    assert "chatlanes.sandbox.worker" not in said
 
 
 def test_a_killed_part_is_restarted_without_its_old_children(supervise: Any) -> None:

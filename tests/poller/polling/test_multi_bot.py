@@ -140,7 +140,7 @@ def test_a_wrong_table_is_reported_before_any_polling(
     assert poller.exit_code() == code
     assert last in poller.lines[-1]
     # Not by the simulator's count: a poll of a poller that an earlier test has killed may still be on its way
-    assert not poller.told("polling ")
+    assert not poller.told("bot @")
 
 
 def test_a_backlog_of_one_bot_stops_no_other(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def test_a_bot_is_written_tried_and_mended_on_the_page(sandbox: Callable[..., Sa
     # Given a bot that cannot be imported
     file.write_text(BROKEN)
     running = sandbox("--bot", "mybot:bot", LEASE_SECONDS="3", MAX_ATTEMPTS="1")
-    running.wait_for("the workers start when the bot has been mended")
+    running.wait_for("the workers start when the bot can be imported")
     page = PageClient(running.url("simulator"))
     # Then page and terminal say why, with the place
     wait_until(lambda: page.snapshot["problems"] or page.last("problem"))
@@ -107,7 +108,9 @@ def test_a_bot_is_written_tried_and_mended_on_the_page(sandbox: Callable[..., Sa
     failed = page.say("fail?")
     buried = page.message(lambda each: each["update_id"] == failed["update_id"] and each["state"] == "buried")
     assert buried["error"] == "ValueError: <b>no</b>"
-    assert page.last("problem")["update_id"] == failed["update_id"]
+    assert (page.last("problem")["update_id"], page.last("problem")["chat"]) == (failed["update_id"], "Ann")
+    # It begins with the bot's own code
+    assert "mybot.py" in page.last("problem")["traceback"].splitlines()[1]
     told = page.get(f"/page/updates/{failed['update_id']}").json()
     assert told["traceback"].endswith("ValueError: <b>no</b>")
     assert told["update"]["message"]["text"] == "fail?"
@@ -125,11 +128,44 @@ def test_a_bot_is_written_tried_and_mended_on_the_page(sandbox: Callable[..., Sa
     assert running.end() == 0
     again = sandbox("--bot", "mybot:bot", "--workers", "1")
     again.wait_for("Ctrl-C stops everything")
-    assert answered in PageClient(again.url("simulator")).snapshot["messages"]
+    snapshot = PageClient(again.url("simulator")).snapshot
+    assert answered in snapshot["messages"]
+    # And the chats stand in the order in which they were made
+    made = [chat["title"] for chat in snapshot["chats"]]
+    assert made == ["Ann", "Ben", "Ann and Ben", "plain_bot", *FRAMEWORKS]
+
+
+def test_with_reload_a_broken_bot_leaves_the_last_good_code_running(
+    sandbox: Callable[..., SandboxProcess], tmp_path: Path
+) -> None:
+    file = tmp_path / "mybot.py"
+    file.write_text("def handle(ctx):\n    ctx.reply('first')\n")
+    running = sandbox("--bot", "mybot:handle", "--workers", "1", "--reload")
+    running.wait_for("ready: open")
+    page = PageClient(running.url("simulator"))
+    # When the file is broken
+    file.write_text(BROKEN)
+    # Then terminal and page say which code runs, and since when
+    since = running.wait_for(r"worker still runs the code of (\d\d:\d\d:\d\d), the last that could be imported\n")[1]
+    wait_until(lambda: page.last("problem"))
+    at_s = page.last("problem")["runs_since_s"]
+    assert time.strftime("%H:%M:%S", time.localtime(at_s)) == since
+    page.say("Who is there?")
+    page.message(lambda each: each["text"] == "first")
+    # And when it is right again, the new code runs
+    file.write_text("def handle(ctx):\n    ctx.reply('second')\n")
+    wait_until(lambda: page.last("problem")["solved"])
+    wait_until(lambda: running.wait_for("worker stopped") and workers(page))
+    page.say("And now?")
+    page.message(lambda each: each["text"] == "second")
 
 
 def is_over(page: PageClient) -> bool:
     lanes = page.last("lanes")
     counts = lanes["counts"]
     assert (lanes["lost"], lanes["out_of_order"]) == (0, 0)
-    return counts["waiting"] == counts["running"] == 0 and len(workers(page)) == 2 and counts["appended"] > 130
+    return (
+        counts["waiting"] == counts["handed_out"] == counts["running"] == 0
+        and len(workers(page)) == 2
+        and counts["appended"] > 130
+    )
