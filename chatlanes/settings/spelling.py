@@ -14,11 +14,11 @@ from dotenv.parser import parse_stream
 
 from chatlanes.settings.table import rows
 
-#: Set to 1 by a process that has warned, for those that it starts.
+#: A process that has warned sets this to 1 in the environment of its children.
 CHECKED = "CHATLANES_SETTINGS_CHECKED"
 #: Settings shorter than this are not compared, and shorter ones than the second with one change only.
 SHORTEST, SHORTEST_FOR_TWO = 6, 12
-#: Variables of other programs that are close to one of ours.
+#: Variables of other programs whose names are close to a setting.
 FOREIGN = frozenset({"POOL_TIMEOUT", "PULL_TIMEOUT", "LOG_FORMATS"})
 
 

@@ -87,7 +87,7 @@ def test_a_missing_token_is_reported_where_it_is_needed(tmp_path: Path, toml: st
     ("toml", "lines"),
     [
         ("", ["bots.toml names no bot: write a table for each, [name] with a token_env or token_file"]),
-        ('shop = "x"\n', ["bots.toml: shop stands in no table: write [the bot's name] above it"]),
+        ('shop = "x"\n', ["bots.toml: shop is not in a table: write [the bot's name] above it"]),
         ('[shop]\nbot = "a:b"\n', ["bots.toml: [shop] needs one of token_env and token_file: where the token is"]),
         (
             '[shop]\ntoken_env = "A"\ntoken_file = "b"\n',
@@ -127,7 +127,7 @@ def test_a_missing_token_is_reported_where_it_is_needed(tmp_path: Path, toml: st
         ),
         (
             '[[shop]]\ntoken_env = "SHOP_TOKEN"\n',
-            ["bots.toml: shop stands in no table: write [the bot's name] above it"],
+            ["bots.toml: shop is not in a table: write [the bot's name] above it"],
         ),
         (
             '[shop]\ntoken_env = "BAD_TOKEN"\n[help]\ntoken_env = "HELP_TOKEN"\norder_by = "x"\n',
@@ -145,17 +145,17 @@ def test_an_error_names_file_table_and_key(tmp_path: Path, toml: str, lines: lis
 
 def test_a_token_in_the_file_itself_is_refused(tmp_path: Path) -> None:
     [line] = refused(tmp_path, f'[shop]\ntoken_env = "SHOP_TOKEN"\ntoken = "{SHOP}"\n', **TOKENS)
-    assert line.startswith("bots.toml: [shop] holds a token: put it into the environment or a file of its own")
+    assert line.startswith("bots.toml: [shop] holds a token: move it to the environment or to a file of its own")
 
 
 def test_a_misspelt_key_is_reported_with_the_valid_ones(tmp_path: Path) -> None:
     [line] = refused(tmp_path, '[shop]\ntoken_env = "SHOP_TOKEN"\norderby = "chat"\n', **TOKENS)
-    assert line == f"bots.toml: [shop] has no use for orderby: allowed are token_env, token_file, {', '.join(PER_BOT)}"
+    assert line == f"bots.toml: [shop] does not know orderby: allowed are token_env, token_file, {', '.join(PER_BOT)}"
 
 
 def test_invalid_toml_is_reported_with_its_place(tmp_path: Path) -> None:
     [line] = refused(tmp_path, "[shop\n")
-    assert re.fullmatch(r"bots.toml is no TOML: .*line 1, column 6\)", line)
+    assert re.fullmatch(r"bots.toml is not TOML: .*line 1, column 6\)", line)
 
 
 def test_a_bot_token_without_a_table_is_reported(tmp_path: Path) -> None:
