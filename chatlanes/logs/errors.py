@@ -1,7 +1,7 @@
-"""The text of an error: like Python's own, bounded and without secrets.
+"""The text of an error: like Python's own, of bounded length and without secrets.
 
-Guarantees a bound on what is formatted, whatever the error holds: a huge message, a deep recursion, a long chain of
-causes, a large group. Raises nothing when the error cannot be shown.
+The bound holds for huge messages, deep recursion, long chains of causes and large groups. Raises nothing when the
+error cannot be shown. Each traceback begins with the first frame of the bot's own code.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 from chatlanes.logs.redaction import Secrets
 
-#: Characters kept of a message, and of the end of a traceback: a handler may put a whole answer into its error.
+#: Characters kept of a message, and of the end of a traceback: an error may contain a whole HTTP response.
 LONGEST_MESSAGE, LONGEST_TRACEBACK = 2_000, 20_000
 #: Frames of each error (the last ones), errors of a chain (the last ones), notes, members of a group (the first ones).
 MOST_FRAMES, MOST_CAUSES, MOST_NOTES, MOST_MEMBERS = 100, 8, 10, 5
 #: Groups within groups.
 DEEPEST = 2
-#: Stands wherever something is missing.
+#: Marks each omission.
 LEFT_OUT = "[left out: "
 
 _LONGEST_LINE = 500
@@ -33,7 +33,7 @@ _CONTEXT = "\nDuring handling of the above exception, another exception occurred
 
 
 class HandlerError(Exception):
-    """Stands for an error that is too large, or holds a secret. Shown as that one, as far as that may be shown."""
+    """Replaces an error that is too large or contains a secret. Its text is that of the error, cut."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(kind, message)
@@ -47,7 +47,7 @@ class HandlerError(Exception):
 
 
 def problem_of(error: BaseException, attempt: int, secrets: Secrets) -> dict[str, Any]:
-    """The error as the dead letters hold it. Raises nothing, whatever the error's own methods do."""
+    """The error as it is stored with dead letters. Raises nothing, whatever the error's own methods do."""
     stands_for = error.args if isinstance(error, HandlerError) else None
     kind, message = stands_for or (type(error).__name__, message_of(error, secrets))
     return {
@@ -85,7 +85,7 @@ def traceback_of(error: BaseException, secrets: Secrets, at: TracebackType | Non
 
 
 def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
-    """From the last to the first, each with what links it to the one that came after it."""
+    """From the last to the first, each with the text that links it to the error after it."""
     seen, link = set[int](), ""
     following: BaseException | None = error
     while following is not None and id(following) not in seen:
