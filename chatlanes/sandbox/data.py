@@ -6,7 +6,7 @@ USUAL = Path(".data")
 
 
 def hide_from_git(folder: Path) -> None:
-    """Make the folder, with a `.gitignore` of everything in it. A folder of somebody's own gets none."""
+    """Make the folder, with a `.gitignore` of everything in it. A folder that the user made gets none."""
     is_ours = not folder.exists() or folder == USUAL
     folder.mkdir(parents=True, exist_ok=True)
     ignored = folder / ".gitignore"

@@ -37,7 +37,7 @@ FIRST_UPDATE_IDS = range(1_000_000, 1_000_000_000)
 
 @dataclass(frozen=True)
 class Foundations:
-    """What the parts stand on, where it is ours; None where the settings name another."""
+    """The servers that the parts need, if the sandbox started them; None where the settings name another."""
 
     redis: Server | None
     simulator: Simulator | None
@@ -48,16 +48,16 @@ class Foundations:
 
 
 class StartError(RuntimeError):
-    """Something cannot start; one sentence for the one who runs it."""
+    """Something cannot start; one sentence for the user."""
 
 
-#: What ends with a sentence; anything else is a fault of ours and ends with its traceback.
+#: Errors that end the sandbox with a sentence; any other is a bug and ends it with a traceback.
 EXPECTED = (PlanError, SettingsError, ServerFailedError, SimulatorFailedError, StartError)
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int | str:
-    """`chatlanes sandbox` with these arguments, or those of the process. Returns 0, or what went wrong."""
-    # Until the supervisor handles SIGTERM, it unwinds what was started, like Ctrl-C.
+    """`chatlanes sandbox` with these arguments, or those of the process. Returns 0, or an error message."""
+    # Until the supervisor handles SIGTERM, it stops the started servers, like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # The processes run in sessions of their own: closing the terminal reaches only this process.
     signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
@@ -74,7 +74,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int | str:
 
 
 def leave_output() -> None:
-    """Python would end with code 120 when its last words do not reach a terminal that was closed."""
+    """Python would end with code 120 if its last output cannot be written to a closed terminal."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -82,7 +82,7 @@ def leave_output() -> None:
 
 
 def run(plan: Plan) -> str | None:
-    """Start everything, wait for its end, stop everything. Returns what went wrong."""
+    """Start everything, wait for its end, stop everything. Returns an error message, or None."""
     settings = load(environment_of(os.environ, bot=plan.bot))
     warn_of_settings(settings)
     if not is_real(settings):
@@ -108,7 +108,7 @@ def run(plan: Plan) -> str | None:
 
 
 def is_real(settings: Settings) -> bool:
-    """Whether there is a bot at Telegram to serve."""
+    """True if the settings name a bot at Telegram."""
     return settings.bot_token is not None or settings.bots is not None
 
 
@@ -126,7 +126,7 @@ def start_redis(plan: Plan, settings: Settings, started: ExitStack) -> Server | 
     try:
         return started.enter_context(start_server(plan.redis_data, port=plan.redis_port, ends_with_parent=True))
     except DirectoryTakenError as taken:
-        raise StartError(f"{taken}: stop the other sandbox, or pass --data DIR to have one beside it.") from taken
+        raise StartError(f"{taken}: stop the other sandbox, or pass --data DIR to run a second one.") from taken
 
 
 def start_simulator(plan: Plan, settings: Settings, redis: Server | None, started: ExitStack) -> Simulator | None:
@@ -151,9 +151,9 @@ def start_simulator(plan: Plan, settings: Settings, redis: Server | None, starte
 
 
 def addresses(plan: Plan, settings: Settings, foundations: Foundations, login: str | None) -> str:
-    """What to open. A browser that opens Flower's address is logged in by it."""
+    """The addresses to open. Flower's contains its login."""
     redis, simulator = foundations.redis, foundations.simulator
-    no_page = "none: it stands in for Telegram, and your bot is a real one"
+    no_page = "none: it replaces Telegram, and your bot is a real one"
     return f"""
   Page     {simulator.url if simulator else no_page}
   Flower   http://{f"{login}@" if login else ""}{HOST}:{plan.flower_port}
@@ -166,7 +166,7 @@ def addresses(plan: Plan, settings: Settings, foundations: Foundations, login: s
 
 
 def connect_intake(settings: Settings) -> Intake:
-    """Raises StartError: the parts would wait for a Redis that does not come up, or a token that is not there."""
+    """Raises StartError: the parts would wait for a Redis that does not start, or for a missing token."""
     try:
         return Intake.connect(settings.served[0])
     except (RedisError, LanesError) as error:
@@ -174,7 +174,7 @@ def connect_intake(settings: Settings) -> Intake:
 
 
 def supervise(plan: Plan, settings: Settings, environment: dict[str, str], foundations: Foundations) -> str | None:
-    """Run the parts until their end. Returns what went wrong."""
+    """Run the parts until their end. Returns an error message, or None."""
     simulator = foundations.simulator
     intake = connect_intake(load(environment))
     report = ProgressReport(simulator, intake, left_over=intake.pending()) if simulator else None
@@ -194,4 +194,4 @@ def supervise(plan: Plan, settings: Settings, environment: dict[str, str], found
 
 def say(text: str) -> None:
     with suppress(OSError):  # the terminal may be closed by now
-        print(text, flush=True)  # noqa: T201 - the supervisor's own voice
+        print(text, flush=True)  # noqa: T201 - the sandbox's own output

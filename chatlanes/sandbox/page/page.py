@@ -19,7 +19,7 @@ from chatlanes.updates.connection import connect_to
 
 
 class Page:
-    """One for each process."""
+    """One per process."""
 
     def __init__(self, bot: PageBot, settings: Settings) -> None:
         self.bot = bot
@@ -29,7 +29,7 @@ class Page:
         self._listening: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Called on the loop that serves."""
+        """Called on the server's event loop."""
         self._listening = asyncio.get_running_loop().create_task(self.bot.supervisor.listen())
         start_receiving(self.bot.tracker.receive)
         LaneWatch(self._settings, self._asks, self._saw).start()
@@ -78,7 +78,7 @@ class Page:
         }
 
     def update(self, update_id: int) -> dict[str, Any] | None:
-        """All there is of one; None: nothing."""
+        """All that is known of an update; None: nothing."""
         update, progress = self.bot.update_log.update(update_id), self.bot.tracker.progress_table.get(update_id)
         if update is None:
             return None
@@ -101,7 +101,7 @@ class Page:
         return killed
 
     async def replay(self, update_id: int) -> None:
-        """Put a buried one back at the end of its lanes."""
+        """Put a buried update back at the end of its lanes."""
 
         def replayed() -> bool:
             with connect_to(self._settings) as client:

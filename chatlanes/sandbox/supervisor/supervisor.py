@@ -28,7 +28,7 @@ CHECK_EVERY_S = 0.1
 
 
 class Supervisor:
-    """`foundations` are processes that others start and stop: all parts stop when one of them is gone.
+    """`foundations` are servers that the caller starts and stops: all parts stop when one of them has ended.
 
     The first worker starts at once and the others when it is ready, so that the bot is imported by one process at a
     time until it answers. `loading` and `ready` are logged when the first worker starts, and when it is ready.
@@ -111,7 +111,7 @@ class Supervisor:
             self._check_import(self._import_check)
 
     def _read_last_lines(self, name: str, running: ChildProcess) -> None:
-        """What the process wrote between the last read and its exit."""
+        """The output between the last read and the exit."""
         if running in [key.fileobj for key in self._selector.get_map().values()]:
             self._selector.unregister(running)
             self._show(name, running.lines() or [])

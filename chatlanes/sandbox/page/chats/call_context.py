@@ -1,4 +1,4 @@
-"""What a call of the bot acts on."""
+"""The context of a call of the bot."""
 
 from __future__ import annotations
 

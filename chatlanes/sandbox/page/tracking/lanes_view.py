@@ -1,4 +1,4 @@
-"""The lanes as the page gets them: counts, chats with what runs and waits in each, workers. Pure."""
+"""The lanes in the form that the page gets: counts, the updates that run and wait in each chat, workers. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from chatlanes.lanes.monitoring.inspection import Record
 from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot
 
-#: Besides the page's own chats, those with the most waiting.
+#: Chats shown in addition to the page's own, those with the most waiting.
 MOST_OTHERS = 10
 
 
@@ -78,7 +78,7 @@ class KnownWorkers:
 def lanes_shown(
     snapshot: LaneSnapshot | None, bot_id: int, titles: Mapping[int, str], workers: KnownWorkers
 ) -> dict[str, Any]:
-    """`titles` are those of the page's own chats. Without a look all is zero."""
+    """`titles` are those of the page's own chats. Without a snapshot all counts are zero."""
     records = list(snapshot.records.values()) if snapshot else []
     leased = _leased(snapshot)
     running = sum(map(workers.is_running, leased))
