@@ -20,7 +20,7 @@ SCRIPT = "<script>document.title = 'broken'</script> <b>x</b>"
 def test_a_message_shows_its_update_and_answer(tmp_path: Path) -> None:
     shutil.copy(HERE / "story_bot.py", tmp_path)
     complaints: list[str] = []
-    # Given a sandbox with somebody's bot, and its page on a laptop
+    # Given a sandbox with a bot, and its page on a laptop
     with (
         sandbox(tmp_path, "story_bot:bot") as running,
         browser(viewport={"width": 1440, "height": 900}, color_scheme="light") as window,
@@ -53,7 +53,7 @@ def test_a_message_shows_its_update_and_answer(tmp_path: Path) -> None:
 
 
 BROKEN = "import nothing_of_this_name"
-MENDED = "def handle(ctx):\n    ctx.reply('Mended.')"
+FIXED = "def handle(ctx):\n    ctx.reply('Fixed.')"
 
 
 def test_an_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ def test_an_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
         expect(trouble).to_contain_text("my_bot:handle does not import.")
         trouble.get_by_role("button", name="Traceback").click()
         expect(page.get_by_role("tabpanel", name="Problems")).to_contain_text(BROKEN)
-        # And what is written waits until the bot is mended
+        # And messages wait until the bot is fixed
         ann = ChatRegion(page, "Ann")
         ann.write("Are you there?")
-        (tmp_path / "my_bot.py").write_text(MENDED)
-        expect(ann.message("Mended.")).to_be_visible()
+        (tmp_path / "my_bot.py").write_text(FIXED)
+        expect(ann.message("Fixed.")).to_be_visible()
         expect(trouble).to_be_hidden()
         assert complaints == []
 
@@ -81,16 +81,19 @@ def presses_buttons(page: Page, ann: ChatRegion) -> None:
     asked = ann.message("What would you like? /no")
     expect(asked.locator("strong")).to_have_text("What")
     expect(asked.locator("em")).to_have_text("you")
-    # A command in code is no command
+    # A command in code is not a command
     expect(asked.locator("code")).to_have_text("/no")
     ann.press("Coffee")
     page.get_by_role("dialog").get_by_text("Coffee, of course.").wait_for()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_be_hidden()
+    # One can go on writing at once
+    expect(ann.field).to_be_focused()
     expect(ann.message("You get Coffee.")).to_contain_text("edited")
     ann.write("/menu")
     ann.press("Tea")
     expect(ann.here.get_by_role("status")).to_have_text("Tea, of course.")
+    expect(ann.field).to_be_focused()
     ann.write("/keys")
     ann.press("Yes")
     expect(ann.message("You wrote: Yes")).to_be_visible()
@@ -128,8 +131,15 @@ def fails_and_replays(page: Page, ben: ChatRegion) -> None:
     expect(about.get_by_text("sendMessage")).to_have_count(1)
     expect(about).to_contain_text("in fail\n    raise HopelessError")
     page.get_by_role("tab", name="Problems").click()
-    expect(page.get_by_role("tabpanel", name="Problems")).to_contain_text("HopelessError: nothing helps <script>")
-    # Its chat goes on, and it can be replayed: what it had sent is not sent again
+    problems = page.get_by_role("tabpanel", name="Problems")
+    expect(problems).to_contain_text("HopelessError: nothing helps <script>")
+    # The problem names its chat; its traceback begins with the bot's code, and shows its end
+    expect(problems).to_contain_text("A handler raised in Ben")
+    traceback = problems.get_by_role("region", name="Traceback")
+    assert "story_bot.py" in traceback.inner_text().splitlines()[1]
+    assert traceback.evaluate("(box) => box.scrollTop + box.clientHeight >= box.scrollHeight - 1")
+    assert traceback.evaluate("(box) => getComputedStyle(box).whiteSpace") == "pre"
+    # Its chat continues, and it can be replayed: what it had sent is not sent again
     ben.write("next")
     expect(ben.message("You wrote: next")).to_be_visible()
     ben.look_at("/fail").get_by_role("button", name="Replay").click()
@@ -156,12 +166,20 @@ def kills_a_worker_under_a_flood(page: Page) -> None:
     expect(figure(page, "waiting")).not_to_have_text("0")
     panel.get_by_role("button", name=re.compile("^kill -9")).first.click()
     expect(panel).to_contain_text("while 1 worker was killed")
+    expect(panel.get_by_text(re.compile("^† its worker was killed; others take over"))).to_be_visible()
     expect(panel.get_by_text(pids[0], exact=True)).to_have_count(0)
-    for name in ("waiting", "running", "delayed"):
+    for name in ("waiting", "handed_out", "running", "delayed"):
         expect(figure(page, name)).to_have_text("0")
     for name in ("lost", "out_of_order", "repeated"):
         expect(figure(page, name)).to_have_text("0")
     assert page.locator(".msg").count() < 400
+
+
+#: What sticks out of the window, except in boxes that scroll.
+CUT_OFF = """() => [...document.querySelectorAll("main *, header *, .dock *")]
+  .filter((node) => node.checkVisibility() && node.getBoundingClientRect().right > innerWidth + 1)
+  .filter((node) => !node.closest(".rail, pre, .commands, .writers"))
+  .map((node) => node.outerHTML.slice(0, 80))"""
 
 
 def figure(page: Page, name: str) -> Locator:
@@ -183,9 +201,15 @@ def fits_a_phone(page: Page) -> None:
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Dark theme").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != ground
+    # On a small laptop a chat stands beside the lanes
+    page.set_viewport_size({"width": 900, "height": 800})
+    page.get_by_role("tab", name="Lanes").click()
+    expect(page.locator(".column")).to_have_count(1)
+    expect(page.get_by_role("tabpanel", name="Lanes")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
     for view in ("Lanes", "Update", "Problems", "Chats"):
         page.get_by_role("navigation", name="Views").get_by_role("button", name=view).click()
         assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert page.evaluate(CUT_OFF) == []
     expect(page.locator(".column")).to_have_count(1)
     expect(ChatRegion(page, "Weekend trip").field).to_be_visible()
