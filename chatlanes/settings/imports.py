@@ -64,12 +64,12 @@ def _import_module(setting: str, path: str, module: str, error: type[ImportPathE
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
             raise error(
                 f"{setting}={path}: importing {module} failed, because it needs the module {missing.name}, "
-                f"which is not here; install it or mend the import (the traceback above shows where).{_hidden(missing)}"
+                f"which is not here; install it or fix the import (the traceback above shows where).{_hidden(missing)}"
             ) from missing
     except Exception as failure:
         raise error(
             f"{setting}={path}: importing {module} failed with {type(failure).__name__}; "
-            f"mend the module (the traceback above shows where).{_hidden(failure)}"
+            f"fix the module (the traceback above shows where).{_hidden(failure)}"
         ) from failure
     raise error(
         f"{setting}={path}: there is no module {module} in {os.getcwd()} or among the installed ones; "

@@ -90,7 +90,7 @@ def test_a_message_with_a_button_from_both_sides(page: PageClient, bot: BotClien
     bot.result("answerCallbackQuery", callback_query_id=query["id"], text="Here", show_alert=True)
     wait_until(lambda: page.last("notice"))
     assert page.last("notice") == {"chat_id": GROUP, "user_id": 101, "text": "Here", "alert": True}
-    assert "no such button" in page.refused("press", user_id=101, data="less", **where)
+    assert "the button does not exist" in page.refused("press", user_id=101, data="less", **where)
     # When the bot edits and deletes it, then that is seen; and refused when nothing would change or it is gone
     bot.result("editMessageText", text="Done.", **where)
     assert "message is not modified" in refusal(bot, "editMessageText", text="Done.", **where)
@@ -187,7 +187,7 @@ def test_calls_that_add_no_message(page: PageClient, bot: BotClient) -> None:
 
 
 def test_an_impossible_action_is_refused_in_one_sentence(page: PageClient) -> None:
-    assert page.refused("send", chat_id=5, user_id=101, text="x") == "there is no such chat"
+    assert page.refused("send", chat_id=5, user_id=101, text="x") == "the chat does not exist"
     assert page.refused("send", chat_id=101, user_id=102, text="x") == "this person is not in this chat"
     assert page.refused("send", chat_id=101, user_id=101, text=" ") == "an empty message cannot be sent"
     assert page.refused("send", chat_id=101, user_id=101) == "text is missing"

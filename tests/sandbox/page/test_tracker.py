@@ -87,7 +87,7 @@ def test_state_of_a_killed_workers_update_is_read_from_redis(events: Events) -> 
     events.see("leased", 101.0)
     assert (events.progress.state, events.progress.attempt, events.progress.appended_s) == ("running", 1, 100.5)
     events.see("ready", 110.0, died=1)
-    assert (events.progress.state, events.progress.error) == ("waiting", "its process died in the middle of it")
+    assert (events.progress.state, events.progress.error) == ("waiting", "its process died while it ran")
     events.hear("started", 111.0)
     events.see(None, 112.0)
     assert events.progress.state == "running"  # its worker may be about to tell

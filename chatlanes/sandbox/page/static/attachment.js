@@ -22,7 +22,7 @@ export class Attachment {
     if (!file) return;
     event?.preventDefault();
     if (!file.type.startsWith("image/")) {
-      tell("refused", new Error(`${file.name} is no picture; this page sends photos.`));
+      tell("refused", new Error(`${file.name} is not a picture; the page sends only photos.`));
       return;
     }
     this.clear();
