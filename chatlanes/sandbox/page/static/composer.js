@@ -1,11 +1,11 @@
-// Where one writes. Promises that what was typed is not lost when the server refuses it: it stands there again.
+// The message box and its surroundings. Text that the server refuses is put back into the box.
 
 import { api } from "./api.js";
 import { Attachment } from "./attachment.js";
 import { h, hueOf, icon, renew } from "./dom.js";
 import { tell } from "./world.js";
 
-/** Else the field is made as high as its text by hand. */
+/** Without it, a script sets the height of the field. */
 const GROWS = CSS.supports("field-sizing", "content");
 
 let groups = 0;
@@ -67,7 +67,7 @@ export class Composer {
     });
   }
 
-  /** Back to the message box; on a phone that would open the keyboard. */
+  /** Focuses the message box, except on a phone, where that opens the keyboard. */
   refocus() {
     if (matchMedia("(hover: hover)").matches) this.text.focus();
   }
@@ -183,7 +183,7 @@ export class Composer {
   }
 }
 
-/** What the bot says it can do (setMyCommands), what it wrote of, what was sent before. */
+/** /start, and the commands in the messages of the chat. */
 function knownCommands(chat) {
   const known = new Set(["/start"]);
   for (const id of chat.ids) {

@@ -88,7 +88,7 @@ function draw() {
 
 const killed = (n) => (n === 0 ? "no worker was killed yet" : `${count(n)} ${n === 1 ? "worker was" : "workers were"} killed`);
 
-/** A process that dies between Telegram's answer and its own note of it: nobody knows whether the call took effect. */
+/** A process died between Telegram's answer and its record of it: the outcome of the call is unknown. */
 function uncertain(n) {
   if (!n) return "";
   return `${n === 1 ? "1 more message was" : `${count(n)} more messages were`} sent again because a kill interrupted the call (UNCERTAIN_CALL)`;
@@ -186,7 +186,7 @@ function spoken({ title, running, waiting, delayed, buried }) {
   return `${title}: ${now}, ${waiting} waiting, ${buried} buried`;
 }
 
-/** What the † means, for as long as there is one. */
+/** Explains the †, while there is one. */
 function drawLegend() {
   const ends = [...rows.children].filter((row) => row.lane?.running?.gone).map((row) => row.lane.running.lease_ends_s);
   legend.hidden = ends.length === 0;

@@ -1,4 +1,4 @@
-// The page: a Telegram for one bot on one machine. Puts the parts together; each of them says what it promises.
+// The page: a simulated Telegram for one bot. Connects the modules.
 
 import { api } from "./api.js";
 import { columnOf, open } from "./columns.js";

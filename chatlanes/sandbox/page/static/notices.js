@@ -1,4 +1,4 @@
-// Words for a moment: what callbacks answer, what the server refused, and for who listens what the bot said.
+// Short notices: answers of callbacks, refusals of the server, and new messages for screen readers.
 
 import { columnOf } from "./columns.js";
 import { byId, h } from "./dom.js";
@@ -30,7 +30,7 @@ function nextAlert() {
   dialog.showModal();
 }
 
-/** While a flood runs, a number says more than five hundred sentences. */
+/** During a flood only the number of messages is announced. */
 function announce() {
   byId("announcer").textContent = heard > 1 ? `${heard} new messages` : lastWords;
   heard = 0;

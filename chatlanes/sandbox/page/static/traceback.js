@@ -1,4 +1,4 @@
-// A traceback in which one's own lines stand out from those of chatlanes, the framework and Python.
+// A traceback in which the bot's own lines stand out from those of chatlanes, the framework and Python.
 
 import { h } from "./dom.js";
 
