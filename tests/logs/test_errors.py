@@ -1,4 +1,4 @@
-"""The text of an error is Python's own for the usual ones, and bounded and without secrets for all."""
+"""The text of an error is Python's own in usual cases, and always bounded and without secrets."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_error_that_cannot_be_shown_is_named() -> None:
 
 
 @pytest.mark.parametrize("before", range(1_960, 2_010))
-def test_no_part_of_a_secret_is_left_where_a_text_is_cut(before: int) -> None:
+def test_cutting_a_text_leaves_no_part_of_a_secret(before: int) -> None:
     secrets = Secrets([TOKEN])
     text = traceback_of(ValueError("x" * before + TOKEN + "x" * 5_000), secrets)
     assert "123456:S" not in text
@@ -82,13 +82,13 @@ def test_no_part_of_a_secret_is_left_where_a_text_is_cut(before: int) -> None:
     assert "_TOKEN" not in end
 
 
-def test_an_error_that_is_fit_goes_as_it_is() -> None:
+def test_a_small_error_is_passed_unchanged() -> None:
     error = ValueError("text")
     assert fit_for_celery(error, Secrets([TOKEN])) is error
 
 
 @pytest.mark.parametrize("error", [ValueError(TOKEN), ValueError("x" * 1_000_000), OSError(1, "x" * 1_000_000)])
-def test_an_error_that_is_not_fit_is_stood_for(error: Exception) -> None:
+def test_an_error_that_is_too_large_is_replaced(error: Exception) -> None:
     told = fit_for_celery(error, Secrets([TOKEN]))
     assert isinstance(told, HandlerError)
     assert repr(told).startswith(type(error).__name__)

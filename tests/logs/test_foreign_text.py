@@ -1,4 +1,4 @@
-"""What others say becomes one short line of ours: a description of the Bot API, above all."""
+"""Text from other systems, such as a description of the Bot API, becomes one short line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_description_is_one_short_printable_line(description: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["x" * 1_000_000, [1], {"a": "\n"}, None])
-def test_a_code_that_is_no_number_is_not_shown(code: object) -> None:
+def test_a_code_that_is_not_a_number_is_not_shown(code: object) -> None:
     with pytest.raises(TelegramTroubleError) as polled:
         result_of("getMe", 502, json.dumps({"ok": False, "error_code": code, "description": ["a", "\n"]}).encode())
     assert str(polled.value) == "502 without a description"

@@ -1,4 +1,4 @@
-"""A log line: the ids of its update, JSON whatever was logged, and no token, whoever writes it."""
+"""A log line: the ids of its update, JSON whatever was logged, and no token, whichever code writes it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fields(made: logging.LogRecord, known: LineContext | None = None) -> dict[st
 @pytest.mark.parametrize("lines", LINES.values(), ids=LINES)
 @pytest.mark.parametrize("text", [TOKEN, f"https://host/bot{TOKEN}/getMe", quote(TOKEN, safe="")])
 def test_a_token_is_cut_out(lines: logging.Formatter, text: str) -> None:
-    # In the arguments, in what is handed in besides, and in a traceback
+    # In the arguments, in `extra`, and in a traceback
     made = record("failed (url=%s)", text, url=text)
     try:
         raise ValueError(text)
@@ -78,7 +78,7 @@ def test_celerys_lines_about_a_task_have_its_ids() -> None:
     assert fields(record(data={"id": "8f3c", "args": "('secret',)"})).keys() & {"update", "task", "chat"} == {"task"}
 
 
-def test_of_many_bots_each_is_named() -> None:
+def test_each_of_many_bots_is_named() -> None:
     known = LineContext({"shop": 12, "help": 13})
     assert fields(record(threadName=thread_of("help")), known).items() >= {"bot": 13, "bot_name": "help"}.items()
     with about(lambda: Ids("12:7")):
@@ -105,7 +105,7 @@ def test_whatever_is_logged_is_one_line_of_json() -> None:
     assert found["time"].endswith("Z")
 
 
-def test_a_handler_of_ones_own_may_ask_for_the_ids() -> None:
+def test_a_custom_log_handler_can_use_the_ids() -> None:
     with about(lambda: Ids("12:7", 9)):
         UpdateIds().filter(made := record())
     assert logging.Formatter("%(update)s %(chat)s %(attempt)s %(message)s").format(made) == "12:7 9 - said"

@@ -1,4 +1,4 @@
-"""How the tests of this folder talk to what they started: as a bot over HTTP, and as one who reads its output."""
+"""Helpers of this folder: a client of the Bot API, and reading the output of processes."""
 
 import subprocess
 import threading
@@ -59,7 +59,7 @@ def wait_until(holds: Callable[[], object]) -> None:
 
 @contextmanager
 def ended_when_late(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Reading what a process says ends, even when it does not say what is waited for."""
+    """Ends the process when the awaited output does not come in time, so that reading ends."""
     late = threading.Timer(PATIENCE_S * 2, process.terminate)
     late.start()
     try:

@@ -1,4 +1,4 @@
-"""One simulator for all tests of this folder, back at its beginning before each; and sandboxes that are ended."""
+"""One simulator for all tests of this folder, reset between them, and sandboxes that end with their test."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

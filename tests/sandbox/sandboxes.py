@@ -18,7 +18,7 @@ class SandboxProcess:
     def __init__(self, directory: Path, *options: str, **variables: str) -> None:
         self.ports = {name: free_port() for name in ("redis", "simulator", "flower")}
         ports = [argument for name, port in self.ports.items() for argument in (f"--port-{name}", str(port))]
-        # The settings of whoever runs the tests must not reach in; a .env would be looked for in `directory`.
+        # Settings of the developer must not reach the sandbox; a .env would be read from `directory`.
         others = ("BOT_TOKEN", "REDIS_URL", "BOT", "PYTHONUNBUFFERED")
         mine = {name: value for name, value in os.environ.items() if name not in others}
         self.process = subprocess.Popen(
@@ -38,7 +38,7 @@ class SandboxProcess:
         return Simulator(self.url("simulator"), token="")
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """The first line that matches, said already or still to come."""
+        """The first match in the output, past or future."""
         assert self.process.stdout
         with ended_when_late(self.process):
             while not (found := re.search(pattern, self.said)):
@@ -54,7 +54,7 @@ class SandboxProcess:
         self.process.send_signal(signal.SIGINT)
 
     def close_terminal(self) -> None:
-        """Nobody reads what it says from now on."""
+        """From now on its output is not read."""
         assert self.process.stdout
         self.process.stdout.close()
         self.process.send_signal(signal.SIGHUP)

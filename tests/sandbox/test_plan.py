@@ -1,4 +1,4 @@
-"""What `chatlanes sandbox` starts, from its command line."""
+"""The plan of a sandbox from its command line."""
 
 import os
 import socket
@@ -64,7 +64,7 @@ def test_a_port_asked_for_and_in_use_is_one_sentence(taken_port: int) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--chats", "0"], ["--rate", "-1"], ["--workers", "0"]])
-def test_a_stream_that_cannot_be_is_one_sentence(arguments: list[str]) -> None:
+def test_an_impossible_stream_is_one_sentence(arguments: list[str]) -> None:
     with pytest.raises(PlanError, match="--chats and --workers must be at least 1 and --rate at least 0"):
         plan_from(arguments)
 
@@ -84,7 +84,7 @@ def test_the_folder_for_data_ignores_itself_in_git(tmp_path: Path, monkeypatch: 
     for folder in (Path(".data"), Path("new")):
         hide_from_git(folder)
         assert (folder / ".gitignore").read_text() == "*\n"
-    # But not one that somebody has for other things
+    # But not one that exists for other things
     Path("mine").mkdir()
     hide_from_git(Path("mine"))
     assert not list(Path("mine").iterdir())

@@ -59,7 +59,7 @@ def test_the_start_ends_with_one_line_and_one_import(sandbox: Callable[..., Sand
     # Then the sandbox says what it does, and when it is ready
     running.wait_for("loading noting_bot:handle …")
     running.wait_for(rf"ready: open {running.url('simulator')}, write to the bot\n$")
-    # When somebody writes at once, then the bot was imported by one process
+    # When a user writes at once, then the bot was imported by one process
     simulator = running.simulator()
     simulator.push(text_update("hello"))
     wait_until(lambda: simulator.calls("sendMessage"))
@@ -98,7 +98,7 @@ def test_at_the_end_running_updates_finish(sandbox: Callable[..., SandboxProcess
     simulator = running.simulator()
     simulator.push(text_update("hello #1"))
     wait_until(lambda: simulator.calls("sendChatAction"))
-    # When everything is told to stop
+    # When everything is stopped
     running.ctrl_c()
     # Then it still answers: the Bot API and Redis outlive it
     assert running.end() == 0
@@ -131,7 +131,7 @@ def test_a_killed_part_is_restarted_unless_redis_died(sandbox: Callable[..., San
     simulator = running.simulator()
     simulator.push(text_update("hello #1"))
     wait_until(lambda: simulator.answers())
-    # But without what they stand on nothing goes on
+    # But without Redis everything stops
     with redis.Redis(port=running.ports["redis"]) as client:
         os.kill(client.info("server")["process_id"], signal.SIGKILL)
     assert running.end() == 1

@@ -28,14 +28,14 @@ print("working", os.getpid(), child.pid, flush=True)
 while True:
     time.sleep(600)
 """
-#: A part that ends as it is told to, without a word.
+#: A part that ends on SIGTERM, without output.
 IDLE = "import time; print('idle', flush=True); time.sleep(600)"
 #: One that ends when the file is there.
 ENDING = """
 import pathlib, time
 while not pathlib.Path({gate!r}).exists():
     time.sleep(0.01)
-print("I cannot go on", flush=True)
+print("I give up", flush=True)
 raise SystemExit(1)
 """
 #: A worker.
@@ -117,9 +117,9 @@ def test_when_one_part_ends_the_others_are_stopped(supervise: Any, tmp_path: Pat
     running.wait_for("| working")
     gate.touch()
     said = running.rest()
-    assert said.index("part1  | I cannot go on") < said.index("part1 stopped (rc=1)")
+    assert said.index("part1  | I give up") < said.index("part1 stopped (rc=1)")
     assert "part0  | the child lives" in said
-    assert "ended first: part1 I cannot go on" in said
+    assert "ended first: part1 I give up" in said
 
 
 def test_other_workers_start_when_the_first_one_is_ready(supervise: Any) -> None:

@@ -1,4 +1,4 @@
-"""The file that BOTS names: what a table means, what is refused and how it is said, and where tokens come from."""
+"""The file that BOTS names: tables, errors and the places of tokens."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_bot_has_the_ordinary_settings_with_its_own_on_top(tmp_path: Path) 
     assert helpdesk.queue_names == ["updates.help.0", "updates.help.1"]
 
 
-def test_an_empty_text_counts_as_not_said(tmp_path: Path) -> None:
+def test_an_empty_text_counts_as_unset(tmp_path: Path) -> None:
     [shop] = given(tmp_path, '[shop]\ntoken_env = "SHOP_TOKEN"\nbot = " "\n', **TOKENS, BOT="all:handle").served
     assert shop.bot == "all:handle"
 
@@ -76,7 +76,7 @@ def test_a_missing_token_is_reported_where_it_is_needed(tmp_path: Path, toml: st
     # Given settings that are good enough for Flower
     [shop] = given(tmp_path, toml).served
     assert shop.queue_names[0] == "updates.shop.0"
-    # When somebody needs the token
+    # When a process needs the token
     for need in ("token", "bot_id"):
         with pytest.raises(SettingsError) as told:
             getattr(shop, need)
@@ -179,12 +179,12 @@ def test_every_key_of_a_table_is_a_setting() -> None:
     assert set(PER_BOT) <= set(Settings.model_fields)
 
 
-def test_the_documentation_tells_every_key() -> None:
+def test_the_documentation_has_every_key() -> None:
     line = next(line for line in (ROOT / "docs/many_bots.md").read_text().splitlines() if "of its own: `" in line)
     assert re.findall(r"`(\w+)`", line) == list(PER_BOT)
 
 
-def test_the_example_is_a_right_one(tmp_path: Path) -> None:
+def test_the_example_is_valid(tmp_path: Path) -> None:
     settings = load({"BOTS": str(ROOT / "examples/bots.toml"), **TOKENS}, env_file=None)
     assert [bot.bot_name for bot in settings.served] == ["shop", "helpdesk"]
     assert settings.served[0].token == SHOP

@@ -1,4 +1,4 @@
-"""The settings: what is read, what is refused and how it is said, and that the documentation is the class."""
+"""The settings: sources, errors, and the documentation generated from the class."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from tests.support import ROOT
 
 TOKEN = "123456:AAbbCCddEEffGGhhIIjjKKllMMnnOOpp"
 
-#: What other people's scripts depend on.
+#: Scripts of users depend on these.
 DEFAULTS = {
     "BOT_TOKEN": None,
     "BOT_API_URL": "https://api.telegram.org",
@@ -234,7 +234,7 @@ def test_the_environment_wins_over_the_file_unless_it_is_empty(tmp_path):
     assert (settings.queues, settings.poll_timeout, settings.max_attempts) == (4, 7, 5)
 
 
-def test_an_unreadable_file_is_said(tmp_path):
+def test_an_unreadable_file_is_an_error(tmp_path):
     file = tmp_path / ".env"
     file.write_bytes(b"QUEUES=\xff\xfe")
     with pytest.raises(SettingsError, match=r"\.env cannot be read: it is not UTF-8 text"):

@@ -1,4 +1,4 @@
-"""Spans of appends, runs and calls, as they are made. tests/pipeline/monitoring/test_traces.py tests what is sent."""
+"""Spans of appends, runs and calls. tests/pipeline/monitoring/test_traces.py tests the sent ones."""
 
 from __future__ import annotations
 
@@ -183,13 +183,13 @@ def test_span_status_of_a_call(raised: BaseException, told: dict[str, Any], is_e
 
 
 def test_a_trace_failure_does_not_affect_the_update(caplog: pytest.LogCaptureFixture) -> None:
-    # Given a sampler of somebody's own that fails
+    # Given a custom sampler that fails
     class Broken(StaticSampler):
         def should_sample(self, *_: Any, **__: Any) -> Any:
             raise LookupError("no rate")
 
     traced = Traced(Broken(Decision.DROP))
-    # Then everything goes on, and it is told once for each thing that cannot be traced
+    # Then everything continues, and each thing that cannot be traced is logged once
     for _ in range(2):
         assert traced.append("12:7", answer=Appended(1, 0, 0, 1)) == [""]
         with (

@@ -1,4 +1,4 @@
-"""How the tests use the page: as a browser over HTTP, without one."""
+"""A client of the page's HTTP interface, without a browser."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A sandbox, and its page as a person sees it in a real browser.
 
-Promises that whatever the browser complains of is collected, and that the sandbox is ended with all its parts.
+Collects every complaint of the browser, and ends the sandbox with all its parts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from playwright.sync_api import BrowserContext, Locator, Page
 from chatlanes.sandbox.ports import free_port
 from tests.support.waiting import until
 
-#: The settings of whoever runs the tests must not reach in.
+#: Settings of the developer that must not reach the sandbox.
 THEIRS = ("BOT_TOKEN", "REDIS_URL", "BOT", "BOTS")
 
 
@@ -72,7 +72,7 @@ def opened(window: BrowserContext, url: str, complaints: list[str]) -> Page:
 
 
 class ChatRegion:
-    """One chat, as somebody uses it."""
+    """One chat in the browser."""
 
     def __init__(self, page: Page, title: str) -> None:
         self.page = page
@@ -84,13 +84,13 @@ class ChatRegion:
         self.field.press("Enter")
 
     def message(self, text: str) -> Locator:
-        """The newest with this text, whoever wrote it."""
+        """The newest message with this text, by any author."""
         return self.here.get_by_role("article").filter(has=self.page.get_by_text(text, exact=True)).last
 
     def press(self, button: str) -> None:
         self.here.get_by_role("button", name=button, exact=True).last.click()
 
     def look_at(self, text: str) -> Locator:
-        """What the panel says of a message."""
+        """Opens the update panel of a message."""
         self.message(text).get_by_role("button", name=re.compile("^Details of message")).click()
         return self.page.get_by_role("tabpanel", name="Update")

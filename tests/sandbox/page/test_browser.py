@@ -1,4 +1,4 @@
-"""The sandbox's page in a real browser, with real workers: what one does there, and what one sees."""
+"""The sandbox's page in a real browser, with real workers."""
 
 from __future__ import annotations
 

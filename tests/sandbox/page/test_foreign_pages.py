@@ -114,7 +114,7 @@ def attacks(window: BrowserContext, site: str, servers: Servers) -> None:
     fetches(page, f"{servers.simulator}/control/updates", json.dumps([update(f"{FORGED} by the simulator")]))
     status = posts_a_form(page, apply, forged(f"{FORGED} by form"))
     assert status in (401, 403)
-    # A name of somebody else's that resolves to this machine: to the browser, Flower is then of the page's own origin
+    # DNS rebinding: a foreign name resolves to this machine, so that for the browser Flower has the page's own origin
     rebound = window.new_page()
     answer = rebound.goto(f"http://rebound.localhost:{servers.flower_port}/healthcheck")
     assert answer is not None

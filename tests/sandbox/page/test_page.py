@@ -1,4 +1,4 @@
-"""The page's side of the simulator, over HTTP: what people do becomes updates, and what the bot's calls do is seen."""
+"""The page over HTTP: users' actions become updates, and the effects of the bot's calls are shown."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_an_edit_reaches_the_bot_if_it_asked_for_edits(page: PageClient, bot: Bo
 
 
 def test_a_photo_both_ways(page: PageClient, bot: BotClient, running: Simulator) -> None:
-    # When somebody sends one
+    # When a user sends one
     picture = PICTURE.read_bytes()
     shown = page.photo(picture, "Look /here").json()
     # Then the bot can download it
@@ -153,7 +153,7 @@ def test_a_photo_both_ways(page: PageClient, bot: BotClient, running: Simulator)
         ("sendRichMessage", {"rich_message": {"markdown": "# Hat"}}, "rich_message", "# Hat"),
     ],
 )
-def test_whatever_is_sent_is_a_bubble(
+def test_every_kind_of_message_is_shown(
     page: PageClient, bot: BotClient, method: str, params: dict[str, Any], kind: str, text: str
 ) -> None:
     chat_id = page.do("chats", type="private", title="", users=[method])["id"]
@@ -212,7 +212,7 @@ def test_an_impossible_action_is_refused_in_one_sentence(page: PageClient) -> No
         ("/bot1:TEST/getMe", {}, 200),
     ],
 )
-def test_other_peoples_pages_are_kept_out(page: PageClient, path: str, headers: dict[str, str], status: int) -> None:
+def test_foreign_pages_are_refused(page: PageClient, path: str, headers: dict[str, str], status: int) -> None:
     assert page.get(path, **headers).status_code == status
 
 
@@ -241,7 +241,7 @@ def test_chats_survive_a_kill(tmp_path: Path) -> None:
         assert [message["text"] for message in page.snapshot["messages"]] == ["taken", "waiting", "an answer"]
         assert group in page.snapshot["chats"]
         assert bot.ids(timeout=0) == [waiting["update_id"]]
-        # And ids go on
+        # And ids continue
         more = page.say("more")
         assert more["message_id"] == 4
         assert more["update_id"] > waiting["update_id"]
@@ -256,7 +256,7 @@ def test_the_audit_reports_overtaken_repeated_and_lost_updates() -> None:
         ledger.give(update_id, ["chat:7"], is_flood=True)
     for update_id in (1, 3, 2, 3):  # 2 comes late; 3 is answered twice with the same words
         ledger.called(update_id, "sendMessage", {"text": f"{update_id}"})
-    ledger.called(1, "sendMessage", {"text": "a second answer is no repetition"})
+    ledger.called(1, "sendMessage", {"text": "a second answer is not a repetition"})
     ledger.lose(sorted(ledger.open))
     ledger.called(9, "sendMessage", {})  # nobody gave it out
     counts = (ledger.answered, ledger.out_of_order, ledger.repeated, ledger.lost)

@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.append({str(ROOT)!r})
 from examples.plain_bot import handle
 def bot(ctx):
-    if ctx.text == "fail?" and not Path("mended").exists():
+    if ctx.text == "fail?" and not Path("fixed").exists():
         raise ValueError("<b>no</b>")
     handle(ctx)
 """
@@ -78,7 +78,7 @@ def converse(page: PageClient, name: str) -> None:
         assert (done["attempt"], done["waited_s"] >= 0, done["took_s"] >= 0) == (1, True, True)
 
 
-def test_a_bot_is_written_tried_and_mended_on_the_page(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
+def test_a_bot_is_written_tried_and_fixed_on_the_page(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
     file = tmp_path / "mybot.py"
     # Given a bot that cannot be imported
     file.write_text(BROKEN)
@@ -104,7 +104,7 @@ def test_a_bot_is_written_tried_and_mended_on_the_page(sandbox: Callable[..., Sa
     wait_until(lambda: is_over(page))
     assert page.last("lanes")["killed"] == 1
     assert killed["pid"] not in workers(page).values()
-    # When the handler fails, then the page has the traceback, and the update can be replayed when it has been mended
+    # When the handler fails, then the page has the traceback, and the update can be replayed when it has been fixed
     failed = page.say("fail?")
     buried = page.message(lambda each: each["update_id"] == failed["update_id"] and each["state"] == "buried")
     assert buried["error"] == "ValueError: <b>no</b>"
@@ -114,7 +114,7 @@ def test_a_bot_is_written_tried_and_mended_on_the_page(sandbox: Callable[..., Sa
     told = page.get(f"/page/updates/{failed['update_id']}").json()
     assert told["traceback"].endswith("ValueError: <b>no</b>")
     assert told["update"]["message"]["text"] == "fail?"
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     page.do("replay", update_id=failed["update_id"])
     answered = page.message(lambda each: each["text"] == "fail?" and each["user"]["is_bot"])
     [call] = page.get(f"/page/updates/{failed['update_id']}").json()["calls"]
@@ -123,7 +123,7 @@ def test_a_bot_is_written_tried_and_mended_on_the_page(sandbox: Callable[..., Sa
     for name in FRAMEWORKS:
         restart(page, file, framework(name))
         converse(page, name)
-    # When everything is stopped and started again, then what was said is there
+    # When everything is stopped and started again, then the messages are there
     running.ctrl_c()
     assert running.end() == 0
     again = sandbox("--bot", "mybot:bot", "--workers", "1")

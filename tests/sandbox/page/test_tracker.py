@@ -1,4 +1,4 @@
-"""What the page knows of an update when workers tell all of it, a part, or nothing."""
+"""The state of an update from complete, partial or missing events of the workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RETRIED = (
 
 
 class Events:
-    """UpdateTracker of one update, 5, and what it was told."""
+    """An UpdateTracker with one update, 5, and its reported failures."""
 
     def __init__(self, storage: PageStorage) -> None:
         self.failures: list[str | None] = []
@@ -54,7 +54,7 @@ def events(tmp_path: Path) -> Events:
     return Events(PageStorage(tmp_path / "page.sqlite3"))
 
 
-def test_a_failure_and_a_second_attempt_as_the_worker_tells_them(events: Events) -> None:
+def test_a_failure_and_a_second_attempt_from_events(events: Events) -> None:
     events.hear("started", 102.0)
     assert (events.progress.state, events.progress.attempt, events.progress.waited_s) == ("running", 1, 2.0)
     events.hear("retried", 103.0, traceback=RETRIED)
@@ -75,7 +75,7 @@ def test_a_failure_and_a_second_attempt_as_the_worker_tells_them(events: Events)
     assert not events.tracker.asks()
 
 
-def test_an_update_that_was_put_off_has_not_failed(events: Events) -> None:
+def test_a_parked_update_has_not_failed(events: Events) -> None:
     events.hear("started", 102.0)
     events.hear("retried", 103.0, exception="FloodWait('the bot')", traceback=RETRIED)
     assert (events.progress.state, events.progress.error, events.failures) == ("delayed", "FloodWait('the bot')", [])

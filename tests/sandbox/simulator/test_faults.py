@@ -1,4 +1,4 @@
-"""The simulator fails as it is asked to, and as often."""
+"""Injected faults of the simulator."""
 
 import pytest
 import requests

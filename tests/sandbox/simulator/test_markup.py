@@ -1,4 +1,4 @@
-"""What a bot's markup becomes in the page's chats."""
+"""A bot's markup in the page's chats."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The simulator answers methods as Telegram does, and remembers what it was asked."""
+"""The simulator answers methods as Telegram does, and records its calls."""
 
 import pytest
 import requests
@@ -120,13 +120,13 @@ def test_parameters_come_as_query_form_json_or_multipart(simulator: Simulator, b
     ]
 
 
-def test_a_body_that_is_no_json_is_refused(simulator: Simulator) -> None:
+def test_a_body_that_is_not_json_is_refused(simulator: Simulator) -> None:
     kind = {"Content-Type": "application/json"}
     response = requests.post(f"{simulator.url}/bot1:TEST/getMe", data="{oops", headers=kind, timeout=10)
     assert response.status_code == 400
 
 
-def test_calls_are_noted_in_order_with_whether_they_took_effect(simulator: Simulator, bot: BotClient) -> None:
+def test_calls_are_recorded_in_order_with_their_success(simulator: Simulator, bot: BotClient) -> None:
     bot("sendMessage", chat_id=5, text="hi")
     bot("sendMessage", chat_id=5, text="")
     bot("getUpdates")

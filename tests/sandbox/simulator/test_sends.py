@@ -24,7 +24,7 @@ TASKS = {"title": "To do", "tasks": [{"id": 1, "text": "one"}]}
 PAID_SHOWN = [{"type": "photo"}, {"type": "video", "video": {"file_id": "g"}}]
 PAID = [{"type": "photo", "media": "f"}, {"type": "video", "media": "g"}]
 
-#: Method -> parameters besides the chat, and what the message says of them, at least.
+#: Method -> parameters in addition to the chat, and fields that the message has at least.
 SENDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sendMessage": (
         {"text": "<b>hi</b>", "parse_mode": "HTML"},
@@ -68,7 +68,7 @@ SENDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def holds(whole: Any, part: Any) -> bool:
-    """Whether what `part` says is in `whole`, at any depth."""
+    """True if `whole` has the values of `part`, at any depth."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(holds(whole.get(name), value) for name, value in part.items())
     if isinstance(part, list):

@@ -1,4 +1,4 @@
-"""The stream is a life of several chats whose answers can be checked."""
+"""The stream of several chats, whose answers can be checked."""
 
 import re
 from collections import Counter, defaultdict
@@ -51,7 +51,7 @@ def test_a_stream_ends_at_its_total(simulator: Simulator, bot: BotClient) -> Non
     assert bot.ids(offset=201) == list(range(201, 251))
 
 
-def test_a_stream_goes_on_until_it_is_stopped(simulator: Simulator) -> None:
+def test_a_stream_continues_until_it_is_stopped(simulator: Simulator) -> None:
     simulator.stream(chats=3, rate=500)
     wait_until(lambda: simulator.stats()["added"] > 50)
     simulator.stop_stream()

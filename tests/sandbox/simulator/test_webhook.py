@@ -1,4 +1,4 @@
-"""The simulator as the one who sends to a webhook: order, retries, wishes, secrets, limits."""
+"""The simulator sends to a webhook: order, retries, retry_after, secrets, limits."""
 
 from __future__ import annotations
 
