@@ -106,7 +106,7 @@ def warn_of_hidden_module(entry_point: str) -> None:
         )
 
 
-#: What to do about a hidden module.
+#: The advice about a hidden module.
 _ELSEWHERE = "Start `chatlanes ...` or `celery -A chatlanes ...` in a folder of the bot's own."
 
 

@@ -22,7 +22,7 @@ PIECES = 10
 
 @dataclass
 class Fault:
-    """What happens to a call. Fields can be combined; the ones left out mean "as usual".
+    """The effects on a call. Fields can be combined; the ones left out mean "as usual".
 
     method       only calls of this method; none: of any
     chat_id      only calls with this one

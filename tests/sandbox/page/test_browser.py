@@ -166,7 +166,7 @@ def kills_a_worker_under_a_flood(page: Page) -> None:
     expect(figure(page, "waiting")).not_to_have_text("0")
     panel.get_by_role("button", name=re.compile("^kill -9")).first.click()
     expect(panel).to_contain_text("while 1 worker was killed")
-    expect(panel.get_by_text(re.compile("^† its worker was killed; others take over"))).to_be_visible()
+    expect(panel.get_by_text(re.compile("^† worker killed; others take over"))).to_be_visible()
     expect(panel.get_by_text(pids[0], exact=True)).to_have_count(0)
     for name in ("waiting", "handed_out", "running", "delayed"):
         expect(figure(page, name)).to_have_text("0")

@@ -29,7 +29,8 @@ const counts = {
 counts.handed_out.node.title = "A worker has them and starts them next";
 const stream = h("p.note", { hidden: true });
 const uncertainNote = h("p.note", { hidden: true });
-const legend = h("p.note.legend", { hidden: true, role: "status" });
+const ORDER = "oldest first, one runs at a time";
+const legend = h("span.legend", { role: "status" }, ORDER);
 const rate = h("span.rate");
 const workers = h("ul.workers");
 const rows = h("ol.rows");
@@ -44,7 +45,7 @@ byId("panel-lanes").append(
   h("section", { "aria-labelledby": "h-backlog" }, h("h3", { id: "h-backlog" }, "Backlog", rate), chart.node,
     h("div.figures.small", {}, Object.values(counts).map((one) => one.node)), stream),
   h("section", { "aria-labelledby": "h-workers" }, h("h3", { id: "h-workers" }, "Workers"), workers),
-  h("section", { "aria-labelledby": "h-lanes" }, h("h3", { id: "h-lanes" }, "Lanes", h("span", {}, "oldest first, one runs at a time")), legend, rows),
+  h("section", { "aria-labelledby": "h-lanes" }, h("h3", { id: "h-lanes" }, "Lanes", legend), rows),
 );
 
 function figure(name, label = name) {
@@ -175,24 +176,23 @@ function drawHead(row) {
     if (gone) setText(parts.head, `† ${shortName(worker)}${ends ? ` ${until(ends)} s` : ""}`);
     else setText(parts.head, started ? `${shortName(worker)} ${seconds} s${again}` : `${shortName(worker)} next`);
   } else {
-    setText(parts.head, lane?.delayed ? "again soon" : "");
+    setText(parts.head, lane?.delayed ? "retries soon" : "");
   }
 }
 
 function spoken({ title, running, waiting, delayed, buried }) {
   const gone = running?.gone ? `was running on ${running.worker}, which was killed; others take over when its lease ends` : "";
   const where = gone || `${running?.started ? "runs on" : "was handed to"} ${running?.worker}`;
-  const now = running ? `update ${running.update_id} ${where}` : delayed ? "first one is tried again soon" : "nothing runs";
+  const now = running ? `update ${running.update_id} ${where}` : delayed ? "the first one waits for a retry" : "nothing runs";
   return `${title}: ${now}, ${waiting} waiting, ${buried} buried`;
 }
 
-/** Explains the †, while there is one. */
+/** Explains the † while there is one; it replaces another text, so that no row moves. */
 function drawLegend() {
   const ends = [...rows.children].filter((row) => row.lane?.running?.gone).map((row) => row.lane.running.lease_ends_s);
-  legend.hidden = ends.length === 0;
-  if (!ends.length) return;
-  const seconds = Math.max(...ends.map((atS) => (atS ? until(atS) : 0)));
-  setText(legend, `† its worker was killed; others take over ${seconds ? `in ${seconds} s` : "now"}`);
+  const seconds = Math.max(0, ...ends.map((atS) => (atS ? until(atS) : 0)));
+  legend.classList.toggle("bad", ends.length > 0);
+  setText(legend, ends.length ? `† worker killed; others take over ${seconds ? `in ${seconds} s` : "now"}` : ORDER);
 }
 
 on("lanes", () => {

@@ -135,7 +135,8 @@ def _shown(
         **workers.holder_of(row.running),
         "started": row.running.id in workers.runs_since_s,
         "since_s": workers.runs_since_s.get(row.running.id, row.running.moved_us / 1e6),
-        "lease_ends_s": lease_ends_s.get(row.running.id),
+        # Of a live worker it changes with every renewal.
+        "lease_ends_s": lease_ends_s.get(row.running.id) if workers.holder_of(row.running)["gone"] else None,
         "attempt": row.running.attempt,
     }
     state = {"running": running, "waiting": row.waiting, "delayed": row.delayed, "buried": row.buried}
