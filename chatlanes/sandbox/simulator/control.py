@@ -21,13 +21,13 @@ from chatlanes.sandbox.simulator.updates.webhook import Disorder
 WELCOME = """A simulated Telegram Bot API on this machine. A browser that opens this address sees a page with chats,
 if the simulator has one; without a page, nothing is stored.
 
-GET  /control/stats     what waits, what was confirmed, which methods were called, whether chats are answered in order
+GET  /control/stats     waiting and confirmed updates, called methods, order of the answers
 GET  /control/calls     every call but getUpdates (?method=sendMessage: only those; ?after=5: not the first 5)
 GET  /control/answers   per chat, the numbers of the updates it was answered, in order
-POST /control/updates   a list of updates; or {"raw": [...]}, given out as they are
+POST /control/updates   a list of updates; or {"raw": [...]}, delivered unchanged
 POST /control/faults    {"method": "getUpdates", "times": 3, "status": 502}, or a list of such
 POST /control/stream    {"chats": 10, "rate": 50, "total": 0, "seed": 0, "first_chat": 1001}; {"stop": true}
-POST /control/webhook   {"jitter_s": 0.05, "repeat": 0.1, "seed": 0}: how badly the way to a webhook behaves
+POST /control/webhook   {"jitter_s": 0.05, "repeat": 0.1, "seed": 0}: delays and repetitions on the way to a webhook
 POST /control/reset     back to the beginning
 """
 

@@ -22,18 +22,18 @@ PIECES = 10
 
 @dataclass
 class Fault:
-    """The effects on a call. Fields can be combined; the ones left out mean "as usual".
+    """The effects on a call. Fields can be combined; omitted fields have no effect.
 
-    method       only calls of this method; none: of any
-    chat_id      only calls with this one
-    times        for so many calls; 0: for all, until a reset
+    method       only calls of this method; none: of any method
+    chat_id      only calls with this chat_id
+    times        number of calls; 0: all, until a reset
     hang_s       wait this long first
-    takes_effect the call is carried out, and only its answer is lost to what follows
+    takes_effect the call is carried out, and only its answer is replaced
     reset        the connection is reset, instead of an answer
     status       HTTP status and error_code of the answer
     description  its description; Telegram's own by default
     retry_after  seconds, for 429, in `parameters` and as a header
-    body         the answer's bytes as they are, such as "<html>"
+    body         the raw bytes of the answer, such as "<html>"
     slow_s       the answer's body takes this long
     """
 

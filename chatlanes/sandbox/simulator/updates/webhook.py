@@ -27,9 +27,9 @@ LONGEST_PAUSE_S, LONGEST_WISH_S = 60.0, 3600.0
 class Disorder:
     """How unreliable the connection to the webhook is.
 
-    jitter_s  each request is sent up to so much later, which changes the order between queues
-    repeat    this share of the updates is sent once more though they were answered, as when an answer is lost
-    seed      another one gives other moments
+    jitter_s  each request is delayed by up to this time, which changes the order between queues
+    repeat    this share of the updates is sent again after an answer, as when the answer is lost
+    seed      of the random delays and repetitions
     """
 
     jitter_s: float = 0.0
