@@ -1,6 +1,6 @@
 """The `chatlanes` command, also `python -m chatlanes`.
 
-Each sub-command takes the options of the program behind it and ends with its exit code. Those of Celery are the
+Each sub-command takes the options of its program and ends with its exit code. Those of Celery are the
 commands of `celery -A chatlanes`.
 """
 
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _command(name: str, help_text: str) -> Callable[[Run], click.Command]:
-    """A sub-command that passes all its arguments, `--help` included, to the program behind it."""
+    """A sub-command that passes all its arguments, `--help` included, to its program."""
 
     def decorate(run: Run) -> click.Command:
         @main.command(
@@ -68,7 +68,7 @@ def flower(arguments: Arguments) -> int:
     return _celery("flower", arguments)
 
 
-@_command("lanes", "Show what waits, replay what was buried, pause and resume.")
+@_command("lanes", "Show the lanes, replay buried updates, pause and resume.")
 def lanes(arguments: Arguments) -> int:
     return _celery("lanes", arguments)
 
@@ -87,7 +87,7 @@ def webhook(arguments: Arguments) -> int:
     return poll(("webhook", *arguments))
 
 
-@_command("sandbox", "Run everything here, with a simulated Telegram in the browser.")
+@_command("sandbox", "Run everything on this machine, with a simulated Telegram in the browser.")
 def sandbox(arguments: Arguments) -> int | str:
     from chatlanes.sandbox.__main__ import main as run
 

@@ -1,7 +1,7 @@
-"""Log lines: as text or as JSON (LOG_FORMAT), with the same ids of the update that each is about, and without secrets.
+"""Log lines as text or as JSON (LOG_FORMAT), with the ids of the update that they are about and without secrets.
 
-Promises that a line which is written while a handler runs carries its update's ids, whoever writes it, and that no
-token of a bot that is served here is in any line. What a bot's own code writes into its lines is its own business.
+Guarantees that a line written while a handler runs has the ids of its update, whichever code writes it, and that no
+line contains the token of a bot that is served here. Does not change other texts in lines of the bot's own code.
 """
 
 from chatlanes.logs.ids import Ids, UpdateIds, about

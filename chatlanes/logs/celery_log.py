@@ -1,8 +1,8 @@
-"""Celery's own logging, with our lines: `-l`, `-f`, colours and redirected prints stay as they are.
+"""Celery's logging with the lines of this package. `-l`, `-f`, colours and redirected prints work as in Celery.
 
-Guarantees that with LOG_FORMAT=json everything a worker writes is a JSON line, in its children and at its end too,
-except what is written before its settings are read. Celery takes the root logger over; a bot that sets up logging of
-its own when it is imported keeps that, and can use `chatlanes.logs.JsonLines` and `UpdateIds` there.
+Guarantees that with LOG_FORMAT=json a worker writes nothing but JSON lines, in its children and at its end too, except
+before its settings are read. Celery configures the root logger; a bot that configures logging when it is imported keeps
+its configuration, and can use `chatlanes.logs.JsonLines` and `UpdateIds` there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger("celery.worker")
 
 
 class WorkerText(TextLines, ColorFormatter):
-    """As Celery's, with ids."""
+    """Celery's lines with ids."""
 
 
 class WorkerLog(Logging):
@@ -42,14 +42,14 @@ class WorkerLog(Logging):
         self._known = LineContext(bots_of(settings), elsewhere=running_task)
 
     def setup(self, *arguments: Any, hostname: str | None = None, **how: Any) -> Any:
-        """In the main process, and again in each child."""
+        """Called in the main process, and again in each child."""
         self._known.worker = hostname or ""
         return super().setup(*arguments, hostname=hostname, **how)
 
     def setup_handlers(
         self, logger: Any, logfile: Any, _format: str, colorize: Any, formatter: Any = None, **how: Any
     ) -> Any:
-        """The same lines for tasks and for all else: their ids say which is which."""
+        """The same lines for tasks and for everything else; the ids tell them apart."""
         return super().setup_handlers(logger, logfile, self.format, colorize, formatter=self._lines, **how)
 
     def _lines(self, fmt: str, datefmt: str | None = None, use_color: bool = False) -> logging.Formatter:
@@ -60,7 +60,7 @@ class WorkerLog(Logging):
 
 
 def running_task() -> Ids | None:
-    """What Celery runs on this thread: it tells of its end when the handler's own context is gone."""
+    """The task that Celery runs on this thread. Celery logs its end after the handler's own context has ended."""
     task = get_current_task()
     request = task.request if task else None
     if request is None or request.id is None:
@@ -71,14 +71,14 @@ def running_task() -> Ids | None:
 
 
 def say_all_in_json(worker: Any, settings: Settings) -> None:
-    """At a worker's start, with LOG_FORMAT=json: no banner; lines for what it says before its log is there, and on
-    signals.
+    """For the start of a worker with LOG_FORMAT=json: no banner, and JSON lines before the log is configured and from
+    signal handlers.
     """
     worker.quiet = True
     lines = JsonLines(LineContext(worker=worker.hostname), Secrets.of(settings))
-    if logging.lastResort is not None:  # for log lines before there is a log: a bot's import may have some
+    if logging.lastResort is not None:  # for lines before the log is configured, such as those of a bot's import
         logging.lastResort.setFormatter(lines)
-    # It is called in signal handlers, where nobody may wait for the lock of a log handler; and by greenlets.
+    # Called in signal handlers, which must not wait for the lock of a log handler, and by greenlets.
     write = program._original_os_write
 
     def say(words: object, stream: Any = None) -> None:
@@ -90,5 +90,5 @@ def say_all_in_json(worker: Any, settings: Settings) -> None:
         """Until Celery sends warnings to its log."""
         say(message)
 
-    warnings.showwarning = warn  # type: ignore[assignment]  # it takes what it needs
+    warnings.showwarning = warn  # type: ignore[assignment]  # fewer parameters
     program.safe_say = say

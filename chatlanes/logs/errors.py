@@ -1,34 +1,39 @@
-"""The text of an error: like Python's own, bounded and without secrets.
+"""The text of an error: like Python's own, of bounded length and without secrets.
 
-Guarantees a bound on what is formatted, whatever the error holds: a huge message, a deep recursion, a long chain of
-causes, a large group. Raises nothing when the error cannot be shown.
+The bound holds for huge messages, deep recursion, long chains of causes and large groups. Raises nothing when the
+error cannot be shown. Each traceback begins with the first frame of the bot's own code.
 """
 
 from __future__ import annotations
 
+import os
+import sysconfig
 import traceback
 from collections.abc import Iterator
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from chatlanes.logs.redaction import Secrets
 
-#: Characters kept of a message, and of the end of a traceback: a handler may put a whole answer into its error.
+#: Characters kept of a message, and of the end of a traceback: an error may contain a whole HTTP response.
 LONGEST_MESSAGE, LONGEST_TRACEBACK = 2_000, 20_000
 #: Frames of each error (the last ones), errors of a chain (the last ones), notes, members of a group (the first ones).
 MOST_FRAMES, MOST_CAUSES, MOST_NOTES, MOST_MEMBERS = 100, 8, 10, 5
 #: Groups within groups.
 DEEPEST = 2
-#: Stands wherever something is missing.
+#: Marks each omission.
 LEFT_OUT = "[left out: "
 
 _LONGEST_LINE = 500
+#: Folders of Python's own modules and of installed packages.
+_LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
 
 
 class HandlerError(Exception):
-    """Stands for an error that is too large, or holds a secret. Shown as that one, as far as that may be shown."""
+    """Replaces an error that is too large or contains a secret. Its text is that of the error, cut."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(kind, message)
@@ -42,7 +47,7 @@ class HandlerError(Exception):
 
 
 def problem_of(error: BaseException, attempt: int, secrets: Secrets) -> dict[str, Any]:
-    """The error as the dead letters hold it. Raises nothing, whatever the error's own methods do."""
+    """The error as it is stored with dead letters. Raises nothing, whatever the error's own methods do."""
     stands_for = error.args if isinstance(error, HandlerError) else None
     kind, message = stands_for or (type(error).__name__, message_of(error, secrets))
     return {
@@ -62,7 +67,10 @@ def message_of(error: BaseException, secrets: Secrets) -> str:
 
 
 def traceback_of(error: BaseException, secrets: Secrets, at: TracebackType | None = None, depth: int = DEEPEST) -> str:
-    """With its causes, the last error at the end. `at`: the frames to show of it, if not its own."""
+    """With its causes, the last error at the end, each from the first frame of the bot's own code on.
+
+    `at`: the frames to show of it, if not its own.
+    """
     parts: list[str] = []
     for number, (each, link) in enumerate(_chain(error)):
         if number == MOST_CAUSES:
@@ -77,7 +85,7 @@ def traceback_of(error: BaseException, secrets: Secrets, at: TracebackType | Non
 
 
 def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
-    """From the last to the first, each with what links it to the one that came after it."""
+    """From the last to the first, each with the text that links it to the error after it."""
     seen, link = set[int](), ""
     following: BaseException | None = error
     while following is not None and id(following) not in seen:
@@ -89,13 +97,39 @@ def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
             following, link = (None if following.__suppress_context__ else following.__context__), _CONTEXT
 
 
+def from_own_frame(at: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame of the bot's own code on; None: no frame is of its own."""
+    while at is not None and _is_of_a_library(at.tb_frame):
+        at = at.tb_next
+    return at
+
+
+def _is_of_a_library(frame: FrameType) -> bool:
+    module, file = str(frame.f_globals.get("__name__")), frame.f_code.co_filename
+    if module.startswith("chatlanes.demo."):
+        return False
+    if module.partition(".")[0] == "chatlanes" or file.startswith(("<frozen", *_LIBRARIES)):
+        return True
+    return any(folder in file for folder in _PACKAGES)
+
+
+def _frames_shown(error: BaseException, at: TracebackType | None) -> TracebackType | None:
+    """All of them if none is of the bot's own code, unless the error's text says more than they do."""
+    own = from_own_frame(at)
+    return own if own or isinstance(error, SyntaxError | HandlerError) else at
+
+
 def _one(error: BaseException, at: TracebackType | None, secrets: Secrets, depth: int) -> Iterator[str]:
+    at = _frames_shown(error, at)
     if at is not None:
         yield "Traceback (most recent call last):\n"
         if _is_longer(at, MOST_FRAMES):
             yield f"  {LEFT_OUT}earlier frames]\n"
         for frame in traceback.format_tb(at, limit=-MOST_FRAMES):
             yield "\n".join(line[:_LONGEST_LINE] for line in frame.split("\n"))
+    if isinstance(error, SyntaxError):
+        yield from traceback.format_exception_only(error)  # with the line, which no frame has
+        return
     kind, message = type(error), message_of(error, secrets)
     module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
     name = f"{module}{kind.__qualname__}"

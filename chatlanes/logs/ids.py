@@ -1,8 +1,8 @@
-"""Which update a log record is about, and what else is known of where it was written.
+"""The ids of a log record: its update, chat and attempt, and where it was written.
 
-Promises the ids of the running update in every thread, greenlet and coroutine that its handler started its work in, and
-those of the task that Celery runs, or tells of, elsewhere. Costs a log line something, and an update next to nothing:
-they are looked for when a line is written.
+Guarantees the ids of the running update in every thread, greenlet and coroutine in which its handler runs, and those
+of the task that Celery runs or logs elsewhere. The ids are looked up when a line is written, so an update without log
+lines costs next to nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple
 
-#: Of many bots in one process each has threads of this name, with its own behind it.
+#: Prefix of the thread names of a bot, when one process serves many.
 _BOT_THREAD = "bot "
 _UPDATE = re.compile(r"(\d+):.")
-#: What an update's task shows in place of its arguments (chatlanes/updates/intake.py).
+#: The text that an update's task shows instead of its arguments (chatlanes/updates/intake.py).
 _SHOWN = re.compile(r"\(\w+, chat (-?\d+), update \d+\)")
 
-#: The message header that names the trace of an update, called as Celery's own instrumentation calls it.
+#: The message header with the trace of an update, named as in Celery's instrumentation.
 TRACE = "traceparent"
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -38,11 +38,11 @@ class Ids(NamedTuple):
     task: str
     chat: int | None = None
     attempt: int | None = None
-    trace: str | None = None  #: where no span of it is open
+    trace: str | None = None  #: used where none of its spans is open
 
     @classmethod
     def shown(cls, task: str, arguments: object, attempt: int | None = None, trace: str | None = None) -> Ids:
-        """From what Celery shows of a task."""
+        """From the arguments that Celery shows of a task."""
         found = _SHOWN.fullmatch(arguments) if isinstance(arguments, str) else None
         return cls(task, int(found[1]) if found else None, attempt, trace)
 
@@ -54,8 +54,8 @@ def _nobody() -> None:
 _RUNNING: ContextVar[Callable[[], Ids | None]] = ContextVar("ids of the running update", default=_nobody)
 
 
-class about:  # noqa: N801 - read as one does `with suppress(…)`
-    """Around the run of an update. `ids` is called for each line."""
+class about:  # noqa: N801 - a context manager, used like suppress(…)
+    """Encloses the run of an update. `ids` is called for each line."""
 
     __slots__ = ("_ids", "_token")
     _token: Token[Callable[[], Ids | None]]
@@ -76,7 +76,7 @@ def thread_of(bot_name: str) -> str:
 
 
 def bot_of_thread(record: logging.LogRecord) -> str:
-    """Empty: it is nobody's."""
+    """Empty if the thread is not a bot's."""
     name = record.threadName or ""
     return name.removeprefix(_BOT_THREAD) if name.startswith(_BOT_THREAD) else ""
 
@@ -85,7 +85,7 @@ _trace_ids: Callable[[], Mapping[str, str | None]] = dict
 
 
 def with_traces(ids: Callable[[], Mapping[str, str | None]]) -> None:
-    """From now on every line has what `ids` gives where it is written."""
+    """From now on every line has the fields that `ids` returns where it is written."""
     global _trace_ids
     _trace_ids = ids
 
@@ -96,11 +96,11 @@ class LineContext:
 
     bots: Mapping[str, int] = field(default_factory=dict)
     worker: str = ""
-    #: Asked where no handler runs.
+    #: Called where no handler runs.
     elsewhere: Callable[[], Ids | None] = _nobody
 
     def of(self, record: logging.LogRecord) -> dict[str, Any]:
-        """The fields that apply, in their order."""
+        """The fields that apply, in order."""
         fields: dict[str, Any] = {}
         ids = self._ids(record)
         update = _UPDATE.match(ids.task) if ids else None
@@ -121,7 +121,7 @@ class LineContext:
 
     def _ids(self, record: logging.LogRecord) -> Ids | None:
         here = _RUNNING.get()() or self.elsewhere()
-        # Celery's own convention: what a line tells of a task stands in `data` too.
+        # Celery's convention: `data` describes the task that a line is about.
         told = getattr(record, "data", None)
         task = told.get("id") if isinstance(told, dict) else None
         if not isinstance(task, str) or (here is not None and here.task == task):
@@ -134,7 +134,7 @@ class LineContext:
 
 
 class UpdateIds(logging.Filter):
-    """For log handlers of your own: records get `update`, `chat` and `attempt`, which are "-" outside of a handler."""
+    """For log handlers of your own: adds `update`, `chat` and `attempt` to records; "-" outside of a handler."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         ids = _RUNNING.get()()

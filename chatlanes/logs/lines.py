@@ -1,7 +1,7 @@
-"""What a log record looks like as a line: text for people, or one JSON object for machines.
+"""Formats log records: as text, or as one JSON object per line.
 
-Promises that a JSON line is one line, whatever was logged, with the same names for the same things in every process,
-and that both are without secrets. Raises nothing: a log line must not be the end of what it tells of.
+Guarantees that a JSON record is one line, whatever was logged, with the same field names in every process, and that
+neither format contains secrets. Raises nothing: logging must not fail the code that logs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chatlanes.logs.errors import LEFT_OUT, traceback_of
 from chatlanes.logs.ids import LineContext, bot_of_thread
 from chatlanes.logs.redaction import Secrets
 
-#: What every record has, and what others leave in it that is no field of its own: Celery's `data`, tornado's colours.
+#: Attributes of every record, and those that libraries add: Celery's `data`, tornado's colours. None is a field.
 _NO_FIELDS = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "data", "color", "end_color"}
 
 
@@ -26,7 +26,7 @@ LONGEST_LINE = 100_000
 
 
 class TextLines(logging.Formatter):
-    """Behind the message stand the ids, as `[update=123456:17 chat=7 attempt=2]`; the bot is a part of the first."""
+    """The ids follow the message, as in `[update=123456:17 chat=7 attempt=2]`; the bot is a part of the first."""
 
     def __init__(self, known: LineContext, secrets: Secrets, fmt: str | None = None, **how: Any) -> None:
         super().__init__(fmt, **how)
@@ -51,7 +51,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One object a line. What was handed in by `extra=` has fields of its own, unless the name is taken."""
+    """One object per line. Values passed by `extra=` have fields of their own, unless the name is taken."""
 
     def __init__(self, known: LineContext | None = None, secrets: Secrets | None = None, **_: Any) -> None:
         super().__init__()
@@ -99,8 +99,8 @@ def _exception(ei: Any, secrets: Secrets) -> str:
         return "NoneType: None"  # as logging's own
     try:
         return traceback_of(error, secrets, at).rstrip("\n")
-    except Exception as trouble:  # an error that cannot be told
-        return f"{type(error).__name__} (its traceback cannot be told: {type(trouble).__name__})"
+    except Exception as trouble:  # an error that cannot be formatted
+        return f"{type(error).__name__} (its traceback cannot be shown: {type(trouble).__name__})"
 
 
 def _line(text: str, secrets: Secrets) -> str:
@@ -117,13 +117,13 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception as trouble:  # its arguments do not fit, or cannot be shown
-        return f"{record.msg} ({type(trouble).__name__} when it was put together)"
+        return f"{record.msg} ({type(trouble).__name__} while formatting it)"
 
 
 def _json(fields: dict[str, Any]) -> str:
     try:
         return orjson.dumps(fields, default=_shown, option=orjson.OPT_NON_STR_KEYS).decode()
-    except (TypeError, ValueError):  # half a surrogate pair, a circle
+    except (TypeError, ValueError):  # half a surrogate pair, a circular reference
         return json.dumps({name: value if isinstance(value, int) else _shown(value) for name, value in fields.items()})
 
 
@@ -131,4 +131,4 @@ def _shown(value: object) -> str:
     try:
         return str(value)
     except Exception as trouble:
-        return f"({type(value).__name__}: {type(trouble).__name__} when it was shown)"
+        return f"({type(value).__name__}: {type(trouble).__name__} while formatting it)"

@@ -1,7 +1,7 @@
-"""Keeps secrets out of texts: bot tokens, webhook secrets, the password of Redis.
+"""Removes secrets from texts: bot tokens, webhook secrets, the password of Redis.
 
-Guarantees to cut out the secrets it is given, as they are and as URLs, JSON and Python write them, any other token in a
-URL of the Bot API, and any password in a URL of Redis.
+Guarantees to remove the given secrets, verbatim and as URLs, JSON and Python write them, any other token in a Bot API
+URL, and any password in a Redis URL.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SHORTEST_SECRET, _SHORTEST_PASSWORD = 8, 6
 _IN_URL = re.compile(r"/bot\d+(:|%3A)[^/?\s'\"]+", re.IGNORECASE)
 _IN_REDIS_URL = re.compile(r"\b((?:rediss?|sentinel)://[^:/@\s]*:)([^@\s]+?)@", re.IGNORECASE)
 
-#: Everyone in urllib3 who logs URLs, most of them at level DEBUG.
-_TALKERS = ("connection", "connectionpool", "poolmanager", "response", "util.retry")
+#: The loggers of urllib3 that log URLs, most of them at level DEBUG.
+_URL_LOGGERS = ("connection", "connectionpool", "poolmanager", "response", "util.retry")
 
 
 class Secrets:
-    """What must be in no line and in no trace of this process."""
+    """The secrets that no log line and no trace of this process may contain."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         forms = {form for secret in secrets if secret for form in _forms_of(secret)}
@@ -35,7 +35,7 @@ class Secrets:
 
     @classmethod
     def of(cls, settings: Settings) -> Secrets:
-        """Tokens and webhook secrets of every bot, also derived ones, as far as they are there; Redis' password."""
+        """Tokens and webhook secrets of every bot, derived ones included, and the password of Redis, as far as set."""
         tokens = [bot.bot_token.get_secret_value() for bot in settings.served if bot.bot_token]
         secrets = [bot.webhook_secret.get_secret_value() for bot in settings.served if bot.webhook_secret]
         passwords = [unquote(password) for _, password in _IN_REDIS_URL.findall(settings.redis_url)]
@@ -74,20 +74,20 @@ def _forms_of(secret: str) -> Iterable[str]:
 
 
 def _overlap(first: str, second: str, most: int) -> int:
-    """How many characters at the end of the first begin the second."""
+    """The length of the longest end of the first, at most `most`, that the second begins with."""
     longest = min(len(first), len(second), most)
     return next((length for length in range(longest, 0, -1) if first.endswith(second[:length])), 0)
 
 
 def without_token(text: str, token: str = "") -> str:
-    """The text without this token, and without any that stands in a URL."""
+    """The text without this token, and without any token in a URL."""
     return Secrets([token] if token else []).cut(text)
 
 
 def keep_tokens_out_of_logs() -> None:
-    """Once or often, in each process that calls the Bot API."""
-    for talker in _TALKERS:
-        logging.getLogger(f"urllib3.{talker}").addFilter(_hide_token)
+    """Called in each process that calls the Bot API; repeated calls are harmless."""
+    for name in _URL_LOGGERS:
+        logging.getLogger(f"urllib3.{name}").addFilter(_hide_token)
 
 
 def _hide_token(record: logging.LogRecord) -> bool:

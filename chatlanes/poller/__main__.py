@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from chatlanes import traces
 from chatlanes.lanes.errors import ServerUnfit
-from chatlanes.logs.process import say, start_logging
+from chatlanes.logs.process import say, start_logging, warn_of_settings
 from chatlanes.poller.factory import check, poller_of
 from chatlanes.poller.polling import poll_all
 from chatlanes.poller.replay import add_arguments, replay
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the log is not configured yet
         return 2
+    warn_of_settings(settings)
     try:
         for bot in settings.served:
             bot.token  # noqa: B018 - raises

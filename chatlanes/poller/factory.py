@@ -9,7 +9,7 @@ from asyncio import AbstractEventLoop
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError  # noqa: A004
 
 from chatlanes.lanes.protocol.data_loss import witness_of
 from chatlanes.poller.bot_api import Telegram
@@ -109,7 +109,14 @@ def telegram_retry_of(settings: Settings, stop: Stop) -> Retry:
 
 
 def redis_retry_of(stop: Stop) -> Retry:
-    return Retry("Redis", RedisError, stop, longest_s=LONGEST_WAIT_FOR_REDIS_S)
+    return Retry("Redis", RedisError, stop, longest_s=LONGEST_WAIT_FOR_REDIS_S, advice=redis_advice)
+
+
+def redis_advice(error: Exception) -> str:
+    """What to do if no server answers; empty if the error itself says enough."""
+    if not isinstance(error, ConnectionError | TimeoutError) or isinstance(error, AuthenticationError):
+        return ""
+    return "start Redis there, or set REDIS_URL to where it runs"
 
 
 def intake_of(settings: Settings, redis_retry: Retry) -> Intake:
@@ -136,9 +143,9 @@ def _lead(settings: Settings, stop: Stop, redis_retry: Retry, resources: ExitSta
 
 def _log_start(settings: Settings, username: str) -> None:
     log.info(
-        "polling %s for @%s: ALLOWED_UPDATES=%s POLL_TIMEOUT=%d MAX_PENDING=%d ORDER_BY=%s QUEUES=%d",
-        settings.bot_api_url,
+        "bot @%s at %s: ALLOWED_UPDATES=%s POLL_TIMEOUT=%d MAX_PENDING=%d ORDER_BY=%s QUEUES=%d",
         username,
+        settings.bot_api_url,
         ",".join(settings.allowed_updates) if settings.allowed_updates is not None else "(as last set)",
         settings.poll_timeout,
         settings.max_pending,

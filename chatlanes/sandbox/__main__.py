@@ -1,4 +1,4 @@
-"""`chatlanes sandbox`: looks for the packages of the sandbox extra before anything imports them."""
+"""`chatlanes sandbox`: checks that the packages of the sandbox extra are installed, then runs it."""
 
 import sys
 from collections.abc import Sequence

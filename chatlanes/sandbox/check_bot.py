@@ -5,10 +5,10 @@ The calls that its module makes go to BOT_API_URL, with whatever token is set.
 
 import os
 import sys
-import traceback
-from types import TracebackType
 
 from chatlanes.bot.loader import load_bot
+from chatlanes.logs.errors import traceback_of
+from chatlanes.logs.redaction import Secrets
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import BotApi
 
@@ -18,21 +18,8 @@ def main() -> None:
         load_bot(sys.argv[1], api=BotApi(os.environ["BOT_API_URL"], ""))
     except BotImportError as error:
         if error.__cause__ is not None:
-            cause = error.__cause__
-            traceback.print_exception(type(cause), cause, from_the_bot(cause.__traceback__))
+            print(traceback_of(error.__cause__, Secrets()), file=sys.stderr)  # noqa: T201 - its whole purpose
         sys.exit(str(error))
-
-
-def from_the_bot(trace: TracebackType | None) -> TracebackType | None:
-    """Without the steps that lead into the bot's module: they are Python's and ours, and never at fault."""
-    first = trace
-    while first and (first.tb_frame.f_code.co_filename.startswith("<frozen") or _is_ours(first)):
-        first = first.tb_next
-    return first
-
-
-def _is_ours(trace: TracebackType) -> bool:
-    return trace.tb_frame.f_globals.get("__name__") in ("chatlanes.settings.imports", "importlib")
 
 
 if __name__ == "__main__":

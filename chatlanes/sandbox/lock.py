@@ -16,7 +16,7 @@ FREE_WITHIN_S = 3.0
 
 
 class DirectoryTakenError(RuntimeError):
-    """Another server writes there."""
+    """Another server uses the directory."""
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def lock_of(directory: Path) -> Iterator[int]:
 
 
 def sign(lock: int, pid: int) -> None:
-    """Leave word of who holds it."""
+    """Write the pid of the holder into the lock file."""
     os.truncate(lock, 0)
     os.write(lock, str(pid).encode())
 

@@ -14,9 +14,9 @@ _SET_SIGNAL_AT_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG
 
 
 def terminate_with_parent() -> Callable[[], None] | None:
-    """To be run in the new process before its program; it allocates nothing. None: the kernel cannot do that.
+    """A function for the new process, called before its program; it allocates nothing. None: not supported here.
 
-    The kernel takes the end of the thread that starts the process for its starter's.
+    The kernel sends the signal when the thread that started the process ends.
     """
     if sys.platform != "linux":
         return None

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 
 from chatlanes.sandbox.plan import Plan
 from chatlanes.sandbox.ports import HOST, NAMES
+from chatlanes.settings.spelling import CHECKED
 
 PYTHON = (sys.executable, "-m")
-#: So that one goes on when another is killed.
+#: With two, one continues when the other is killed.
 SIMULATED_WORKERS = 2
 FLOWER_USER = "admin"
-CELERY = (*PYTHON, "celery", "--quiet", "-A", "chatlanes")
+CELERY = ("--quiet", "-A", "chatlanes")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A process that never ends by itself."""
+    """A process that runs until it is stopped."""
 
     name: str
     command: tuple[str, ...]
@@ -26,7 +27,7 @@ class Part:
 
 
 def parts_of(plan: Plan, report: tuple[str, ...] | None) -> list[Part]:
-    """`report` are the arguments of sandbox.report; None: nothing to report on, for the bot is a real one."""
+    """`report` are the arguments of sandbox.report; None: no report, because the bot is a real one."""
     count = plan.workers or (1 if report is None else SIMULATED_WORKERS)
     names = [f"worker{number}" for number in range(1, count + 1)] if count > 1 else ["worker"]
     concurrency = plan.concurrency or (None if count == 1 else _share(count))
@@ -41,12 +42,12 @@ def parts_of(plan: Plan, report: tuple[str, ...] | None) -> list[Part]:
 
 
 def _share(workers: int) -> int:
-    """Of the processors, for one of several workers."""
+    """The processors for each of several workers."""
     return min(max((os.cpu_count() or 1) // workers, 2), 4)
 
 
 def _worker(plan: Plan, name: str, concurrency: int | None) -> tuple[str, ...]:
-    command = [*CELERY, "worker", "-n", f"{name}@%h", "-E", "-l", plan.log_level]
+    command = [*PYTHON, "chatlanes.sandbox.worker", *CELERY, "worker", "-n", f"{name}@%h", "-E", "-l", plan.log_level]
     if plan.pool:
         command += ["-P", plan.pool]
     if concurrency:
@@ -55,23 +56,24 @@ def _worker(plan: Plan, name: str, concurrency: int | None) -> tuple[str, ...]:
 
 
 def _flower(plan: Plan) -> tuple[str, ...]:
-    # Its warnings are about workers that have not come up yet.
-    return (*CELERY, "flower", f"--address={HOST}", f"--port={plan.flower_port}", "--logging=error")
+    # Its warnings are about workers that have not started yet.
+    return (*PYTHON, "celery", *CELERY, "flower", f"--address={HOST}", f"--port={plan.flower_port}", "--logging=error")
 
 
 def environment_of(
-    surroundings: Mapping[str, str],
+    environ: Mapping[str, str],
     *,
     bot: str | None = None,
     redis_url: str | None = None,
     simulator: tuple[str, str] | None = None,
     flower_login: str | None = None,
 ) -> dict[str, str]:
-    """The environment of every part; what is None stays as the settings have it. `simulator` is (token, url),
-    `flower_login` is user:password.
+    """The environment of every part; None leaves a setting as it is. `simulator` is (token, url), `flower_login` is
+    user:password.
     """
-    environment = dict(surroundings)
-    environment["PYTHONUNBUFFERED"] = "1"  # else their lines come in lumps
+    environment = dict(environ)
+    environment["PYTHONUNBUFFERED"] = "1"  # otherwise their lines arrive in bursts
+    environment[CHECKED] = "1"  # the sandbox has reported likely mistakes in the settings
     if bot is not None:
         environment["BOT"] = bot
     if redis_url is not None:
@@ -84,10 +86,10 @@ def environment_of(
     return environment
 
 
-def flower_login_of(surroundings: Mapping[str, str]) -> str | None:
-    """A login of this run, without which any page that a browser on this machine shows could use Flower's API. None:
-    the surroundings name one.
+def flower_login_of(environ: Mapping[str, str]) -> str | None:
+    """A login for this run. Without one, any page open in a browser on this machine could use Flower's API. None: the
+    environment sets one.
     """
-    if surroundings.get("FLOWER_BASIC_AUTH") or surroundings.get("FLOWER_AUTH"):
+    if environ.get("FLOWER_BASIC_AUTH") or environ.get("FLOWER_AUTH"):
         return None
     return f"{FLOWER_USER}:{secrets.token_urlsafe(12)}"

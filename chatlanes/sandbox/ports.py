@@ -7,14 +7,14 @@ still take it.
 import socket
 
 HOST = "127.0.0.1"
-#: Under which a browser on this machine may reach what listens there. Any other name was made to point here.
+#: The names under which a browser on this machine may use the servers. Another name is DNS rebinding.
 NAMES = frozenset({HOST, "localhost", "[::1]"})
-#: As long as this process lives. Sandboxes never use UDP: whoever holds a number there may use it for TCP.
+#: Held while this process lives. Sandboxes do not use UDP: the holder of a UDP port may use the TCP port.
 _claims: list[socket.socket] = []
 
 
 def free_port(wanted: int = 0) -> int:
-    """`wanted` when it is free, else any port that is."""
+    """`wanted` if it is free, or any free port."""
     return wanted if wanted and is_free(wanted) else _any_port()
 
 
@@ -24,7 +24,7 @@ def next_free_port(first: int) -> int:
 
 
 def claim(port: int) -> bool:
-    """Whether it is ours now; two sandboxes that start together may both find it free."""
+    """True if this process has the port now; two sandboxes that start together may both find it free."""
     held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         held.bind((HOST, port))

@@ -16,7 +16,7 @@ from chatlanes.settings import load
 from chatlanes.updates.intake import Intake
 
 EVERY_S = 3.0
-#: How the names of methods begin that send a message.
+#: Prefixes of the methods that send a message.
 SENDS = ("send", "copyMessage", "forwardMessage")
 
 
@@ -40,7 +40,7 @@ class ProgressReport:
 
 
 def line(stats: dict[str, Any], backlog: int, left_over: int = 0) -> str:
-    """`backlog` is what waits in the lanes; what waits at the simulator is in `stats`."""
+    """`backlog` is the number of updates in the lanes; those waiting at the simulator are in `stats`."""
     received = stats["confirmed"]
     # Between an append and its confirmation an update is counted in the lanes and not as received yet.
     handled = max(0, left_over + received - backlog)
@@ -57,12 +57,12 @@ def line(stats: dict[str, Any], backlog: int, left_over: int = 0) -> str:
 
 
 def _sent(calls: Mapping[str, int]) -> int:
-    """Messages, of whatever kind."""
+    """Messages of any kind."""
     return sum(count for name, count in calls.items() if name.startswith(SENDS) and name != "sendChatAction")
 
 
 def _numbered(answers: Mapping[str, Any]) -> tuple[str, str]:
-    """Updates that were answered; a simulator without a page tells only those whose number is in the answer."""
+    """Answered updates; a simulator without a page counts only those whose number is in the answer."""
     return (
         f"{answers['total']:,} answers in {answers['chats']:,} chats: {_order(answers)}",
         f"duplicates {answers['duplicates']:,}",
@@ -79,12 +79,12 @@ def main() -> None:
     parser.add_argument("--left-over", type=int, default=0, help="backlog of an earlier run")
     options = parser.parse_args()
     report = ProgressReport(Simulator(options.url, token=""), Intake.connect(load()), options.left_over)
-    said = ""
+    said = report.line()
     while True:
         time.sleep(EVERY_S)
         now = report.line()
         if now != said:
-            print(now, flush=True)  # noqa: T201 - what it is for
+            print(now, flush=True)  # noqa: T201 - its purpose
         said = now
 
 

@@ -7,17 +7,19 @@ import io
 import os
 import random
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from redis.exceptions import RedisError
 
 from chatlanes.lanes.errors import LanesError, complaint
+from chatlanes.logs.process import warn_of_settings
+from chatlanes.sandbox.data import hide_from_git
 from chatlanes.sandbox.lock import DirectoryTakenError
-from chatlanes.sandbox.parts import PYTHON, environment_of, flower_login_of, parts_of
+from chatlanes.sandbox.parts import environment_of, flower_login_of, parts_of
 from chatlanes.sandbox.plan import Plan, PlanError, plan_from, with_a_bot
 from chatlanes.sandbox.ports import HOST
 from chatlanes.sandbox.report import ProgressReport
@@ -25,6 +27,7 @@ from chatlanes.sandbox.server import Server, ServerFailedError, start_server
 from chatlanes.sandbox.simulator import Simulator, SimulatorFailedError, start
 from chatlanes.sandbox.supervisor import ImportCheck, PageChannel, Supervisor
 from chatlanes.settings import Settings, SettingsError, load
+from chatlanes.settings.bot_files import bots_in
 from chatlanes.updates.intake import Intake
 
 SIMULATED_TOKEN = "1:SIMULATED"  # noqa: S105 - opens nothing
@@ -34,7 +37,7 @@ FIRST_UPDATE_IDS = range(1_000_000, 1_000_000_000)
 
 @dataclass(frozen=True)
 class Foundations:
-    """What the parts stand on, where it is ours; None where the settings name another."""
+    """The servers that the parts need, if the sandbox started them; None where the settings name another."""
 
     redis: Server | None
     simulator: Simulator | None
@@ -45,16 +48,16 @@ class Foundations:
 
 
 class StartError(RuntimeError):
-    """Something cannot start; one sentence for the one who runs it."""
+    """Something cannot start; one sentence for the user."""
 
 
-#: What ends with a sentence; anything else is a fault of ours and ends with its traceback.
+#: Errors that end the sandbox with a sentence; any other is a bug and ends it with a traceback.
 EXPECTED = (PlanError, SettingsError, ServerFailedError, SimulatorFailedError, StartError)
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int | str:
-    """`chatlanes sandbox` with these arguments, or those of the process. Returns 0, or what went wrong."""
-    # Until the supervisor handles SIGTERM, it unwinds what was started, like Ctrl-C.
+    """`chatlanes sandbox` with these arguments, or those of the process. Returns 0, or an error message."""
+    # Until the supervisor handles SIGTERM, it stops the started servers, like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # The processes run in sessions of their own: closing the terminal reaches only this process.
     signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
@@ -71,7 +74,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int | str:
 
 
 def leave_output() -> None:
-    """Python would end with code 120 when its last words do not reach a terminal that was closed."""
+    """Python would end with code 120 if its last output cannot be written to a closed terminal."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -79,16 +82,18 @@ def leave_output() -> None:
 
 
 def run(plan: Plan) -> str | None:
-    """Start everything, wait for its end, stop everything. Returns what went wrong."""
+    """Start everything, wait for its end, stop everything. Returns an error message, or None."""
     settings = load(environment_of(os.environ, bot=plan.bot))
-    if is_real(settings):
-        for bot in settings.served:
-            check_bot(bot.bot, BOT_TOKEN=bot.token, BOT_API_URL=bot.bot_api_url)
-    else:
-        plan = with_a_bot(plan, is_named="bot" in settings.model_fields_set)
+    warn_of_settings(settings)
+    if not is_real(settings):
+        is_named = "bot" in settings.model_fields_set
+        plan = with_a_bot(plan, is_named=is_named)
         settings = load(environment_of(os.environ, bot=plan.bot))
+        if not is_named:
+            suggest(bots_in(Path.cwd()))
     login = flower_login_of(os.environ)
     with ExitStack() as started:
+        say(f"Starting Redis and {'the parts of the bot' if is_real(settings) else 'a simulated Telegram'} …")
         redis = start_redis(plan, settings, started)
         foundations = Foundations(redis, start_simulator(plan, settings, redis, started))
         environment = environment_of(
@@ -103,34 +108,32 @@ def run(plan: Plan) -> str | None:
 
 
 def is_real(settings: Settings) -> bool:
-    """Whether there is a bot at Telegram to serve."""
+    """True if the settings name a bot at Telegram."""
     return settings.bot_token is not None or settings.bots is not None
 
 
-def check_bot(bot: str, **environment: str) -> None:
-    """In a process of its own: the bot's module may start threads, and this one is going to fork. Raises StartError."""
-    environment = {**os.environ, **environment}
-    checked = subprocess.run(
-        [*PYTHON, "chatlanes.sandbox.check_bot", bot], capture_output=True, text=True, env=environment
-    )
-    if checked.returncode:
-        raise StartError(checked.stderr.strip() or f"BOT={bot} cannot be imported.")
+def suggest(paths: Sequence[str]) -> None:
+    """For a folder with bots in it, when none is named."""
+    if paths:
+        say(f"This folder seems to hold a bot. To run it: chatlanes sandbox --bot {paths[0]}")
 
 
 def start_redis(plan: Plan, settings: Settings, started: ExitStack) -> Server | None:
     """None when the settings name one. Raises StartError."""
     if "redis_url" in settings.model_fields_set:
         return None
+    hide_from_git(plan.data)
     try:
         return started.enter_context(start_server(plan.redis_data, port=plan.redis_port, ends_with_parent=True))
     except DirectoryTakenError as taken:
-        raise StartError(f"{taken}: stop the other sandbox, or pass --data DIR to have one beside it.") from taken
+        raise StartError(f"{taken}: stop the other sandbox, or pass --data DIR to run a second one.") from taken
 
 
 def start_simulator(plan: Plan, settings: Settings, redis: Server | None, started: ExitStack) -> Simulator | None:
     """None when there is a real bot to serve."""
     if is_real(settings):
         return None
+    hide_from_git(plan.data)
     first = random.choice(FIRST_UPDATE_IDS)  # noqa: S311 - no secret
     environment = environment_of(os.environ, bot=plan.bot, redis_url=redis.url if redis else None)
     simulator = started.enter_context(
@@ -148,9 +151,9 @@ def start_simulator(plan: Plan, settings: Settings, redis: Server | None, starte
 
 
 def addresses(plan: Plan, settings: Settings, foundations: Foundations, login: str | None) -> str:
-    """What to open. A browser that opens Flower's address is logged in by it."""
+    """The addresses to open. Flower's contains its login."""
     redis, simulator = foundations.redis, foundations.simulator
-    no_page = "none: it stands in for Telegram, and your bot is a real one"
+    no_page = "none: it replaces Telegram, and your bot is a real one"
     return f"""
   Page     {simulator.url if simulator else no_page}
   Flower   http://{f"{login}@" if login else ""}{HOST}:{plan.flower_port}
@@ -163,7 +166,7 @@ def addresses(plan: Plan, settings: Settings, foundations: Foundations, login: s
 
 
 def connect_intake(settings: Settings) -> Intake:
-    """Raises StartError: the parts would wait for a Redis that does not come up, or a token that is not there."""
+    """Raises StartError: the parts would wait for a Redis that does not start, or for a missing token."""
     try:
         return Intake.connect(settings.served[0])
     except (RedisError, LanesError) as error:
@@ -171,22 +174,24 @@ def connect_intake(settings: Settings) -> Intake:
 
 
 def supervise(plan: Plan, settings: Settings, environment: dict[str, str], foundations: Foundations) -> str | None:
-    """Run the parts until their end. Returns what went wrong."""
+    """Run the parts until their end. Returns an error message, or None."""
     simulator = foundations.simulator
     intake = connect_intake(load(environment))
     report = ProgressReport(simulator, intake, left_over=intake.pending()) if simulator else None
     import_check = None
     if simulator and simulator.process:
         import_check = ImportCheck(PageChannel(simulator.process), settings.bot, environment, follows_edits=plan.reload)
-    supervisor = Supervisor(foundations.watched(), import_check)
+    bots = ", ".join(bot.bot for bot in settings.served)
+    ready = f"open {simulator.url}, write to the bot" if simulator else "write to the bot in Telegram"
+    supervisor = Supervisor(foundations.watched(), import_check, loading=f"loading {bots} …", ready=f"ready: {ready}")
     for part in parts_of(plan, report.arguments() if report else None):
         supervisor.add(part, environment)
     ended = supervisor.run()
     if report:
         say(report.line())
-    return f"{ended} ended by itself, so everything was stopped; what it said last stands above." if ended else None
+    return f"{ended} ended by itself, so everything was stopped. {supervisor.last_words}".rstrip() if ended else None
 
 
 def say(text: str) -> None:
     with suppress(OSError):  # the terminal may be closed by now
-        print(text, flush=True)  # noqa: T201 - the supervisor's own voice
+        print(text, flush=True)  # noqa: T201 - the sandbox's own output

@@ -1,7 +1,7 @@
 """An embedded Redis server: start it, wait until it answers, stop or kill it.
 
 Acknowledged writes are on disk, and a directory has one server at a time. A server that died is not restarted, and one
-that runs is not stopped at the exit of Python: whoever starts it ends it.
+that runs is not stopped at the exit of Python: the caller stops it.
 """
 
 import os
@@ -21,24 +21,24 @@ from chatlanes.sandbox.lock import lock_of, sign
 from chatlanes.sandbox.parent_death import terminate_with_parent
 from chatlanes.sandbox.ports import HOST, free_port
 
-#: Replaying a large append-only file takes a while; a server that is not up by then will not come up.
+#: Replaying a large append-only file takes a while; a server that is not up by then will not start.
 START_WITHIN_S = 60.0
-#: How long SIGTERM may take: the server flushes its append-only file and leaves.
+#: How long SIGTERM may take: the server flushes its append-only file and exits.
 STOP_WITHIN_S = 20.0
-#: The embedded Valkey allocates with glibc, which keeps 7 freed pieces of a size at hand. Scripts free more; merging
-#: and cutting up the others takes the longer the more is in use. Other servers come with jemalloc and ignore this.
+#: The embedded Valkey allocates with glibc, which caches 7 freed pieces of each size. Scripts free more, and merging
+#: and splitting the others takes longer the more memory is in use. Other servers use jemalloc and ignore this.
 MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=2000"}
-#: A free port may be taken by someone else before the server binds it; so often another one is tried.
+#: Another process may take a free port before the server binds it; then the next one is tried.
 PORT_ATTEMPTS = 5
 
 
 class ServerFailedError(RuntimeError):
-    """The server did not come up; the text holds the end of its log."""
+    """The server did not start; the text contains the end of its log."""
 
 
 @dataclass
 class Server:
-    """A running server. `stop` ends it in order, `kill` as a power cut of the process would."""
+    """A running server. `stop` ends it in order, `kill` at once."""
 
     url: str
     port: int
@@ -53,11 +53,11 @@ class Server:
         return self.process.poll() is None
 
     def stop(self) -> None:
-        """SIGTERM, then wait; a server that does not leave in time is killed. Twice is harmless."""
+        """SIGTERM, then wait; a server that does not exit in time is killed. Repeated calls are harmless."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed that was not flushed before."""
+        """SIGKILL: data that was not flushed before is lost."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
@@ -90,9 +90,9 @@ def start_server(
 
     `port` 0 takes a free one. `extra` are flags of the server, such as ["--maxmemory", "10mb"], and win over ours.
     `binary` is another server program than the embedded Valkey, such as /usr/bin/redis-server.
-    `is_bound`: it ends when this process is killed, or the thread that starts it ends (parent_death.py).
+    `ends_with_parent`: it ends when this process is killed, or the thread that starts it ends (parent_death.py).
     With "--tls-cert-file" in `extra` the port speaks TLS only, and the url is rediss://; the embedded Valkey is
-    built without TLS and says so, Debian's redis-server has it.
+    built without TLS and fails with that message; Debian's redis-server has it.
     Raises ServerFailedError, or DirectoryTakenError when another server has the directory.
     """
     directory = Path(directory).resolve()
@@ -108,7 +108,7 @@ def start_server(
             server.kill()
             if attempts == 0:
                 raise
-        except BaseException:  # Ctrl-C: nobody would know of it
+        except BaseException:  # Ctrl-C: the caller has no Server to stop
             server.kill()
             raise
         else:
@@ -127,9 +127,9 @@ def _launch(
             stderr=subprocess.STDOUT,
             cwd=directory,
             env=MALLOC | os.environ,
-            # Ctrl-C in a terminal reaches the whole process group: Redis has to outlive those who write to it.
+            # Ctrl-C in a terminal reaches the whole process group: Redis must end after the processes that use it.
             start_new_session=True,
-            # The lock is the server's from here on: it ends with its process, whatever becomes of us.
+            # The server inherits the lock, which is then held until the server ends.
             pass_fds=[lock],
             preexec_fn=terminate_with_parent() if ends_with_parent else None,
         )
@@ -169,7 +169,7 @@ def _wait_until_it_answers(server: Server) -> None:
 
 
 def _answers(server: Server) -> bool:
-    """Whether this very process is up: on a port in use, another server would answer in its place."""
+    """True if this process answers: on a port in use, another server would answer instead."""
     try:
         with _connected(server) as connection:
             connection.sendall(b"INFO\r\n")
@@ -178,7 +178,7 @@ def _answers(server: Server) -> bool:
                 info = answer.read(int(head[1:])) if head.startswith(b"$") else b""
     except (OSError, ValueError):
         return False
-    if head.startswith(b"-NOAUTH"):  # a password was asked for in `extra`: it is up, and tells no more
+    if head.startswith(b"-NOAUTH"):  # `extra` sets a password: the server is up, and answers nothing else
         return server.is_running()
     return f"process_id:{server.pid}\r\n".encode() in info and b"\r\nloading:0\r\n" in info
 
@@ -188,11 +188,11 @@ def _connected(server: Server) -> socket.socket:
     if not server.url.startswith("rediss:"):
         return plain
     context = ssl.create_default_context()
-    context.check_hostname = False  # it is asked for a sign of life, not trusted with anything
+    context.check_hostname = False  # only to learn if it answers; nothing is sent to it
     context.verify_mode = ssl.CERT_NONE
     return context.wrap_socket(plain)
 
 
 def _end_of(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return " / ".join(line.strip() for line in lines[-3:]) or "it said nothing"
+    return " / ".join(line.strip() for line in lines[-3:]) or "it wrote nothing"

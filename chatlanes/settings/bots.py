@@ -1,8 +1,8 @@
 """Many bots in one deployment: the file that BOTS names, a table for each bot.
 
-Promises for each bot the ordinary settings with what its table says on top, checked by the same rules, and one error
-that names file, table and key of everything that is wrong, never with a secret.
-A token that is not there is no error yet: Flower needs none, and whoever does is told where it should be.
+Guarantees that each bot has the ordinary settings, overridden by its table and checked by the same rules, and one
+error that names file, table and key of everything that is wrong, never a secret. A missing token is not an error yet:
+Flower needs none. A process that needs it gets an error that says where it belongs.
 """
 
 import re
@@ -17,7 +17,7 @@ from chatlanes.settings import checks
 from chatlanes.settings.model import Settings, SettingsError
 from chatlanes.settings.table import rows
 
-#: What a table may say, besides where its token is; all else is the same for every bot.
+#: The keys of a table, in addition to the place of its token. All other settings are the same for every bot.
 PER_BOT = (
     *("bot", "bot_api_url", "order_by", "queues", "allowed_updates", "filter"),
     *("poll_balance", "poll_max_delay", "max_pending"),
@@ -32,7 +32,7 @@ _NAMES = "a name begins with a letter, then up to 31 of A-Z a-z 0-9 _ -"
 
 
 class BotSettings(Settings):
-    """The settings as they are for one bot of the file."""
+    """The settings of one bot of the file."""
 
     named: str
     bots_file: str
@@ -60,7 +60,7 @@ class BotSettings(Settings):
 
 
 def read_bots(path: Path, ordinary: Mapping[str, Any], env: Mapping[str, str]) -> tuple[BotSettings, ...]:
-    """The bots of the file, in its order. `ordinary` are the settings as they were given, `env` is where tokens are.
+    """The bots of the file, in its order. `ordinary` are the given settings; `env` has the tokens.
 
     Raises SettingsError with a line for each thing that is wrong.
     """
@@ -84,21 +84,21 @@ def _tables(path: Path) -> dict[str, Any]:
     except OSError as error:
         problem = f"{path} cannot be read: {error.strerror}"
     except tomllib.TOMLDecodeError as error:
-        problem = f"{path} is no TOML: {error}"  # tells a place, never a value
+        problem = f"{path} is not TOML: {error}"  # contains a place, never a value
     else:
         if tables:
             return tables
         problem = f"{path} names no bot: write a table for each, [name] with a token_env or token_file"
-    # Outside the except block: the error holds the whole text, and somebody may have put a token into it.
+    # Outside the except block: the error contains the whole text, which may have a token in it.
     raise SettingsError(problem)
 
 
 def _bot(
     path: Path, name: str, table: Any, ordinary: Mapping[str, Any], env: Mapping[str, str]
 ) -> tuple[list[str], BotSettings | None]:
-    """What is wrong with a table, and the bot when nothing is."""
+    """The errors of a table, or the bot if there are none."""
     if not isinstance(table, dict):
-        return [f"{path}: {name} stands in no table: write [the bot's name] above it"], None
+        return [f"{path}: {name} is not in a table: write [the bot's name] above it"], None
     if not NAME.fullmatch(name):
         return [f"{path}: [{checks.shown(name)}]: {_NAMES}"], None
     wrong = list(_wrong_keys(path, name, table))
@@ -112,7 +112,7 @@ def _bot(
         details = error.errors(include_url=False, include_context=False)
     else:
         return wrong, None if wrong else bot
-    # Outside the except block: pydantic's error holds the values, the token among them.
+    # Outside the except block: pydantic's error contains the values, including the token.
     for detail in details:
         field = str(detail["loc"][0])
         if field == "bot_token":
@@ -127,7 +127,7 @@ def _wrong_keys(path: Path, name: str, table: Mapping[str, Any]) -> Iterable[str
     where = f"{path}: [{name}]"
     if {"token", "bot_token"} & set(table):
         yield (
-            f"{where} holds a token: put it into the environment or a file of its own, and say where with "
+            f"{where} holds a token: move it to the environment or to a file of its own, and name that with "
             'token_env = "NAME" or token_file = "/run/secrets/name"'
         )
     if len(set(TOKEN_KEYS) & set(table)) != 1:
@@ -138,11 +138,11 @@ def _wrong_keys(path: Path, name: str, table: Mapping[str, Any]) -> Iterable[str
         yield f"{where} token_file: allowed is the path of a file, such as /run/secrets/shop"
     known = (*TOKEN_KEYS, *PER_BOT)
     for key in set(table) - {*known, "token", "bot_token"}:
-        yield f"{where} has no use for {checks.shown(key)}: allowed are {', '.join(known)}"
+        yield f"{where} does not know {checks.shown(key)}: allowed are {', '.join(known)}"
 
 
 def _token(path: Path, table: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str, str, str]:
-    """The token, or why there is none; and where it was looked for."""
+    """The token, or why there is none; and where it was looked up."""
     variable, file = table.get("token_env"), table.get("token_file")
     if isinstance(variable, str):
         place = f"{checks.shown(variable)} (token_env)"
@@ -151,14 +151,14 @@ def _token(path: Path, table: Mapping[str, Any], env: Mapping[str, str]) -> tupl
         return "", "", ""
     place = f"{checks.shown(file)} (token_file)"
     try:
-        # Beside the file of bots, wherever a command is started.
+        # Relative to the file of bots, wherever a command is started.
         return (path.parent / file).read_text("utf-8").strip(), f"{place} is empty", place
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8, a NUL in the path
-        return "", f"{place} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}", place
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, a NUL in the path
+        return "", f"{place} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}", place
 
 
 def _together(path: Path, bots: Iterable[BotSettings], ordinary: Mapping[str, Any]) -> Iterable[str]:
-    """What is wrong between them."""
+    """The errors that concern several bots."""
     by_id: dict[int, str] = {}
     with_token = [bot for bot in bots if bot.bot_token]
     for bot in with_token:

@@ -1,6 +1,6 @@
-"""What a setting's text must look like beyond its type; pure functions that return the value or raise ValueError.
+"""Checks of settings beyond their types: pure functions that return the value or raise ValueError.
 
-Promises nothing about the sentence a user reads: that stands beside the setting it belongs to, in `settings.model`.
+The sentence that a user reads is not made here: it is beside its setting, in `settings.model`.
 """
 
 import re
@@ -22,7 +22,7 @@ _HOSTS = re.compile(r"[\w.\-\[\]:,]*(/[\w.\-]*)*")
 
 
 def without_blanks(given: Any) -> Any:
-    """What was given, stripped, less the names set to nothing: compose files and CI set empty strings for "unset"."""
+    """The given values, stripped, without the empty ones: compose files and CI write "unset" as an empty string."""
     if not isinstance(given, dict):
         return given
     stripped = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
@@ -38,7 +38,7 @@ def webhook_secret(text: str) -> str:
 
 
 def web_address(text: str) -> str:
-    """An http(s) address without its trailing slash, to put paths behind; never one that holds a token."""
+    """An http(s) address without its trailing slash, as a prefix of paths; never one that contains a token."""
     parts = urlsplit(text)
     _require(parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment)
     _require(parts.port != 0 and not re.search(r"\s", text) and not _TOKEN_WITHIN.search(text))
@@ -46,7 +46,7 @@ def web_address(text: str) -> str:
 
 
 def redis_address(text: str) -> str:
-    """A Redis URL; several Sentinels stand in one, divided by semicolons, as everywhere in Celery."""
+    """A Redis URL; several Sentinels are separated by semicolons, as in Celery."""
     addresses = text.split(";")
     schemes = {urlsplit(address).scheme for address in addresses}
     _require(len(schemes) == 1 and schemes <= {"redis", "rediss", "sentinel"})
@@ -81,7 +81,7 @@ def kinds(text: Any) -> Any:
 
 
 def networks(text: Any) -> Any:
-    """A comma list of addresses and networks, as the networks that they are; a name stands for some."""
+    """A comma list of addresses, networks and names of networks, as a tuple of networks."""
     names = [name.strip() for name in text.split(",")] if isinstance(text, str) else list(text)
     known = [known for name in names if name for known in NAMED_NETWORKS.get(name, (name,))]
     found = tuple(dict.fromkeys(str(ip_network(name)) for name in known))
@@ -90,7 +90,7 @@ def networks(text: Any) -> Any:
 
 
 def kinds_or_path(text: str) -> str:
-    """A comma list of kinds, or `module:attribute`; as it was written."""
+    """A comma list of kinds, or `module:attribute`, as text."""
     return import_path(text) if ":" in text else ",".join(kinds(text))
 
 
@@ -100,12 +100,12 @@ def existing_file(path: Path) -> Path:
 
 
 def shown(text: str) -> str:
-    """Any other value without what may be a password or a token that strayed into it."""
+    """A value without passwords and tokens that were written into it by mistake."""
     return _TOKEN_WITHIN.sub("***", re.sub(r"//[^/]*@", "//***@", text))
 
 
 def redis_address_shown(text: str) -> str:
-    """A Redis URL without what may be a password: that is, anything that does not read as hosts, ports and a path."""
+    """A Redis URL without anything that may be a password: all but hosts, ports and a path."""
     return ";".join(map(_place_shown, text.split(";")))
 
 

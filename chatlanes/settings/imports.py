@@ -1,6 +1,6 @@
-"""Imports what a setting names as `module:attribute`, and says in a sentence what to do when that fails.
+"""Imports the object that a setting names as `module:attribute`, and explains in one sentence why that fails.
 
-Promises that an error inside the named module keeps its own traceback. The current directory is looked in first, as
+Guarantees that an error inside the named module keeps its own traceback. The current directory is searched first, as
 with `python -m`, whichever command started this process.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-#: A large bot on a slow machine is imported in less.
+#: Enough for a large bot on a slow machine.
 LONG_IMPORT_S = 20.0
 #: Folders at the top of a clone, for `python -m poller` and the like. They are not installed.
 ENTRY_POINTS = ("poller", "settings", "tasks")
@@ -21,29 +21,29 @@ CLONE = Path(__file__).parents[2]
 
 
 class ImportPathError(Exception):
-    """A setting names something that cannot be had. The text says what to do about it."""
+    """A setting names something that cannot be imported. The text says what to do."""
 
 
 class BotImportError(ImportPathError):
-    """BOT names nothing that can handle updates."""
+    """BOT does not name a bot."""
 
 
 def import_callable(setting: str, path: str, error: type[ImportPathError] = ImportPathError) -> Callable[..., Any]:
-    """The function that `path` (the value of `setting`) names. Raises `error` with one sentence."""
+    """The function at `path`, the value of `setting`. Raises `error` with one sentence."""
     found = import_object(setting, path, error)
     check_callable(setting, path, found, error)
     return found
 
 
 def check_callable(setting: str, path: str, found: Any, error: type[ImportPathError] = ImportPathError) -> None:
-    """Raises `error` unless it can be called."""
+    """Raises `error` unless `found` is callable."""
     if not callable(found):
         kind = type(found).__name__
         raise error(f"{setting}={path} names a value of type {kind}, which cannot be called; name a function.")
 
 
 def import_object(setting: str, path: str, error: type[ImportPathError] = ImportPathError) -> Any:
-    """What `path` (the value of `setting`) names. Raises `error` with one sentence."""
+    """The object at `path`, the value of `setting`. Raises `error` with one sentence."""
     module_name, colon, attribute = path.partition(":")
     if not (module_name and colon and attribute):
         raise error(f"{setting}={path} is not an import path: write module:attribute, such as mybot:handle.")
@@ -64,12 +64,12 @@ def _import_module(setting: str, path: str, module: str, error: type[ImportPathE
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
             raise error(
                 f"{setting}={path}: importing {module} failed, because it needs the module {missing.name}, "
-                f"which is not here; install it or mend the import (the traceback above shows where).{_hidden(missing)}"
+                f"which is not here; install it or fix the import (the traceback above shows where).{_hidden(missing)}"
             ) from missing
     except Exception as failure:
         raise error(
             f"{setting}={path}: importing {module} failed with {type(failure).__name__}; "
-            f"mend the module (the traceback above shows where).{_hidden(failure)}"
+            f"fix the module (the traceback above shows where).{_hidden(failure)}"
         ) from failure
     raise error(
         f"{setting}={path}: there is no module {module} in {os.getcwd()} or among the installed ones; "
@@ -79,11 +79,11 @@ def _import_module(setting: str, path: str, module: str, error: type[ImportPathE
 
 @contextmanager
 def _impatient(what: str) -> Iterator[None]:
-    """Says so when it takes long: a module that starts polling by itself never ends."""
+    """Prints a warning when it takes long: the import of a module that starts polling never ends."""
     said = f"{what} is not done after {LONG_IMPORT_S:g} s. If it starts polling, put that under `if __name__ == ...`."
     timer = Timer(LONG_IMPORT_S, lambda: print(said, file=sys.stderr, flush=True))  # noqa: T201 - there is no log yet
     timer.daemon = True
-    timer.name = "alarm"  # it may outlive the import by a moment, and is not the bot's
+    timer.name = "alarm"  # it may outlive the import by a moment; it is not one of the bot's threads
     timer.start()
     try:
         yield
@@ -106,12 +106,12 @@ def warn_of_hidden_module(entry_point: str) -> None:
         )
 
 
-#: What to do about a hidden module.
+#: The advice about a hidden module.
 _ELSEWHERE = "Start `chatlanes ...` or `celery -A chatlanes ...` in a folder of the bot's own."
 
 
 def _hidden(failure: Exception) -> str:
-    """One more sentence if the import got an entry point of the clone in place of the bot's own module."""
+    """One more sentence if the import found an entry point of the clone instead of the bot's own module."""
     named = failure.name if isinstance(failure, ImportError) else getattr(getattr(failure, "obj", None), "__name__", "")
     name = str(named).partition(".")[0]
     found = getattr(sys.modules.get(name), "__file__", None)

@@ -1,7 +1,7 @@
-"""The settings themselves: one field each, with everything anyone says about it.
+"""The settings: one field each, with its limits and its documentation.
 
-Promises that a value of this class is whole, valid and unchangeable, and that its repr holds no secret.
-Does not read the environment: `settings.reading` does, and `settings.table` writes the documentation from here.
+Guarantees that a value of this class is complete, valid and immutable, and that its repr contains no secret.
+Does not read the environment: `settings.reading` does. `settings.table` generates the documentation from here.
 """
 
 from pathlib import Path
@@ -50,7 +50,7 @@ ExistingFile = Annotated[Path, AfterValidator(checks.existing_file)]
 
 
 class SettingsError(Exception):
-    """One line for each wrong variable: its name, its value (never a secret's), and what is allowed."""
+    """One line for each wrong variable: its name, its value (never a secret), and the allowed values."""
 
 
 NO_BOT_GIVEN = (
@@ -79,7 +79,7 @@ class Settings(BaseSettings):
     bots: ExistingFile | None = text(
         None,
         "a file that exists",
-        "Many bots in one deployment: a TOML file with a table for each, in place of `BOT_TOKEN` (docs/many_bots.md).",
+        "Many bots in one deployment: a TOML file with a table for each, instead of `BOT_TOKEN` (docs/many_bots.md).",
     )
     redis_url: RedisAddress = text(
         "redis://127.0.0.1:6379/0",
@@ -98,12 +98,12 @@ class Settings(BaseSettings):
         "replicas",
         0,
         100,
-        "How many replicas of Redis must have a batch too before Telegram may forget it (`WAIT`): for failovers.",
+        "How many replicas must have a batch before it is confirmed to Telegram (`WAIT`). For failovers.",
     )
     order_by: Order = text(
         "chat",
         "chat, chat+user, topic, user, bot, or module:function",
-        "What updates are ordered by: `chat`, `chat+user`, `topic`, `user`, `bot` (all of them in one lane), or your "
+        "The order of updates: per `chat`, `chat+user`, `topic`, `user`, `bot` (all of them in one lane), or by your "
         "own `module:function`, from an update to its list of keys.",
     )
     queues: int = number(
@@ -111,113 +111,125 @@ class Settings(BaseSettings):
         "",
         1,
         1024,
-        "How many dedicated queues `updates.0` … there are; a chat always maps to the same one. "
-        "More let `-Q` divide the chats more finely; each costs a little at every turn. Lower it only while nothing "
-        "waits: nobody reads the queues above it.",
+        "The number of dedicated queues `updates.0` …; a chat always maps to the same one. "
+        "More queues let `-Q` divide the chats more finely; each costs a little at every fetch. Lower it only while "
+        "nothing waits: no worker reads the queues above it.",
     )
     allowed_updates: Annotated[Kinds | None, NoDecode] = text(
         None,
         "a comma list of kinds of update, such as message,callback_query",
-        "Passed to Telegram and checked again at the door. Unset leaves what Telegram has in force.",
+        "Passed to Telegram and checked again on arrival. Unset: Telegram keeps the value that was set last.",
     )
     filter: KindsOrPath | None = text(
         None,
         "a comma list of kinds of update, or module:function",
-        "Which updates are let in, of those that come: a comma list of kinds, or your own `module:function`, from an "
-        "update to whether it is wanted. What is not is dropped, counted and never stored.",
+        "The updates that are accepted: a comma list of kinds, or your own `module:function`, from an update to "
+        "whether it is wanted. Other updates are dropped and counted, never stored.",
     )
     poll_timeout: int = number(
-        50, "s", 0, 50, "How long one long poll waits for updates. The server's own cap is 50; tests want less."
+        50, "s", 0, 50, "How long one long poll waits for updates. Telegram's maximum is 50; tests use less."
     )
     poll_balance: float = number(
         0.0,
         "",
         0.0,
         1.0,
-        "0 polls again at once, for the least delay; 1 waits between polls so that each brings more, for the fewest.",
+        "0 polls again at once, for the least delay; 1 waits between polls so that each returns more, for the fewest "
+        "polls.",
     )
     poll_max_delay: float = number(
-        0.5, "s", 0.0, 60.0, "The longest wait between polls that `POLL_BALANCE` may make; none after a full batch."
+        0.5,
+        "s",
+        0.0,
+        60.0,
+        "The longest wait between polls that `POLL_BALANCE` may add. There is none after a full batch.",
     )
     poll_retry_max: float = number(
         30.0,
         "s",
         0.1,
         3600.0,
-        "The longest wait between two tries while Telegram is in trouble; the first is 1 s at most, each next twice "
-        "as long. A `retry_after` of Telegram's own is obeyed, up to an hour; then Telegram is asked again.",
+        "The longest wait between two attempts while Telegram fails. The first wait is at most 1 s, each next one "
+        "twice"
+        "as long. A `retry_after` from Telegram is obeyed, up to an hour; then Telegram is asked again.",
     )
     poll_give_up_after: float | None = number(
         None,
         "s",
         0.1,
         31_536_000.0,
-        "After so long in trouble with Telegram the poller ends with exit code 1, for a supervisor that wants to know. "
-        "Unset: it tries for ever.",
+        "When Telegram has failed for this long, the poller ends with exit code 1, so that a supervisor notices. "
+        "Unset: it retries without limit.",
     )
     max_pending: int = number(
         10_000,
         "updates",
         1,
         100_000_000,
-        "The backlog that may wait or run: the poller asks for no more than there is room for, and for nothing when "
-        "there is next to none. Telegram holds the rest.",
+        "The largest backlog, waiting or running. The poller fetches no more than fits, and nothing when next to "
+        "nothing fits. Telegram keeps the rest.",
     )
     lease_seconds: float = number(
         15.0,
         "s",
         1.0,
         3600.0,
-        "How long a dead worker keeps an update. Longer delays recovery; shorter lets a slow machine lose live ones.",
+        "How long a dead worker keeps its updates. Longer delays recovery; shorter makes slow but live workers lose "
+        "theirs.",
     )
     stale: Literal["run", "skip"] = text(
         "run",
         "run or skip",
-        "What becomes of an update that Telegram takes no answer to any more, such as an inline query of 30 s ago: "
+        "Whether to run an update that Telegram no longer accepts an answer to, such as an inline query from 30 s ago: "
         "`skip` settles it without running it.",
     )
     session_ttl: float | None = number(
-        None, "s", 1.0, 315_360_000.0, "How long a session is kept after its last change. Unset: for ever."
+        None, "s", 1.0, 315_360_000.0, "How long a session is kept after its last change. Unset: without limit."
     )
     update_timeout: float | None = number(
         None, "s", 0.1, 86_400.0, "Soft limit for one update; its hard limit is 10 s later. Unset: no limit."
     )
     max_attempts: int = number(
-        5, "attempts", 1, 1_000, "Failed attempts (or deaths) before an update is buried and its lanes go on."
+        5, "attempts", 1, 1_000, "Failed attempts (or worker deaths) before an update is buried and its lanes continue."
     )
     retry_backoff: float = number(
-        1.0, "s", 0.0, 60.0, "Wait before the second attempt; doubles each time, at most 60 s. Only its own lanes wait."
+        1.0,
+        "s",
+        0.0,
+        60.0,
+        "The wait before the second attempt; doubles each time, at most 60 s. Only its own lanes wait.",
     )
     uncertain_call: Literal["repeat", "skip"] = text(
         "repeat",
         "repeat or skip",
-        "What becomes of a Bot API call of which a dead worker left no outcome: `repeat` may send it twice, "
-        "`skip` may not send it at all.",
+        "How to treat a Bot API call whose outcome was lost with its worker: `repeat` may send it twice, "
+        "`skip` may never send it.",
     )
     flood_wait: float = number(
         5.0,
         "s",
         0.0,
         60.0,
-        "The longest a call waits in its place when Telegram says 429, or a `RATE_…` is used up; for more the update "
-        "is put back until the wait is over, which counts no attempt and takes no slot.",
+        "How long a call waits in the handler when Telegram answers 429 or a `RATE_…` is used up. For longer waits the "
+        "update is parked, which counts no attempt and takes no slot.",
     )
     rate_per_bot: float | None = number(
         None,
         "messages/s",
         0.01,
         100_000.0,
-        "The bot sends no more, over all workers. Telegram advises 30. Unset: no limit.",
+        "The most messages that the bot sends, over all workers. Telegram advises 30. Unset: no limit.",
     )
     rate_per_chat: float | None = number(
-        None, "messages/s", 0.001, 100_000.0, "The same for one chat, which may get 3 at once. Telegram advises 1."
+        None, "messages/s", 0.001, 100_000.0, "The same for one chat, which may receive 3 at once. Telegram advises 1."
     )
     rate_per_group: float | None = number(
         None,
         "messages/min",
         0.01,
         1_000_000.0,
-        "The same for one group or channel, which may get 3 at once; besides RATE_PER_CHAT. Telegram advises 20.",
+        "The same for one group or channel, which may receive 3 at once; in addition to RATE_PER_CHAT. Telegram "
+        "advises 20.",
     )
     webhook_url: WebAddress | None = text(
         None, "an address with http:// or https://, without a query", "The public address that Telegram sends to."
@@ -225,41 +237,44 @@ class Settings(BaseSettings):
     webhook_secret: WebhookSecret | None = text(
         None,
         "1 to 256 of A-Z a-z 0-9 _ -",
-        "What Telegram says with every update to prove that it is Telegram. Unset: one that follows from BOT_TOKEN.",
+        "Telegram sends it with every update to prove its identity. Unset: a secret derived from BOT_TOKEN.",
     )
     webhook_host: str = text(
-        "127.0.0.1", "a host name or address", "Where the receiver listens: by default only behind a proxy, for TLS."
+        "127.0.0.1",
+        "a host name or address",
+        "The address that the receiver listens on: by default only a local proxy, which does TLS, reaches it.",
     )
-    webhook_port: int = number(8080, "", 1, 65_535, "Port that the receiver listens on.")
+    webhook_port: int = number(8080, "", 1, 65_535, "The port that the receiver listens on.")
     webhook_reorder: int = number(
         100,
         "ms",
         0,
         10_000,
-        "How long an update that came by webhook waits at most for those with lower ids: Telegram may send them later. "
+        "How long an update received by webhook waits at most for those with lower ids, which Telegram may send later. "
         "0: it does not wait.",
     )
     webhook_trusted_proxies: Annotated[Networks, NoDecode, Field(validate_default=True)] = text(
         "127.0.0.1,::1",
         "a comma list of addresses and networks, such as 127.0.0.1,10.0.0.0/8",
-        "Proxies whose `X-Forwarded-For` is believed; from anyone else it is ignored.",
+        "Proxies whose `X-Forwarded-For` is trusted; from other addresses it is ignored.",
     )
     webhook_networks: Annotated[Networks | None, NoDecode] = text(
         None,
         "a comma list of addresses and networks, such as telegram,10.0.0.0/8",
-        "Who may send updates at all; `telegram` stands for Telegram's networks. Unset: whoever knows the secret.",
+        "Networks that may send updates; `telegram` stands for Telegram's own. Unset: any client that knows the "
+        "secret.",
     )
 
     fast: Literal["0", "1"] = text(
         "1",
         "0 or 1",
         "`0` runs the worker on Celery's own pools, requests and tracer: slower, with the same guarantees "
-        "(docs/fast.md). For finding out whether a problem has to do with the replacements.",
+        "(docs/fast.md). For finding out whether the replacements cause a problem.",
     )
     log_format: Literal["text", "json"] = text(
         "text",
         "text or json",
-        "How every process writes its log: `text`, or `json`, one object a line with ids as fields "
+        "The format of every process's log: `text`, or `json`, one object per line with ids as fields "
         "(docs/logs-and-traces.md).",
     )
 
@@ -281,24 +296,24 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what it is given: building one reads nothing, so that only `load` can surprise."""
+        """Only the given values: building a Settings reads nothing. `load` does."""
         return (init_settings,)
 
-    #: Of each bot in the file that BOTS names, as `settings.reading` read it.
+    #: The settings of each bot in the file that BOTS names, set by `settings.reading`.
     _many: "tuple[Settings, ...]" = PrivateAttr(())
 
     @property
     def served(self) -> "tuple[Settings, ...]":
-        """The settings of each bot that is served: those of the file that BOTS names, else these."""
+        """The settings of each bot that is served: those of the file that BOTS names, or these."""
         return self._many or (self,)
 
     @property
     def bot_name(self) -> str:
-        """What the file calls it; empty for a bot that is the only one."""
+        """Its name in the file; empty for the only bot."""
         return ""
 
     def name_of(self, field: str) -> str:
-        """What whoever set it calls this field."""
+        """The field's name for messages, as the user wrote it."""
         return field.upper()
 
     @property
@@ -315,12 +330,12 @@ class Settings(BaseSettings):
 
     @property
     def queue_group(self) -> str:
-        """The bot's queues are named by it: they share a backlog, and have their turn among those of other bots."""
+        """The prefix of the bot's queues. They share a backlog, and take turns with those of other bots."""
         return "updates"
 
     @property
     def express_queue(self) -> str:
-        """What Telegram waits seconds for: looked at before all others."""
+        """For updates that Telegram expects an answer to within seconds; read before all others."""
         return f"{self.queue_group}.express"
 
     @property

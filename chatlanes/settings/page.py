@@ -1,7 +1,7 @@
 """docs/settings.md, written from the settings themselves.
 
-Promises that every setting stands in the page once, in the group that the last one of GROUPS before it began: a new
-setting needs no line here. Does not write files: `chatlanes settings page` prints.
+Guarantees that the page has every setting once, in the group that the last of GROUPS before it began: a new setting
+needs no line here. Does not write files: `chatlanes settings page` prints.
 """
 
 from chatlanes.settings.table import SettingRow, markdown, rows
@@ -9,18 +9,19 @@ from chatlanes.settings.table import SettingRow, markdown, rows
 INTRO = """# Settings
 
 From the environment, or from a file `.env` in the folder where a command is started
-([.env.example](../.env.example) has all of them); the environment wins. All parts read the same ones, so give all of
-them the same. A wrong value ends a command with one line for each wrong setting, before it does anything.
+([.env.example](../.env.example) lists all of them); the environment wins. All parts must have the same settings.
+A wrong value ends a command with one line for each wrong setting, before it does anything. A name that looks like a
+misspelled setting, and a line of `.env` that is not `NAME=value`, is a warning at the start.
 
-`chatlanes settings page` wrote this page; a test holds it against the code.
+`chatlanes settings page` generates this page.
 """
 
-#: A group begins at this setting, under this heading.
+#: The first setting of each group, and the group's heading.
 GROUPS = {
     "bot_token": "The bot",
     "redis_url": "Redis",
     "order_by": "Order",
-    "allowed_updates": "Ways in",
+    "allowed_updates": "Fetching updates",
     "lease_seconds": "Running updates",
     "uncertain_call": "Calls",
     "webhook_url": "The webhook receiver",

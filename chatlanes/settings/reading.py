@@ -1,6 +1,6 @@
-"""Reads the settings once, from the environment and, behind it, `.env`.
+"""Reads the settings from the environment and from `.env`; the environment wins.
 
-Promises one error with all wrong variables, and no secret in its text, its repr or its traceback.
+Guarantees one error with all wrong variables, and no secret in its text, its repr or its traceback.
 """
 
 import os
@@ -14,16 +14,19 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 
 from chatlanes.settings import checks
+from chatlanes.settings.bot_files import likely_path
 from chatlanes.settings.bots import read_bots
 from chatlanes.settings.model import Settings, SettingsError
+from chatlanes.settings.spelling import silence_dotenv
 from chatlanes.settings.table import SettingRow, rows
 
 
 def load(env: Mapping[str, str] | None = None, env_file: str | Path | None = ".env") -> Settings:
     """The settings of this process. Raises SettingsError with a line for each wrong variable.
 
-    `env` stands in for the environment, which wins over `env_file`; a file that is not there is no error.
+    `env` replaces the environment. A missing `env_file` is not an error.
     """
+    silence_dotenv()
     given = _read(env, env_file)
     try:
         settings = Settings(**given)
@@ -33,7 +36,7 @@ def load(env: Mapping[str, str] | None = None, env_file: str | Path | None = ".e
         if settings.bots is not None:
             settings._many = read_bots(settings.bots, given, _variables(env, env_file))
         return settings
-    # Outside the except block: pydantic's error holds the values, secrets among them, and would hang on as context.
+    # Outside the except block: pydantic's error holds the values, secrets among them, and would be its context.
     raise SettingsError("\n".join(_line(detail) for detail in wrong))
 
 
@@ -52,20 +55,23 @@ def _read(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[st
 
 
 def variables(prefix: str, env_file: str | Path | None = ".env") -> dict[str, str]:
-    """What is set under names that begin so, for libraries that have variables of their own."""
+    """The variables whose names begin with this, for libraries that have variables of their own."""
     return {name: value for name, value in _variables(None, env_file).items() if name.startswith(prefix)}
 
 
 def _variables(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[str, str]:
-    """All there are, by their names: tokens may have any."""
+    """All variables by name: a token may have any name."""
     behind = dotenv_values(env_file) if env_file is not None else {}
     set_ = {name: value for name, value in (os.environ if env is None else env).items() if value.strip()}
     return {**{name: value for name, value in behind.items() if value}, **set_}
 
 
 def _line(detail: ErrorDetails) -> str:
-    row = rows()[str(detail["loc"][0])]
-    return f"{row.name}{_shown(row, detail['input'])}: allowed is {row.allowed}"
+    field = str(detail["loc"][0])
+    row = rows()[field]
+    likely = likely_path(str(detail["input"])) if field == "bot" else None
+    suggestion = f"; did you mean {likely}?" if likely else ""
+    return f"{row.name}{_shown(row, detail['input'])}: allowed is {row.allowed}{suggestion}"
 
 
 def _shown(row: SettingRow, value: Any) -> str:

@@ -13,7 +13,7 @@ from kombu.utils.functional import maybe_list
 from redis.exceptions import RedisError
 
 from chatlanes import lanes, traces
-from chatlanes.logs.process import give_up
+from chatlanes.logs.process import give_up, warn_of_settings
 from chatlanes.tasks import flower
 from chatlanes.tasks.settings import celery_options, express_queues, settings
 from chatlanes.updates.deployments import ForeignDeployment, Presence
@@ -52,6 +52,11 @@ def start_log(instance: Any, **_: Any) -> None:
         from chatlanes.logs.celery_log import say_all_in_json
 
         say_all_in_json(instance, settings())
+
+
+@signals.celeryd_init.connect(weak=False)
+def check_settings(**_: Any) -> None:
+    warn_of_settings(settings())
 
 
 @signals.celeryd_init.connect(weak=False)

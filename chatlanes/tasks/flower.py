@@ -14,8 +14,9 @@ from typing import Any
 
 import click
 
-from chatlanes.logs.process import lines_of, say
+from chatlanes.logs.process import lines_of, say, warn_of_settings
 from chatlanes.settings import Settings
+from chatlanes.tasks.flower_backlog import show_backlog
 
 USER = "admin"
 #: Flower 2.2's default columns of the task list (flower.options).
@@ -39,8 +40,10 @@ def set_up(settings: Settings) -> None:
         lines = lines_of(settings)
         for handler in logging.getLogger().handlers:
             handler.setFormatter(lines)
+    warn_of_settings(settings)
     check_port(options)
     show_arguments(options)
+    show_backlog(settings)
     require_password(options, settings)
     if os.environ.get(HOSTS):
         restrict_hosts(frozenset(os.environ[HOSTS].split(",")))

@@ -20,7 +20,7 @@ from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.worker.delivery import delivery_of
 from chatlanes.lanes.worker.exits import check_is_exception
 from chatlanes.logs import Ids, about
-from chatlanes.logs.errors import problem_of
+from chatlanes.logs.errors import problem_of, traceback_of
 from chatlanes.tasks.app import app
 from chatlanes.tasks.bots import ServedBot, bots
 from chatlanes.tasks.eviction import evict, take_back
@@ -55,6 +55,13 @@ class UpdateTask(lanes.LaneTask):
     def loop_of(self, message_id: str) -> EventLoop | None:
         served = bots().of(message_id)
         return event_loop() if served is not None and served.is_fully_async else None
+
+    def on_failure(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        """Flower and the events show this traceback: it begins with the bot's own code."""
+        einfo.traceback = traceback_of(exc, secrets())
+
+    def on_retry(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        einfo.traceback = traceback_of(exc, secrets())
 
     def on_hard_limit(self, delivery: lanes.Delivery) -> None:
         served = bots().of(delivery.id)

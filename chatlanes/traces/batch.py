@@ -1,7 +1,7 @@
 """The spans of one append: `create` for each of its updates, which begins the update's trace, and `append` for all.
 
-Promises that an update which was seen before leaves no span where the whole batch was. All begin when the batch was
-there, and end when Redis has it durably, or with what went wrong.
+Guarantees that an update seen before gets no span if its whole batch was seen before. All spans begin when the batch
+arrives, and end when Redis has stored it durably, or with the error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Batch(NoBatch):
         kind = shown.strip("()").partition(",")[0]
         span = self._tracer.start_span(
             f"create {queue}",
-            Context(),  # a trace of its own, whatever is going on here
+            Context(),  # a trace of its own, whatever is the current one
             SpanKind.PRODUCER,
             {**messaging("create", queue, message_id), **ours({"kind": kind, "chat": Ids.shown("", shown).chat})},
             start_time=self._began_ns,

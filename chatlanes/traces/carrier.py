@@ -1,6 +1,6 @@
-"""What travels with an update, in a header of its message: the W3C `traceparent` of its `create` span.
+"""The trace context of an update, in a header of its message: the W3C `traceparent` of its `create` span.
 
-Promises that one whose trace was not chosen by the sampler is told so in a byte, and is not traced by its worker
+Guarantees that an update whose trace was not sampled has a header of one byte, and that its worker does not trace it
 either. An update without the header, from before traces were on, begins a trace where it runs.
 """
 
@@ -34,11 +34,11 @@ def is_unsampled(carried: Any) -> bool:
 
 
 def read(carried: Any) -> Context:
-    """The context that a run belongs to. Empty for what is none."""
+    """The context that a run belongs to; empty if the header has none."""
     return _format.extract({TRACE: carried}, Context()) if isinstance(carried, str) else Context()
 
 
 def unsampled() -> Span:
-    """Under it nothing is recorded: samplers heed what was decided before."""
+    """A context in which nothing is recorded: samplers follow the decision of the parent."""
     context = SpanContext(_ids.generate_trace_id(), _ids.generate_span_id(), True, TraceFlags.get_default())
     return NonRecordingSpan(context)

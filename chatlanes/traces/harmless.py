@@ -1,6 +1,7 @@
-"""Keeps a failure of traces from changing what becomes of an update.
+"""Prevents failures of tracing from changing the outcome of an update.
 
-Guarantees that such a failure is logged once and not raised. A soft time limit, which may strike anywhere, is raised.
+Guarantees that such a failure is logged once and not raised. A soft time limit, which may interrupt any code, is
+raised.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _told: set[str] = set()
 
 
 def harmless(instead: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Of a function that raises nothing, and gives this when it fails."""
+    """Decorates a function so that it raises nothing, and returns this value when it fails."""
 
     def made(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)

@@ -1,4 +1,4 @@
-"""The interface of traces, in the form that does nothing: used unless OpenTelemetry is configured (otel.py)."""
+"""The interface of traces, implemented by doing nothing: used unless OpenTelemetry is configured (otel.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chatlanes.lanes.protocol.replies import Appended
 
 
 class Ending(NamedTuple):
-    """What a span records of the error that ended it: fields, and the error to report if it was a failure."""
+    """The fields that a span records of the error that ended it, and the error itself if it was a failure."""
 
     fields: Mapping[str, Any]
     failure: BaseException | None
@@ -22,7 +22,7 @@ Describe = Callable[[BaseException], Ending]
 
 
 class RunningUpdate(Protocol):
-    """What a span tells of the update that is run (bot.Context)."""
+    """The properties of an update that a span records (bot.Context has them)."""
 
     @property
     def kind(self) -> str: ...
@@ -38,7 +38,7 @@ class RunningUpdate(Protocol):
 
 
 class NoSpan:
-    """Of one run of a handler, or one call of the Bot API."""
+    """The span of one run of a handler, or of one call of the Bot API."""
 
     def __enter__(self) -> Self:
         return self
@@ -49,14 +49,14 @@ class NoSpan:
         return None
 
     def set(self, **fields: Any) -> None:
-        """Fields of the span; what is None is left out."""
+        """Set fields of the span; those that are None are left out."""
 
 
 class NoBatch(NoSpan):
-    """Of one append."""
+    """The span of one append."""
 
     def header(self, message_id: str, queue: str, shown: str, problem: str = "") -> str:
-        """What is stored with an update so that its run belongs to the same trace; empty: nothing."""
+        """A header, stored with an update so that its run belongs to the same trace; empty: none."""
         return ""
 
     def appended(self, answer: Appended) -> None: ...
@@ -66,26 +66,26 @@ NO_SPAN, NO_BATCH = NoSpan(), NoBatch()
 
 
 class Traces:
-    """Of one process."""
+    """The traces of one process."""
 
     def appending(self) -> NoBatch:
-        """Around an append of a batch, which says what becomes of it."""
+        """A context manager for the append of a batch; `appended` is called with its outcome."""
         return NO_BATCH
 
     def running(self, request: Any, update: RunningUpdate, delivery: Delivery | None, describe: Describe) -> NoSpan:
-        """Around one run of an update; `request` is Celery's."""
+        """A context manager for one run of an update; `request` is Celery's."""
         return NO_SPAN
 
     def calling(self, method: str, chat: int | str | None, url: str, describe: Describe) -> NoSpan:
-        """Around a call of the Bot API, its waits included."""
+        """A context manager for a call of the Bot API, its waits included."""
         return NO_SPAN
 
     def event(self, name: str, **fields: Any) -> None:
-        """In the span that this is a part of."""
+        """Add an event to the current span."""
 
     def ids(self) -> dict[str, str]:
-        """`trace_id` and `span_id` of where this is called, for the log."""
+        """The current `trace_id` and `span_id`, for the log."""
         return {}
 
     def stop(self, within_s: float) -> None:
-        """Send what is left."""
+        """Send the remaining spans."""

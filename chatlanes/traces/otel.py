@@ -1,6 +1,6 @@
-"""Traces by OpenTelemetry, with the words of its semantic conventions for messaging: create, send, process.
+"""Traces by OpenTelemetry, with the terms of its semantic conventions for messaging: create, send, process.
 
-Promises one trace for each update: `create` in the poller or receiver, a `process` below it for each of its runs, and
+Guarantees one trace for each update: `create` in the poller or receiver, a `process` below it for each of its runs, and
 the Bot API calls of a run below that. The batch that brought it is a span elsewhere (`append`), linked to each
 `create`.
 """
@@ -27,7 +27,7 @@ from chatlanes.traces.spans import OneSpan, Within, messaging, ours, under, unse
 
 
 class Otel(Traces):
-    """Of one process and its children."""
+    """The traces of one process and its children."""
 
     def __init__(self, part: str, settings: Settings, instance: str = "") -> None:
         """Raises ValueError."""
@@ -50,7 +50,7 @@ class Otel(Traces):
         about = {
             **messaging("process", queue, request.id),
             **ours({"kind": update.kind, "chat": update.chat_id, "attempt": update.attempt, "fence": update.fence}),
-            **ours({"outcome": "settled"}),  # until the run says otherwise
+            **ours({"outcome": "settled"}),  # unless the run sets another outcome
             **(ours({"died": delivery.died, "waited_s": delivery.waited_s}) if delivery else {}),
         }
         span = self._provider.tracer().start_span(f"process {queue}", carrier.read(carried), SpanKind.CONSUMER, about)

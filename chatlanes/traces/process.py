@@ -1,6 +1,6 @@
 """The traces of this process: off until it starts them.
 
-Promises that what is wrong with their configuration is told in a sentence, and stops nothing.
+Guarantees that an error in their configuration is logged in one sentence and stops nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def here() -> Traces:
 
 
 def start(part: str, settings: Settings, instance: str = "") -> None:
-    """For a process that is called `part`: poller, receiver, worker. Again is harmless. Its children inherit it, and
-    each sends its own spans.
+    """Start the traces of a process named `part`: poller, receiver, worker. Repeated calls are harmless. Its children
+    inherit the traces, and each sends its own spans.
     """
     global _here
     _set_variables()
@@ -47,7 +47,7 @@ def start(part: str, settings: Settings, instance: str = "") -> None:
 
 
 def _set_variables() -> None:
-    """As the SDK reads them: from the environment alone, where a blank is not the same as nothing."""
+    """Copy the variables to the environment, where the SDK reads them, without blank ones: it takes those as set."""
     for name in [name for name, value in os.environ.items() if name.startswith(PREFIX) and not value.strip()]:
         del os.environ[name]
     for name, value in variables(PREFIX).items():
@@ -55,5 +55,5 @@ def _set_variables() -> None:
 
 
 def stop(within_s: float) -> None:
-    """Before the end of a process: sends what is left, as far as it can be sent in so many seconds."""
+    """At the end of a process: sends the remaining spans, for at most this many seconds."""
     _here.stop(within_s)

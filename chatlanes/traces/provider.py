@@ -1,6 +1,7 @@
-"""Where spans go: a provider as OpenTelemetry's variables describe it, or the one that somebody has set up before.
+"""The provider of spans: configured by OpenTelemetry's variables, or the one that the program has set up before.
 
-Promises one for each process, made at its first span: a forked child has its own, with its own connections and thread.
+Guarantees one for each process, made at its first span: a forked child has its own, with its own connections and
+thread.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from chatlanes.traces.switch import exporters, protocol
 
 GROUP = "opentelemetry_traces_exporter"
-#: OTLP has an exporter for each way to send it.
+#: OTLP has an exporter for each protocol.
 BY_PROTOCOL = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 
-#: Spans that wait to be sent; what comes above is dropped. A poller that catches up makes thousands a second.
+#: Spans that may wait to be sent; more are dropped. A poller that catches up makes thousands per second.
 QUEUE = 8_192
 QUEUE_SIZE = "OTEL_BSP_MAX_QUEUE_SIZE"
 
@@ -31,10 +32,10 @@ MakeExporter = Callable[[], SpanExporter]
 
 
 class Provider:
-    """`part` and `instance` are what a process is called where the variables do not say."""
+    """`part` and `instance` name a process if the variables do not."""
 
     def __init__(self, part: str, instance: str, env: Mapping[str, str]) -> None:
-        """Raises ValueError, with what to do, for an exporter that cannot be had."""
+        """Raises ValueError for an exporter that is not installed, with the package to install."""
         self._resource = {"service.name": f"chatlanes-{part}", "service.instance.id": instance}
         self._made = [_exporter(name, env) for name in exporters(env)]
         self._lock = threading.Lock()
@@ -44,7 +45,7 @@ class Provider:
         os.register_at_fork(after_in_child=self._forget)
 
     def tracer(self) -> trace.Tracer:
-        """This process's own."""
+        """The tracer of this process."""
         mine = self._mine
         if mine is None:
             with self._lock:
@@ -52,7 +53,7 @@ class Provider:
         return mine[1]
 
     def stop(self, within_s: float) -> None:
-        """Send what is left; a collector that does not answer is left alone."""
+        """Send the remaining spans; a collector that does not answer is not waited for."""
         if self._mine is None:
             return
         ending = self._own.shutdown if self._own else getattr(trace.get_tracer_provider(), "force_flush", lambda: None)
@@ -85,7 +86,7 @@ class Provider:
 def _exporter(name: str, env: Mapping[str, str]) -> MakeExporter:
     """Raises ValueError."""
     if name == "console":
-        # A line for each. Not sys.stdout: a worker's is its log.
+        # One line per span. Not sys.stdout, which a worker redirects to its log.
         return lambda: ConsoleSpanExporter(out=sys.__stdout__ or sys.stdout, formatter=_line)
     way = protocol(env)
     known = BY_PROTOCOL.get(way, way) if name == "otlp" else name

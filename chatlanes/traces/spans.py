@@ -1,6 +1,6 @@
-"""Spans that are the current one while their block lasts: spans that begin inside are their children.
+"""Spans that are current while their block lasts: spans that begin inside are their children.
 
-Guarantees that no field and no error holds a token. An error is recorded with its type, message and traceback, as in
+Guarantees that no field and no error contains a token. An error is recorded with its type, message and traceback, as in
 the log.
 """
 
@@ -25,17 +25,17 @@ from chatlanes.logs.redaction import Secrets
 from chatlanes.traces.harmless import harmless
 from chatlanes.traces.off import Describe, NoSpan
 
-#: Of our own fields: chatlanes.update, chatlanes.attempt, …
+#: Prefix of fields outside of the conventions: chatlanes.update, chatlanes.attempt, …
 OURS = "chatlanes."
 
 
 def ours(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Without those that are None. A name with a dot is one of OpenTelemetry's own and stays as it is."""
+    """The fields with the prefix, without those that are None. A name with a dot is OpenTelemetry's and is kept."""
     return {name if "." in name else OURS + name: value for name, value in fields.items() if value is not None}
 
 
 def messaging(operation: str, queue: str, message_id: str) -> dict[str, Any]:
-    """By the semantic conventions."""
+    """The attributes of the semantic conventions."""
     return {
         "messaging.system": "chatlanes",
         "messaging.operation.name": operation,
@@ -47,7 +47,7 @@ def messaging(operation: str, queue: str, message_id: str) -> dict[str, Any]:
 
 
 def record(span: Span, error: BaseException, secrets: Secrets) -> None:
-    """As the one thing that went wrong in it."""
+    """Record the error as the failure of the span."""
     told = problem_of(error, 0, secrets)
     span.set_attribute("error.type", told["type"])
     span.set_status(Status(StatusCode.ERROR, secrets.cut(f"{told['type']}: {told['message']}")))
@@ -56,7 +56,7 @@ def record(span: Span, error: BaseException, secrets: Secrets) -> None:
 
 
 class Within(NoSpan):
-    """Makes a context the current one."""
+    """Makes a context current."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -78,12 +78,12 @@ def under(span: Span) -> Context:
 
 
 def unseen(context: Context | None = None) -> Context:
-    """Instrumentation of HTTP clients looks away: the URL of a Bot API call holds the token."""
+    """A context in which HTTP clients are not instrumented: the URL of a Bot API call contains the token."""
     return set_value(_SUPPRESS_HTTP_INSTRUMENTATION_KEY, True, get_current() if context is None else context)
 
 
 class OneSpan(Within):
-    """A span that ends with its block, by what `describe` makes of the error."""
+    """A span that ends with its block; `describe` reads the error that ended it."""
 
     def __init__(self, span: Span, context: Context, secrets: Secrets, describe: Describe) -> None:
         super().__init__(context)

@@ -1,4 +1,4 @@
-"""Whether traces are wanted, by OpenTelemetry's own variables. Pure; imports nothing of it."""
+"""Reads from OpenTelemetry's variables if traces are wanted. Pure; does not import OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _SAY_WHERE = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPOR
 
 
 def are_wanted(env: Mapping[str, str]) -> bool:
-    """They must be told where to go; OTEL_SDK_DISABLED and OTEL_TRACES_EXPORTER=none switch them off again."""
+    """True if a destination is set; OTEL_SDK_DISABLED and OTEL_TRACES_EXPORTER=none switch them off."""
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     return bool(exporters(env)) and any(env.get(name, "").strip() for name in _SAY_WHERE)
 
 
 def exporters(env: Mapping[str, str]) -> list[str]:
-    """What OTEL_TRACES_EXPORTER names, `otlp` when it is not set. `none` is none."""
+    """The names in OTEL_TRACES_EXPORTER, `otlp` when it is not set; none for `none`."""
     names = env.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
     return [name for each in names.split(",") if (name := each.strip()) and name != "none"]
 
 
 def protocol(env: Mapping[str, str]) -> str:
-    """Of `otlp`."""
+    """The protocol of `otlp`."""
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         if env.get(name, "").strip():
             return env[name].strip()
@@ -31,6 +31,6 @@ def protocol(env: Mapping[str, str]) -> str:
 
 
 def are_set_up() -> bool:
-    """Whether the program that this runs in, or its bot, has set up traces by itself."""
+    """True if the program, or its bot, has set up traces itself."""
     api = sys.modules.get("opentelemetry.trace")
     return api is not None and not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)

@@ -102,7 +102,7 @@ def test_invalid_import_path_is_refused(path):
 @pytest.mark.parametrize(
     ("name", "source", "sentence", "line"),
     [
-        ("bot_broken", "x = 1\ny = x / 0", "failed with ZeroDivisionError; mend the module", "y = x / 0"),
+        ("bot_broken", "x = 1\ny = x / 0", "failed with ZeroDivisionError; fix the module", "y = x / 0"),
         ("bot_needy", "import missing_thing", "it needs the module missing_thing", "import missing_thing"),
         ("bot_typo", "def handle(ctx:", "failed with SyntaxError", "def handle(ctx:"),
     ],

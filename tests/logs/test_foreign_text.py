@@ -1,4 +1,4 @@
-"""Text from others, such as descriptions of the Bot API, becomes one short printable line."""
+"""Text from other systems, such as a description of the Bot API, becomes one short line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("description", HOSTILE.values(), ids=HOSTILE)
-def test_description_is_one_short_printable_line(description: str) -> None:
+def test_a_description_is_one_short_printable_line(description: str) -> None:
     body = json.dumps({"ok": False, "error_code": 400, "description": description}).encode()
     with pytest.raises(TelegramTroubleError) as polled:
         result_of("getMe", 400, body)
@@ -33,7 +33,7 @@ def test_description_is_one_short_printable_line(description: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["x" * 1_000_000, [1], {"a": "\n"}, None])
-def test_code_that_is_not_a_number_is_not_shown(code: object) -> None:
+def test_a_code_that_is_not_a_number_is_not_shown(code: object) -> None:
     with pytest.raises(TelegramTroubleError) as polled:
         result_of("getMe", 502, json.dumps({"ok": False, "error_code": code, "description": ["a", "\n"]}).encode())
     assert str(polled.value) == "502 without a description"

@@ -1,4 +1,4 @@
-"""Log lines: the ids of the update, valid JSON for any content, and no token."""
+"""A log line: the ids of its update, JSON whatever was logged, and no token, whichever code writes it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def fields(made: logging.LogRecord, known: LineContext | None = None) -> dict[st
 
 @pytest.mark.parametrize("lines", LINES.values(), ids=LINES)
 @pytest.mark.parametrize("text", [TOKEN, f"https://host/bot{TOKEN}/getMe", quote(TOKEN, safe="")])
-def test_token_is_removed(lines: logging.Formatter, text: str) -> None:
-    # In the arguments, in the extra fields, and in a traceback
+def test_a_token_is_cut_out(lines: logging.Formatter, text: str) -> None:
+    # In the arguments, in `extra`, and in a traceback
     made = record("failed (url=%s)", text, url=text)
     try:
         raise ValueError(text)
@@ -51,7 +51,7 @@ def test_token_is_removed(lines: logging.Formatter, text: str) -> None:
     assert "Traceback" in line
 
 
-def test_unknown_token_is_removed_from_urls() -> None:
+def test_an_unknown_token_is_cut_out_of_urls() -> None:
     assert Secrets().cut("https://host/bot12:AAbb/getMe") == "https://host/bot<token>/getMe"
 
 
@@ -69,16 +69,16 @@ def test_log_lines_of_a_run_have_its_ids() -> None:
 
 
 def test_celerys_lines_about_a_task_have_its_ids() -> None:
-    # An update, an update that runs in this process, and another task
-    received = record("received", data={"id": "12:7", "args": "(message, chat -5, update 7)"})
-    assert fields(received).items() >= {"update": "12:7", "bot": 12, "chat": -5}.items()
+    # Of an update, of one that runs here, and of a task that is none
+    told = record("received", data={"id": "12:7", "args": "(message, chat -5, update 7)"})
+    assert fields(told).items() >= {"update": "12:7", "bot": 12, "chat": -5}.items()
     with about(lambda: Ids("12:7", 9, 3)):
         assert fields(record(data={"id": "12:7"})).items() >= {"chat": 9, "attempt": 3}.items()
         assert "attempt" not in fields(record(data={"id": "12:8"}))
     assert fields(record(data={"id": "8f3c", "args": "('secret',)"})).keys() & {"update", "task", "chat"} == {"task"}
 
 
-def test_lines_name_the_bot_of_several() -> None:
+def test_each_of_many_bots_is_named() -> None:
     known = LineContext({"shop": 12, "help": 13})
     assert fields(record(threadName=thread_of("help")), known).items() >= {"bot": 13, "bot_name": "help"}.items()
     with about(lambda: Ids("12:7")):
@@ -93,7 +93,7 @@ class Unspeakable:
     __repr__ = __str__
 
 
-def test_any_content_is_one_line_of_json() -> None:
+def test_whatever_is_logged_is_one_line_of_json() -> None:
     circle: list[Any] = []
     circle.append(circle)
     odd = {"half": "\ud800", "circle": circle, "odd": Unspeakable(), "update": "taken", "amount": 5}
@@ -105,7 +105,7 @@ def test_any_content_is_one_line_of_json() -> None:
     assert found["time"].endswith("Z")
 
 
-def test_custom_handler_can_use_the_ids() -> None:
+def test_a_custom_log_handler_can_use_the_ids() -> None:
     with about(lambda: Ids("12:7", 9)):
         UpdateIds().filter(made := record())
     assert logging.Formatter("%(update)s %(chat)s %(attempt)s %(message)s").format(made) == "12:7 9 - said"

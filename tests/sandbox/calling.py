@@ -1,4 +1,4 @@
-"""How these tests use the processes that they start: as a bot over HTTP, and as a reader of their output."""
+"""Helpers of this folder: a client of the Bot API, and reading the output of processes."""
 
 import subprocess
 import threading
@@ -13,8 +13,8 @@ import requests
 
 from chatlanes.sandbox.simulator import Simulator
 
-#: Far longer than anything here takes; reached only on failure.
-WITHIN_S = 60.0
+#: Far beyond what anything here takes; only a failure waits so long.
+PATIENCE_S = 60.0
 
 
 class BotClient:
@@ -26,7 +26,7 @@ class BotClient:
 
     def __call__(self, method: str, **params: Any) -> requests.Response:
         url = f"{self.simulator.url}/bot{self.simulator.token}/{method}"
-        return requests.post(url, json=params, timeout=WITHIN_S)
+        return requests.post(url, json=params, timeout=PATIENCE_S)
 
     def result(self, method: str, **params: Any) -> Any:
         response = self(method, **params)
@@ -51,16 +51,16 @@ class BotClient:
 
 
 def wait_until(holds: Callable[[], object]) -> None:
-    give_up_at = time.monotonic() + WITHIN_S
+    give_up_at = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < give_up_at, "the condition did not become true in time"
+        assert time.monotonic() < give_up_at, "it did not come true"
         time.sleep(0.005)
 
 
 @contextmanager
 def ended_when_late(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Ends the process after a limit, so that reading its output ends too."""
-    late = threading.Timer(WITHIN_S * 2, process.terminate)
+    """Ends the process when the awaited output does not come in time, so that reading ends."""
+    late = threading.Timer(PATIENCE_S * 2, process.terminate)
     late.start()
     try:
         yield
@@ -69,7 +69,7 @@ def ended_when_late(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie process counts as gone."""
+    """A process that has ended and was not asked for yet counts as gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""One simulator for all tests of this folder, reset after each; and sandboxes that are ended after the test."""
+"""One simulator for all tests of this folder, reset between them, and sandboxes that end with their test."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

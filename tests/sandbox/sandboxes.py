@@ -1,4 +1,4 @@
-"""A sandbox as its user starts it, in its own directory."""
+"""A sandbox as its user starts it, in a directory of its own."""
 
 import os
 import re
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
-from tests.sandbox.calling import WITHIN_S, ended_when_late
+from tests.sandbox.calling import PATIENCE_S, ended_when_late
 
 
 class SandboxProcess:
-    """A sandbox with its own directory and ports."""
+    """A sandbox in a directory of its own, with ports of its own."""
 
     def __init__(self, directory: Path, *options: str, **variables: str) -> None:
         self.ports = {name: free_port() for name in ("redis", "simulator", "flower")}
         ports = [argument for name, port in self.ports.items() for argument in (f"--port-{name}", str(port))]
-        # The developer's own settings must not reach the sandbox; a .env would be read from `directory`.
+        # Settings of the developer must not reach the sandbox; a .env would be read from `directory`.
         others = ("BOT_TOKEN", "REDIS_URL", "BOT", "PYTHONUNBUFFERED")
         mine = {name: value for name, value in os.environ.items() if name not in others}
         self.process = subprocess.Popen(
@@ -38,7 +38,7 @@ class SandboxProcess:
         return Simulator(self.url("simulator"), token="")
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """The first line that matches, already printed or still to come."""
+        """The first match in the output, past or future."""
         assert self.process.stdout
         with ended_when_late(self.process):
             while not (found := re.search(pattern, self.said)):
@@ -54,14 +54,14 @@ class SandboxProcess:
         self.process.send_signal(signal.SIGINT)
 
     def close_terminal(self) -> None:
-        """Like closing the terminal: the output is not read any more."""
+        """From now on its output is not read."""
         assert self.process.stdout
         self.process.stdout.close()
         self.process.send_signal(signal.SIGHUP)
 
     def end(self) -> int:
-        """Waits for its end; returns the exit code."""
+        """Its exit code."""
         assert self.process.stdout
         if not self.process.stdout.closed:
-            self.said += self.process.communicate(timeout=WITHIN_S * 2)[0]
-        return self.process.wait(WITHIN_S * 2)
+            self.said += self.process.communicate(timeout=PATIENCE_S * 2)[0]
+        return self.process.wait(PATIENCE_S * 2)

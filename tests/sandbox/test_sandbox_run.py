@@ -1,4 +1,4 @@
-"""`chatlanes sandbox`, which `make run` runs: real processes, from start to Ctrl-C."""
+"""`chatlanes sandbox`, which is what `make run` runs: real processes, from start to Ctrl-C."""
 
 import os
 import re
@@ -16,31 +16,69 @@ from tests.sandbox.calling import text_update, wait_until
 from tests.sandbox.sandboxes import SandboxProcess
 
 
-def test_sandbox_without_a_token_answers_simulated_chats(
+def test_without_a_token_it_answers_simulated_chats_in_order(
     sandbox: Callable[..., SandboxProcess], tmp_path: Path
 ) -> None:
     running = sandbox("--rate", "100", "--chats", "8")
-    # Given a sandbox that prints its addresses
+    # Given a sandbox that says where to look
     login = running.wait_for(rf"Flower +http://(admin):(\S+)@127.0.0.1:{running.ports['flower']}\n").groups()
     running.wait_for(rf"Bot API +{running.url('simulator')} \(simulated")
-    # When it has handled updates
+    # When it has run for a while
     answers = running.wait_for(r"report .* handled [1-9].* ([\d,]+) answers in 8 chats: each in order · duplicates 0")
     assert int(answers[1].replace(",", "")) > 0
-    # Then Flower shows its tasks
+    # Then Flower knows its worker and its tasks
     tasks = f"{running.url('flower')}/api/tasks"
     assert requests.get(tasks, timeout=10).status_code == 401
     wait_until(lambda: requests.get(tasks, auth=login, timeout=10).json())
-    # And Ctrl-C ends it cleanly, with nothing left behind
+    # And Ctrl-C ends it in order, nothing left behind
     running.ctrl_c()
     assert running.end() == 0
     assert re.search(r"^received .* each in order · duplicates 0", running.said, re.MULTILINE)
     assert "Traceback" not in running.said
-    # And the next run uses the data, and answers its own chats in order
+    # And the data is there for the next run, which answers its own chats in order
     assert (tmp_path / ".data/redis/appendonlydir").is_dir()
     again = sandbox("--rate", "100", "--chats", "8", "--workers", "1")
     again.wait_for(r"report .* handled [1-9].* answers in [0-9]+ chats: each in order · duplicates 0")
     again.ctrl_c()
     assert again.end() == 0
+
+
+NOTING_BOT = """
+with open("imports", "a") as file:
+    file.write("x")
+def handle(ctx):
+    ctx.reply(open("imports").read())
+"""
+
+
+def test_the_start_ends_with_one_line_and_one_import(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
+    # Given a folder with a bot, and a setting with a wrong name
+    (tmp_path / "noting_bot.py").write_text(NOTING_BOT)
+    (tmp_path / ".env").write_text("MAX_ATTEMPT=3\nno line\n")
+    running = sandbox("--workers", "1", "--bot", "noting_bot:handle")
+    # Then the sandbox says what it does, and when it is ready
+    running.wait_for("loading noting_bot:handle …")
+    running.wait_for(rf"ready: open {running.url('simulator')}, write to the bot\n$")
+    # When a user writes at once, then the bot was imported by one process
+    simulator = running.simulator()
+    simulator.push(text_update("hello"))
+    wait_until(lambda: simulator.calls("sendMessage"))
+    assert simulator.calls("sendMessage")[0]["params"]["text"] == "x"
+    running.ctrl_c()
+    assert running.end() == 0
+    # And each mistake is reported once, whichever parts read the settings
+    assert running.said.count("MAX_ATTEMPT is not a setting; did you mean MAX_ATTEMPTS?") == 1
+    assert running.said.count(".env, line 2 is ignored: it is not NAME=value") == 1
+    assert "dotenv" not in running.said
+    assert "SecurityWarning" not in running.said
+    assert (tmp_path / ".data/.gitignore").read_text() == "*\n"
+
+
+def test_a_bot_in_the_folder_is_suggested(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
+    (tmp_path / "slow_bot.py").write_text(SLOW_BOT)
+    running = sandbox("--no-stream", "--workers", "1")
+    running.wait_for("This folder seems to hold a bot. To run it: chatlanes sandbox --bot slow_bot:handle\n")
+    running.wait_for("Ctrl-C stops everything")
 
 
 SLOW_BOT = """
@@ -52,23 +90,25 @@ def handle(ctx):
 """
 
 
-def test_running_updates_finish_at_the_end(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
-    # Given a running handler
+def test_at_the_end_running_updates_finish(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
+    # Given a handler in the middle of its work
     (tmp_path / "slow_bot.py").write_text(SLOW_BOT)
     running = sandbox("--workers", "1", "--bot", "slow_bot:handle")
     running.pid("worker")
     simulator = running.simulator()
     simulator.push(text_update("hello #1"))
     wait_until(lambda: simulator.calls("sendChatAction"))
-    # When the sandbox is stopped
+    # When everything is stopped
     running.ctrl_c()
-    # Then the handler still answers: the Bot API and Redis stop after it
+    # Then it still answers: the Bot API and Redis outlive it
     assert running.end() == 0
     assert "handled 1 · sent 1 · 1 answers in 1 chats: each in order · duplicates 0 · waiting 0" in running.said
     simulator.stop()
 
 
-def test_closed_terminal_leaves_nothing_running(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
+def test_a_terminal_that_is_closed_leaves_nothing_running(
+    sandbox: Callable[..., SandboxProcess], tmp_path: Path
+) -> None:
     running = sandbox("--no-stream", "--workers", "1")
     parts = [running.pid(part) for part in ("poller", "worker", "flower", "report")]
     running.close_terminal()
@@ -76,29 +116,31 @@ def test_closed_terminal_leaves_nothing_running(sandbox: Callable[..., SandboxPr
     for pid in parts:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    # Redis has ended too: another server can use its directory
+    # Not even Redis: another one can have its directory
     start_server(tmp_path / ".data/redis").stop()
 
 
-def test_killed_part_is_restarted_unless_it_is_redis(sandbox: Callable[..., SandboxProcess]) -> None:
+def test_a_killed_part_is_restarted_unless_redis_died(sandbox: Callable[..., SandboxProcess]) -> None:
     running = sandbox("--no-stream", "--workers", "1")
-    # Given killed parts
+    # Given parts that were killed
     for part in ("poller", "worker", "flower"):
         os.kill(running.pid(part), signal.SIGKILL)
-    # Then all of them are restarted, and the bot answers
+    # Then all of them are there again, and the bot answers
     for part in ("poller", "worker", "flower"):
         running.wait_for(rf"(?s){part} stopped \(rc=-9\).*{part} started")
     simulator = running.simulator()
     simulator.push(text_update("hello #1"))
     wait_until(lambda: simulator.answers())
-    # But a killed Redis ends the sandbox
+    # But without Redis everything stops
     with redis.Redis(port=running.ports["redis"]) as client:
         os.kill(client.info("server")["process_id"], signal.SIGKILL)
     assert running.end() == 1
     assert "redis ended by itself, so everything was stopped" in running.said
 
 
-def test_sandbox_with_a_token_serves_that_bot(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
+def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
+    sandbox: Callable[..., SandboxProcess], tmp_path: Path
+) -> None:
     with start("9:REAL") as telegram, start_server(tmp_path / "elsewhere") as lanes:
         running = sandbox(BOT_TOKEN="9:REAL", BOT_API_URL=telegram.url, REDIS_URL=lanes.url)
         telegram.push(text_update("hello #1", chat=5))
@@ -118,7 +160,7 @@ def test_sandbox_with_a_token_serves_that_bot(sandbox: Callable[..., SandboxProc
         ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "The Redis of REDIS_URL cannot be used: Error 111 connecting"),
     ],
 )
-def test_error_is_one_sentence(
+def test_an_error_is_one_sentence(
     sandbox: Callable[..., SandboxProcess], variables: dict[str, str], sentence: str
 ) -> None:
     running = sandbox("--no-stream", **variables)
@@ -128,7 +170,7 @@ def test_error_is_one_sentence(
     assert "Traceback" not in running.said
 
 
-def test_second_sandbox_in_a_directory_is_refused(sandbox: Callable[..., SandboxProcess]) -> None:
+def test_a_second_one_in_the_same_directory_is_refused(sandbox: Callable[..., SandboxProcess]) -> None:
     first = sandbox("--no-stream", "--workers", "1")
     first.wait_for("Ctrl-C stops everything")
     second = sandbox("--no-stream")

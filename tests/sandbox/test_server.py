@@ -1,4 +1,4 @@
-"""The embedded server keeps acknowledged writes, whatever happens to its process."""
+"""The embedded server keeps what it acknowledged, whatever happens to its process."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-def test_server_is_durable_and_evicts_nothing(server: Server) -> None:
+def test_it_writes_every_command_to_disk_and_evicts_nothing(server: Server) -> None:
     with redis.Redis.from_url(server.url) as client:
         config = client.config_get("append*", "maxmemory-policy", "save")
     assert (config["appendonly"], config["appendfsync"]) == ("yes", "always")
@@ -32,7 +32,7 @@ def test_server_is_durable_and_evicts_nothing(server: Server) -> None:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_restart_keeps_acknowledged_writes(tmp_path: Path, end: str) -> None:
+def test_a_restart_keeps_acknowledged_writes(tmp_path: Path, end: str) -> None:
     first = start_server(tmp_path)
     with redis.Redis.from_url(first.url) as client:
         client.set("kept", "yes")
@@ -50,7 +50,7 @@ def test_stop_works_twice_and_on_a_frozen_server(server: Server) -> None:
     assert server.process.returncode == 0
 
 
-def test_extra_flags_override_the_defaults(tmp_path: Path) -> None:
+def test_extra_flags_win_over_ours(tmp_path: Path) -> None:
     with (
         start_server(tmp_path, appendfsync="no", extra=["--maxmemory-policy", "allkeys-lru"]) as server,
         redis.Redis.from_url(server.url) as client,
@@ -59,25 +59,25 @@ def test_extra_flags_override_the_defaults(tmp_path: Path) -> None:
         assert config == {"appendfsync": "no", "maxmemory-policy": "allkeys-lru"}
 
 
-def test_port_in_use_is_reported_from_the_server_log(server: Server, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_from_the_server_log(server: Server, tmp_path: Path) -> None:
     with pytest.raises(ServerFailedError, match=r"ended with code 1: .*in use"):
         start_server(tmp_path / "second", port=server.port)
 
 
-def test_two_servers_cannot_share_a_directory(server: Server, tmp_path: Path) -> None:
+def test_two_servers_do_not_share_a_directory(server: Server, tmp_path: Path) -> None:
     with pytest.raises(DirectoryTakenError, match=rf"another Redis server \(pid {server.pid}\) is using"):
         start_server(tmp_path)
     with redis.Redis.from_url(server.url) as client:
         assert client.ping()
 
 
-def test_invalid_flag_is_reported_from_the_server_log(tmp_path: Path) -> None:
+def test_a_wrong_flag_is_reported_from_the_server_log(tmp_path: Path) -> None:
     with pytest.raises(ServerFailedError, match="no-such-flag"):
         start_server(tmp_path, extra=["--no-such-flag", "1"])
 
 
 @needs_debian_redis
-def test_server_with_a_certificate_accepts_tls_only(tmp_path: Path) -> None:
+def test_with_a_certificate_it_speaks_tls_only(tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     ca, key, cert = (tmp_path / f"{name}.pem" for name in ("ca", "key", "cert"))
@@ -94,7 +94,7 @@ def test_server_with_a_certificate_accepts_tls_only(tmp_path: Path) -> None:
 
 
 @needs_debian_redis
-def test_custom_server_program(tmp_path: Path) -> None:
+def test_another_servers_program_can_be_run(tmp_path: Path) -> None:
     version = subprocess.run([DEBIAN_REDIS, "--version"], capture_output=True, text=True, check=True).stdout
     with (
         start_server(tmp_path, binary=DEBIAN_REDIS) as server,
@@ -103,7 +103,7 @@ def test_custom_server_program(tmp_path: Path) -> None:
         assert f"v={client.info('server')['redis_version']} " in version
 
 
-def test_server_with_a_password_becomes_ready(tmp_path: Path) -> None:
+def test_with_a_password_it_is_ready_too(tmp_path: Path) -> None:
     with (
         start_server(tmp_path, extra=["--requirepass", "hidden"]) as server,
         redis.Redis.from_url(server.url, password="hidden") as client,
@@ -111,7 +111,7 @@ def test_server_with_a_password_becomes_ready(tmp_path: Path) -> None:
         assert client.ping()
 
 
-def test_wanted_port_is_used_only_if_free(server: Server) -> None:
+def test_a_wanted_port_is_given_only_when_it_is_free(server: Server) -> None:
     assert not is_free(server.port)
     assert free_port(server.port) != server.port
     server.stop()

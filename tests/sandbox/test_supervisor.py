@@ -1,4 +1,4 @@
-"""The supervisor runs several processes as one. Each test runs one, in its own process, with made-up parts."""
+"""The supervisor runs several processes as one. Each test runs one with made-up parts, in a process of its own."""
 
 import os
 import re
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from chatlanes.sandbox.supervisor.restart_policy import Restart, StopAll, WaitForFix, decide
-from tests.sandbox.calling import WITHIN_S, ended_when_late, is_alive, wait_until
+from tests.sandbox.calling import PATIENCE_S, ended_when_late, is_alive, wait_until
 
-#: A part with a child, like a worker: prints when the child runs, and finishes its work at SIGTERM.
+#: A part with a child, as a worker has: says when the child is there, and finishes its work when told to stop.
 WORKING = """
 import os, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -28,16 +28,18 @@ print("working", os.getpid(), child.pid, flush=True)
 while True:
     time.sleep(600)
 """
-#: A part that ends at SIGTERM without output.
+#: A part that ends on SIGTERM, without output.
 IDLE = "import time; print('idle', flush=True); time.sleep(600)"
-#: A part that fails when the file exists.
+#: One that ends when the file is there.
 ENDING = """
 import pathlib, time
 while not pathlib.Path({gate!r}).exists():
     time.sleep(0.01)
-print("cannot continue", flush=True)
+print("I give up", flush=True)
 raise SystemExit(1)
 """
+#: A worker.
+READY_AT_ONCE = "import time; print('chatlanes.sandbox.worker: ready', flush=True); time.sleep(600)"
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -50,17 +52,18 @@ import os, sys
 from chatlanes.sandbox.supervisor import supervisor
 from chatlanes.sandbox.parts import Part
 supervisor.STOP_WITHIN_S = float(sys.argv[1])
-failed = sys.argv[2]
-running = supervisor.Supervisor({failed: lambda: False} if failed else {})
+fallen = sys.argv[2]
+running = supervisor.Supervisor({fallen: lambda: False} if fallen else {}, loading="loading …", ready="ready: go")
 for number, code in enumerate(sys.argv[3:]):
-    running.add(Part(f"part{number}", (sys.executable, "-c", code)), dict(os.environ, PYTHONUNBUFFERED="1"))
-print("ended first:", running.run(), flush=True)
+    part = Part(f"part{number}", (sys.executable, "-c", code), is_worker="ready" in code)
+    running.add(part, dict(os.environ, PYTHONUNBUFFERED="1"))
+print("ended first:", running.run(), running.last_words, flush=True)
 """
 
 
 class Supervised:
-    def __init__(self, *codes: str, stop_within_s: float = WITHIN_S, failed: str = "") -> None:
-        command = [sys.executable, "-c", SUPERVISE, str(stop_within_s), failed, *codes]
+    def __init__(self, *codes: str, stop_within_s: float = PATIENCE_S, fallen: str = "") -> None:
+        command = [sys.executable, "-c", SUPERVISE, str(stop_within_s), fallen, *codes]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._seen = ""
 
@@ -78,8 +81,8 @@ class Supervised:
         return found
 
     def rest(self) -> str:
-        """Waits for its end; returns the whole output."""
-        output, _ = self.process.communicate(timeout=WITHIN_S)
+        """All it said, once it has ended."""
+        output, _ = self.process.communicate(timeout=PATIENCE_S)
         return self._seen + str(output)
 
 
@@ -99,7 +102,7 @@ def supervise() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_signal_stops_all_parts_cleanly(supervise: Any, how: signal.Signals) -> None:
+def test_a_signal_stops_all_parts_and_lets_them_finish(supervise: Any, how: signal.Signals) -> None:
     running = supervise(WORKING, WORKING)
     running.wait_for("| working", times=2)
     running.process.send_signal(how)
@@ -108,18 +111,30 @@ def test_signal_stops_all_parts_cleanly(supervise: Any, how: signal.Signals) -> 
     assert "ended first: None" in said
 
 
-def test_failed_part_stops_the_others(supervise: Any, tmp_path: Path) -> None:
+def test_when_one_part_ends_the_others_are_stopped(supervise: Any, tmp_path: Path) -> None:
     gate = tmp_path / "end"
     running = supervise(WORKING, ENDING.format(gate=str(gate)))
     running.wait_for("| working")
     gate.touch()
     said = running.rest()
-    assert said.index("part1  | cannot continue") < said.index("part1 stopped (rc=1)")
+    assert said.index("part1  | I give up") < said.index("part1 stopped (rc=1)")
     assert "part0  | the child lives" in said
-    assert "ended first: part1" in said
+    assert "ended first: part1 I give up" in said
 
 
-def test_killed_part_is_restarted_without_its_old_children(supervise: Any) -> None:
+def test_other_workers_start_when_the_first_one_is_ready(supervise: Any) -> None:
+    running = supervise(IDLE, READY_AT_ONCE, READY_AT_ONCE)
+    running.wait_for("| ready: go")
+    running.process.send_signal(signal.SIGTERM)
+    said = running.rest()
+    steps = ("part1 started", "| loading …", "part2 started", "| ready: go")
+    assert sorted(steps, key=said.index) == list(steps)
+    assert (said.count("loading …"), said.count("ready: go")) == (1, 1)
+    # The line by which a worker says so is not shown
+    assert "chatlanes.sandbox.worker" not in said
+
+
+def test_a_killed_part_is_restarted_without_its_old_children(supervise: Any) -> None:
     running = supervise(WORKING, IDLE)
     running.wait_for("| working")
     first = running.said(r"working (\d+) (\d+)")
@@ -148,13 +163,13 @@ def test_decision_after_an_exit(code: int, short_lives: int, may_be_fixed: bool,
     assert decide(code, short_lives=short_lives, may_be_fixed=may_be_fixed) == decision
 
 
-def test_parts_are_stopped_without_redis(supervise: Any) -> None:
-    said = supervise(IDLE, failed="redis").rest()
+def test_without_redis_the_other_parts_are_stopped(supervise: Any) -> None:
+    said = supervise(IDLE, fallen="redis").rest()
     assert "part0 stopped" in said
     assert "ended first: redis" in said
 
 
-def test_part_that_does_not_stop_in_time_is_killed(supervise: Any) -> None:
+def test_a_part_that_does_not_stop_in_time_is_killed(supervise: Any) -> None:
     running = supervise(STUBBORN, stop_within_s=0.1)
     running.wait_for("| working")
     running.process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The file that BOTS names: the meaning of its tables, error messages, and sources of tokens."""
+"""The file that BOTS names: tables, errors and the places of tokens."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def refused(directory: Path, toml: str, **env: str) -> list[str]:
     """The lines of the error, without the file's directory."""
     with pytest.raises(SettingsError) as caught:
         given(directory, toml, **env)
-    report = "".join(traceback.format_exception(caught.value))
-    assert "SECRET" not in report
-    assert caught.value.__context__ is None  # error trackers look there
+    told = "".join(traceback.format_exception(caught.value))
+    assert "SECRET" not in told
+    assert caught.value.__context__ is None  # where error trackers look
     return str(caught.value).replace(f"{directory}/", "").splitlines()
 
 
-def test_without_the_file_the_settings_are_the_only_bot() -> None:
+def test_without_the_file_the_one_bot_is_the_settings_themselves() -> None:
     settings = load({"BOT_TOKEN": SHOP}, env_file=None)
     assert settings.served == (settings,)
     assert settings.queue_names[:2] == ["updates.0", "updates.1"]
 
 
-def test_table_overrides_the_ordinary_settings(tmp_path: Path) -> None:
+def test_each_bot_has_the_ordinary_settings_with_its_own_on_top(tmp_path: Path) -> None:
     toml = TWO + 'bot = "helpdesk:bot"\norder_by = "chat+user"\nallowed_updates = ["message", "poll"]\nqueues = 2\n'
     shop, helpdesk = given(
         tmp_path, toml, **TOKENS, QUEUES="3", MAX_PENDING="77", ORDER_BY="topic", BOT="all:handle"
@@ -52,12 +52,12 @@ def test_table_overrides_the_ordinary_settings(tmp_path: Path) -> None:
     assert helpdesk.queue_names == ["updates.help.0", "updates.help.1"]
 
 
-def test_blank_text_counts_as_unset(tmp_path: Path) -> None:
+def test_an_empty_text_counts_as_unset(tmp_path: Path) -> None:
     [shop] = given(tmp_path, '[shop]\ntoken_env = "SHOP_TOKEN"\nbot = " "\n', **TOKENS, BOT="all:handle").served
     assert shop.bot == "all:handle"
 
 
-def test_tokens_from_files_and_env_files(tmp_path: Path) -> None:
+def test_tokens_come_from_files_beside_it_and_from_env_files(tmp_path: Path) -> None:
     (tmp_path / "shop.token").write_text(f"{SHOP}\n")
     (tmp_path / ".env").write_text(f"BOTS={tmp_path}/bots.toml\nHELP_TOKEN={HELP}\n")
     (tmp_path / "bots.toml").write_text('[shop]\ntoken_file = "shop.token"\n[help]\ntoken_env = "HELP_TOKEN"\n')
@@ -72,22 +72,22 @@ def test_tokens_from_files_and_env_files(tmp_path: Path) -> None:
         ('[shop]\ntoken_file = "."\n', ". (token_file) cannot be read: Is a directory"),
     ],
 )
-def test_missing_token_is_reported_when_it_is_needed(tmp_path: Path, toml: str, why: str) -> None:
-    # Given settings that are sufficient for Flower
+def test_a_missing_token_is_reported_where_it_is_needed(tmp_path: Path, toml: str, why: str) -> None:
+    # Given settings that are good enough for Flower
     [shop] = given(tmp_path, toml).served
     assert shop.queue_names[0] == "updates.shop.0"
-    # When the token is needed
+    # When a process needs the token
     for need in ("token", "bot_id"):
-        with pytest.raises(SettingsError) as raised:
+        with pytest.raises(SettingsError) as told:
             getattr(shop, need)
-        assert str(raised.value) == f"{tmp_path}/bots.toml: [shop] has no token: {why}"
+        assert str(told.value) == f"{tmp_path}/bots.toml: [shop] has no token: {why}"
 
 
 @pytest.mark.parametrize(
     ("toml", "lines"),
     [
         ("", ["bots.toml names no bot: write a table for each, [name] with a token_env or token_file"]),
-        ('shop = "x"\n', ["bots.toml: shop stands in no table: write [the bot's name] above it"]),
+        ('shop = "x"\n', ["bots.toml: shop is not in a table: write [the bot's name] above it"]),
         ('[shop]\nbot = "a:b"\n', ["bots.toml: [shop] needs one of token_env and token_file: where the token is"]),
         (
             '[shop]\ntoken_env = "A"\ntoken_file = "b"\n',
@@ -127,7 +127,7 @@ def test_missing_token_is_reported_when_it_is_needed(tmp_path: Path, toml: str, 
         ),
         (
             '[[shop]]\ntoken_env = "SHOP_TOKEN"\n',
-            ["bots.toml: shop stands in no table: write [the bot's name] above it"],
+            ["bots.toml: shop is not in a table: write [the bot's name] above it"],
         ),
         (
             '[shop]\ntoken_env = "BAD_TOKEN"\n[help]\ntoken_env = "HELP_TOKEN"\norder_by = "x"\n',
@@ -139,33 +139,33 @@ def test_missing_token_is_reported_when_it_is_needed(tmp_path: Path, toml: str, 
         ),
     ],
 )
-def test_error_names_file_table_and_key(tmp_path: Path, toml: str, lines: list[str]) -> None:
+def test_an_error_names_file_table_and_key(tmp_path: Path, toml: str, lines: list[str]) -> None:
     assert refused(tmp_path, toml, **TOKENS, BAD_TOKEN="SECRET without digits") == lines
 
 
-def test_token_in_the_file_is_refused(tmp_path: Path) -> None:
+def test_a_token_in_the_file_itself_is_refused(tmp_path: Path) -> None:
     [line] = refused(tmp_path, f'[shop]\ntoken_env = "SHOP_TOKEN"\ntoken = "{SHOP}"\n', **TOKENS)
-    assert line.startswith("bots.toml: [shop] holds a token: put it into the environment or a file of its own")
+    assert line.startswith("bots.toml: [shop] holds a token: move it to the environment or to a file of its own")
 
 
-def test_misspelt_key_is_reported_with_the_valid_ones(tmp_path: Path) -> None:
+def test_a_misspelt_key_is_reported_with_the_valid_ones(tmp_path: Path) -> None:
     [line] = refused(tmp_path, '[shop]\ntoken_env = "SHOP_TOKEN"\norderby = "chat"\n', **TOKENS)
-    assert line == f"bots.toml: [shop] has no use for orderby: allowed are token_env, token_file, {', '.join(PER_BOT)}"
+    assert line == f"bots.toml: [shop] does not know orderby: allowed are token_env, token_file, {', '.join(PER_BOT)}"
 
 
-def test_invalid_toml_is_reported_with_its_position(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported_with_its_place(tmp_path: Path) -> None:
     [line] = refused(tmp_path, "[shop\n")
-    assert re.fullmatch(r"bots.toml is no TOML: .*line 1, column 6\)", line)
+    assert re.fullmatch(r"bots.toml is not TOML: .*line 1, column 6\)", line)
 
 
-def test_bot_token_without_a_table_is_reported(tmp_path: Path) -> None:
+def test_a_bot_token_without_a_table_is_reported(tmp_path: Path) -> None:
     alone = "333:ALONE-SECRET-abcdefgh"
     [line] = refused(tmp_path, TWO, **TOKENS, BOT_TOKEN=alone)
     assert (
         line
         == 'BOT_TOKEN is set, and its bot is not in bots.toml: unset it, or add a table with token_env = "BOT_TOKEN"'
     )
-    # And with such a table its bot is served too
+    # And with such a table it is one of them
     bots = given(tmp_path, TWO + '[old]\ntoken_env = "BOT_TOKEN"\n', **TOKENS, BOT_TOKEN=alone).served
     assert [bot.bot_id for bot in bots] == [111, 222, 333]
 
@@ -179,12 +179,12 @@ def test_every_key_of_a_table_is_a_setting() -> None:
     assert set(PER_BOT) <= set(Settings.model_fields)
 
 
-def test_documentation_lists_every_key() -> None:
+def test_the_documentation_has_every_key() -> None:
     line = next(line for line in (ROOT / "docs/many_bots.md").read_text().splitlines() if "of its own: `" in line)
     assert re.findall(r"`(\w+)`", line) == list(PER_BOT)
 
 
-def test_example_is_valid(tmp_path: Path) -> None:
+def test_the_example_is_valid(tmp_path: Path) -> None:
     settings = load({"BOTS": str(ROOT / "examples/bots.toml"), **TOKENS}, env_file=None)
     assert [bot.bot_name for bot in settings.served] == ["shop", "helpdesk"]
     assert settings.served[0].token == SHOP

@@ -1,4 +1,4 @@
-"""The settings: accepted values, error messages, and documentation generated from the class."""
+"""The settings: sources, errors, and the documentation generated from the class."""
 
 import os
 import re
@@ -11,13 +11,13 @@ import pytest
 from pydantic import ValidationError
 
 from chatlanes.settings import Settings, SettingsError, load
-from chatlanes.settings.page import GROUPS, page
+from chatlanes.settings.page import GROUPS, essential, page
 from chatlanes.settings.table import env_example, markdown, rows
 from tests.support import ROOT
 
 TOKEN = "123456:AAbbCCddEEffGGhhIIjjKKllMMnnOOpp"
 
-#: The defaults are public: scripts of users depend on them.
+#: Scripts of users depend on these.
 DEFAULTS = {
     "BOT_TOKEN": None,
     "BOT_API_URL": "https://api.telegram.org",
@@ -70,7 +70,7 @@ def refused(**env: str) -> str:
     return str(caught.value)
 
 
-def test_defaults():
+def test_nothing_set_gives_the_defaults():
     settings = given()
     assert {name: getattr(settings, name.lower()) for name in DEFAULTS} == DEFAULTS
     assert len(DEFAULTS) == len(Settings.model_fields)
@@ -105,7 +105,7 @@ def test_empty_and_blank_count_as_unset():
         ("WEBHOOK_NETWORKS", "telegram,::1", ("149.154.160.0/20", "91.108.4.0/22", "::1/128")),
     ],
 )
-def test_valid_values(name, text, value):
+def test_right_values_are_taken(name, text, value):
     assert getattr(given(**{name: text}), name.lower()) == value
 
 
@@ -159,11 +159,12 @@ def test_valid_values(name, text, value):
         ("WEBHOOK_NETWORKS", ","),
     ],
 )
-def test_invalid_value_is_named_with_the_allowed_ones(name, text):
-    assert refused(**{name: text}) == f"{name}={text}: allowed is {rows()[name.lower()].allowed}"
+def test_a_wrong_value_is_named_with_the_allowed_ones(name, text):
+    said, _, _ = refused(**{name: text}).partition("; did you mean")
+    assert said == f"{name}={text}: allowed is {rows()[name.lower()].allowed}"
 
 
-def test_all_invalid_values_are_named_at_once():
+def test_all_wrong_values_are_named_at_once():
     lines = refused(QUEUES="0", POLL_TIMEOUT="x", REDIS_URL="sentinel://a:26379", BOT_TOKEN="x").splitlines()
     assert sorted(re.split("[= ]", line)[0] for line in lines) == [
         "BOT_TOKEN",
@@ -197,20 +198,20 @@ def test_sentinel_needs_its_master():
         ("WEBHOOK_URL", "ftp://me:HUNTER2@example.org"),
     ],
 )
-def test_errors_contain_no_secret(name, text):
+def test_a_secret_is_in_no_error(name, text):
     with pytest.raises(SettingsError) as caught:
         given(**{name: text})
     assert str(caught.value).startswith(name)
     assert "HUNTER2" not in "".join(traceback.format_exception(caught.value)) + repr(caught.value)
-    assert caught.value.__context__ is None  # error trackers look there
+    assert caught.value.__context__ is None  # where error trackers look
 
 
-def test_repr_contains_no_secret():
+def test_a_secret_is_in_no_repr():
     settings = given(BOT_TOKEN=TOKEN, REDIS_URL="redis://:HUNTER2@host/0", WEBHOOK_SECRET="HUNTER2")
     assert not re.search(f"HUNTER2|{TOKEN[7:]}", repr(settings) + str(settings))
 
 
-def test_bot_id_comes_from_the_token():
+def test_the_bot_id_is_in_the_token():
     assert given(BOT_TOKEN=TOKEN).bot_id == 123456
     with pytest.raises(SettingsError, match="BOT_TOKEN is not set"):
         _ = given().bot_id
@@ -221,26 +222,26 @@ def test_queue_names():
     assert given().express_queue == "updates.express"
 
 
-def test_settings_are_immutable():
+def test_settings_cannot_change():
     with pytest.raises(ValidationError, match="frozen"):
         given().queues = 9  # type: ignore[misc]
 
 
-def test_environment_overrides_the_file_unless_it_is_empty(tmp_path):
+def test_the_environment_wins_over_the_file_unless_it_is_empty(tmp_path):
     file = tmp_path / ".env"
     file.write_text("QUEUES=3\nPOLL_TIMEOUT=7\nSOMETHING_ELSE=1\nMAX_ATTEMPTS=\n")
     settings = load(env={"QUEUES": "4", "POLL_TIMEOUT": "", "OTHER": "x"}, env_file=file)
     assert (settings.queues, settings.poll_timeout, settings.max_attempts) == (4, 7, 5)
 
 
-def test_unreadable_file_is_reported(tmp_path):
+def test_an_unreadable_file_is_an_error(tmp_path):
     file = tmp_path / ".env"
     file.write_bytes(b"QUEUES=\xff\xfe")
     with pytest.raises(SettingsError, match=r"\.env cannot be read: it is not UTF-8 text"):
         load(env={}, env_file=file)
 
 
-def test_process_environment_and_env_file_are_read(monkeypatch, tmp_path):
+def test_the_process_environment_and_its_env_file_are_read(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".env").write_text("MAX_ATTEMPTS=2\nQUEUES=2")
     monkeypatch.setenv("QUEUES", "7")
@@ -260,16 +261,17 @@ def test_building_and_importing_read_nothing(monkeypatch, tmp_path):
     assert (done.stdout, done.stderr) == ("8\n", "")
 
 
-def test_documentation_matches_the_class():
+def test_the_documentation_is_the_class():
     assert [row.name for row in rows().values()] == list(DEFAULTS)
     assert all(row.meaning and row.allowed for row in rows().values())
     assert {row.name for row in rows().values() if row.secret} == {"BOT_TOKEN", "WEBHOOK_SECRET"}
     assert (ROOT / ".env.example").read_text() == env_example(), "chatlanes settings env > .env.example"
     assert (ROOT / "docs" / "settings.md").read_text() == page(), "chatlanes settings page > docs/settings.md"
+    assert essential() in (ROOT / "README.md").read_text(), "chatlanes settings essential"
     assert set(GROUPS) <= set(rows())
 
 
-def test_env_example_sets_every_name_to_its_default(tmp_path):
+def test_the_example_sets_every_name_to_its_default(tmp_path):
     file = tmp_path / ".env"
     file.write_text(re.sub(r"^#(?=[A-Z_]+=)", "", env_example(), flags=re.MULTILINE))
     assert set(re.findall(r"^([A-Z_]+)=", file.read_text(), re.MULTILINE)) == set(DEFAULTS)
@@ -277,7 +279,7 @@ def test_env_example_sets_every_name_to_its_default(tmp_path):
 
 
 @pytest.mark.parametrize(("asked", "text"), [([], markdown), (["page"], page), (["env"], env_example)])
-def test_python_m_settings_prints_the_pages(asked, text):
+def test_python_m_settings_prints_it(asked, text):
     done = subprocess.run(
         [sys.executable, "-m", "chatlanes.settings", *asked], cwd=ROOT, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""Spans of appends, runs and calls, as created. tests/pipeline/monitoring/test_traces.py tests their export."""
+"""Spans of appends, runs and calls. tests/pipeline/monitoring/test_traces.py tests the sent ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CTX = Context({"update_id": 7, "message": {"chat": {"id": -5}}}, BotApi("http://
 
 
 class Traced(Otel):
-    """`spans` are the ended spans, oldest first."""
+    """`spans` are those that have ended, oldest first."""
 
     def __init__(self, sampler: Sampler = DEFAULT_ON) -> None:
         super().__init__("worker", Settings(bot_token="12:SECRET-part"))
@@ -43,7 +43,7 @@ class Traced(Otel):
         return self._ended.get_finished_spans()
 
     def append(self, *ids: str, answer: Appended | Exception) -> list[str]:
-        """Returns the headers."""
+        """The headers."""
         with self.appending() as batch:
             headers = [batch.header(each, "updates.3", "(message, chat -5, update 1)") for each in ids]
             if isinstance(answer, Exception):
@@ -70,7 +70,7 @@ def calling(traced: Traced, method: str, chat: int | None, url: str) -> NoSpan:
     return traced.calling(method, chat, url, calls.ending_of)
 
 
-def test_each_update_starts_a_trace() -> None:
+def test_each_update_begins_a_trace() -> None:
     traced = Traced()
     first, second = traced.append("12:7", "12:8", answer=Appended(2, 0, 0, 2))
     assert trace_of(first) != trace_of(second)
@@ -99,7 +99,7 @@ def test_each_update_starts_a_trace() -> None:
 def test_unsampled_updates_stay_unsampled() -> None:
     [header] = Traced(DEFAULT_OFF).append("12:7", answer=Appended(1, 0, 0, 1))
     assert header == "0"
-    # Even with a sampler that would choose all
+    # Even one that chooses all by itself
     worker = Traced()
     with (
         running(worker, header),
@@ -110,7 +110,7 @@ def test_unsampled_updates_stay_unsampled() -> None:
     assert worker.spans == ()
 
 
-def test_run_without_a_trace_starts_one() -> None:
+def test_a_run_without_a_trace_begins_one() -> None:
     traced = Traced()
     for header in (None, "nonsense"):
         with running(traced, header):
@@ -128,7 +128,7 @@ def test_only_new_or_failed_batches_have_spans() -> None:
 
 
 def failed(error: Exception) -> Retry:
-    """A Retry as settlement.py raises it."""
+    """As settlement.py raises it."""
     retry = Retry(exc=error, when=1)
     retry.__cause__ = error
     return retry
@@ -161,7 +161,7 @@ def test_span_status_of_an_update(raised: BaseException | None, outcome: str, er
 
 
 @pytest.mark.parametrize(
-    ("raised", "attributes", "is_error"),
+    ("raised", "told", "is_error"),
     [
         (BadRequest("x", 7, "chat not found", 400), {"http.response.status_code": 400}, True),
         (
@@ -173,23 +173,23 @@ def test_span_status_of_an_update(raised: BaseException | None, outcome: str, er
         (ParkUpdate("later"), {"chatlanes.parked": True}, False),
     ],
 )
-def test_span_status_of_a_call(raised: BaseException, attributes: dict[str, Any], is_error: bool) -> None:
+def test_span_status_of_a_call(raised: BaseException, told: dict[str, Any], is_error: bool) -> None:
     traced = Traced()
     with pytest.raises(type(raised)), calling(traced, "x", 7, "http://127.0.0.1:8081"):
         raise raised
     [call] = traced.spans
-    assert attributes.items() <= fields(call).items()
+    assert told.items() <= fields(call).items()
     assert call.status.is_ok is not is_error
 
 
-def test_failing_sampler_does_not_affect_the_update(caplog: pytest.LogCaptureFixture) -> None:
-    # Given a custom sampler that raises
+def test_a_trace_failure_does_not_affect_the_update(caplog: pytest.LogCaptureFixture) -> None:
+    # Given a custom sampler that fails
     class Broken(StaticSampler):
         def should_sample(self, *_: Any, **__: Any) -> Any:
             raise LookupError("no rate")
 
     traced = Traced(Broken(Decision.DROP))
-    # Then everything works, and each kind of span is logged once as failed
+    # Then everything continues, and each thing that cannot be traced is logged once
     for _ in range(2):
         assert traced.append("12:7", answer=Appended(1, 0, 0, 1)) == [""]
         with (

@@ -122,6 +122,12 @@ def leased(client: Redis, most: int) -> list[str]:
     return _texts(client.zrange(keys.LEASES, 0, most - 1))
 
 
+def lease_ends_ms(client: Redis, most: int) -> dict[str, float]:
+    """Message id -> when its lease ends; the first to end come first."""
+    found: Any = client.zrange(keys.LEASES, 0, most - 1, withscores=True)
+    return {message_id.decode(): float(at_ms) for message_id, at_ms in found}
+
+
 def delayed(client: Redis) -> int:
     """The number of delayed messages."""
     return int(client.zcard(keys.DELAYED))

@@ -47,6 +47,7 @@ class GaveUpError(Exception):
 class Retry:
     """Retries calls to one server, Telegram or Redis. `trouble` is the last error while calls fail.
 
+    `advice` says what to do about an error; empty: nothing to add.
     Gives up after `give_up_after_s` of failures without a success; None: never.
     """
 
@@ -58,8 +59,10 @@ class Retry:
         *,
         longest_s: float,
         give_up_after_s: float | None = None,
+        advice: Callable[[Exception], str] = lambda _: "",
     ) -> None:
         self._name = name
+        self._advice = advice
         self._retried = retried
         self._stop = stop
         self._longest_s = longest_s
@@ -89,7 +92,8 @@ class Retry:
         wait_s = delay_s(self._failures, self._longest_s, random.random(), getattr(error, "retry_after_s", None))  # noqa: S311
         message = complaint(error)
         if self.trouble is None or message != complaint(self.trouble):
-            log.warning("%s: %s; retrying, next attempt in %.1f s", self._name, message, wait_s)
+            what = "; ".join(filter(None, [message.rstrip("."), self._advice(error)]))
+            log.warning("%s: %s; retrying, next attempt in %.1f s", self._name, what, wait_s)
         self.trouble = error
         self._stop.sleep(min(wait_s, left_s), grace_s)
 

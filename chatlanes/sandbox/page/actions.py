@@ -32,7 +32,7 @@ async def open_chat(page: Page, body: Body) -> Body:
     history = page.bot.history
     names = [str(name).strip()[:LONGEST_NAME] for name in body.get("users") or []]
     if not names or not all(names):
-        raise ActionError("say who is in the chat")
+        raise ActionError("name the people in the chat")
     if body.get("type") == "private":
         return chat_shown(history.private_chat(names[0]), history.users)
     title = str(body.get("title") or "").strip()[:LONGEST_NAME] or " and ".join(names)
@@ -56,7 +56,7 @@ async def press(page: Page, body: Body) -> Body:
     chat = _chat(page, body)
     said = page.bot.history.message(chat.id, int(body["message_id"]))
     query = user_actions.pressed(page.bot.history, chat, int(body["user_id"]), said, str(body["data"]))
-    assert said is not None  # noqa: S101 - else it could not be pressed
+    assert said is not None  # noqa: S101 - `pressed` has checked it
     return {"update_id": page.bot.press(chat, said, query)}
 
 
@@ -93,12 +93,12 @@ async def photo(request: Request) -> Response:
         async with request.form() as form:
             upload, chat = form.get("file"), _chat(page, dict(form))
             if not isinstance(upload, UploadFile):
-                raise ActionError("there is no file in the request")
+                raise ActionError("the request contains no file")
             content = await upload.read()
             if len(content) > MOST_PHOTO_BYTES:
                 raise ActionError("a photo has at most 10 MB")
             if not kind_of(content):
-                raise ActionError("this is no picture: PNG, JPEG, GIF and WebP are")
+                raise ActionError("this is not a picture (PNG, JPEG, GIF or WebP)")
             user_id, caption = int(str(form.get("user_id"))), str(form.get("caption") or "")
             file_id = page.bot.files.keep(upload.filename or "photo.jpg", content)
             said = user_actions.said_photo(page.bot.history, chat, user_id, file_id, content, caption)
@@ -110,7 +110,7 @@ async def photo(request: Request) -> Response:
 def _chat(page: Page, body: Body) -> Chat:
     chat = page.bot.history.chats.get(int(str(body.get("chat_id", 0))))
     if chat is None:
-        raise ActionError("there is no such chat")
+        raise ActionError("the chat does not exist")
     return chat
 
 
@@ -119,7 +119,7 @@ async def _answer(act: Callable[[], Awaitable[Body]]) -> Response:
         return json_reply(await act())
     except KeyError as missing:
         return json_reply({"error": f"{missing.args[0]} is missing"}, 400)
-    except (TypeError, ValueError) as error:  # ActionError, and what is no number
+    except (TypeError, ValueError) as error:  # ActionError, or not a number
         return json_reply({"error": str(error)}, 400)
 
 
@@ -128,7 +128,7 @@ def _doing(path: str, act: Callable[[Page, Body], Awaitable[Body]]) -> Route:
         async def acted() -> Body:
             body = orjson.loads(await request.body() or b"{}")
             if not isinstance(body, dict):
-                raise ActionError("an object is expected")
+                raise ActionError("the body must be an object")
             return await act(request.app.state.page, body)
 
         return await _answer(acted)

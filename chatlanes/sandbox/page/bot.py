@@ -26,16 +26,18 @@ from chatlanes.sandbox.simulator.updates.long_polls import Gone
 from chatlanes.sandbox.simulator.updates.pending import kind_of
 from chatlanes.updates import KeysError, keys_of
 
-#: Chats that are there at the first start.
+#: The chats of the first start.
 FIRST_PEOPLE = ("Ann", "Ben")
 FIRST_GROUP = "Ann and Ben"
-#: Streamed updates that came after the last note of what is next are not known any more, but the lanes remember their
-#: ids, and would drop others that had them.
+#: The origin of an update that belongs to no chat of the page.
+OTHER_CHATS = "one of the other chats"
+#: Streamed updates after the last stored position are forgotten at a restart, but the lanes remember their ids, and
+#: would drop others with the same ids.
 IDS_BETWEEN_RUNS = 10_000
 
 
 class PageBot(SimulatedBot):
-    """Its page's chats, messages and updates are in `kept`. `order_by` is the setting."""
+    """Its page's chats, messages and updates are in `storage`. `order_by` is the setting."""
 
     def __init__(
         self, token: str, storage: PageStorage, *, first_update_id: int, order_by: str = "chat", quirks: bool = True
@@ -43,7 +45,7 @@ class PageBot(SimulatedBot):
         self.storage = storage
         self.events = EventStream()
         self.supervisor = SupervisorChannel(self.events.publish)
-        self._order_by = "" if ":" in order_by else order_by  # a function of the bot's own: not ours to import
+        self._order_by = "" if ":" in order_by else order_by  # a function of the bot's own is not imported here
         self.tracker = UpdateTracker(storage, int(token.partition(":")[0]), self._progressed, self._failed)
         self.history = ChatHistory(storage, self._show)
         self.update_log = UpdateLog(storage)
@@ -79,7 +81,7 @@ class PageBot(SimulatedBot):
         except KeysError:
             return []
 
-    # ── what the bot asks for ──
+    # ── the bot's calls ──
 
     async def get_updates(self, params: Params, gone: Gone) -> list[bytes]:
         first, before = self.updates.first_id, self.updates.confirmed
@@ -106,14 +108,14 @@ class PageBot(SimulatedBot):
         return answer
 
     def _update_id(self, call: dict[str, Any]) -> int | None:
-        """Of ours only."""
+        """None for an update of another bot."""
         bot, _, number = str(call.get("update", "")).partition(":")
         return int(number) if number.isdecimal() and bot == str(self.me()["id"]) else None
 
-    # ── what people do ──
+    # ── users' actions ──
 
     def deliver(self, updates: list[Update]) -> list[int | None]:
-        """Those of a stream, or posted; the page's own go through `deliver_to_bot`."""
+        """Deliver streamed or posted updates; those of the page go through `deliver_to_bot`."""
         ids = super().deliver(updates)
         for update_id, update in zip(ids, updates, strict=True):
             if update_id is not None:
@@ -129,7 +131,7 @@ class PageBot(SimulatedBot):
         self.tracker.audit.give(progress.update_id, self._lanes_of(update), is_flood=is_flood)
 
     def say(self, chat: Chat, said: ChatMessage, *, is_flood: bool = False) -> ChatMessage:
-        """A message that is new, or edited."""
+        """Deliver a new or edited message."""
         kind = "edited_message" if said.edited else "message"
         update_id = self.deliver_to_bot({kind: said.raw}, chat, is_flood=is_flood)
         if update_id is not None:
@@ -156,17 +158,17 @@ class PageBot(SimulatedBot):
                 self._pass(update_id, update, is_flood=True)
 
     def deliver_to_bot(self, update: Update, chat: Chat, *, is_flood: bool = False) -> int | None:
-        """Its update_id; None when the bot did not ask for this kind."""
+        """Returns the update_id; None if the bot did not ask for this kind."""
         [update_id] = super().deliver([update])
         if update_id is None:
-            text = f"The bot is not told: ALLOWED_UPDATES leaves {kind_of(update)} out."
+            text = f"The bot does not receive this: ALLOWED_UPDATES excludes {kind_of(update)}."
             self.events.publish("notice", {"chat_id": chat.id, "user_id": None, "text": text, "alert": False})
             return None
         self.update_log.add(update_id, update, is_stored=True)
         self._track(UpdateProgress(update_id, time.time(), chat.id), update, is_flood=is_flood)
         return update_id
 
-    # ── what is seen ──
+    # ── events for the pages ──
 
     def _show(self, changed: Chat | ChatMessage) -> None:
         if not len(self.events):
@@ -182,7 +184,8 @@ class PageBot(SimulatedBot):
             self._show(said)
 
     def _failed(self, progress: UpdateProgress) -> None:
-        self.supervisor.add_problem(problem_of(progress))
+        chat = self.history.chats.get(progress.chat_id)
+        self.supervisor.add_problem({**problem_of(progress), "chat": chat.title if chat else OTHER_CHATS})
 
     def stats(self) -> dict[str, Any]:
         return {**super().stats(), "answers": self.tracker.audit.summary()}

@@ -13,14 +13,14 @@ from typing import Any
 
 import orjson
 
-#: More than a flood makes while a page draws.
+#: Events that a page may be behind: more than a flood makes while a page draws.
 MOST_BEHIND = 20_000
-#: A line that says nothing, so that a connection which is gone is noticed.
+#: Time without events after which a comment is sent, so that a lost connection is noticed.
 QUIET_S = 15.0
 
 
 class EventStream:
-    """All pages that are open."""
+    """The open pages."""
 
     def __init__(self) -> None:
         self._open: set[asyncio.Queue[bytes]] = set()
@@ -38,7 +38,7 @@ class EventStream:
             pages.put_nowait(event)
 
     async def follow(self, snapshot: Callable[[], Any]) -> AsyncIterator[bytes]:
-        """The events for one page, until it goes."""
+        """The events for one page, until it is closed."""
         events: asyncio.Queue[bytes] = asyncio.Queue()
         self._open.add(events)
         try:

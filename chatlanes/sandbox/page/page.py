@@ -19,7 +19,7 @@ from chatlanes.updates.connection import connect_to
 
 
 class Page:
-    """One for each process."""
+    """One per process."""
 
     def __init__(self, bot: PageBot, settings: Settings) -> None:
         self.bot = bot
@@ -29,7 +29,7 @@ class Page:
         self._listening: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Called on the loop that serves."""
+        """Called on the server's event loop."""
         self._listening = asyncio.get_running_loop().create_task(self.bot.supervisor.listen())
         start_receiving(self.bot.tracker.receive)
         LaneWatch(self._settings, self._asks, self._saw).start()
@@ -41,6 +41,9 @@ class Page:
     def _saw(self, snapshot: LaneSnapshot) -> None:
         self._snapshot = snapshot
         self.bot.tracker.see(snapshot, self.bot.updates.first_id)
+        self._show_lanes()
+
+    def _show_lanes(self) -> None:
         lanes = self.lanes()
         if lanes != self._lanes:
             self._lanes = lanes
@@ -51,6 +54,7 @@ class Page:
         audit, supervisor = self.bot.tracker.audit, self.bot.supervisor
         return {
             **lanes_shown(self._snapshot, self.bot.me()["id"], titles, self._workers()),
+            "stream": self.bot.stream_shown(),
             "killed": supervisor.killed,
             "lost": audit.lost,
             "out_of_order": audit.out_of_order,
@@ -59,7 +63,8 @@ class Page:
         }
 
     def _workers(self) -> KnownWorkers:
-        return KnownWorkers(self.bot.supervisor.workers, self.bot.supervisor.names)
+        running = self.bot.tracker.runs_since_s(self._snapshot) if self._snapshot else {}
+        return KnownWorkers(self.bot.supervisor.workers, self.bot.supervisor.names, running)
 
     def snapshot(self) -> dict[str, Any]:
         me, history = self.bot.me(), self.bot.history
@@ -73,7 +78,7 @@ class Page:
         }
 
     def update(self, update_id: int) -> dict[str, Any] | None:
-        """All there is of one; None: nothing."""
+        """All that is known of an update; None: nothing."""
         update, progress = self.bot.update_log.update(update_id), self.bot.tracker.progress_table.get(update_id)
         if update is None:
             return None
@@ -92,10 +97,11 @@ class Page:
         killed = self.bot.supervisor.kill(name, self._workers().busy(self._snapshot))
         if killed is None:
             raise ActionError(f"{name} is not running at the moment" if name else "no worker is running at the moment")
+        self._show_lanes()  # now, not at the next look
         return killed
 
     async def replay(self, update_id: int) -> None:
-        """Put a buried one back at the end of its lanes."""
+        """Put a buried update back at the end of its lanes."""
 
         def replayed() -> bool:
             with connect_to(self._settings) as client:

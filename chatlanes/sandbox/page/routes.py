@@ -22,13 +22,13 @@ from chatlanes.sandbox.simulator.responses import json_reply
 
 STATIC = Path(__file__).with_name("static")
 INDEX = "index.html"
-#: Nothing from elsewhere, and no script but ours: texts are texts.
+#: No resources from elsewhere and no other scripts: texts stay texts.
 POLICY = "default-src 'self'; img-src 'self' data: blob:; style-src 'self'; frame-ancestors 'none'; base-uri 'none'"
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
 
 
 async def index(request: Request) -> Response:
-    """For a browser the page, for others the text."""
+    """The page for a browser, a text for other clients."""
     if "text/html" not in request.headers.get("accept", ""):
         return await welcome(request)
     return _static(INDEX)
@@ -40,16 +40,16 @@ async def static(request: Request) -> Response:
 
 def _static(name: str) -> Response:
     if name not in os.listdir(STATIC):
-        return json_reply({"error": f"there is no {name}"}, 404)
+        return json_reply({"error": f"{name} does not exist"}, 404)
     return FileResponse(STATIC / name, headers=HEADERS)
 
 
 async def file(request: Request) -> Response:
-    """What was sent. Only pictures are shown; anything else is saved."""
+    """A file of a chat. Browsers show pictures and save other files."""
     page: Page = request.app.state.page
     found = page.bot.storage.file(request.path_params["file_id"])
     if found is None:
-        return json_reply({"error": "there is no such file any more"}, 404)
+        return json_reply({"error": "the file does not exist any more"}, 404)
     name, content = found
     kind = kind_of(content)
     shown = f"{'inline' if kind else 'attachment'}; filename*=UTF-8''{quote(name, safe='')}"
@@ -67,7 +67,7 @@ async def update(request: Request) -> Response:
     page: Page = request.app.state.page
     number = request.path_params["update_id"]
     found = page.update(number) if number <= LARGEST_NUMBER else None
-    return json_reply({"error": "nothing is known of it any more"}, 404) if found is None else json_reply(found)
+    return json_reply({"error": "the update is not stored any more"}, 404) if found is None else json_reply(found)
 
 
 ROUTES = [

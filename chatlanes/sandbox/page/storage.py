@@ -1,4 +1,4 @@
-"""What survives a restart: one SQLite file, with JSON values.
+"""The storage that survives a restart: one SQLite file, with JSON values.
 
 Stored values survive a kill of this process; a power failure may take the last moments.
 """
@@ -16,7 +16,7 @@ import orjson
 
 from chatlanes.sandbox.simulator.calls.files import FOLDER, FileStore
 
-#: Of each are kept at most so many, the newest.
+#: The newest rows of each table that are kept.
 MOST = {"messages": 20_000, "updates": 20_000, "calls": 40_000, "files": 500}
 
 _TABLES = """
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value BLOB);
 
 
 class StorageInUseError(RuntimeError):
-    """Another page has the file."""
+    """Another page uses the file."""
 
 
 class PageStorage:
@@ -44,7 +44,7 @@ class PageStorage:
         try:
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode = WAL")
-            # A kill of this process takes nothing from the operating system's cache.
+            # A kill of this process loses nothing of the operating system's cache.
             self._db.execute("PRAGMA synchronous = OFF")
             self._db.executescript(_TABLES)
         except sqlite3.OperationalError as error:
@@ -88,7 +88,7 @@ class PageStorage:
         self._db.execute("UPDATE updates SET life = ? WHERE id = ?", (orjson.dumps(progress), update_id))
 
     def update(self, update_id: int) -> Any:
-        """None: it is not kept."""
+        """None if it is not stored."""
         return next(self._values("SELECT value FROM updates WHERE id = ?", update_id), None)
 
     def updates_from(self, update_id: int) -> Iterator[Any]:

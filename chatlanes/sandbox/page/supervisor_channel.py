@@ -15,25 +15,25 @@ from typing import Any
 
 import orjson
 
-#: Problems that are shown.
+#: Problems that are kept.
 MOST_PROBLEMS = 50
 
 Publish = Callable[[str, dict[str, Any]], None]
 
 
 class SupervisorChannel:
-    """`publish` shows a problem."""
+    """`publish` sends an event to the pages."""
 
     def __init__(self, publish: Publish) -> None:
         self._publish = publish
         self.workers: list[dict[str, Any]] = []
-        #: Of every worker that there was, by its process.
+        #: Pid -> name of every worker so far.
         self.names: dict[int, str] = {}
         self.problems: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.killed = 0
 
     async def listen(self) -> None:
-        """For ever."""
+        """Runs until the supervisor ends."""
         if not stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):
             return
         lines = asyncio.StreamReader(limit=1 << 20)
@@ -55,19 +55,22 @@ class SupervisorChannel:
                     self.add_problem({**problem, "solved": True})
 
     def add_problem(self, problem: dict[str, Any]) -> None:
-        """New, or changed: it is known by its id."""
+        """A new problem, or a changed one with the same id."""
         self.problems[problem["id"]] = problem
         while len(self.problems) > MOST_PROBLEMS:
             self.problems.popitem(last=False)
         self._publish("problem", problem)
 
     def kill(self, name: str | None, busy: dict[str, int]) -> dict[str, Any] | None:
-        """{name, pid} of the one that is killed: the named one, or the busiest; None: it does not run."""
+        """Kill the named worker, or the busiest. Returns its {name, pid}; None if it does not run."""
         alive = [worker for worker in self.workers if worker["alive"] and name in (None, worker["name"])]
         if not alive:
             return None
         chosen = max(alive, key=lambda worker: busy.get(worker["name"], 0))
         self.killed += 1
+        self.workers = [
+            worker | ({"alive": False, "killed": True} if worker is chosen else {}) for worker in self.workers
+        ]
         _order({"kill": chosen["name"]})
         return {"name": chosen["name"], "pid": chosen["pid"]}
 

@@ -11,14 +11,14 @@ from chatlanes.sandbox.simulator.server import PortInUseError, serve
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m chatlanes.sandbox.simulator", description=__doc__)
     parser.add_argument("--port", type=int, default=8081, help="0 takes a free one (default: %(default)s)")
-    parser.add_argument("--token", default="1:TEST", help="the one token it knows (default: %(default)s)")
+    parser.add_argument("--token", default="1:TEST", help="the only token it accepts (default: %(default)s)")
     parser.add_argument("--first-update-id", type=int, default=1, help="(default: %(default)s)")
     parser.add_argument(
         "--no-quirks",
         action="store_true",
-        help="do not hold back polls that repeat their offset within 3 s, nor conflicts that follow each other",
+        help="answer at once: do not delay polls that repeat their offset within 3 s, nor conflicts in a row",
     )
-    parser.add_argument("--page", type=Path, metavar="FILE", help="serve the page too, and keep its chats in FILE")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="serve the page too, and store its chats in FILE")
     options = parser.parse_args()
     try:
         run(options)

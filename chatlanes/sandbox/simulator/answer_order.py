@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from typing import Any
 
 _NUMBER = re.compile(r"#(\d+)")
-#: So many of a chat's answers are kept to be looked at.
+#: The answers of a chat that are kept for inspection.
 KEPT_PER_CHAT = 10_000
 
 
@@ -21,7 +21,7 @@ class ChatAnswers:
         self.duplicates = 0
         self.late = 0
         self._highest = 0
-        #: Below the highest and not answered yet: what comes from here is late, everything else there is a duplicate.
+        #: Numbers below the highest without an answer. An answer to one of them is late; to another, a duplicate.
         self._skipped: set[int] = set()
 
     def add(self, number: int) -> None:
@@ -62,5 +62,5 @@ class AnswerOrder:
         }
 
     def numbers(self) -> dict[str, list[int]]:
-        """What was answered in each chat, in the order it came."""
+        """The numbers answered in each chat, in order of arrival."""
         return {chat: list(answers.numbers) for chat, answers in self.chats.items()}

@@ -23,9 +23,9 @@ from chatlanes.sandbox.simulator.responses import refusal, result, result_of_upd
 from chatlanes.sandbox.simulator.updates.long_polls import GetUpdatesConflictError
 
 _TOKEN = re.compile(r"\d+:[\w-]+")
-#: In which a client may say the update that it calls for, as `<bot>:<update_id>`.
+#: A client may name here the update that it calls for, as `<bot>:<update_id>`.
 UPDATE_HEADER = "x-update-id"
-#: And which of that update's calls it is.
+#: And the position of the call among those of the update.
 PLACE_HEADER = "x-call"
 
 
@@ -71,20 +71,20 @@ async def _carry_out(request: Request, bot: SimulatedBot, call: dict[str, Any]) 
         return refusal(409, str(conflict))
     except RefusedError as refused:
         return refusal(400, str(refused))
-    except orjson.JSONEncodeError:  # what is repeated was nested too deep
+    except orjson.JSONEncodeError:  # a parameter that the answer repeats was nested too deep
         return refusal(400, "Bad Request: can't parse the parameters")
     call["ok"] = True
     return done
 
 
 async def _hung_up(request: Request) -> None:
-    """Returns when the caller has closed its connection: nobody is left to be answered."""
+    """Returns when the caller has closed its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def _parameters(request: Request, files: FileStore) -> Params:
-    """Those of the body win over those of the query; values stay as they were sent."""
+    """Parameters of the body win over those of the query; values are not converted."""
     params: Params = dict(request.query_params)
     kind = request.headers.get("content-type", "")
     if kind.startswith("multipart/form-data"):
@@ -100,7 +100,7 @@ async def _parameters(request: Request, files: FileStore) -> Params:
 
 
 async def _described(upload: UploadFile, files: FileStore) -> Any:
-    """A file is noted by name and size; its content only where files are kept."""
+    """A file is recorded by name and size, and by content where files are stored."""
     noted: Params = {"file": upload.filename, "bytes": upload.size}
     if files.keeps:
         noted["file_id"] = files.keep(upload.filename or "file", await upload.read())

@@ -21,18 +21,19 @@ from chatlanes.sandbox.simulator.updates.long_polls import (
 from chatlanes.sandbox.simulator.updates.pending import PendingUpdates
 from chatlanes.sandbox.simulator.updates.webhook import USUAL_CONNECTIONS, Disorder, Webhook, webhook_from
 
-#: So many of the last calls are kept to be looked at.
+#: The last calls that are kept for inspection.
 KEPT_CALLS = 200_000
 
 
 class SimulatedBot:
-    """The state behind one token. `reset` brings it back to the beginning."""
+    """The state of one token. `reset` restores the initial state."""
 
     def __init__(self, token: str, *, quirks: bool = True, first_update_id: int = 1) -> None:
         self.token = token
         self._first_update_id = first_update_id
         self._quirks = quirks
         self._streaming: asyncio.Task[None] | None = None
+        self._stream_plan: StreamPlan | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -60,7 +61,7 @@ class SimulatedBot:
         can = {"can_join_groups": True, "can_read_all_group_messages": True, "supports_inline_queries": True}
         return {"id": bot_id, "is_bot": True, "first_name": "Simulated", "username": "simulated_bot", **can}
 
-    # ── what the bot asks for ──
+    # ── the bot's calls ──
 
     async def get_updates(self, params: Params, gone: Gone) -> list[bytes]:
         """Raises GetUpdatesConflictError."""
@@ -69,8 +70,8 @@ class SimulatedBot:
         return await self.polls.get(params, gone)
 
     def received(self, method: str, params: Params, update: str | None = None) -> dict[str, Any]:
-        """Note a call as it arrives, with the update it is for if its caller says so; `ok` tells later whether it took
-        effect.
+        """Record a call when it arrives, with the update that it is for if the caller names it. `ok` becomes True when
+        the call has taken effect.
         """
         self.call_counts[method] += 1
         call = {"at": time.time(), "method": method, "params": params, "ok": False}
@@ -99,7 +100,7 @@ class SimulatedBot:
         return done
 
     def _set_webhook(self, params: Params) -> bool:
-        """Any address is taken; the public server insists on https and on some ports."""
+        """Accepts any address; the public server accepts only https and some ports."""
         self._end_sending()
         self.webhook = params if params.get("url") else {}
         if str(params.get("drop_pending_updates", "")).lower() in {"true", "1"}:
@@ -132,16 +133,16 @@ class SimulatedBot:
             info["allowed_updates"] = self.updates.allowed
         return info
 
-    # ── what its users do ──
+    # ── its users' actions ──
 
     def deliver(self, updates: list[Update]) -> list[int | None]:
-        """New updates; gives their ids, None for those that were dropped."""
-        return self._told_of([self.updates.add(update) for update in updates])
+        """Deliver new updates. Returns their ids, None for those that were dropped."""
+        return self._announced([self.updates.add(update) for update in updates])
 
     def deliver_raw(self, bodies: list[Any]) -> list[int | None]:
-        return self._told_of([self.updates.add_raw(body) for body in bodies])
+        return self._announced([self.updates.add_raw(body) for body in bodies])
 
-    def _told_of(self, ids: list[int | None]) -> list[int | None]:
+    def _announced(self, ids: list[int | None]) -> list[int | None]:
         self.polls.wake()
         if self._sending:
             for update_id, body in self.updates.newest(sum(update_id is not None for update_id in ids)):
@@ -149,14 +150,15 @@ class SimulatedBot:
         return ids
 
     def disturb(self, disorder: Disorder) -> None:
-        """From now on, whatever the webhook."""
+        """For this webhook and later ones."""
         self.disorder = disorder
         if self._sending:
             self._sending.disturb(disorder)
 
     def start_stream(self, plan: StreamPlan) -> None:
-        """In place of the one that runs, if any."""
+        """Replaces the current stream, if any."""
         self.stop_stream()
+        self._stream_plan = plan
         self._streaming = asyncio.get_running_loop().create_task(run_stream(plan, self.deliver))
 
     def stop_stream(self) -> None:
@@ -177,5 +179,13 @@ class SimulatedBot:
             "answers": self.answers.summary(),
             "faults": self.faults.waiting(),
             "webhook": self._sending.tally() if self._sending else {},
-            "streaming": bool(self._streaming and not self._streaming.done()),
+            "streaming": self._is_streaming(),
         }
+
+    def _is_streaming(self) -> bool:
+        return bool(self._streaming and not self._streaming.done())
+
+    def stream_shown(self) -> dict[str, Any] | None:
+        """The current stream: its updates per second and its chats. None: there is none."""
+        plan = self._stream_plan
+        return {"rate": plan.rate, "chats": plan.chats} if plan and self._is_streaming() else None

@@ -9,9 +9,9 @@ from typing import Any
 
 import requests
 
-#: What it prints, with its address, as soon as it answers.
+#: Printed before its address as soon as it answers.
 READY = "simulator listening on "
-#: It leaves at once when told to; one that was frozen by a test is killed.
+#: It exits at once on SIGTERM; one that a test has frozen is killed.
 STOP_WITHIN_S = 10.0
 CALL_TIMEOUT_S = 30.0
 
@@ -19,25 +19,25 @@ Update = dict[str, Any]
 
 
 class SimulatorFailedError(RuntimeError):
-    """It did not come up, or refused what it was asked for."""
+    """It did not start, or refused a request."""
 
 
 class Simulator:
-    """A running simulator, by its control interface."""
+    """A running simulator, controlled over HTTP."""
 
     def __init__(self, url: str, token: str, process: subprocess.Popen[str] | None = None) -> None:
         self.url = url
         self.token = token
         self.process = process
         self._session = requests.Session()
-        self._session.trust_env = False  # a proxy set for the outside has no say on this machine
+        self._session.trust_env = False  # proxies do not apply on this machine
 
     def push(self, *updates: Update) -> list[int | None]:
-        """New updates, with ids of their own or the next ones; gives the ids, None for a dropped one."""
+        """Deliver updates, with ids of their own or the next ones. Returns the ids, None for a dropped update."""
         return list(self._post("updates", list(updates)))
 
     def push_raw(self, *bodies: Any) -> list[int | None]:
-        """The same for anything, given out as it is."""
+        """The same for any JSON values, which are delivered unchanged."""
         return list(self._post("updates", {"raw": list(bodies)}))
 
     def fault(self, **fields: Any) -> None:
@@ -52,7 +52,7 @@ class Simulator:
         self._post("stream", {"stop": True})
 
     def disturb(self, **disorder: Any) -> None:
-        """What comes by webhook comes late and twice; the fields are those of webhook.Disorder."""
+        """Delay and repeat updates sent to the webhook; the fields are those of webhook.Disorder."""
         self._post("webhook", disorder)
 
     def reset(self) -> None:
@@ -68,14 +68,14 @@ class Simulator:
         return dict(self._get("stats"))
 
     def answers(self) -> dict[int, list[int]]:
-        """Per chat, the numbers (`#<n>`) of the updates it was answered, in order."""
+        """Per chat, the numbers (`#<n>`) of the answered updates, in order."""
         return {int(chat): numbers for chat, numbers in self._get("answers").items()}
 
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
     def stop(self) -> None:
-        """Twice is harmless."""
+        """Repeated calls are harmless."""
         self._session.close()
         if self.process is None:
             return
@@ -116,16 +116,16 @@ def start(
     page: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Simulator:
-    """Start one and wait until it answers; `port` 0 takes a free one. With `page` it serves the page, too, and keeps
+    """Start one and wait until it answers; `port` 0 takes a free one. With `page` it serves the page too, and stores
     its chats in that file. Raises SimulatorFailedError.
     """
     command = [sys.executable, "-m", "chatlanes.sandbox.simulator", "--port", str(port), "--token", token]
     command += ["--first-update-id", str(first_update_id), *([] if quirks else ["--no-quirks"])]
     command += ["--page", str(page)] if page else []
-    # In a session of its own: Ctrl-C in a terminal must not take it from under those who still call it.
+    # In a session of its own: Ctrl-C in a terminal must not end it before the processes that call it.
     process = subprocess.Popen(
         command,
-        stdin=subprocess.PIPE if page else None,  # what the supervisor tells the page
+        stdin=subprocess.PIPE if page else None,  # the supervisor's channel to the page
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -18,16 +18,16 @@ from chatlanes.sandbox.simulator.responses import json_reply
 from chatlanes.sandbox.simulator.stream import StreamPlan
 from chatlanes.sandbox.simulator.updates.webhook import Disorder
 
-WELCOME = """A Telegram Bot API that is not Telegram's: it runs on this machine. A browser that opens
-this address sees a page with chats, if there is one; without, all is forgotten at the end.
+WELCOME = """A simulated Telegram Bot API on this machine. A browser that opens this address sees a page with chats,
+if the simulator has one; without a page, nothing is stored.
 
-GET  /control/stats     what waits, what was confirmed, which methods were called, whether chats are answered in order
+GET  /control/stats     waiting and confirmed updates, called methods, order of the answers
 GET  /control/calls     every call but getUpdates (?method=sendMessage: only those; ?after=5: not the first 5)
 GET  /control/answers   per chat, the numbers of the updates it was answered, in order
-POST /control/updates   a list of updates; or {"raw": [...]}, given out as they are
+POST /control/updates   a list of updates; or {"raw": [...]}, delivered unchanged
 POST /control/faults    {"method": "getUpdates", "times": 3, "status": 502}, or a list of such
 POST /control/stream    {"chats": 10, "rate": 50, "total": 0, "seed": 0, "first_chat": 1001}; {"stop": true}
-POST /control/webhook   {"jitter_s": 0.05, "repeat": 0.1, "seed": 0}: how badly the way to a webhook behaves
+POST /control/webhook   {"jitter_s": 0.05, "repeat": 0.1, "seed": 0}: delays and repetitions on the way to a webhook
 POST /control/reset     back to the beginning
 """
 
@@ -45,18 +45,18 @@ def answers(bot: SimulatedBot) -> dict[str, list[int]]:
 
 
 def add_updates(bot: SimulatedBot, body: Any) -> list[int | None]:
-    """The ids given, in order; null for an update that was dropped."""
+    """The ids, in order; null for an update that was dropped."""
     if isinstance(body, dict) and set(body) == {"raw"} and isinstance(body["raw"], list):
         return bot.deliver_raw(body["raw"])
     if not isinstance(body, list) or not all(isinstance(update, dict) for update in body):
         raise ValueError('a list of updates, or {"raw": [...]}')
     if not all(isinstance(update.get("update_id", 0), int) for update in body):
-        raise ValueError("an update_id is a number; send others as raw")
+        raise ValueError("update_id must be a number; send other updates as raw")
     return bot.deliver(body)
 
 
 def add_faults(bot: SimulatedBot, body: Any) -> int:
-    """How many faults are waiting now."""
+    """Returns the number of faults that are waiting now."""
     faults = [Fault(**fields) for fields in (body if isinstance(body, list) else [body])]
     for fault in faults:
         bot.faults.add(fault)
@@ -64,7 +64,7 @@ def add_faults(bot: SimulatedBot, body: Any) -> int:
 
 
 def set_stream(bot: SimulatedBot, body: Any) -> bool:
-    """Whether a stream runs now."""
+    """Returns true if a stream runs now."""
     if body == {"stop": True}:
         bot.stop_stream()
         return False

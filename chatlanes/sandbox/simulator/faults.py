@@ -16,24 +16,24 @@ from starlette.responses import Response, StreamingResponse
 
 from chatlanes.sandbox.simulator.responses import refusal
 
-#: A slow body comes in so many pieces.
+#: A slow body is sent in this many pieces.
 PIECES = 10
 
 
 @dataclass
 class Fault:
-    """What happens to a call. Fields can be combined; the ones left out mean "as usual".
+    """The effects on a call. Fields can be combined; omitted fields have no effect.
 
-    method       only calls of this method; none: of any
-    chat_id      only calls with this one
-    times        for so many calls; 0: for all, until a reset
+    method       only calls of this method; none: of any method
+    chat_id      only calls with this chat_id
+    times        number of calls; 0: all, until a reset
     hang_s       wait this long first
-    takes_effect the call is carried out, and only its answer is lost to what follows
+    takes_effect the call is carried out, and only its answer is replaced
     reset        the connection is reset, instead of an answer
     status       HTTP status and error_code of the answer
     description  its description; Telegram's own by default
     retry_after  seconds, for 429, in `parameters` and as a header
-    body         the answer's bytes as they are, such as "<html>"
+    body         the raw bytes of the answer, such as "<html>"
     slow_s       the answer's body takes this long
     """
 
@@ -63,7 +63,7 @@ class Fault:
             await asyncio.sleep(self.hang_s)
 
     async def respond(self, request: Request) -> Response:
-        """The failure in place of the answer."""
+        """The failure that replaces the answer."""
         if self.reset:
             return reset_connection(request)
         status = self.status or HTTPStatus.OK
@@ -73,7 +73,7 @@ class Fault:
 
 
 class Faults:
-    """The faults still to come."""
+    """The faults that wait for their calls."""
 
     def __init__(self) -> None:
         self._queue: list[Fault] = []
@@ -82,7 +82,7 @@ class Faults:
         self._queue.append(fault)
 
     def take(self, method: str, params: dict[str, Any]) -> Fault | None:
-        """The first fault for this call, and one of its times is used up."""
+        """The first fault for this call. It is consumed once."""
         for position, fault in enumerate(self._queue):
             if fault.is_for(method, params):
                 fault.times -= 1
@@ -96,7 +96,7 @@ class Faults:
 
 
 def reset_connection(request: Request) -> Response:
-    """RST instead of FIN: to the caller it looks as if the network had failed. What is returned goes nowhere."""
+    """Send RST instead of FIN, like a failed network. The returned response is not sent."""
     transport: asyncio.Transport = request.state.transport
     connection: socket.socket = transport.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -105,7 +105,7 @@ def reset_connection(request: Request) -> Response:
 
 
 def slowed(response: Response, over_s: float) -> StreamingResponse:
-    """The same answer, its body spread over this many seconds."""
+    """The same answer with its body sent over this many seconds."""
     body = bytes(response.body)
     size = len(body) // PIECES + 1
 

@@ -12,12 +12,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from chatlanes.sandbox.ports import NAMES
 from chatlanes.sandbox.simulator.responses import json_reply
 
-#: What is not fetched by another site's page: our own page, and somebody who typed the address.
+#: Sec-Fetch-Site of requests from the simulator's own page and from a typed address.
 OURS = frozenset({"same-origin", "none"})
 
 
 class OriginGuard:
-    """Around the whole application. `names` are the hosts that it answers under."""
+    """Wraps the whole application. `names` are the hosts that it answers under."""
 
     def __init__(self, app: ASGIApp, names: frozenset[str] = NAMES) -> None:
         self._app, self._names = app, names
@@ -30,14 +30,14 @@ class OriginGuard:
 
 
 def refusal(headers: Headers, path: str, names: frozenset[str]) -> str | None:
-    """A sentence, or None: it may pass."""
+    """Why the request is refused; None if it is not."""
     host = headers.get("host", "")
     if host.rpartition(":")[0] not in names and host not in names:
         return f"this server answers only under {', '.join(sorted(names))}"
     origin = headers.get("origin")
     if origin is not None and origin != f"http://{host}":
-        return "only this simulator's own page may ask for that"
-    # A link to the page may be followed from anywhere; all else may change something, a method called by GET too.
+        return "only the simulator's own page may send this request"
+    # Any page may link to the index; other requests may change state, a method called by GET too.
     if path != "/" and headers.get("sec-fetch-site", "none") not in OURS:
-        return "only this simulator's own page may ask for that"
+        return "only the simulator's own page may send this request"
     return None

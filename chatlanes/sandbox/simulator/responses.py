@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-#: What Telegram calls a status where HTTP has another name for it.
+#: Telegram's names of statuses that HTTP names differently.
 PHRASES = {429: "Too Many Requests"}
 
 
@@ -15,12 +15,12 @@ def result(value: Any) -> Response:
 
 
 def result_of_updates(bodies: list[bytes]) -> Response:
-    """The same for updates that are serialised already."""
+    """The same for serialised updates."""
     return Response(b'{"ok":true,"result":[' + b",".join(bodies) + b"]}", media_type="application/json")
 
 
 def refusal(status: int, description: str | None = None, retry_after: int | None = None) -> Response:
-    """`description` without one is the status in words, with the seconds to wait where there are some."""
+    """Without a `description` it is the status in words, with the seconds to wait if there are any."""
     answer: dict[str, Any] = {"ok": False, "error_code": status, "description": description or _in_words(status)}
     if retry_after is None:
         return json_reply(answer, status)

@@ -31,7 +31,7 @@ KEEP_ALIVE_S = 75
 
 
 class PortInUseError(OSError):
-    """Someone else listens there."""
+    """Another process listens on the port."""
 
 
 def serve(
@@ -43,7 +43,7 @@ def serve(
     host: str = HOST,
     names: frozenset[str] = NAMES,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `app` in place of the bot's own application. `started` is called on the loop.
+    """Serve until SIGTERM or SIGINT; `app` replaces the bot's own application. `started` is called on the loop.
     Requests that name another host than those in `names`, or come from a foreign page, are refused.
 
     Raises PortInUseError.
@@ -80,7 +80,7 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    # With the protocol named, asyncio switches Nagle's algorithm off: else every second answer is 40 ms late.
+    # With the protocol named, asyncio switches Nagle's algorithm off: otherwise every second answer is 40 ms late.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -102,15 +102,15 @@ class _Server(uvicorn.Server):
         self._then()
         for listener in sockets or []:
             host, port = listener.getsockname()
-            print(f"{READY}http://{host}:{port}", flush=True)  # noqa: T201 - who started us reads it
+            print(f"{READY}http://{host}:{port}", flush=True)  # noqa: T201 - the parent process reads it
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Waiting for open long polls would take up to 50 s, and what they get does not matter any more.
+        # Open long polls would take up to 50 s, and their answers do not matter any more.
         os._exit(0)
 
 
 class _Protocol(H11Protocol):
-    """Lets a fault reset the connection its call came by."""
+    """Gives faults access to the connection of a call, to reset it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -15,7 +15,7 @@ from typing import Any
 STEP_S = 0.02
 #: The id of a supergroup is this less its number.
 SUPERGROUPS = -1_000_000_000_000
-#: Every so many chats one is a group of several users.
+#: One of this many chats is a group of several users.
 GROUP_EVERY = 4
 MEMBERS = 5
 WORDS = ["hello", "how much is it", "two, please", "thanks", "is anyone there", "see you tomorrow", "🙂"]
@@ -26,9 +26,9 @@ Update = dict[str, Any]
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """How much of it.
+    """The size and rate of a stream.
 
-    chats       so many, their ids from `first_chat` upward (groups: as far below zero)
+    chats       number of chats, their ids from `first_chat` upward (groups: as far below zero)
     rate        updates per second, over all chats; 0: all at once
     total       updates; 0: without end
     seed        another one gives other updates
@@ -48,7 +48,7 @@ class StreamPlan:
 
 
 def conversations(plan: StreamPlan) -> Iterator[Update]:
-    """Updates without update_id, of a chat chosen at random each time, for ever."""
+    """Updates without update_id, of a chat chosen at random each time, without end."""
     chance = random.Random(plan.seed)  # noqa: S311 - a demonstration, not a secret
     counts = [0] * plan.chats
     while True:
@@ -75,7 +75,7 @@ def _update(user: Update, chat: Update, number: int, chance: random.Random) -> U
 
 
 def _people(first_chat: int, place: int, chance: random.Random) -> tuple[Update, Update]:
-    """Who writes, and where."""
+    """A user and a chat."""
     first_user = first_chat + place * MEMBERS
     if place % GROUP_EVERY == GROUP_EVERY - 1:
         group = {"id": SUPERGROUPS - first_user, "type": "supergroup", "title": f"Group {place}"}

@@ -15,10 +15,10 @@ from contextlib import suppress
 
 from chatlanes.sandbox.parent_death import terminate_with_parent
 
-#: The end of what it said, for whoever asks why it ended.
+#: Lines kept of the end of its output, for error messages.
 KEPT_LINES = 60
 READ_AT_ONCE = 1 << 16
-#: In a row, so that one which never stops talking lets the others have a word.
+#: Read at most this much from one process before the others.
 MOST_READ = 1 << 20
 
 
@@ -50,7 +50,7 @@ class ChildProcess:
         return self._output.fileno()
 
     def lines(self) -> list[str] | None:
-        """Whole lines that it has said since; None: it will say no more."""
+        """The whole lines written since the last call; None: the output has ended."""
         read, is_over = self._read()
         *whole, self._begun = (self._begun + read).split(b"\n")
         if is_over and self._begun:
@@ -60,7 +60,7 @@ class ChildProcess:
         return None if is_over and not lines else lines
 
     def _read(self) -> tuple[bytes, bool]:
-        """What is there, and whether nothing more will come."""
+        """The output that is there, and whether it has ended."""
         read = b""
         with suppress(BlockingIOError):
             while len(read) < MOST_READ:
@@ -71,12 +71,12 @@ class ChildProcess:
         return read, False
 
     def terminate(self) -> None:
-        """Its main process only: the children of a pool have handlers to finish."""
+        """SIGTERM to its main process only: the children of a pool finish their handlers."""
         if self._process.poll() is None:
             self._process.terminate()
 
     def kill(self) -> None:
-        """All of it."""
+        """SIGKILL to all its processes."""
         if self._process.poll() is None:
             self._kill_all()
 
@@ -84,7 +84,7 @@ class ChildProcess:
         self._process.wait()
 
     def ended(self) -> int | None:
-        """Its exit code, negative for a signal; None: it runs."""
+        """Its exit code, negative for a signal; None while it runs."""
         code = self._process.poll()
         if code is not None:
             self._kill_all()

@@ -22,7 +22,7 @@ class ManagedPart:
     start_at_s: float = 0.0
     running: ChildProcess | None = None
     short_lives: int = 0
-    #: The page asked for it, and the next process has not started yet.
+    #: Killed on request of the page, and not restarted yet.
     killed: bool = False
 
     @property
@@ -42,7 +42,7 @@ class ManagedPart:
             self.running.kill()
 
     def restart(self) -> None:
-        """Due at once, unless a process runs: then after its end, as any restart."""
+        """Start at once, or after the end of the process that runs."""
         self.short_lives = 0
         if self.running is None:
             self.start_at_s = 0.0

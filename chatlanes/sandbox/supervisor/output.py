@@ -10,13 +10,13 @@ import time
 from contextlib import suppress
 
 STDOUT = 1
-#: Of the names, in a terminal.
+#: ANSI colours of the names, in a terminal.
 COLOURS = (36, 33, 32, 35, 34, 31)
 OWN_NAME = "system"
 
 
 class Output:
-    """Each name has a colour, by the order in which they come."""
+    """Each name has a colour, in the order in which the names were added."""
 
     def __init__(self) -> None:
         self._colours: dict[str, int] = {}

@@ -1,6 +1,6 @@
 """The supervisor's end of its channel to the page: lines of JSON on the simulator's standard input and output.
 
-Never blocks: what the page does not read yet is sent later.
+Never blocks: output that the page does not read yet is sent later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ READ_AT_ONCE = 1 << 16
 
 
 class PageChannel:
-    """The supervisor's end. Its news are {"workers": […]}, {"problem": {…}} and {"solved": true}; the page's orders are
+    """The supervisor's end. It sends {"workers": […]}, {"problem": {…}} and {"solved": true}; the page sends
     {"kill": name} and {"restart": true}.
     """
 
@@ -35,7 +35,7 @@ class PageChannel:
         return self._out
 
     def orders(self) -> list[dict[str, Any]] | None:
-        """None: there will be no more."""
+        """None: the page has ended."""
         try:
             read = os.read(self._out, READ_AT_ONCE)
         except BlockingIOError:
@@ -50,10 +50,14 @@ class PageChannel:
             self._unsent += _line({"workers": workers})
         self.send()
 
-    def send_problem(self, kind: str, title: str, traceback: str) -> None:
-        """One that keeps the bot from running."""
+    def send_problem(self, kind: str, title: str, traceback: str, runs_since_s: float | None = None) -> None:
+        """One that keeps the bot, or its newest code, from running.
+
+        `runs_since_s`: when the code that the workers run meanwhile was imported; None: none runs.
+        """
         self._problems += 1
         problem = {"id": f"{kind}{self._problems}", "at_s": time.time(), "kind": kind, "title": title}
+        problem["runs_since_s"] = runs_since_s
         self._unsent += _line({"problem": {**problem, "traceback": traceback, "update_id": None}})
         self.send()
 

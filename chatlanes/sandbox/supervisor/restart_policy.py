@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: A part that ran for less is restarted after a pause, from the second time on.
+#: A part that ran for less than this is restarted after a pause, from the second time on.
 SHORT_LIFE_S = 10.0
 LONGEST_PAUSE_S = 30.0
 
@@ -29,7 +29,7 @@ class StopAll:
 
 
 def decide(code: int, *, short_lives: int, may_be_fixed: bool) -> Restart | WaitForFix | StopAll:
-    """`code` is negative for a signal. `short_lives`: how many in a row were short, with this one."""
+    """`code` is negative for a signal. `short_lives`: how many runs in a row were short, this one included."""
     if code <= 0:
         pause_s = 0.0 if short_lives < 2 else min(2.0 ** (short_lives - 2), LONGEST_PAUSE_S)
         return Restart(pause_s)

@@ -19,6 +19,7 @@ from chatlanes.sandbox.supervisor.import_check import ImportCheck
 from chatlanes.sandbox.supervisor.managed_part import NEVER, ManagedPart
 from chatlanes.sandbox.supervisor.output import Output
 from chatlanes.sandbox.supervisor.restart_policy import StopAll, WaitForFix
+from chatlanes.sandbox.worker import READY
 
 #: Time for workers to finish running handlers; longer ones run again after the next start.
 STOP_WITHIN_S = 30.0
@@ -27,13 +28,24 @@ CHECK_EVERY_S = 0.1
 
 
 class Supervisor:
-    """`foundations` are processes that others start and stop: all parts stop when one of them is gone. With an
-    `import_check`, workers start when the bot has been imported without an error.
+    """`foundations` are servers that the caller starts and stops: all parts stop when one of them has ended.
+
+    The first worker starts at once and the others when it is ready, so that the bot is imported by one process at a
+    time until it answers. `loading` and `ready` are logged when the first worker starts, and when it is ready.
     """
 
-    def __init__(self, foundations: Mapping[str, Callable[[], bool]], import_check: ImportCheck | None = None) -> None:
+    def __init__(
+        self,
+        foundations: Mapping[str, Callable[[], bool]],
+        import_check: ImportCheck | None = None,
+        *,
+        loading: str = "",
+        ready: str = "",
+    ) -> None:
         self._foundations = foundations
         self._import_check = import_check
+        self._loading, self._ready = loading, ready
+        self.last_words = ""
         self._output = Output()
         self._parts: dict[str, ManagedPart] = {}
         self._selector = selectors.DefaultSelector()
@@ -44,7 +56,7 @@ class Supervisor:
 
     def add(self, part: Part, environment: Mapping[str, str]) -> None:
         self._output.add_name(part.name)
-        waits = part.is_worker and self._import_check is not None
+        waits = part.is_worker and bool(self._workers)
         self._parts[part.name] = ManagedPart(part, environment, start_at_s=NEVER if waits else 0.0)
 
     def run(self) -> str | None:
@@ -67,6 +79,9 @@ class Supervisor:
                 running = managed.start()
                 self._selector.register(running, selectors.EVENT_READ, name)
                 self._output.log(f"{name} started (pid={running.pid})")
+                if managed.part.is_worker and self._loading:
+                    self._output.log(self._loading)
+                    self._loading = ""
 
     def _listen(self) -> None:
         for key, _ in self._selector.select(CHECK_EVERY_S):
@@ -75,7 +90,7 @@ class Supervisor:
             if lines is None:
                 self._selector.unregister(running)
             else:
-                self._output.say(key.data, *lines)
+                self._show(key.data, lines)
 
     def _check_parts(self) -> None:
         for name, managed in self._parts.items():
@@ -96,19 +111,40 @@ class Supervisor:
             self._check_import(self._import_check)
 
     def _read_last_lines(self, name: str, running: ChildProcess) -> None:
-        """What the process wrote between the last read and its exit."""
+        """The output between the last read and the exit."""
         if running in [key.fileobj for key in self._selector.get_map().values()]:
             self._selector.unregister(running)
-            self._output.say(name, *(running.lines() or ()))
+            self._show(name, running.lines() or [])
+
+    def _show(self, name: str, lines: list[str]) -> None:
+        self._output.say(name, *(line for line in lines if line != READY))
+        if READY in lines and not self._is_stopping:
+            self._worker_is_ready(name)
+
+    def _worker_is_ready(self, name: str) -> None:
+        if self._import_check:
+            self._import_check.worker_ready()
+        for managed in self._workers.values():
+            if not managed.running and managed.start_at_s == NEVER:
+                managed.restart()
+        self._start_due_parts()
+        if self._ready:
+            self._output.log(self._ready)
+            self._ready = ""
 
     def _handle_exit(self, name: str, managed: ManagedPart, running: ChildProcess, code: int) -> None:
         decision = managed.handle_exit(code, may_be_fixed=managed.part.is_worker and self._import_check is not None)
         if self._is_stopping:
             return
         if isinstance(decision, StopAll):
+            self.last_words = next((line for line in reversed(running.said) if line.strip()), "")
             self._stop(name)
         elif isinstance(decision, WaitForFix) and self._import_check:
-            self._import_check.worker_failed(name, list(running.said))
+            self._import_check.worker_failed(name, list(running.said), self._output)
+
+    @property
+    def _workers(self) -> dict[str, ManagedPart]:
+        return {name: managed for name, managed in self._parts.items() if managed.part.is_worker}
 
     def _any_runs(self) -> bool:
         return any(managed.running for managed in self._parts.values())
@@ -116,12 +152,12 @@ class Supervisor:
     # ── the page, and the bot ──
 
     def _check_import(self, import_check: ImportCheck) -> None:
-        workers = {name: managed for name, managed in self._parts.items() if managed.part.is_worker}
+        workers = self._workers
         actions = import_check.poll(workers, self._output)
         for name in actions.kill & workers.keys():
             running = workers[name].running
             if running:
-                self._output.log(f"killing {name} (pid {running.pid}) as the page wishes")
+                self._output.log(f"killing {name} (pid {running.pid}) on request of the page")
                 workers[name].kill()
         if actions.restart:
             for name, managed in workers.items():

@@ -138,7 +138,7 @@ def test_invalid_table_is_reported_before_polling(
     assert poller.exit_code() == code
     assert last in poller.lines[-1]
     # The simulator's count is not used: a poll of a poller that an earlier test killed may still arrive
-    assert not poller.told("polling ")
+    assert not poller.told("bot @")
 
 
 def test_full_backlog_of_one_bot_stops_no_other(

@@ -192,7 +192,7 @@ def test_redis_outage_at_start_is_waited_out(simulator: Simulator, start_poller:
     # Given no Redis
     port = free_port()
     poller = start_poller(REDIS_URL=f"redis://127.0.0.1:{port}/0")
-    poller.tells("Redis: ")
+    assert "; start Redis there, or set REDIS_URL to where it runs;" in poller.tells("Redis: ")
     pushed = simulator.push(message())
     # When it is started
     with start_server(tmp_path / "redis", port=port) as server:

@@ -1,4 +1,4 @@
-"""Uses the page over HTTP, without a browser."""
+"""A client of the page's HTTP interface, without a browser."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import requests
 
-from tests.sandbox.calling import WITHIN_S, wait_until
+from tests.sandbox.calling import PATIENCE_S, wait_until
 
 
 class PageClient:
-    """Follows the page's events until its server ends, and performs the actions of a user."""
+    """A browser that follows the page's events until its server ends, and does what one can do there."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.events: list[tuple[str, Any]] = []
         self.messages: dict[tuple[int, int], Any] = {}
-        self._stream = requests.get(f"{url}/page/events", stream=True, timeout=WITHIN_S * 4)
+        self._stream = requests.get(f"{url}/page/events", stream=True, timeout=PATIENCE_S * 4)
         threading.Thread(target=self._follow, daemon=True).start()
         wait_until(lambda: self.events)
 
@@ -31,11 +31,11 @@ class PageClient:
                 if name == "event":
                     kind = value
                 elif name == "data":
-                    self._receive(kind, json.loads(value))
-        except requests.RequestException:  # the server has ended
+                    self._heard(kind, json.loads(value))
+        except requests.RequestException:  # its server has ended
             self._stream.close()
 
-    def _receive(self, kind: str, value: Any) -> None:
+    def _heard(self, kind: str, value: Any) -> None:
         for message in value["messages"] if kind == "snapshot" else [value] if kind == "message" else []:
             self.messages[message["chat_id"], message["message_id"]] = message
         self.events.append((kind, value))
@@ -45,11 +45,11 @@ class PageClient:
         return self.events[0][1]
 
     def last(self, kind: str) -> Any:
-        """The newest event of this kind, or None."""
-        return next((value for event_kind, value in reversed(self.events) if event_kind == kind), None)
+        """The newest event of this kind; None: there was none."""
+        return next((value for told, value in reversed(self.events) if told == kind), None)
 
     def post(self, path: str, **body: Any) -> requests.Response:
-        return requests.post(f"{self.url}/page/{path}", json=body, timeout=WITHIN_S)
+        return requests.post(f"{self.url}/page/{path}", json=body, timeout=PATIENCE_S)
 
     def do(self, path: str, **body: Any) -> Any:
         response = self.post(path, **body)
@@ -66,13 +66,13 @@ class PageClient:
 
     def photo(self, content: bytes, caption: str = "") -> requests.Response:
         data = {"chat_id": 101, "user_id": 101, "caption": caption}
-        return requests.post(f"{self.url}/page/photo", data=data, files={"file": content}, timeout=WITHIN_S)
+        return requests.post(f"{self.url}/page/photo", data=data, files={"file": content}, timeout=PATIENCE_S)
 
     def get(self, path: str, **headers: str) -> requests.Response:
-        return requests.get(f"{self.url}{path}", headers=headers, timeout=WITHIN_S)
+        return requests.get(f"{self.url}{path}", headers=headers, timeout=PATIENCE_S)
 
     def message(self, holds: Callable[[Any], object]) -> Any:
-        """The first message for which `holds` is true, now or soon."""
+        """The first message that is so, now or soon."""
         found: list[Any] = []
 
         def is_there() -> bool:

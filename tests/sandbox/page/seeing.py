@@ -1,6 +1,6 @@
-"""A sandbox, and its page as a user sees it in a real browser.
+"""A sandbox, and its page as a person sees it in a real browser.
 
-All errors of the browser are collected, and the sandbox is ended with all its parts.
+Collects every complaint of the browser, and ends the sandbox with all its parts.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from playwright.sync_api import BrowserContext, Locator, Page
 from chatlanes.sandbox.ports import free_port
 from tests.support.waiting import until
 
-#: The developer's own settings must not reach the sandbox.
-DEVELOPERS = ("BOT_TOKEN", "REDIS_URL", "BOT", "BOTS")
+#: Settings of the developer that must not reach the sandbox.
+THEIRS = ("BOT_TOKEN", "REDIS_URL", "BOT", "BOTS")
 
 
 class BrowserSandbox:
-    """`chatlanes sandbox` in its own folder."""
+    """`chatlanes sandbox` in a folder of its own."""
 
     def __init__(self, folder: Path, bot: str) -> None:
         port = free_port()
@@ -34,8 +34,7 @@ class BrowserSandbox:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "chatlanes.sandbox", "--bot", bot, "--port-simulator", str(port)],
                 cwd=folder,
-                env={name: value for name, value in os.environ.items() if name not in DEVELOPERS}
-                | {"LEASE_SECONDS": "3"},
+                env={name: value for name, value in os.environ.items() if name not in THEIRS} | {"LEASE_SECONDS": "3"},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -47,7 +46,7 @@ class BrowserSandbox:
         return self._log.read_text()
 
     def stop(self) -> None:
-        """May be called twice."""
+        """Twice is harmless."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(60)
@@ -63,7 +62,7 @@ def sandbox(folder: Path, bot: str) -> Iterator[BrowserSandbox]:
 
 
 def opened(window: BrowserContext, url: str, complaints: list[str]) -> Page:
-    """The page, after its chats are loaded."""
+    """The page, once it knows its chats."""
     page = window.new_page()
     page.on("console", lambda message: complaints.append(message.text) if message.type != "log" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -73,7 +72,7 @@ def opened(window: BrowserContext, url: str, complaints: list[str]) -> Page:
 
 
 class ChatRegion:
-    """One chat, with the actions of a user."""
+    """One chat in the browser."""
 
     def __init__(self, page: Page, title: str) -> None:
         self.page = page
@@ -85,13 +84,13 @@ class ChatRegion:
         self.field.press("Enter")
 
     def message(self, text: str) -> Locator:
-        """The newest message with this text, from anyone."""
+        """The newest message with this text, by any author."""
         return self.here.get_by_role("article").filter(has=self.page.get_by_text(text, exact=True)).last
 
     def press(self, button: str) -> None:
         self.here.get_by_role("button", name=button, exact=True).last.click()
 
-    def open_details(self, text: str) -> Locator:
-        """Opens the details of a message; returns the panel."""
+    def look_at(self, text: str) -> Locator:
+        """Opens the update panel of a message."""
         self.message(text).get_by_role("button", name=re.compile("^Details of message")).click()
         return self.page.get_by_role("tabpanel", name="Update")

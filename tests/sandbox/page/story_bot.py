@@ -1,10 +1,10 @@
-"""The bot of the page's tests: it uses every feature that the page displays."""
+"""The bot of the page's tests: it does everything that a page has to show."""
 
 from chatlanes.bot import Bot
 
 
 class HopelessError(Exception):
-    """Never retried."""
+    """Is not tried again."""
 
 
 BUTTONS = {"inline_keyboard": [[{"text": text, "callback_data": text} for text in ("Tea", "Coffee", "Fail")]]}

@@ -1,4 +1,4 @@
-"""The sandbox's page in a real browser, with real workers: actions of a user, and their display."""
+"""The sandbox's page in a real browser, with real workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PHOTO = ROOT / "chatlanes/demo/photo.png"
 SCRIPT = "<script>document.title = 'broken'</script> <b>x</b>"
 
 
-def test_message_shows_its_update_and_answer(tmp_path: Path) -> None:
+def test_a_message_shows_its_update_and_answer(tmp_path: Path) -> None:
     shutil.copy(HERE / "story_bot.py", tmp_path)
     complaints: list[str] = []
     # Given a sandbox with a bot, and its page on a laptop
@@ -26,29 +26,29 @@ def test_message_shows_its_update_and_answer(tmp_path: Path) -> None:
         browser(viewport={"width": 1440, "height": 900}, color_scheme="light") as window,
     ):
         page = opened(window, running.url, complaints)
-        # When Ann writes, then the bot's answer appears, and markup in texts is not interpreted
+        # When Ann writes, then the bot's answer comes, and texts are texts
         ann = ChatRegion(page, "Ann")
         ann.write(SCRIPT)
         expect(ann.message(f"You wrote: {SCRIPT}")).to_be_visible()
-        press_buttons(page, ann)
-        send_a_photo(ann)
-        edit_a_message(ann)
-        fail_and_replay(page, ChatRegion(page, "Ben"))
-        write_in_a_group(page, ChatRegion(page, "Ann and Ben"))
-        # And a flood during which a worker is killed loses nothing
-        kill_a_worker_during_a_flood(page)
-        # And after a reload all chats are there, on a phone and in the dark theme too
+        presses_buttons(page, ann)
+        sends_a_photo(ann)
+        edits_what_was_said(ann)
+        fails_and_replays(page, ChatRegion(page, "Ben"))
+        two_write_in_a_group(page, ChatRegion(page, "Ann and Ben"))
+        # And a flood while a worker is killed loses nothing
+        kills_a_worker_under_a_flood(page)
+        # And a reload has all chats, a phone and the dark have the same
         page.reload()
         ben = ChatRegion(page, "Ben")
         ben.press("Earlier messages")
         expect(ben.message("Just before.")).to_be_attached()
-        create_a_chat(page)
-        check_the_phone_layout(page)
+        makes_a_chat(page)
+        fits_a_phone(page)
         assert complaints == []
-        # And after the sandbox is stopped, the page shows this
+        # And when the sandbox is stopped, the page says so
         running.stop()
         expect(page.get_by_role("alert")).to_contain_text("The sandbox does not answer.")
-        # No script in a text was ever run
+        # No text was ever run
         expect(page).to_have_title(re.compile("sandbox"))
 
 
@@ -56,13 +56,13 @@ BROKEN = "import nothing_of_this_name"
 FIXED = "def handle(ctx):\n    ctx.reply('Fixed.')"
 
 
-def test_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
+def test_an_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
     complaints: list[str] = []
     # Given a bot that cannot be imported
     (tmp_path / "my_bot.py").write_text(BROKEN)
     with sandbox(tmp_path, "my_bot:handle") as running, browser() as window:
         page = opened(window, running.url, complaints)
-        # Then the page shows this, with the traceback
+        # Then the page says so, with the traceback
         trouble = page.get_by_role("alert")
         expect(trouble).to_contain_text("my_bot:handle does not import.")
         trouble.get_by_role("button", name="Traceback").click()
@@ -76,21 +76,24 @@ def test_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
         assert complaints == []
 
 
-def press_buttons(page: Page, ann: ChatRegion) -> None:
+def presses_buttons(page: Page, ann: ChatRegion) -> None:
     ann.write("/menu")
     asked = ann.message("What would you like? /no")
     expect(asked.locator("strong")).to_have_text("What")
     expect(asked.locator("em")).to_have_text("you")
-    # A command inside code is not a command
+    # A command in code is not a command
     expect(asked.locator("code")).to_have_text("/no")
     ann.press("Coffee")
     page.get_by_role("dialog").get_by_text("Coffee, of course.").wait_for()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_be_hidden()
+    # One can go on writing at once
+    expect(ann.field).to_be_focused()
     expect(ann.message("You get Coffee.")).to_contain_text("edited")
     ann.write("/menu")
     ann.press("Tea")
     expect(ann.here.get_by_role("status")).to_have_text("Tea, of course.")
+    expect(ann.field).to_be_focused()
     ann.write("/keys")
     ann.press("Yes")
     expect(ann.message("You wrote: Yes")).to_be_visible()
@@ -99,7 +102,7 @@ def press_buttons(page: Page, ann: ChatRegion) -> None:
     expect(ann.here.get_by_role("img", name="Reaction 👍")).to_be_visible()
 
 
-def send_a_photo(ann: ChatRegion) -> None:
+def sends_a_photo(ann: ChatRegion) -> None:
     ann.here.get_by_label("Photo", exact=True).set_input_files(PHOTO)
     expect(ann.here.get_by_text("photo.png, with what you write below it")).to_be_visible()
     ann.field.press("Enter")
@@ -108,7 +111,7 @@ def send_a_photo(ann: ChatRegion) -> None:
     assert photo.evaluate("async (image) => { await image.decode(); return image.naturalWidth }") > 0
 
 
-def edit_a_message(ann: ChatRegion) -> None:
+def edits_what_was_said(ann: ChatRegion) -> None:
     ann.write("two sugars")
     expect(ann.message("You wrote: two sugars")).to_be_visible()
     ann.field.press("ArrowUp")
@@ -118,37 +121,44 @@ def edit_a_message(ann: ChatRegion) -> None:
     expect(ann.message("no sugar")).to_contain_text("edited")
 
 
-def fail_and_replay(page: Page, ben: ChatRegion) -> None:
+def fails_and_replays(page: Page, ben: ChatRegion) -> None:
     ben.write("/fail")
     expect(ben.message("/fail")).to_contain_text("HopelessError: nothing helps <script>")
-    about = ben.open_details("/fail")
+    about = ben.look_at("/fail")
     # The update, its times, its calls and its traceback
     expect(about).to_contain_text('"text": "/fail"')
     expect(about).to_contain_text("waited in its lane")
     expect(about.get_by_text("sendMessage")).to_have_count(1)
     expect(about).to_contain_text("in fail\n    raise HopelessError")
     page.get_by_role("tab", name="Problems").click()
-    expect(page.get_by_role("tabpanel", name="Problems")).to_contain_text("HopelessError: nothing helps <script>")
-    # Its chat continues, and it can be replayed: calls that were made are not repeated
+    problems = page.get_by_role("tabpanel", name="Problems")
+    expect(problems).to_contain_text("HopelessError: nothing helps <script>")
+    # The problem names its chat; its traceback begins with the bot's code, and shows its end
+    expect(problems).to_contain_text("A handler raised in Ben")
+    traceback = problems.get_by_role("region", name="Traceback")
+    assert "story_bot.py" in traceback.inner_text().splitlines()[1]
+    assert traceback.evaluate("(box) => box.scrollTop + box.clientHeight >= box.scrollHeight - 1")
+    assert traceback.evaluate("(box) => getComputedStyle(box).whiteSpace") == "pre"
+    # Its chat continues, and it can be replayed: what it had sent is not sent again
     ben.write("next")
     expect(ben.message("You wrote: next")).to_be_visible()
-    ben.open_details("/fail").get_by_role("button", name="Replay").click()
+    ben.look_at("/fail").get_by_role("button", name="Replay").click()
     expect(ben.message("/fail").get_by_role("button", name=re.compile("buried"))).to_be_visible()
     expect(ben.here.get_by_text("Just before.")).to_have_count(1)
 
 
-def write_in_a_group(page: Page, group: ChatRegion) -> None:
+def two_write_in_a_group(page: Page, group: ChatRegion) -> None:
     for name in ("Ann", "Ben"):
         group.here.get_by_role("radio", name=name).check()
         group.write(f"It is {name}")
         expect(group.message(f"It is {name}").get_by_text(name, exact=True)).to_be_visible()
         expect(group.message(f"You wrote: It is {name}")).to_be_visible()
-    about = group.open_details("It is Ben")
+    about = group.look_at("It is Ben")
     expect(about).to_contain_text('"type": "supergroup"')
     expect(about).to_contain_text('"first_name": "Ben"')
 
 
-def kill_a_worker_during_a_flood(page: Page) -> None:
+def kills_a_worker_under_a_flood(page: Page) -> None:
     page.get_by_role("tab", name="Lanes").click()
     panel = page.get_by_role("tabpanel", name="Lanes")
     pids = panel.get_by_text(re.compile(r"^pid \d+$")).all_inner_texts()
@@ -156,19 +166,27 @@ def kill_a_worker_during_a_flood(page: Page) -> None:
     expect(figure(page, "waiting")).not_to_have_text("0")
     panel.get_by_role("button", name=re.compile("^kill -9")).first.click()
     expect(panel).to_contain_text("while 1 worker was killed")
+    expect(panel.get_by_text(re.compile("^† worker killed; others take over"))).to_be_visible()
     expect(panel.get_by_text(pids[0], exact=True)).to_have_count(0)
-    for name in ("waiting", "running", "delayed"):
+    for name in ("waiting", "handed_out", "running", "delayed"):
         expect(figure(page, name)).to_have_text("0")
     for name in ("lost", "out_of_order", "repeated"):
         expect(figure(page, name)).to_have_text("0")
     assert page.locator(".msg").count() < 400
 
 
+#: What sticks out of the window, except in boxes that scroll.
+CUT_OFF = """() => [...document.querySelectorAll("main *, header *, .dock *")]
+  .filter((node) => node.checkVisibility() && node.getBoundingClientRect().right > innerWidth + 1)
+  .filter((node) => !node.closest(".rail, pre, .commands, .writers"))
+  .map((node) => node.outerHTML.slice(0, 80))"""
+
+
 def figure(page: Page, name: str) -> Locator:
     return page.locator(f"[data-name={name}] b")
 
 
-def create_a_chat(page: Page) -> None:
+def makes_a_chat(page: Page) -> None:
     page.get_by_role("button", name="New chat").click()
     page.get_by_role("radio", name="Group").check()
     page.get_by_label("Title").fill("Weekend trip")
@@ -179,13 +197,19 @@ def create_a_chat(page: Page) -> None:
     expect(trip.message("What would you like? /no")).to_be_visible()
 
 
-def check_the_phone_layout(page: Page) -> None:
+def fits_a_phone(page: Page) -> None:
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Dark theme").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != ground
+    # On a small laptop a chat stands beside the lanes
+    page.set_viewport_size({"width": 900, "height": 800})
+    page.get_by_role("tab", name="Lanes").click()
+    expect(page.locator(".column")).to_have_count(1)
+    expect(page.get_by_role("tabpanel", name="Lanes")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
     for view in ("Lanes", "Update", "Problems", "Chats"):
         page.get_by_role("navigation", name="Views").get_by_role("button", name=view).click()
         assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert page.evaluate(CUT_OFF) == []
     expect(page.locator(".column")).to_have_count(1)
     expect(ChatRegion(page, "Weekend trip").field).to_be_visible()

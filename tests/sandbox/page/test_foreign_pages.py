@@ -1,4 +1,4 @@
-"""Pages of other origins, opened in a real browser on the machine of a running sandbox, cannot use its servers."""
+"""Pages of other origins, opened in a real browser on the machine of a running sandbox, reach none of its servers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def forged(text: str) -> str:
 
 
 class Servers:
-    """Flower and the simulator of a sandbox, with the addresses that it prints."""
+    """Flower and the simulator of a sandbox, as its output names them."""
 
     def __init__(self, running: BrowserSandbox) -> None:
         self.simulator = running.url
@@ -49,7 +49,7 @@ class Servers:
         return [call["params"]["text"] for call in calls]
 
     def has_answered(self, text: str) -> bool:
-        """True if the bot has answered an update that it got in the regular way."""
+        """An update that the bot gets on the regular way."""
         if not self._has_pushed:
             self._has_pushed = True
             requests.post(f"{self.simulator}/control/updates", json=[update(text)], timeout=30).raise_for_status()
@@ -83,16 +83,16 @@ def foreign_site() -> Iterator[str]:
     server.server_close()
 
 
-def fetch(page: Page, url: str, body: str, **options: str) -> None:
-    """Sends a POST from a script; returns when the answer has arrived, readable by the page or not."""
+def fetches(page: Page, url: str, body: str, **options: str) -> None:
+    """POST from a script; returns when the answer has arrived, readable by the page or not."""
     page.evaluate(
         "([url, options]) => fetch(url, options).catch(() => null)",
         [url, {"method": "POST", "mode": "no-cors", "credentials": "include", "body": body, **options}],
     )
 
 
-def post_a_form(page: Page, url: str, body: str) -> int:
-    """Submits a form whose single field makes the body JSON; returns the status of the resulting page."""
+def posts_a_form(page: Page, url: str, body: str) -> int:
+    """A form whose single field makes the body JSON; the status of the page that the browser then shows."""
     name, value = body[:-1] + ', "kwargs": {}, "x": "', '"}'
     script = """([url, name, value]) => {
         const form = document.createElement("form");
@@ -106,15 +106,15 @@ def post_a_form(page: Page, url: str, body: str) -> int:
     return response.value.status
 
 
-def attack(window: BrowserContext, site: str, servers: Servers) -> None:
+def attacks(window: BrowserContext, site: str, servers: Servers) -> None:
     page = window.new_page()
     apply = f"{servers.flower}/api/task/async-apply/tasks.update"
     page.goto(site)
-    fetch(page, apply, forged(f"{FORGED} by fetch"))
-    fetch(page, f"{servers.simulator}/control/updates", json.dumps([update(f"{FORGED} by the simulator")]))
-    status = post_a_form(page, apply, forged(f"{FORGED} by form"))
+    fetches(page, apply, forged(f"{FORGED} by fetch"))
+    fetches(page, f"{servers.simulator}/control/updates", json.dumps([update(f"{FORGED} by the simulator")]))
+    status = posts_a_form(page, apply, forged(f"{FORGED} by form"))
     assert status in (401, 403)
-    # A foreign name that resolves to this machine: for the browser, Flower then has the page's own origin
+    # DNS rebinding: a foreign name resolves to this machine, so that for the browser Flower has the page's own origin
     rebound = window.new_page()
     answer = rebound.goto(f"http://rebound.localhost:{servers.flower_port}/healthcheck")
     assert answer is not None
@@ -123,14 +123,14 @@ def attack(window: BrowserContext, site: str, servers: Servers) -> None:
     page.close()
 
 
-def test_foreign_pages_cannot_use_flower_or_the_simulator(tmp_path: Path) -> None:
+def test_no_foreign_page_can_use_flower_or_the_simulator(tmp_path: Path) -> None:
     (tmp_path / "echo_bot.py").write_text(ECHO)
     with sandbox(tmp_path, "echo_bot:handle") as running, browser() as window, foreign_site() as site:
         servers = Servers(running)
         until(servers.is_flower_up)
-        # When a foreign page tries everything, before its user has opened Flower and after
-        attack(window, site, servers)
-        # Then the link that the sandbox prints opens Flower without a login
+        # When a foreign page tries all it can, before its user has looked at Flower and after
+        attacks(window, site, servers)
+        # Then the link that the sandbox prints opens Flower without a question
         flower = window.new_page()
         opened = flower.goto(servers.flower_link)
         assert opened is not None
@@ -138,8 +138,8 @@ def test_foreign_pages_cannot_use_flower_or_the_simulator(tmp_path: Path) -> Non
         flower.locator("#workers-table").get_by_text("worker1@").wait_for()
         flower.goto(f"{servers.flower}/tasks")
         flower.locator("#tasks-table").wait_for()
-        attack(window, site, servers)
-        # And the bot runs only the update that it got in the regular way
+        attacks(window, site, servers)
+        # And the bot runs what it gets on the regular way, and nothing else
         until(lambda: servers.has_answered("a true update"))
         assert servers.answered() == ["a true update"]
         assert requests.get(f"{servers.flower}/api/tasks", timeout=30).status_code == 401

@@ -1,4 +1,4 @@
-"""The page's API of the simulator, over HTTP: actions of users become updates, and calls of the bot are displayed."""
+"""The page over HTTP: users' actions become updates, and the effects of the bot's calls are shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import requests
 
 from chatlanes.sandbox.page.tracking.order_audit import OrderAudit
 from chatlanes.sandbox.simulator import Simulator, start
-from tests.sandbox.calling import WITHIN_S, BotClient, wait_until
+from tests.sandbox.calling import PATIENCE_S, BotClient, wait_until
 from tests.sandbox.page.paging import PageClient
 from tests.support import ROOT
 
@@ -63,7 +63,7 @@ def refusal(bot: BotClient, method: str, **params: Any) -> str:
     return str(answer.json()["description"])
 
 
-def test_message_with_a_button_from_both_sides(page: PageClient, bot: BotClient, running: Simulator) -> None:
+def test_a_message_with_a_button_from_both_sides(page: PageClient, bot: BotClient, running: Simulator) -> None:
     # When Ben writes a command in the group
     said = page.say("🙂 /start now", GROUP, 102)
     # Then the bot gets it as Telegram would send it
@@ -72,17 +72,17 @@ def test_message_with_a_button_from_both_sides(page: PageClient, bot: BotClient,
     message = update["message"]
     assert (message["from"]["first_name"], message["chat"]["type"]) == ("Ben", "supergroup")
     assert message["entities"] == [{"type": "bot_command", "offset": 3, "length": 6}]  # in UTF-16 units
-    # When the bot answers that message, with the id of its update
+    # When it answers that message, in the name of its update
     url = f"{running.url}/bot{running.token}/sendMessage"
     params = {"chat_id": GROUP, "text": "Yes?", "reply_markup": BUTTON}
     params["reply_parameters"] = {"message_id": said["message_id"]}
-    sent = requests.post(url, json=params, headers={"X-Update-Id": f"1:{update['update_id']}"}, timeout=WITHIN_S)
+    sent = requests.post(url, json=params, headers={"X-Update-Id": f"1:{update['update_id']}"}, timeout=PATIENCE_S)
     asked = sent.json()["result"]
-    # Then the page shows the message as a reply, with its button
+    # Then the page shows whom it answers, and its button
     shown = page.message(lambda each: each["message_id"] == asked["message_id"] and each["chat_id"] == GROUP)
     assert (shown["reply_to"], shown["update_id"]) == (said["message_id"], update["update_id"])
     assert shown["buttons"] == [[{"text": "More", "data": "more", "url": None}]]
-    # When Ann presses it, the bot gets the message too, and its answer is shown to her as a notice
+    # When Ann presses it, the bot gets the message along, and its answer is a notice for her
     where = {"chat_id": GROUP, "message_id": asked["message_id"]}
     page.do("press", user_id=101, data="more", **where)
     query = newest(bot)["callback_query"]
@@ -90,8 +90,8 @@ def test_message_with_a_button_from_both_sides(page: PageClient, bot: BotClient,
     bot.result("answerCallbackQuery", callback_query_id=query["id"], text="Here", show_alert=True)
     wait_until(lambda: page.last("notice"))
     assert page.last("notice") == {"chat_id": GROUP, "user_id": 101, "text": "Here", "alert": True}
-    assert "no such button" in page.refused("press", user_id=101, data="less", **where)
-    # When the bot edits and deletes it, the page shows this; calls that change nothing or come too late are refused
+    assert "the button does not exist" in page.refused("press", user_id=101, data="less", **where)
+    # When the bot edits and deletes it, then that is seen; and refused when nothing would change or it is gone
     bot.result("editMessageText", text="Done.", **where)
     assert "message is not modified" in refusal(bot, "editMessageText", text="Done.", **where)
     page.message(lambda each: each["edited"] and each["text"] == "Done." and not each["buttons"])
@@ -104,20 +104,20 @@ def test_message_with_a_button_from_both_sides(page: PageClient, bot: BotClient,
     )
 
 
-def test_edit_reaches_the_bot_if_it_allows_edits(page: PageClient, bot: BotClient) -> None:
+def test_an_edit_reaches_the_bot_if_it_asked_for_edits(page: PageClient, bot: BotClient) -> None:
     said = page.say("helo")
     edited = page.do("edit", chat_id=101, user_id=101, message_id=said["message_id"], text="hello")
     assert newest(bot)["edited_message"]["text"] == "hello"
     assert edited["update_ids"] == [said["update_id"], edited["update_id"]]
     assert "only one's own" in page.refused("edit", chat_id=101, user_id=102, message_id=1, text="no")
-    # When the bot allows messages only, an edit does not reach it, and the page shows this
+    # When the bot wants messages only, an edit does not reach it, and the page says so
     bot.updates(allowed_updates=["message"], timeout=0)
     page.do("edit", chat_id=101, user_id=101, message_id=said["message_id"], text="hello!")
     wait_until(lambda: page.last("notice") and "edited_message" in page.last("notice")["text"])
     bot.updates(allowed_updates=[], timeout=0)
 
 
-def test_photos_in_both_directions(page: PageClient, bot: BotClient, running: Simulator) -> None:
+def test_a_photo_both_ways(page: PageClient, bot: BotClient, running: Simulator) -> None:
     # When a user sends one
     picture = PICTURE.read_bytes()
     shown = page.photo(picture, "Look /here").json()
@@ -125,12 +125,12 @@ def test_photos_in_both_directions(page: PageClient, bot: BotClient, running: Si
     photo = newest(bot)["message"]["photo"][-1]
     assert (photo["width"], photo["height"], photo["file_size"]) == (64, 64, len(picture))
     path = bot.result("getFile", file_id=photo["file_id"])["file_path"]
-    assert requests.get(f"{running.url}/file/bot{running.token}/{path}", timeout=WITHIN_S).content == picture
+    assert requests.get(f"{running.url}/file/bot{running.token}/{path}", timeout=PATIENCE_S).content == picture
     assert page.get(shown["photo"]).headers["content-type"] == "image/png"
     assert "no picture" in page.photo(b"<script>").json()["error"]
-    # When the bot sends an HTML file with a script as a document, then no browser runs it
+    # When the bot sends a page with a script in it as a document, then no browser runs it
     url = f"{running.url}/bot{running.token}/sendDocument"
-    requests.post(url, data={"chat_id": 101}, files={"document": ("a.html", b"<script>")}, timeout=WITHIN_S)
+    requests.post(url, data={"chat_id": 101}, files={"document": ("a.html", b"<script>")}, timeout=PATIENCE_S)
     file = page.message(lambda each: each["kind"] == "document")["file"]
     served = page.get(file["url"])
     assert (file["name"], served.content) == ("a.html", b"<script>")
@@ -153,7 +153,7 @@ def test_photos_in_both_directions(page: PageClient, bot: BotClient, running: Si
         ("sendRichMessage", {"rich_message": {"markdown": "# Hat"}}, "rich_message", "# Hat"),
     ],
 )
-def test_every_sent_kind_is_displayed(
+def test_every_kind_of_message_is_shown(
     page: PageClient, bot: BotClient, method: str, params: dict[str, Any], kind: str, text: str
 ) -> None:
     chat_id = page.do("chats", type="private", title="", users=[method])["id"]
@@ -166,7 +166,7 @@ def test_every_sent_kind_is_displayed(
     assert shown["text"].startswith(text)
 
 
-def test_calls_without_a_new_message(page: PageClient, bot: BotClient) -> None:
+def test_calls_that_add_no_message(page: PageClient, bot: BotClient) -> None:
     said = page.say("hi")
     where = {"chat_id": 101, "message_id": said["message_id"]}
     bot.result("setMessageReaction", reaction=[{"type": "emoji", "emoji": "👍"}], **where)
@@ -186,8 +186,8 @@ def test_calls_without_a_new_message(page: PageClient, bot: BotClient) -> None:
     )
 
 
-def test_impossible_action_is_refused_in_one_sentence(page: PageClient) -> None:
-    assert page.refused("send", chat_id=5, user_id=101, text="x") == "there is no such chat"
+def test_an_impossible_action_is_refused_in_one_sentence(page: PageClient) -> None:
+    assert page.refused("send", chat_id=5, user_id=101, text="x") == "the chat does not exist"
     assert page.refused("send", chat_id=101, user_id=102, text="x") == "this person is not in this chat"
     assert page.refused("send", chat_id=101, user_id=101, text=" ") == "an empty message cannot be sent"
     assert page.refused("send", chat_id=101, user_id=101) == "text is missing"
@@ -218,26 +218,26 @@ def test_foreign_pages_are_refused(page: PageClient, path: str, headers: dict[st
 
 def test_chats_survive_a_kill(tmp_path: Path) -> None:
     file = tmp_path / "page.sqlite3"
-    # Given a page with two messages, one of which the bot has confirmed
+    # Given a page on which something was said: one message that the bot has taken, one that it has not
     with start_page(file) as first:
         page, bot = PageClient(first.url), BotClient(first)
         taken, waiting = page.say("taken"), page.say("waiting")
         bot.updates(offset=taken["update_id"] + 1, timeout=0)
         bot.result("sendMessage", chat_id=101, text="an answer")
         group = page.do("chats", type="supergroup", title="Team", users=["Cleo", "Ann"])
-        # Then a second sandbox cannot use its file
+        # Then no second one may have its file
         command = [sys.executable, "-m", "chatlanes.sandbox.simulator", "--port", "0", "--page", str(file)]
-        second = run(command, env=ALONE, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+        second = run(command, env=ALONE, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert second.returncode == 1
         assert "page.sqlite3 cannot be used: another sandbox uses it" in second.stderr
         assert first.process
         first.process.kill()
-        first.process.wait(WITHIN_S)
+        first.process.wait(PATIENCE_S)
         bot.close()
-    # When it is killed and started again
+    # When it was killed and is started again
     with start_page(file) as again:
         page, bot = PageClient(again.url), BotClient(again)
-        # Then all messages are there, and the bot gets the unconfirmed one once
+        # Then all of it is there, and the bot gets what it had not taken, once
         assert [message["text"] for message in page.snapshot["messages"]] == ["taken", "waiting", "an answer"]
         assert group in page.snapshot["chats"]
         assert bot.ids(timeout=0) == [waiting["update_id"]]
@@ -246,20 +246,20 @@ def test_chats_survive_a_kill(tmp_path: Path) -> None:
         assert more["message_id"] == 4
         assert more["update_id"] > waiting["update_id"]
         page.do("clear", chat_id=101)
-        assert page.say("again")["message_id"] == 5
+        assert page.say("anew")["message_id"] == 5
         bot.close()
 
 
-def test_audit_counts_overtaken_repeated_and_lost_updates() -> None:
-    audit = OrderAudit()
+def test_the_audit_reports_overtaken_repeated_and_lost_updates() -> None:
+    ledger = OrderAudit()
     for update_id in (1, 2, 3, 4):
-        audit.give(update_id, ["chat:7"], is_flood=True)
-    for update_id in (1, 3, 2, 3):  # 2 is late; 3 is answered twice with the same text
-        audit.called(update_id, "sendMessage", {"text": f"{update_id}"})
-    audit.called(1, "sendMessage", {"text": "a second answer is not a repetition"})
-    audit.lose(sorted(audit.open))
-    audit.called(9, "sendMessage", {})  # an unknown update
-    counts = (audit.answered, audit.out_of_order, audit.repeated, audit.lost)
+        ledger.give(update_id, ["chat:7"], is_flood=True)
+    for update_id in (1, 3, 2, 3):  # 2 comes late; 3 is answered twice with the same words
+        ledger.called(update_id, "sendMessage", {"text": f"{update_id}"})
+    ledger.called(1, "sendMessage", {"text": "a second answer is not a repetition"})
+    ledger.lose(sorted(ledger.open))
+    ledger.called(9, "sendMessage", {})  # nobody gave it out
+    counts = (ledger.answered, ledger.out_of_order, ledger.repeated, ledger.lost)
     assert counts == (3, 1, 1, 1)
 
 
@@ -275,4 +275,4 @@ def test_audit_counts_overtaken_repeated_and_lost_updates() -> None:
     ],
 )
 def test_odd_paths_are_not_found(running: Simulator, path: str, status: int) -> None:
-    assert requests.get(running.url + path, timeout=WITHIN_S).status_code == status
+    assert requests.get(running.url + path, timeout=PATIENCE_S).status_code == status

@@ -1,4 +1,4 @@
-"""The simulator injects the requested faults, as often as requested."""
+"""Injected faults of the simulator."""
 
 import pytest
 import requests
@@ -7,32 +7,32 @@ from chatlanes.sandbox.simulator import Simulator, SimulatorFailedError, start
 from tests.sandbox.calling import BotClient, text_update, wait_until
 
 
-def test_fault_applies_to_its_method_and_count(simulator: Simulator, bot: BotClient) -> None:
+def test_a_fault_hits_its_method_as_often_as_it_says(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(method="getMe", times=2, status=502)
     assert bot("getUpdates").status_code == 200
     assert [bot("getMe").status_code for _ in range(3)] == [502, 502, 200]
 
 
-def test_fault_for_one_chat(simulator: Simulator, bot: BotClient) -> None:
+def test_a_fault_may_be_of_one_chat(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(chat_id=7, status=429, retry_after=1)
     calls = [("getMe", {}), *(("sendMessage", {"chat_id": chat, "text": "a"}) for chat in (8, 7, "7"))]
     assert [bot(method, **params).status_code for method, params in calls] == [200, 200, 429, 200]
 
 
-def test_faults_apply_in_the_given_order(simulator: Simulator, bot: BotClient) -> None:
+def test_faults_come_in_the_order_they_were_given(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(status=500)
     simulator.fault(status=503, description="Bad Gateway")
     assert [bot("getMe").json().get("description") for _ in range(3)] == ["Internal Server Error", "Bad Gateway", None]
 
 
-def test_unlimited_fault_lasts_until_the_reset(simulator: Simulator, bot: BotClient) -> None:
+def test_without_end_until_the_reset(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(times=0, status=500)
     assert {bot("getMe").status_code for _ in range(5)} == {500}
     simulator.reset()
     assert bot("getMe").status_code == 200
 
 
-def test_429_has_a_retry_after(simulator: Simulator, bot: BotClient) -> None:
+def test_too_many_requests_say_how_long_to_wait(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(status=429, retry_after=3)
     response = bot("getMe")
     assert response.headers["Retry-After"] == "3"
@@ -44,7 +44,7 @@ def test_429_has_a_retry_after(simulator: Simulator, bot: BotClient) -> None:
     }
 
 
-def test_reset_connection(simulator: Simulator, bot: BotClient) -> None:
+def test_a_reset_connection(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(reset=True)
     with pytest.raises(requests.ConnectionError, match="reset by peer"):
         bot("getMe")
@@ -52,7 +52,9 @@ def test_reset_connection(simulator: Simulator, bot: BotClient) -> None:
 
 
 @pytest.mark.parametrize("takes_effect", [False, True])
-def test_lost_answer_before_or_after_the_effect(simulator: Simulator, bot: BotClient, takes_effect: bool) -> None:
+def test_an_answer_is_lost_after_or_before_the_call_took_effect(
+    simulator: Simulator, bot: BotClient, takes_effect: bool
+) -> None:
     simulator.push(text_update(), text_update())
     simulator.fault(method="sendMessage", reset=True, takes_effect=takes_effect)
     simulator.fault(method="getUpdates", status=502, takes_effect=takes_effect)
@@ -64,20 +66,20 @@ def test_lost_answer_before_or_after_the_effect(simulator: Simulator, bot: BotCl
     assert simulator.stats()["confirmed"] == takes_effect
 
 
-def test_garbage_body(simulator: Simulator, bot: BotClient) -> None:
+def test_a_garbage_body(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(body="<html>Bad Gateway</html>")
     response = bot("getMe")
     assert (response.status_code, response.text) == (200, "<html>Bad Gateway</html>")
 
 
-def test_hanging_call_is_answered_later(simulator: Simulator, bot: BotClient) -> None:
+def test_a_call_that_hangs_is_answered_later(simulator: Simulator, bot: BotClient) -> None:
     simulator.fault(method="getMe", hang_s=0.5)
     with pytest.raises(requests.ReadTimeout):
         requests.get(f"{simulator.url}/bot{simulator.token}/getMe", timeout=0.1)
     wait_until(lambda: simulator.calls("getMe")[0]["ok"])
 
 
-def test_slow_body_arrives_whole(simulator: Simulator, bot: BotClient) -> None:
+def test_a_slow_body_arrives_whole(simulator: Simulator, bot: BotClient) -> None:
     simulator.push(*[text_update()] * 20)
     simulator.fault(method="getUpdates", slow_s=0.1)
     assert len(bot.updates()) == 20
@@ -95,23 +97,23 @@ def test_slow_body_arrives_whole(simulator: Simulator, bot: BotClient) -> None:
         ("stream", {"speed": 5}),
     ],
 )
-def test_unknown_control_request_is_refused(simulator: Simulator, path: str, body: object) -> None:
+def test_an_unknown_control_request_is_refused(simulator: Simulator, path: str, body: object) -> None:
     assert requests.post(f"{simulator.url}/control/{path}", json=body, timeout=10).status_code == 400
 
 
-def test_misspelt_fault_raises(simulator: Simulator) -> None:
+def test_a_misspelt_fault_is_an_error_in_the_test(simulator: Simulator) -> None:
     with pytest.raises(SimulatorFailedError, match="sttaus"):
         simulator.fault(sttaus=500)
 
 
-def test_port_in_use_is_one_sentence(simulator: Simulator, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_one_sentence(simulator: Simulator, capfd: pytest.CaptureFixture[str]) -> None:
     port = int(simulator.url.rsplit(":", 1)[1])
     with pytest.raises(SimulatorFailedError, match="ended with code 1"):
         start(port=port)
     assert capfd.readouterr().err == f"the simulator cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
-def test_stop_does_not_wait_for_a_long_poll(quirky_bot: BotClient) -> None:
+def test_it_ends_at_once_even_with_a_long_poll_open(quirky_bot: BotClient) -> None:
     answer = quirky_bot.long_poll()
     quirky_bot.simulator.stop()
     assert isinstance(answer.exception(), requests.ConnectionError)
@@ -119,5 +121,5 @@ def test_stop_does_not_wait_for_a_long_poll(quirky_bot: BotClient) -> None:
     assert quirky_bot.simulator.process.returncode == 0
 
 
-def test_front_page_describes_the_simulator(simulator: Simulator) -> None:
+def test_its_front_page_describes_it(simulator: Simulator) -> None:
     assert "/control/stats" in requests.get(simulator.url, timeout=10).text

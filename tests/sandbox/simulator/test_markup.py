@@ -1,4 +1,4 @@
-"""Markup in a bot's calls becomes entities for the page."""
+"""A bot's markup in the page's chats."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from chatlanes.sandbox.simulator.calls.params import RefusedError
 
 
 def pieces(text: str, entities: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """(kind, marked text), by Telegram's UTF-16 units."""
+    """(kind, what it is on), by Telegram's units."""
     units = text.encode("utf-16-le")
     spans = [(one["type"], one["offset"] * 2, (one["offset"] + one["length"]) * 2) for one in entities]
     return sorted((kind, units[start:end].decode("utf-16-le")) for kind, start, end in spans)
@@ -61,7 +61,7 @@ def test_invalid_markup_is_refused_with_telegrams_message(mode: str, raw: str, w
     assert why in str(refused.value)
 
 
-def test_addresses_and_commands_are_marked_except_in_code() -> None:
+def test_addresses_and_commands_are_marked_but_not_in_code() -> None:
     shown = marked({"caption": "`/no` /yes a@b.org #tag", "parse_mode": "Markdown"}, "caption")
     found = pieces(shown["caption"], shown["caption_entities"])
     assert found == [("bot_command", "/yes"), ("code", "/no"), ("email", "a@b.org"), ("hashtag", "#tag")]

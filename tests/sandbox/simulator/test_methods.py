@@ -1,10 +1,10 @@
-"""The simulator answers methods as Telegram does, and records calls."""
+"""The simulator answers methods as Telegram does, and records its calls."""
 
 import pytest
 import requests
 
 from chatlanes.sandbox.simulator import Simulator
-from tests.sandbox.calling import WITHIN_S, BotClient, text_update, wait_until
+from tests.sandbox.calling import PATIENCE_S, BotClient, text_update, wait_until
 
 LONG = "x" * 4097
 ALBUM = [{"type": "photo", "media": "a"}, {"type": "video", "media": "b"}]
@@ -33,7 +33,7 @@ def test_wrong_addresses(simulator: Simulator, path: str, status: int, descripti
     assert response.json() == {"ok": False, "error_code": status, "description": description}
 
 
-def test_message_ids_grow_per_chat(bot: BotClient) -> None:
+def test_a_message_gets_an_id_that_grows_per_chat(bot: BotClient) -> None:
     sent = [bot.result("sendMessage", chat_id=chat, text="hi") for chat in (5, 5, -100)]
     assert [message["message_id"] for message in sent] == [1, 2, 1]
     assert [message["chat"]["type"] for message in sent] == ["private", "private", "supergroup"]
@@ -101,12 +101,12 @@ def test_edits_albums_and_chats_answer_with_their_objects(bot: BotClient) -> Non
     assert bot.result("getChat", chat_id="@news")["username"] == "news"
 
 
-def test_method_names_are_case_insensitive(bot: BotClient, simulator: Simulator) -> None:
+def test_upper_and_lower_case_are_the_same(bot: BotClient, simulator: Simulator) -> None:
     assert bot.result("SENDmessage", chat_id=5, text="hi")["text"] == "hi"
     assert [call["method"] for call in simulator.calls()] == ["sendMessage"]
 
 
-def test_parameters_as_query_form_json_or_multipart(simulator: Simulator, bot: BotClient) -> None:
+def test_parameters_come_as_query_form_json_or_multipart(simulator: Simulator, bot: BotClient) -> None:
     url, params = f"{simulator.url}/bot1:TEST/sendPhoto", {"chat_id": "5"}
     requests.get(url, params={**params, "photo": "id"}, timeout=10).raise_for_status()
     requests.post(url, data={**params, "photo": "id"}, timeout=10).raise_for_status()
@@ -120,7 +120,7 @@ def test_parameters_as_query_form_json_or_multipart(simulator: Simulator, bot: B
     ]
 
 
-def test_invalid_json_body_is_refused(simulator: Simulator) -> None:
+def test_a_body_that_is_not_json_is_refused(simulator: Simulator) -> None:
     kind = {"Content-Type": "application/json"}
     response = requests.post(f"{simulator.url}/bot1:TEST/getMe", data="{oops", headers=kind, timeout=10)
     assert response.status_code == 400
@@ -136,7 +136,7 @@ def test_calls_are_recorded_in_order_with_their_success(simulator: Simulator, bo
     assert simulator.stats()["calls"] == {"sendMessage": 2, "getUpdates": 1}
 
 
-def test_webhook_is_remembered(simulator: Simulator, bot: BotClient) -> None:
+def test_a_webhook_is_remembered(simulator: Simulator, bot: BotClient) -> None:
     none = {"url": "", "has_custom_certificate": False, "pending_update_count": 1}
     simulator.push(text_update())
     assert bot.result("getWebhookInfo") == none
@@ -170,10 +170,10 @@ def test_calls_are_numbered(simulator: Simulator, bot: BotClient) -> None:
 
 def test_every_file_id_has_a_file(simulator: Simulator, bot: BotClient) -> None:
     found = bot.result("getFile", file_id="a cat")
-    response = requests.get(f"{simulator.url}/file/bot{simulator.token}/{found['file_path']}", timeout=WITHIN_S)
+    response = requests.get(f"{simulator.url}/file/bot{simulator.token}/{found['file_path']}", timeout=PATIENCE_S)
     assert (response.status_code, response.content) == (200, b"the content of a cat\n")
     assert found["file_size"] == len(response.content)
-    wrong = requests.get(f"{simulator.url}/file/bot1:no/{found['file_path']}", timeout=WITHIN_S)
+    wrong = requests.get(f"{simulator.url}/file/bot1:no/{found['file_path']}", timeout=PATIENCE_S)
     assert wrong.status_code == 404
 
 
@@ -182,9 +182,11 @@ def test_every_file_id_has_a_file(simulator: Simulator, bot: BotClient) -> None:
     [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}],
 )
 @pytest.mark.parametrize("path", ["/control/stats", "/bot1:TEST/getMe", "/file/bot1:TEST/files/x"])
-def test_foreign_pages_are_refused_without_the_page(simulator: Simulator, path: str, headers: dict[str, str]) -> None:
-    assert requests.get(simulator.url + path, headers=headers, timeout=WITHIN_S).status_code == 403
-    assert requests.get(simulator.url + path, timeout=WITHIN_S).status_code == 200
+def test_without_its_page_too_it_answers_no_foreign_page(
+    simulator: Simulator, path: str, headers: dict[str, str]
+) -> None:
+    assert requests.get(simulator.url + path, headers=headers, timeout=PATIENCE_S).status_code == 403
+    assert requests.get(simulator.url + path, timeout=PATIENCE_S).status_code == 200
 
 
 NUL, NO_TEXT, HUGE = "%00", "%ff%fe", "9" * 30
@@ -192,12 +194,12 @@ NUL, NO_TEXT, HUGE = "%00", "%ff%fe", "9" * 30
 
 @pytest.mark.parametrize("path", [f"/file/bot{NO_TEXT}/files/x", f"/file/bot{NUL}/files/x", "/bot1:%C3%A9/getMe"])
 def test_odd_bytes_in_an_address_are_not_found(simulator: Simulator, path: str) -> None:
-    assert requests.get(simulator.url + path, timeout=WITHIN_S).status_code in (401, 404)
+    assert requests.get(simulator.url + path, timeout=PATIENCE_S).status_code in (401, 404)
 
 
 @pytest.mark.parametrize(
     "params",
     [{"chat_id": 1e300}, {"chat_id": 5, "reply_markup": {"inline_keyboard": [[{"url": "[" * 500 + "]" * 500}]]}}],
 )
-def test_odd_values_are_answered(bot: BotClient, params: dict[str, object]) -> None:
+def test_odd_values_get_an_answer_of_the_bot_api(bot: BotClient, params: dict[str, object]) -> None:
     assert "ok" in bot("sendMessage", text="hi", **params).json()

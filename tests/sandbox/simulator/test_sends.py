@@ -1,4 +1,4 @@
-"""Every sending method returns the same object as Telegram, as client libraries parse it."""
+"""Every method that sends answers with the object that Telegram answers with, as client libraries read it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiogram.types import ChatFullInfo, ChatMemberMember, Message, Poll
 
 from chatlanes.sandbox.simulator import Simulator
 from chatlanes.sandbox.simulator.calls.methods import METHODS
-from tests.sandbox.calling import WITHIN_S, BotClient
+from tests.sandbox.calling import PATIENCE_S, BotClient
 
 BUTTONS = {"inline_keyboard": [[{"text": "More", "callback_data": "more"}, {"text": "Site", "url": "https://a.b"}]]}
 FILE = {"file_id": "f", "file_unique_id": "f"}
@@ -24,7 +24,7 @@ TASKS = {"title": "To do", "tasks": [{"id": 1, "text": "one"}]}
 PAID_SHOWN = [{"type": "photo"}, {"type": "video", "video": {"file_id": "g"}}]
 PAID = [{"type": "photo", "media": "f"}, {"type": "video", "media": "g"}]
 
-#: Method -> parameters in addition to the chat, and expected parts of the message.
+#: Method -> parameters in addition to the chat, and fields that the message has at least.
 SENDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sendMessage": (
         {"text": "<b>hi</b>", "parse_mode": "HTML"},
@@ -68,7 +68,7 @@ SENDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def holds(whole: Any, part: Any) -> bool:
-    """True if `whole` contains `part`, at any depth."""
+    """True if `whole` has the values of `part`, at any depth."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(holds(whole.get(name), value) for name, value in part.items())
     if isinstance(part, list):
@@ -77,12 +77,12 @@ def holds(whole: Any, part: Any) -> bool:
 
 
 def read(message: dict[str, Any]) -> Message:
-    """Parses a message with both libraries; they require the fields of each kind."""
+    """As both libraries read it; they insist on what a kind must have."""
     assert telegram.Message.de_json(message, None).message_id == message["message_id"]
     return Message.model_validate(message)
 
 
-def test_all_methods_of_client_libraries_exist() -> None:
+def test_all_methods_that_client_libraries_know_are_here() -> None:
     theirs = {name: getattr(aiogram.methods, name) for name in aiogram.methods.__all__}
     returning = {name[0].lower() + name[1:]: vars(each).get("__returning__") for name, each in theirs.items()}
     returning = {
@@ -94,24 +94,24 @@ def test_all_methods_of_client_libraries_exist() -> None:
 
 
 @pytest.mark.parametrize("method", SENDS)
-def test_send_returns_the_sent_message(bot: BotClient, method: str) -> None:
+def test_a_send_returns_the_sent_message(bot: BotClient, method: str) -> None:
     params, expected = SENDS[method]
     sent = bot.result(method, chat_id=5, **params)
     assert holds(sent, expected), sent
     read(sent)
-    # And the same with form-encoded parameters
+    # And the same for parameters as a form has them
     form = {name: value if isinstance(value, str) else json.dumps(value) for name, value in params.items()}
     url = f"{bot.simulator.url}/bot{bot.simulator.token}/{method}"
-    answer = requests.post(url, data={"chat_id": "5", **form}, timeout=WITHIN_S).json()
+    answer = requests.post(url, data={"chat_id": "5", **form}, timeout=PATIENCE_S).json()
     assert holds(answer["result"], expected), answer
 
 
-def test_dice_have_a_value(bot: BotClient) -> None:
+def test_a_die_has_a_value(bot: BotClient) -> None:
     values = {read(bot.result("sendDice", chat_id=5, emoji="⚽")).dice.value for _ in range(100)}  # type: ignore[union-attr]
     assert values == {1, 2, 3, 4, 5}
 
 
-def test_answer_has_buttons_replies_and_topics(bot: BotClient) -> None:
+def test_buttons_replies_and_topics_are_in_the_answer(bot: BotClient) -> None:
     asked = bot.result("sendMessage", chat_id=-100, text="Well?", reply_markup=BUTTONS, message_thread_id=3)
     assert asked["reply_markup"] == BUTTONS
     assert (asked["message_thread_id"], asked["is_topic_message"]) == (3, True)
@@ -121,7 +121,7 @@ def test_answer_has_buttons_replies_and_topics(bot: BotClient) -> None:
     assert reply["reply_to_message"] == asked
     assert reply["has_protected_content"]
     assert read(reply).reply_to_message.reply_markup  # type: ignore[union-attr]
-    # A message of a user is known only by its id
+    # A message of a user is known by its id only
     other = bot.result("sendMessage", chat_id=-100, text="hi", reply_to_message_id=77)
     assert read(other).reply_to_message.message_id == 77  # type: ignore[union-attr]
     # Keyboards under the input field are not part of a message

@@ -1,4 +1,4 @@
-"""The simulator as the sender to a webhook: order, retries, secrets, limits."""
+"""The simulator sends to a webhook: order, retries, retry_after, secrets, limits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 
 from chatlanes.sandbox.simulator import Simulator
 from chatlanes.sandbox.simulator.updates.webhook_queues import queue_of
-from tests.sandbox.calling import WITHIN_S, BotClient, text_update, wait_until
+from tests.sandbox.calling import PATIENCE_S, BotClient, text_update, wait_until
 
 NOWHERE = "http://127.0.0.1:9/"
 
 
 class Listening:
-    """A webhook. It answers the next requests with `answers`, and then with 200."""
+    """A webhook. It answers what `answers` says for the next requests, and then 200."""
 
     def __init__(self) -> None:
         self.got: list[tuple[int, float, str]] = []  # update_id, when, secret
@@ -54,7 +54,7 @@ class Listening:
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
             answer = self.answers.pop(0) if self.answers else (200, {})
-        self.gate.wait(WITHIN_S)
+        self.gate.wait(PATIENCE_S)
         with self._lock:
             self.at_once -= 1
         return answer
@@ -89,13 +89,13 @@ def test_waiting_and_new_updates_are_sent(simulator: Simulator, bot: BotClient, 
     assert simulator.stats()["dropped"] == 1
 
 
-def test_refused_update_is_sent_again(simulator: Simulator, bot: BotClient, listening: Listening) -> None:
+def test_a_refused_update_is_sent_again(simulator: Simulator, bot: BotClient, listening: Listening) -> None:
     listening.answers = [(500, {}), (500, {}), (503, {"Retry-After": "1"})]
     bot.result("setWebhook", url=listening.url)
     simulator.push(text_update())
     wait_until(lambda: simulator.stats()["confirmed"] == 1)
     at = [when for _, when, _ in listening.got]
-    # No upper limits: a slow machine makes the pauses longer.
+    # One-sided: a slow machine only makes the pauses longer.
     assert len(at) == 4
     assert at[2] - at[1] >= 2
     assert at[3] - at[2] >= 1
@@ -104,13 +104,15 @@ def test_refused_update_is_sent_again(simulator: Simulator, bot: BotClient, list
     assert info["pending_update_count"] == 0
 
 
-def test_queues_keep_order_and_send_one_at_a_time(simulator: Simulator, bot: BotClient, listening: Listening) -> None:
-    # Given a webhook that does not answer yet
+def test_order_is_kept_inside_of_a_queue_and_one_is_sent_at_a_time(
+    simulator: Simulator, bot: BotClient, listening: Listening
+) -> None:
+    # Given a webhook that answers nothing for now
     listening.gate.clear()
     bot.result("setWebhook", url=listening.url, max_connections=2)
     ids = simulator.push(text_update(), text_update(), pressed(), text_update(chat=8), pressed(8))
     wait_until(lambda: listening.at_once == 2)
-    # Then as many requests as allowed are in flight, each the first of its queue
+    # Then as many are under way as there may be, each the first of its queue
     assert sorted(listening.ids) == [ids[0], ids[2]]
     listening.gate.set()
     wait_until(lambda: simulator.stats()["confirmed"] == 5)
@@ -131,7 +133,7 @@ def test_disorder_is_between_queues_only(simulator: Simulator, bot: BotClient, l
         assert [each for each in first if each in queue] == queue
 
 
-def test_polling_works_after_the_webhook_is_deleted(simulator: Simulator, bot: BotClient) -> None:
+def test_deleted_it_ends_and_polls_work_again(simulator: Simulator, bot: BotClient) -> None:
     bot.result("setWebhook", url=NOWHERE)
     pushed = simulator.push(text_update())
     wait_until(lambda: "Connect" in bot.result("getWebhookInfo").get("last_error_message", ""))

@@ -18,7 +18,7 @@ from chatlanes.sandbox.simulator.calls.chats import FULL_CHAT, Chats, refuse_wha
 from chatlanes.sandbox.simulator.calls.methods import edits_message, gives_message
 from chatlanes.sandbox.simulator.calls.params import Params, RefusedError, is_true, whole
 
-#: Of a bot's User object, what messages show.
+#: The fields of a bot's User object in messages.
 USER = ("id", "is_bot", "first_name", "username")
 
 

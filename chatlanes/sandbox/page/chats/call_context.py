@@ -1,4 +1,4 @@
-"""What a call of the bot acts on."""
+"""The context of a call of the bot."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from chatlanes.sandbox.simulator.calls.params import Params, listed, whole
 
 @dataclass
 class CallContext:
-    """`bot` is its User object; `publish` shows what is no message. `answers` is the update of the present call."""
+    """`bot` is its User object; `publish` sends events that are not messages. `answers` is the update of the call."""
 
     bot: dict[str, Any]
     history: ChatHistory
     files: FileStore
     publish: Callable[[str, dict[str, Any]], None]
     answers: int | None = None
-    #: Of the buttons that were pressed: callback_query_id -> (chat, who).
+    #: Presses of buttons: callback_query_id -> (chat, user).
     queries: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def message(self, chat_id: int, params: Params) -> ChatMessage | None:
-        """The one that a call names."""
+        """The message that a call names."""
         return self.history.message(chat_id, whole(params, "message_id", 0))
 
 

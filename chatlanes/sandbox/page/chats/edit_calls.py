@@ -45,7 +45,7 @@ def delete(context: CallContext, chat: Chat, params: Params) -> bool:
 
 
 def delete_all(context: CallContext, chat: Chat, params: Params) -> bool:
-    """Those that are not there are passed over."""
+    """Messages that do not exist are skipped."""
     for message_id in ids_in(params):
         said = context.history.message(chat.id, message_id)
         if said is not None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from chatlanes.sandbox.page.storage import PageStorage
 
-#: Of each chat a page is shown the last so many.
+#: The last messages of each chat that a page gets.
 SHOWN_PER_CHAT = 200
-#: Ids of the page's people, one after the other; streamed chats have theirs from a million up.
+#: The first id of the page's people; ids of streamed chats begin at a million.
 FIRST_USER_ID = 101
 #: The id of a supergroup is this less its number.
 SUPERGROUPS = -1_000_000_000_000
@@ -30,19 +30,21 @@ class Chat:
     title: str
     users: list[int]
     last_message_id: int = 0
+    #: Chats are shown in the order in which they were made.
+    number: int = 0
 
 
 @dataclass
 class ChatMessage:
-    """One message. `raw` is what Telegram shows the bot of it."""
+    """One message. `raw` is the Message object that the bot gets."""
 
     chat_id: int
     message_id: int
     user: User
     raw: dict[str, Any]
-    #: Of a person's: the update that told the bot of it, and those of its edits.
+    #: A person's message: its update, and those of its edits.
     update_ids: list[int] = field(default_factory=list)
-    #: Of the bot's: the update that it answers.
+    #: A message of the bot: the update that it answers.
     answers: int | None = None
     edited: bool = False
     deleted: bool = False
@@ -63,9 +65,10 @@ class ChatHistory:
         self._storage = storage
         self._changed = changed
         self.users: dict[int, User] = {user["id"]: user for user in storage.noted("users", [])}
-        self.chats: dict[int, Chat] = {chat["id"]: Chat(**chat) for chat in storage.chats()}
+        stored = sorted((Chat(**chat) for chat in storage.chats()), key=lambda chat: chat.number)
+        self.chats: dict[int, Chat] = {chat.id: chat for chat in stored}
         self._messages: dict[int, dict[int, ChatMessage]] = {chat_id: {} for chat_id in self.chats}
-        #: Update id -> the message whose fate it is.
+        #: Update id -> its message.
         self._of_update: dict[int, ChatMessage] = {}
         for said in (ChatMessage(**said) for said in storage.messages()):
             self._remember(said)
@@ -73,7 +76,7 @@ class ChatHistory:
     # ── chats ──
 
     def user(self, name: str) -> User:
-        """The person of this name, made when there is none yet."""
+        """The person with this name, who is created if needed."""
         found = next((user for user in self.users.values() if user["first_name"] == name), None)
         if found:
             return found
@@ -85,7 +88,7 @@ class ChatHistory:
         return made
 
     def private_chat(self, name: str) -> Chat:
-        """A person has one with the bot."""
+        """The person's chat with the bot, created if needed."""
         user = self.user(name)
         return self.chats.get(user["id"]) or self._add(Chat(user["id"], "private", name, [user["id"]]))
 
@@ -95,6 +98,7 @@ class ChatHistory:
         return self._add(Chat(SUPERGROUPS - number, "supergroup", title, members))
 
     def _add(self, chat: Chat) -> Chat:
+        chat.number = max((known.number for known in self.chats.values()), default=0) + 1
         self.chats[chat.id] = chat
         self._messages[chat.id] = {}
         self._keep(chat)
@@ -112,7 +116,7 @@ class ChatHistory:
         return chat.last_message_id
 
     def message(self, chat_id: int, message_id: int) -> ChatMessage | None:
-        """None also for one that was deleted."""
+        """None if it does not exist, or was deleted."""
         said = self._messages.get(chat_id, {}).get(message_id)
         return None if said is None or said.deleted else said
 
@@ -128,11 +132,11 @@ class ChatHistory:
             self._of_update[update_id] = said
 
     def of_update(self, update_id: int) -> ChatMessage | None:
-        """The message that it told of, or whose button was pressed."""
+        """The message that the update is about, or whose button was pressed."""
         return self._of_update.get(update_id)
 
     def last(self) -> list[ChatMessage]:
-        """What a page is shown first."""
+        """The messages of a snapshot."""
         return [said for messages in self._messages.values() for said in list(messages.values())[-SHOWN_PER_CHAT:]]
 
     def clear(self, chat_id: int) -> None:

@@ -16,7 +16,7 @@ from chatlanes.sandbox.simulator.calls.params import Params, RefusedError, decod
 
 
 def send(context: CallContext, chat: Chat, method: str, params: Params) -> dict[str, Any]:
-    """The message, as for every call that gives one."""
+    """The sent message, for every call that returns one."""
     return _say(context, chat, content_of(method, params, context.files), params)
 
 
@@ -78,7 +78,7 @@ def _say(context: CallContext, chat: Chat, content: dict[str, Any], params: Para
 
 
 def _replied(context: CallContext, chat: Chat, params: Params) -> ChatMessage | None:
-    """Raises RefusedError when it is gone, unless that is allowed."""
+    """Raises RefusedError if it does not exist, unless that is allowed."""
     asked = decoded(params.get("reply_parameters")) or {"message_id": params.get("reply_to_message_id")}
     found = context.message(chat.id, asked)
     is_allowed = is_true(asked.get("allow_sending_without_reply") or params.get("allow_sending_without_reply"))
@@ -88,7 +88,7 @@ def _replied(context: CallContext, chat: Chat, params: Params) -> ChatMessage | 
 
 
 def _keyboard(markup: dict[str, Any]) -> list[list[str]] | None:
-    """Under the input field; [] takes it away."""
+    """The keyboard below the input field; [] removes it."""
     if markup.get("remove_keyboard"):
         return []
     rows = markup.get("keyboard")

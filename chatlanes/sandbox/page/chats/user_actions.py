@@ -1,4 +1,4 @@
-"""What users do in the page, as Telegram's updates.
+"""Actions of users in the page, as Telegram's updates.
 
 Updates are those of Telegram: entities of commands, the message under a pressed button, the date of an edit. What
 Telegram does not allow raises ActionError.
@@ -19,17 +19,17 @@ from chatlanes.sandbox.simulator.calls.content.markup import marked
 
 LONGEST_TEXT = 4096
 LONGEST_CAPTION = 1024
-#: Chats that the page does not show, between its own and the streamed ones.
+#: Ids of chats that the page does not show, between its own and the streamed ones.
 OTHER_CHATS = range(900_001, 900_011)
 MOST_FLOODED = 5_000
 
 
 class ActionError(ValueError):
-    """A sentence for whoever tried."""
+    """A sentence for the user who tried."""
 
 
 def said_text(history: ChatHistory, chat: Chat, user_id: int, text: str, reply_to: int | None = None) -> ChatMessage:
-    """A message that somebody wrote."""
+    """A message written by a user."""
     if not text.strip():
         raise ActionError("an empty message cannot be sent")
     if len(text) > LONGEST_TEXT:
@@ -67,7 +67,7 @@ def pressed(history: ChatHistory, chat: Chat, user_id: int, said: ChatMessage | 
         raise ActionError("this person is not in this chat")
     rows = said.raw.get("reply_markup", {}).get("inline_keyboard", []) if said else []
     if said is None or not any(button.get("callback_data") == data for row in rows for button in row):
-        raise ActionError("there is no such button any more")
+        raise ActionError("the button does not exist any more")
     return {
         "id": str(secrets.randbits(62)),
         "from": person(history, user_id),
@@ -78,7 +78,7 @@ def pressed(history: ChatHistory, chat: Chat, user_id: int, said: ChatMessage | 
 
 
 def flood_of(count: int, history: ChatHistory) -> Iterator[tuple[Chat | None, User, str]]:
-    """Chat by chat in turn: where, who, what. Without a chat it is a private one of somebody else."""
+    """(chat, user, text) of each message, over the chats in turn. None: a private chat that the page does not show."""
     if not 1 <= count <= MOST_FLOODED:
         raise ActionError(f"a flood has from 1 to {MOST_FLOODED} messages")
     strangers: list[tuple[Chat | None, User]] = [
@@ -94,7 +94,7 @@ def flood_of(count: int, history: ChatHistory) -> Iterator[tuple[Chat | None, Us
 
 
 def message_of(user: User, number: int, text: str) -> dict[str, Any]:
-    """In a chat of its own."""
+    """A message in a private chat."""
     sender = {**user, "is_bot": False}
     chat = {**user, "type": "private"}
     return {"message_id": number, "from": sender, "chat": chat, "date": int(time.time()), "text": text}
@@ -106,14 +106,14 @@ def person(history: ChatHistory, user_id: int) -> dict[str, Any]:
 
 
 def chat_of(chat: Chat, history: ChatHistory) -> dict[str, Any]:
-    """As updates have it."""
+    """The Chat object in updates."""
     if chat.type == "private":
         return {"type": "private", **history.users[chat.id]}
     return {"id": chat.id, "type": chat.type, "title": chat.title}
 
 
 def replied_to(said: ChatMessage) -> dict[str, Any]:
-    """As it stands in its answer: without what it answers itself."""
+    """The message in `reply_to_message`, which itself has no such field."""
     return {name: value for name, value in said.raw.items() if name != "reply_to_message"}
 
 

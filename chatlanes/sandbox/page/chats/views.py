@@ -8,7 +8,7 @@ from typing import Any
 from chatlanes.sandbox.page.chats.history import Chat, ChatMessage, User
 from chatlanes.sandbox.page.tracking.progress import UpdateProgress
 
-#: What a message may hold, the first that is there; an animation is a document, too.
+#: The kinds of content. A message has the first one that is present: an animation is also a document.
 KINDS = (
     *("text", "photo", "animation", "document", "audio", "voice", "video", "video_note", "sticker", "dice", "poll"),
     *("venue", "location", "contact", "game", "invoice", "paid_media", "checklist", "live_photo", "rich_message"),
@@ -56,7 +56,7 @@ def kind_of(raw: Mapping[str, Any]) -> str:
 
 
 def text_of(raw: Mapping[str, Any], kind: str) -> str:
-    """A few words for what is no text."""
+    """The text, or a short description of other content."""
     content = raw.get(kind)
     match kind, content:
         case "text", str(text):
@@ -79,7 +79,7 @@ def text_of(raw: Mapping[str, Any], kind: str) -> str:
 
 
 def _structured(content: Any) -> str:
-    """The title and the items of what has them."""
+    """The title and the items of structured content."""
     items = [*content.get("tasks", ()), *content.get("blocks", ())]
     lines = [content.get("title"), *(item.get("text", "") for item in items)]
     return "\n".join(str(line) for line in lines if line)

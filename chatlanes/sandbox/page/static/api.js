@@ -1,4 +1,4 @@
-// What the page asks of its server. A refusal is an Error whose message is the server's own sentence.
+// Requests to the server. A refusal is an Error with the server's sentence as its message.
 
 async function ask(path, options) {
   let response;

@@ -1,4 +1,4 @@
-// A picture on its way into a message: picked, pasted or dropped, shown before it is sent. One at a time.
+// A picture to be sent: picked, pasted or dropped, with a preview. One at a time.
 
 import { h, icon } from "./dom.js";
 import { tell } from "./world.js";
@@ -22,7 +22,7 @@ export class Attachment {
     if (!file) return;
     event?.preventDefault();
     if (!file.type.startsWith("image/")) {
-      tell("refused", new Error(`${file.name} is no picture; this page sends photos.`));
+      tell("refused", new Error(`${file.name} is not a picture; the page sends only photos.`));
       return;
     }
     this.clear();

@@ -1,23 +1,23 @@
-// The backlog of the last minute and a half, with a mark where a worker was killed. Decoration: the figures stand below it.
+// The backlog of the last 90 s, with a mark for each killed worker. Decoration: the figures are below it.
 
 import { h } from "./dom.js";
 import { whileSeen } from "./frames.js";
 
 const SECONDS = 90;
 const HEIGHT_PX = 56;
-/** So that one update does not look like a mountain. */
+/** The least top of the scale, so that a single update is drawn low. */
 const LOWEST_TOP = 20;
 
 const canvas = h("canvas.chart", { "aria-hidden": "true" });
-const points = []; // [seconds, waiting + running]
+const points = []; // [seconds, all that is not settled or buried]
 const kills = [];
 let killed = null;
 
 function add(lanes) {
   if (!lanes) return;
   const now = performance.now() / 1000;
-  const { waiting, running, delayed } = lanes.counts;
-  points.push([now, waiting + running + delayed]);
+  const { waiting, handed_out: handedOut, running, delayed } = lanes.counts;
+  points.push([now, waiting + handedOut + running + delayed]);
   if (killed !== null && lanes.killed > killed) kills.push(now);
   killed = lanes.killed;
   while (points.length > 2 && points[1][0] < now - SECONDS) points.shift();
@@ -48,7 +48,7 @@ function draw() {
   }
 }
 
-/** Steps: between two points nothing was heard. */
+/** Steps: nothing is known between two points. */
 function area(pen, line, colour) {
   const top = new Path2D();
   let height = line[0][1];

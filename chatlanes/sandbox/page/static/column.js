@@ -1,5 +1,5 @@
-// One chat: its messages and its composer. Promises a bounded number of elements, and to stay at the newest message
-// for as long as the reader is there; who has scrolled up is not moved.
+// One chat: its messages and its composer. Guarantees a bounded number of elements. Follows the newest message only
+// while the reader is at the end.
 
 import { avatar, h, icon, setText } from "./dom.js";
 import { beforePaint } from "./frames.js";
@@ -7,7 +7,7 @@ import { Composer } from "./composer.js";
 import { MessageView } from "./message.js";
 import { tell } from "./world.js";
 
-/** Elements cost time at every layout; older messages can be asked for. */
+/** Each element costs layout time; a button shows older messages. */
 const MOST_SHOWN = 80;
 const NEAR_THE_END_PX = 60;
 
@@ -23,7 +23,7 @@ export class Column {
     this.title = h("h2");
     this.log = h("div.log", { role: "log", "aria-live": "off", tabIndex: 0 });
     this.earlier = h("button.earlier.quiet", { type: "button", hidden: true, onclick: () => this.showEarlier() }, "Earlier messages");
-    this.start = h("div.start", { hidden: true }, h("p", {}, "Nothing was said here yet."),
+    this.start = h("div.start", { hidden: true }, h("p", {}, "No messages yet."),
       h("button.primary", { type: "button", onclick: () => this.composer.post("/start") }, "Send /start"));
     this.list = h("div.list", {}, this.start, this.earlier);
     this.jump = h("button.jump", { type: "button", hidden: true, onclick: () => this.toEnd() }, icon("down"), h("span"));
@@ -41,8 +41,8 @@ export class Column {
 
   header() {
     const { id, title } = this.chat.info;
-    const clear = h("button.quiet.square", { type: "button", title: "Forget these messages", onclick: () => tell("clear", this.chat) }, icon("broom"));
-    clear.setAttribute("aria-label", `Forget the messages of ${title}`);
+    const clear = h("button.quiet.square", { type: "button", title: "Delete these messages", onclick: () => tell("clear", this.chat) }, icon("broom"));
+    clear.setAttribute("aria-label", `Delete the messages of ${title}`);
     return h("header.chat-bar", {}, avatar(id, title), h("div", {}, this.title, this.subtitle), clear);
   }
 
@@ -102,7 +102,7 @@ export class Column {
     this.start.hidden = ids.length > 0;
   }
 
-  /** Nearly always at the end; earlier ones find their place. */
+  /** Nearly always appended; earlier messages are inserted in order. */
   insert(id, view, fresh) {
     this.views.set(id, view);
     const later = [...this.list.children].find((node) => Number(node.dataset.id) > id);
@@ -126,7 +126,7 @@ export class Column {
     this.redraw();
   }
 
-  /** With the keyboard from message to message: one stop for Tab, however many there are. */
+  /** Moves by keyboard from message to message: all of them are one stop for Tab. */
   walk(event) {
     const metas = [...this.list.querySelectorAll(".meta")];
     const now = metas.indexOf(document.activeElement);
@@ -144,7 +144,7 @@ export class Column {
     this.redraw();
   }
 
-  /** It was taken out of the page, and put in again. */
+  /** Called when the column was removed from the page and is inserted again. */
   shown() {
     for (const id of this.chat.ids) this.dirty.add(id);
     this.redraw();

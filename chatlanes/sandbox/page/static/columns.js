@@ -1,4 +1,4 @@
-// Which chats are seen: as many columns as fit, those used last; the rail has all of them.
+// The visible chats: as many columns as fit, those used last. The rail has all chats.
 
 import { Column } from "./column.js";
 import { avatar, byId, h, renew, setText } from "./dom.js";
@@ -16,7 +16,7 @@ let seen = [];
 
 export const columnOf = (chatId) => columns.get(chatId);
 
-/** Brings the chat into view, and the cursor into it when `focus` is true. */
+/** Shows the chat, and focuses its message box when `focus` is true. */
 export function open(chatId, { focus = false } = {}) {
   recent = [chatId, ...recent.filter((id) => id !== chatId)].slice(0, 20);
   sessionStorage.setItem(REMEMBERED, JSON.stringify(recent));
@@ -51,7 +51,7 @@ function show(next) {
     place.insertBefore(column.node, later ? columns.get(later).node : null);
     column.shown();
   }
-  if (!next.length) place.replaceChildren(h("p.empty", {}, "No chats yet. Make one to write to the bot."));
+  if (!next.length) place.replaceChildren(h("p.empty", {}, "No chats yet. Create one to write to the bot."));
   else place.querySelector(".empty")?.remove();
 }
 

@@ -1,11 +1,11 @@
-// Where one writes. Promises that what was typed is not lost when the server refuses it: it stands there again.
+// The message box and its surroundings. Text that the server refuses is put back into the box.
 
 import { api } from "./api.js";
 import { Attachment } from "./attachment.js";
 import { h, hueOf, icon, renew } from "./dom.js";
 import { tell } from "./world.js";
 
-/** Else the field is made as high as its text by hand. */
+/** Without it, a script sets the height of the field. */
 const GROWS = CSS.supports("field-sizing", "content");
 
 let groups = 0;
@@ -43,7 +43,7 @@ export class Composer {
     const name = `writer-${(groups += 1)}`;
     const choose = (user) =>
       h("label", { dataset: { hue: hueOf(user.id) } },
-        h("input", { type: "radio", name, value: user.id, checked: user.id === this.writerId, onchange: () => (this.writerId = user.id) }),
+        h("input", { type: "radio", name, value: user.id, checked: user.id === this.writerId, onchange: () => (this.writerId = user.id), onclick: (event) => event.detail && this.refocus() }),
         h("span", {}, user.first_name));
     return [h("legend", {}, "Write as"), ...users.map(choose)];
   }
@@ -65,6 +65,11 @@ export class Composer {
       this.attachment.take(event.dataTransfer.files, event);
       this.text.focus();
     });
+  }
+
+  /** Focuses the message box, except on a phone, where that opens the keyboard. */
+  refocus() {
+    if (matchMedia("(hover: hover)").matches) this.text.focus();
   }
 
   reply(message) {
@@ -90,8 +95,13 @@ export class Composer {
     this.about.hidden = true;
   }
 
+  cancel() {
+    this.stopEditing();
+    this.refocus();
+  }
+
   tellAbout(title, text) {
-    const cancel = h("button.quiet.square", { type: "button", "aria-label": "Cancel", onclick: () => this.stopEditing() }, icon("close"));
+    const cancel = h("button.quiet.square", { type: "button", "aria-label": "Cancel", onclick: () => this.cancel() }, icon("close"));
     this.about.replaceChildren(h("div", {}, h("b", {}, title), h("span", {}, text)), cancel);
     this.about.hidden = false;
   }
@@ -142,6 +152,7 @@ export class Composer {
     this.stopEditing();
     if (typed || this.text.value.startsWith("/")) this.setText("");
     tell("wrote", this.chat);
+    this.refocus();
     await this.tried(() => api.send(this.chat.info.id, this.writerId, text, reply?.message_id), text);
   }
 
@@ -150,6 +161,7 @@ export class Composer {
     this.attachment.clear();
     this.setText("");
     tell("wrote", this.chat);
+    this.refocus();
     await this.tried(() => api.photo(this.chat.info.id, this.writerId, caption, file), caption);
   }
 
@@ -157,6 +169,7 @@ export class Composer {
     const { message_id: id, user } = this.editing;
     if (!text) return;
     this.stopEditing();
+    this.refocus();
     await this.tried(() => api.edit(this.chat.info.id, user.id, id, text), text);
   }
 
@@ -170,7 +183,7 @@ export class Composer {
   }
 }
 
-/** What the bot says it can do (setMyCommands), what it wrote of, what was sent before. */
+/** /start, and the commands in the messages of the chat. */
 function knownCommands(chat) {
   const known = new Set(["/start"]);
   for (const id of chat.ids) {

@@ -1,4 +1,4 @@
-// The stream of events. Promises to come back by itself after the sandbox was gone, and then with a whole snapshot.
+// The stream of events. Reconnects by itself, and then gets a whole snapshot.
 
 const KINDS = ["snapshot", "chat", "message", "notice", "action", "lanes", "problem"];
 const AGAIN_MS = 1000;

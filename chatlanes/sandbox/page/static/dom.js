@@ -1,4 +1,4 @@
-// Making elements. Promises that text given here stays text: nothing is ever parsed as HTML.
+// Creates elements. Text stays text: nothing is parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -18,7 +18,7 @@ export function h(what, props = {}, ...children) {
   return node;
 }
 
-/** One of the symbols of index.html; decoration, never the only sign of something. */
+/** One of the symbols of index.html; decoration, never the only sign of a state. */
 export function icon(name, extra = "") {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("class", `icon ${extra}`.trim());
@@ -31,12 +31,12 @@ export function icon(name, extra = "") {
 
 export const byId = (id) => document.getElementById(id);
 
-/** Writes only what differs: a node whose text is the same needs no layout. */
+/** Writes only a different text: an unchanged node needs no layout. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Replaces the children only when `key` is another than last time. Returns whether it did. */
+/** Replaces the children only if `key` has changed. Returns true if it did. */
 export function renew(node, key, build) {
   if (node._key === key) return false;
   node._key = key;
@@ -44,7 +44,7 @@ export function renew(node, key, build) {
   return true;
 }
 
-/** Telegram's own way to give people without a picture a colour that stays. */
+/** A constant colour for a person without a picture, as at Telegram. */
 export const hueOf = (id) => Math.abs(Number(id)) % 7;
 
 export function avatar(id, name) {

@@ -1,7 +1,7 @@
-// Drawing just before a paint. Promises that however many events come, each thing is drawn once with its newest state, and
-// that under a flood there is time left between two drawings: for the reader's own clicks and keys.
+// Drawing just before a paint. Guarantees that each thing is drawn once with its newest state, however many events arrive,
+// and that under a flood there is time between two drawings for clicks and keys.
 
-/** Nobody reads faster; the first drawing after a pause is at once. */
+/** The least pause between two drawings; the first one after a pause is immediate. */
 const BETWEEN_MS = 80;
 
 const due = new Map();
@@ -26,7 +26,7 @@ function drawAll() {
   lastMs = performance.now();
 }
 
-/** Calls `tick` every `everyMs` while somebody looks. */
+/** Calls `tick` every `everyMs` while the page is visible. */
 export function whileSeen(everyMs, tick) {
   setInterval(() => document.visibilityState === "visible" && tick(), everyMs);
 }

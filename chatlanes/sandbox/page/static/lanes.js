@@ -1,4 +1,4 @@
-// The lanes as they are now. Promises rows that keep their places while they fill and empty: nothing jumps under a flood.
+// The lanes as they are now. Rows keep their places while they fill and empty, so nothing jumps under a flood.
 
 import { api } from "./api.js";
 import { byId, h, icon, renew, setText } from "./dom.js";
@@ -11,19 +11,26 @@ const FLOOD = 500;
 /** The server shows the page's own chats and ten others. */
 const OTHER_ROWS = 10;
 
+/** Each names what it counts. */
 const proof = {
-  lost: figure("lost"),
-  out_of_order: figure("out of order"),
-  repeated: figure("repeated"),
+  lost: figure("lost", "updates lost"),
+  out_of_order: figure("out_of_order", "updates out of order"),
+  repeated: figure("repeated", "messages repeated"),
 };
 const verdict = h("p.verdict", { role: "status" });
 const counts = {
   waiting: figure("waiting"),
+  handed_out: figure("handed_out", "handed out"),
   running: figure("running"),
   delayed: figure("delayed"),
   buried: figure("buried"),
   settled: figure("settled"),
 };
+counts.handed_out.node.title = "A worker has them and starts them next";
+const stream = h("p.note", { hidden: true });
+const uncertainNote = h("p.note", { hidden: true });
+const ORDER = "oldest first, one runs at a time";
+const legend = h("span.legend", { role: "status" }, ORDER);
 const rate = h("span.rate");
 const workers = h("ul.workers");
 const rows = h("ol.rows");
@@ -33,17 +40,17 @@ let slots = [];
 
 byId("panel-lanes").append(
   h("h2.sr", {}, "Lanes"),
-  h("section.proof", { "aria-label": "Proof" }, h("div.figures", {}, Object.values(proof).map((one) => one.node)), verdict,
+  h("section.proof", { "aria-label": "Proof" }, h("div.figures", {}, Object.values(proof).map((one) => one.node)), uncertainNote, verdict,
     h("div.actions", {}, flood, kill)),
   h("section", { "aria-labelledby": "h-backlog" }, h("h3", { id: "h-backlog" }, "Backlog", rate), chart.node,
-    h("div.figures.small", {}, Object.values(counts).map((one) => one.node))),
+    h("div.figures.small", {}, Object.values(counts).map((one) => one.node)), stream),
   h("section", { "aria-labelledby": "h-workers" }, h("h3", { id: "h-workers" }, "Workers"), workers),
-  h("section", { "aria-labelledby": "h-lanes" }, h("h3", { id: "h-lanes" }, "Lanes", h("span", {}, "oldest first, one runs at a time")), rows),
+  h("section", { "aria-labelledby": "h-lanes" }, h("h3", { id: "h-lanes" }, "Lanes", legend), rows),
 );
 
-function figure(label) {
+function figure(name, label = name) {
   const value = h("b", {}, "–");
-  return { value, node: h("div.figure", { dataset: { name: label.replaceAll(" ", "_") } }, value, h("span", {}, label)) };
+  return { value, node: h("div.figure", { dataset: { name } }, value, h("span", {}, label)) };
 }
 
 async function act(button, ask) {
@@ -65,7 +72,11 @@ function draw() {
   }
   const holds = lanes.lost + lanes.out_of_order + lanes.repeated === 0;
   verdict.classList.toggle("bad", !holds);
-  setText(verdict, holds ? `while ${killed(lanes.killed)}${uncertain(lanes.uncertain)}` : "This must not be. Please tell us what you did.");
+  setText(verdict, holds ? `while ${killed(lanes.killed)}` : "This must not happen. Please report what you did.");
+  uncertainNote.hidden = !lanes.uncertain;
+  setText(uncertainNote, uncertain(lanes.uncertain));
+  stream.hidden = !lanes.stream;
+  setText(stream, lanes.stream ? streamed(lanes.stream) : "");
   for (const [name, { value, node }] of Object.entries(counts)) {
     setText(value, count(lanes.counts[name]));
     node.classList.toggle("some", lanes.counts[name] > 0);
@@ -78,17 +89,21 @@ function draw() {
 
 const killed = (n) => (n === 0 ? "no worker was killed yet" : `${count(n)} ${n === 1 ? "worker was" : "workers were"} killed`);
 
-/** A process that dies between Telegram's answer and its own note of it leaves nobody who knows. */
+/** A process died between Telegram's answer and its record of it: the outcome of the call is unknown. */
 function uncertain(n) {
   if (!n) return "";
-  return `, and ${n === 1 ? "1 call that a kill met was" : `${count(n)} calls that a kill met were`} made again (UNCERTAIN_CALL)`;
+  return `${n === 1 ? "1 more message was" : `${count(n)} more messages were`} sent again because a kill interrupted the call (UNCERTAIN_CALL)`;
 }
+
+const streamed = ({ rate: perS, chats }) =>
+  `All counts include the background stream: ${perS} updates/s in ${chats} simulated chats (--no-stream turns it off).`;
 
 function drawWorkers(all) {
   renew(workers, JSON.stringify(all.map(({ name, pid }) => [name, pid])), () => all.map(workerRow));
   all.forEach((worker, index) => {
     const [state, button] = workers.children[index].querySelectorAll(".worker-state, button");
-    const busy = worker.running ? `runs ${worker.running}` : "idle";
+    const has = [worker.running && `runs ${worker.running}`, worker.handed_out && `${worker.handed_out} handed out`];
+    const busy = has.filter(Boolean).join(", ") || "idle";
     setText(state, worker.killed ? "killed" : worker.alive ? busy : "starting");
     workers.children[index].dataset.state = worker.killed ? "killed" : worker.alive ? (worker.running ? "busy" : "idle") : "starting";
     button.disabled = !worker.alive;
@@ -123,6 +138,7 @@ function drawRows(lanes) {
   while (rows.children.length < all.length) rows.append(emptyRow());
   while (rows.children.length > all.length) rows.lastChild.remove();
   all.forEach((lane, index) => drawRow(rows.children[index], lane));
+  drawLegend();
 }
 
 function emptyRow() {
@@ -138,7 +154,7 @@ function drawRow(row, lane) {
   row.classList.toggle("free", !lane);
   row.classList.toggle("own", Boolean(lane && isOwn(lane)));
   setText(title, lane?.title ?? "");
-  const state = !lane ? "" : lane.running ? (lane.running.gone ? "gone" : "running") : lane.delayed ? "delayed" : "";
+  const state = !lane ? "" : lane.running ? held(lane.running) : lane.delayed ? "delayed" : "";
   head.dataset.state = state;
   drawHead(row);
   queue.style.setProperty("--n", lane ? Math.min(lane.waiting, 400) : 0);
@@ -147,25 +163,43 @@ function drawRow(row, lane) {
   row.setAttribute("aria-label", lane ? spoken(lane) : "free");
 }
 
+const held = ({ gone, started }) => (gone ? "gone" : started ? "running" : "handed");
+
+const until = (atS) => Math.max(0, Math.ceil(atS - Date.now() / 1000));
+
 function drawHead(row) {
   const { lane, parts } = row;
   if (lane?.running) {
-    const { worker, since_s: since, attempt, gone } = lane.running;
+    const { worker, since_s: since, attempt, gone, started, lease_ends_s: ends } = lane.running;
     const seconds = Math.max(0, Date.now() / 1000 - since).toFixed(1);
-    setText(parts.head, `${gone ? "† " : ""}${shortName(worker)} ${seconds} s${attempt > 1 ? ` · try ${attempt}` : ""}`);
+    const again = attempt > 1 ? ` · try ${attempt}` : "";
+    if (gone) setText(parts.head, `† ${shortName(worker)}${ends ? ` ${until(ends)} s` : ""}`);
+    else setText(parts.head, started ? `${shortName(worker)} ${seconds} s${again}` : `${shortName(worker)} next`);
   } else {
-    setText(parts.head, lane?.delayed ? "again soon" : "");
+    setText(parts.head, lane?.delayed ? "retries soon" : "");
   }
 }
 
 function spoken({ title, running, waiting, delayed, buried }) {
-  const where = running?.gone ? `is held by ${running.worker}, which is gone, until its lease is over` : `runs on ${running?.worker}`;
-  const now = running ? `update ${running.update_id} ${where}` : delayed ? "first one is tried again soon" : "nothing runs";
+  const gone = running?.gone ? `was running on ${running.worker}, which was killed; others take over when its lease ends` : "";
+  const where = gone || `${running?.started ? "runs on" : "was handed to"} ${running?.worker}`;
+  const now = running ? `update ${running.update_id} ${where}` : delayed ? "the first one waits for a retry" : "nothing runs";
   return `${title}: ${now}, ${waiting} waiting, ${buried} buried`;
+}
+
+/** Explains the † while there is one; it replaces another text, so that no row moves. */
+function drawLegend() {
+  const ends = [...rows.children].filter((row) => row.lane?.running?.gone).map((row) => row.lane.running.lease_ends_s);
+  const seconds = Math.max(0, ...ends.map((atS) => (atS ? until(atS) : 0)));
+  legend.classList.toggle("bad", ends.length > 0);
+  setText(legend, ends.length ? `† worker killed; others take over ${seconds ? `in ${seconds} s` : "now"}` : ORDER);
 }
 
 on("lanes", () => {
   chart.add(world.lanes);
   beforePaint("lanes", draw);
 });
-whileSeen(200, () => [...rows.children].filter((row) => row.lane?.running).forEach(drawHead));
+whileSeen(200, () => {
+  [...rows.children].filter((row) => row.lane?.running).forEach(drawHead);
+  drawLegend();
+});

@@ -1,4 +1,4 @@
-// The page: a Telegram for one bot on one machine. Puts the parts together; each of them says what it promises.
+// The page: a simulated Telegram for one bot. Connects the modules.
 
 import { api } from "./api.js";
 import { columnOf, open } from "./columns.js";
@@ -37,14 +37,16 @@ on("snapshot", () => {
 on("reply", (chat, message) => composerOf(chat).reply(message));
 on("edit", (chat, message) => composerOf(chat).edit(message));
 on("command", (chatId, text) => columnOf(chatId)?.composer.post(text));
-on("press", (chat, message, data) => {
-  const { writerId } = columnOf(chat.info.id).composer;
-  asking(() => api.press(chat.info.id, writerId, message.message_id, data));
+on("press", (chat, message, data, withPointer) => {
+  const { composer } = columnOf(chat.info.id);
+  asking(() => api.press(chat.info.id, composer.writerId, message.message_id, data));
+  if (withPointer) composer.refocus(); // the keyboard's user stays on the button
 });
 on("clear", async (chat) => {
   if (await asking(() => api.clear(chat.info.id))) {
     chat.emptied(chat.info);
     columnOf(chat.info.id)?.shown();
+    columnOf(chat.info.id)?.composer.refocus();
   }
 });
 

@@ -1,4 +1,4 @@
-// One message. Promises to redraw only what changed of it, so that a flood of states costs a mark each, and no layout.
+// One message. Redraws only changed parts, so that a flood of states costs one mark each and no layout.
 
 import { h, hueOf, icon, renew, setText } from "./dom.js";
 import { rich, safeAddress } from "./rich.js";
@@ -8,7 +8,7 @@ import { tell } from "./world.js";
 export const STATES = {
   waiting: "waiting in its lane",
   running: "running",
-  delayed: "waiting to be tried again",
+  delayed: "waiting for a retry",
   buried: "buried",
   done: "done",
 };
@@ -88,7 +88,7 @@ function content(chat, message) {
 
 function quote(chat, id) {
   const quoted = chat.messages.get(id);
-  const text = quoted ? quoted.text || quoted.kind : "a message that is not here any more";
+  const text = quoted ? quoted.text || quoted.kind : "a message that does not exist any more";
   return h("div.quote", {}, quoted && h("b", {}, quoted.user.first_name), h("span", {}, text));
 }
 
@@ -130,7 +130,7 @@ function inline(chat, message) {
   return message.buttons.map((row) => h("div", {}, row.map((button) => inlineButton(chat, message, button))));
 }
 
-/** What becomes of the last press of each button: data -> state, while it is not done. */
+/** The state of the last press of each button, while it is not done: data -> state. */
 function pressed(message) {
   const states = Object.fromEntries((message.presses ?? []).map((press) => [press.data, press.state]));
   return Object.fromEntries(Object.entries(states).filter(([, state]) => state && state !== "done"));
@@ -141,7 +141,7 @@ function inlineButton(chat, message, { text, data, url }) {
   if (href) return h("a.key", { href, target: "_blank", rel: "noopener noreferrer" }, text);
   const usable = data !== null && data !== undefined;
   const state = usable ? pressed(message)[data] : null;
-  const onclick = () => tell("press", chat, message, data);
+  const onclick = (event) => tell("press", chat, message, data, event.detail > 0);
   const mark = state && h(`span.mark.${state}`, { role: "img", "aria-label": STATES[state] }, icon(state));
   return h("button.key", { type: "button", disabled: !usable, onclick }, h("span", {}, text), mark);
 }

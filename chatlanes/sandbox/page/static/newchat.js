@@ -1,4 +1,4 @@
-// The dialog that makes a chat: private with one person, or a group with several.
+// The dialog that creates a chat: private with one person, or a group with several.
 
 import { api } from "./api.js";
 import { byId } from "./dom.js";
@@ -14,7 +14,7 @@ function kindChanged() {
   const group = form.elements.type.value !== "private";
   byId("group-title-field").hidden = !group;
   form.elements.title.required = group;
-  byId("names-label").textContent = group ? "Members, with commas between" : "Name";
+  byId("names-label").textContent = group ? "Members, separated by commas" : "Name";
   form.elements.users.placeholder = group ? "Ann, Ben" : "Ann";
 }
 

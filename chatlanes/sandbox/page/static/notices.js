@@ -1,4 +1,4 @@
-// Words for a moment: what callbacks answer, what the server refused, and for who listens what the bot said.
+// Short notices: answers of callbacks, refusals of the server, and new messages for screen readers.
 
 import { columnOf } from "./columns.js";
 import { byId, h } from "./dom.js";
@@ -10,7 +10,8 @@ const MOST_TOASTS = 3;
 
 const toasts = byId("toasts");
 const dialog = byId("alert");
-const alerts = [];
+const alerts = []; // {text, chatId}
+let answered = null;
 let heard = 0;
 let lastWords = "";
 
@@ -23,23 +24,28 @@ function toast(text, kind = "", place = toasts) {
 
 function nextAlert() {
   if (dialog.open || !alerts.length) return;
-  byId("alert-text").textContent = alerts.shift();
+  const { text, chatId } = alerts.shift();
+  byId("alert-text").textContent = text;
+  answered = chatId;
   dialog.showModal();
 }
 
-/** While a flood runs, a number says more than five hundred sentences. */
+/** During a flood only the number of messages is announced. */
 function announce() {
   byId("announcer").textContent = heard > 1 ? `${heard} new messages` : lastWords;
   heard = 0;
 }
 
-dialog.addEventListener("close", nextAlert);
+dialog.addEventListener("close", () => {
+  columnOf(answered)?.composer.refocus();
+  nextAlert();
+});
 on("notice", ({ text, alert, chat_id: chatId }) => {
   if (!text) return;
   const column = columnOf(chatId);
   if (!alert && column?.node.isConnected) return toast(text, "", column.toasts);
   if (!alert) return toast(`${world.chats.get(chatId)?.info.title ?? "The bot"}: ${text}`);
-  alerts.push(text);
+  alerts.push({ text, chatId });
   if (alerts.length > 5) alerts.shift();
   return nextAlert();
 });

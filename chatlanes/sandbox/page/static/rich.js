@@ -1,4 +1,4 @@
-// Telegram's text with entities as elements. Promises that foreign text stays text, and that a link goes nowhere but the web.
+// Telegram's text with entities as elements. Foreign text stays text; links have only web addresses.
 
 import { h } from "./dom.js";
 import { tell } from "./world.js";
@@ -20,7 +20,7 @@ const TAGS = {
 };
 const SAFE = new Set(["http:", "https:", "mailto:"]);
 
-/** Offsets are UTF-16 code units, as JavaScript counts; entities may nest, and what sticks out is cut off. */
+/** Offsets are UTF-16 code units, as JavaScript counts; entities may nest, and are cut at the end of the text. */
 export function rich(text, entities, chatId) {
   const waiting = (entities ?? [])
     .filter((entity) => entity.length > 0 && entity.offset >= 0)

@@ -1,4 +1,4 @@
-// The panels behind the chats: beside them on a laptop, in their place on a phone.
+// The panels: beside the chats on a laptop, instead of them on a phone.
 
 import { byId, h, icon, setText } from "./dom.js";
 import { on, tell, world } from "./world.js";
@@ -14,7 +14,7 @@ const PANELS = VIEWS.slice(1);
 const tabs = new Map();
 const docks = new Map();
 
-/** Shows a panel; on a phone also in place of the chats. */
+/** Shows a panel; on a phone instead of the chats. */
 export function show(view) {
   document.body.dataset.view = view;
   for (const [name, button] of docks) button.setAttribute("aria-current", name === view ? "page" : "false");

@@ -1,4 +1,4 @@
-// Light or dark: what was chosen here, else what the system says. Loaded before the first paint, so that nothing flashes.
+// Light or dark: the choice made here, or that of the system. Loaded before the first paint, so that nothing flashes.
 (() => {
   const KEY = "chatlanes-theme";
   const chosen = localStorage.getItem(KEY);

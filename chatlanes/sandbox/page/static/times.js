@@ -1,4 +1,4 @@
-// Times and numbers as people read them.
+// Times and numbers in readable form.
 
 export function span(seconds) {
   if (seconds === null || seconds === undefined) return "–";

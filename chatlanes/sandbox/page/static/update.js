@@ -1,4 +1,4 @@
-// What became of one message: the update, its times, the calls it made, its error. Asked for anew whenever its state changes.
+// One update in detail: its times, its calls, its error. Fetched again when its state changes.
 
 import { api } from "./api.js";
 import { byId, h, icon } from "./dom.js";
@@ -24,7 +24,7 @@ function select(chat, message, node) {
   load();
 }
 
-/** Of a problem or a lane: an update without its message at hand. */
+/** Shows an update of a problem or a lane, whose message may not be loaded. */
 function selectUpdate(updateId) {
   for (const chat of world.chats.values()) {
     for (const message of chat.messages.values()) if (message.update_id === updateId && !message.user.is_bot) return select(chat, message, null);
@@ -60,14 +60,14 @@ function draw({ chat, messageId, updateId }, found) {
     found?.traceback && h("section", {}, h("h3", {}, "Traceback"), traceback(found.traceback)),
     found && calls(found),
     found && part("raw", "Raw update", json(found.update)),
-    message && part("message", "Message, as the page has it", json(message)),
+    message && part("message", "Message", json(message)),
   ].filter(Boolean));
   panel.scrollTop = scrolled;
 }
 
 function heading(message, updateId, found) {
   if (!found) {
-    return h("p.empty", {}, message?.user.is_bot ? "The bot wrote this by itself, or it is not known for which update." : "No update was made of this.");
+    return h("p.empty", {}, message?.user.is_bot ? "The bot wrote this without an update, or the update is not known." : "This message is not an update.");
   }
   const { state, attempt, worker } = found;
   const facts = [STATES[state] ?? state, attempt > 1 && `try ${attempt}`, worker && `on ${worker.replace(/@.*/, "")}`];
@@ -86,7 +86,7 @@ function actions(chat, message, updateId, found) {
     found && button("copy", "Copy JSON", () => copy(found.update)));
 }
 
-/** Each press of a button below this message is an update of its own. */
+/** Each press of a button of this message is an update of its own. */
 function presses(chat, message) {
   const nameOf = (id) => chat.info.users.find((user) => user.id === id)?.first_name ?? id;
   const labelOf = (data) => message.buttons?.flat().find((button) => button.data === data)?.text ?? data;
@@ -96,12 +96,12 @@ function presses(chat, message) {
   return h("section", {}, h("h3", {}, "Buttons pressed"), h("ul.presses", {}, rows.reverse()));
 }
 
-/** A message that was edited was told to the bot more than once. */
+/** The bot received an edited message more than once. */
 function earlier(message, updateId) {
   const others = message.update_ids.filter((id) => id !== updateId);
   const rows = others.map((id) => h("li", {}, h("span", {}, "before it was edited"),
     h("button.link", { type: "button", onclick: () => tell("select-update", id) }, `update ${id}`)));
-  return h("section", {}, h("h3", {}, "Told earlier"), h("ul.presses", {}, rows.reverse()));
+  return h("section", {}, h("h3", {}, "Earlier updates"), h("ul.presses", {}, rows.reverse()));
 }
 
 async function replay(updateId) {
@@ -115,7 +115,7 @@ async function replay(updateId) {
 
 async function copy(update) {
   await navigator.clipboard.writeText(JSON.stringify(update, null, 2));
-  tell("told", "The update is in the clipboard.");
+  tell("told", "The update was copied to the clipboard.");
 }
 
 /** Telegram → lane → handler → settled, each part as wide as it was long. */
@@ -124,7 +124,7 @@ function timeline({ times, state, attempt }) {
   const parts = [
     ["fetched", "Telegram → lane", telegram, appended],
     ["waited", "waited in its lane", appended ?? telegram, started],
-    ["ran", attempt > 1 ? "ran, and waited between tries" : "ran", started, ended],
+    ["ran", attempt > 1 ? "ran, and waited between attempts" : "ran", started, ended],
   ].map(([name, label, from, to]) => ({ name, label, seconds: from && to ? Math.max(0, to - from) : null }));
   const bar = h("div.bar-of-times", { "aria-hidden": "true" });
   for (const { name, seconds } of parts) {

@@ -1,9 +1,9 @@
-// What the page knows. Promises a bounded amount of it, whatever comes; draws nothing itself, but tells who does.
+// The state of the page, of bounded size. Notifies the modules that draw it.
 
-/** Of each chat; the server sends as many in a snapshot. */
+/** Per chat; the server sends as many in a snapshot. */
 const MOST_MESSAGES = 200;
 const MOST_PROBLEMS = 50;
-/** Telegram shows "typing" this long after the bot said so. */
+/** Telegram shows "typing" this long after sendChatAction. */
 const TYPING_MS = 5000;
 
 export const world = { bot: null, chats: new Map(), lanes: null, problems: [], unseenProblems: 0 };
@@ -47,7 +47,7 @@ class Chat {
     this.messages.set(id, message);
   }
 
-  /** The reply keyboard that is in force: the newest message that says something about it decides. */
+  /** The current reply keyboard: that of the newest message that sets or removes one. */
   get keyboard() {
     for (let place = this.ids.length - 1; place >= 0; place -= 1) {
       const { keyboard } = this.messages.get(this.ids[place]);
@@ -67,7 +67,7 @@ const HANDLERS = {
     world.bot = data.bot;
     world.lanes = data.lanes;
     world.problems = data.problems.slice(-MOST_PROBLEMS);
-    // Chats that are still there stay the same object: what is being written in them outlives a restart.
+    // Chats that still exist keep their object, so that unsent text survives a restart.
     world.chats = new Map(data.chats.map((info) => [info.id, world.chats.get(info.id)?.emptied(info) ?? new Chat(info)]));
     for (const message of data.messages) world.chats.get(message.chat_id)?.put(message);
     tell("snapshot");

@@ -1,4 +1,4 @@
-"""Reads the lanes at an interval: what waits, runs and was buried.
+"""Reads the lanes at an interval: messages that wait, run and were buried.
 
 Asks Redis only while a page is open or the state of an update is unknown. A snapshot is not atomic.
 """
@@ -22,22 +22,22 @@ from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings
 from chatlanes.updates.connection import connect_to
 
-#: Between two looks, and at least so many times as long as a look took.
+#: The pause between two reads, and its least multiple of the time that a read takes.
 LOOK_EVERY_S = 0.25
 REST_FACTOR = 10
 TIMEOUT_S = 5.0
-#: Of what waits are looked at one by one, the oldest.
+#: Waiting messages that are read one by one, the oldest first.
 MOST_LOOKED_AT = 500
-#: Of the buried, the last.
+#: Buried messages that are read, the last ones.
 MOST_BURIED = 200
-#: The rate is over so long.
+#: The period of the rate.
 RATE_OVER_S = 3.0
 
 
 @dataclass(frozen=True)
 class LaneSnapshot:
-    """What one look saw. `records` are what runs, the oldest of what waits, those of `asked` that there are, and the
-    last buried ones; `reasons` are why those of `asked` were buried.
+    """The result of one read. `records` has leased messages, the oldest waiting ones, those of `asked` that exist and
+    the last buried ones; `reasons` has the problems of those of `asked` that were buried.
     """
 
     at_s: float
@@ -50,11 +50,13 @@ class LaneSnapshot:
     settled: int
     appended: int
     rate_s: float
+    #: When the lease of each message that a worker has ends, Unix seconds.
+    lease_ends_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
 class LaneWatch:
-    """`asks` says which messages it is to look for, or None when nobody wants to know anything."""
+    """`asks` returns the ids of messages to look up, or None if no read is needed; `saw` gets each snapshot."""
 
     settings: Settings
     asks: Callable[[], frozenset[str] | None]
@@ -62,7 +64,7 @@ class LaneWatch:
     _settled: deque[tuple[float, int]] = field(default_factory=deque, init=False)
 
     def start(self) -> None:
-        """In a thread of its own; `asks` and `saw` are called on the loop that runs here."""
+        """Read in a thread of its own; `asks` and `saw` are called on the event loop of the caller."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._run, args=(loop,), daemon=True, name="watch").start()
 
@@ -87,7 +89,8 @@ class LaneWatch:
         """Raises RedisError."""
         group = self.settings.queue_group
         buried = list(inspection.dead(client))
-        waiting, leased = inspection.pending(client, group, MOST_LOOKED_AT), inspection.leased(client, MOST_LOOKED_AT)
+        waiting = inspection.pending(client, group, MOST_LOOKED_AT)
+        leased = inspection.lease_ends_ms(client, MOST_LOOKED_AT)
         ids = dict.fromkeys([*waiting, *leased, *buried[-MOST_BURIED:], *asked])
         records = {record.id: record for record in inspection.records(client, ids)}
         counts = inspection.counts(client)
@@ -103,6 +106,7 @@ class LaneWatch:
             settled=settled,
             appended=counts.get("appended", 0),
             rate_s=self._rate(settled),
+            lease_ends_s={message_id: at_ms / 1000 for message_id, at_ms in leased.items()},
         )
 
     def _rate(self, settled: int) -> float:

@@ -14,31 +14,31 @@ import orjson
 
 from chatlanes.sandbox.simulator.calls.methods import gives_message
 
-#: So many updates are judged, the newest.
+#: The newest updates that are audited.
 MOST = 50_000
 
 
 @dataclass
 class AuditedUpdate:
-    """One update. `lanes` are the keys whose order holds for it."""
+    """One update. `lanes` are its keys."""
 
     lanes: Sequence[str]
-    #: Of each message that was sent for it.
+    #: A hash of each message that was sent for it.
     sent: set[int] = field(default_factory=set)
     is_answered: bool = False
-    #: Out of its place: it was buried, and comes again behind others.
+    #: It may be replayed behind later updates.
     is_buried: bool = False
 
 
 class OrderAudit:
-    """All counts are of updates, but two that are of messages: `repeated`, and `uncertain`: sent again because a worker
-    died before it could note that the first was sent (docs/calls.md says why nobody can know).
+    """Counts updates, except for `repeated` and `uncertain`, which count messages. An uncertain message was sent again
+    because a worker died before it recorded the first one as sent (docs/calls.md explains why it cannot be known).
     """
 
     def __init__(self) -> None:
         self._given: OrderedDict[int, AuditedUpdate] = OrderedDict()
         self._highest: dict[str, int] = {}
-        #: Of a flood, and nothing was heard of them yet.
+        #: Updates of a flood that are not answered yet.
         self.open: set[int] = set()
         self.answered = self.out_of_order = self.repeated = self.uncertain = self.lost = 0
 
@@ -50,7 +50,7 @@ class OrderAudit:
             self._given.popitem(last=False)
 
     def called(self, update_id: int, method: str, params: dict[str, Any], place: str = "") -> None:
-        """A call that took effect was made for it. `place`: which of its calls, and whether it is made again."""
+        """A call for this update took effect. `place`: its position, and whether it is a repetition."""
         given = self._given.get(update_id)
         if given is None:
             return
@@ -69,7 +69,7 @@ class OrderAudit:
             self._place(update_id, given)
 
     def _place(self, update_id: int, given: AuditedUpdate) -> None:
-        """Whether a later one of the same lane was answered before it."""
+        """Count it if a later update of the same lane was answered before it."""
         if not given.is_buried and any(self._highest.get(lane, 0) > update_id for lane in given.lanes):
             self.out_of_order += 1
         for lane in given.lanes:
@@ -81,17 +81,17 @@ class OrderAudit:
             self._given[update_id].is_buried = True
 
     def done(self, update_id: int) -> None:
-        """It was run; whether the bot has anything to say to it is its own affair."""
+        """It has run. The bot need not have answered it."""
         self.open.discard(update_id)
 
     def lose(self, update_ids: Iterable[int]) -> None:
-        """Nobody has them, and nobody ran them."""
+        """They are in no lane, and were never run."""
         for update_id in update_ids:
             self.open.discard(update_id)
             self.lost += 1
 
     def summary(self) -> dict[str, Any]:
-        """As AnswerOrder has it."""
+        """In the form of AnswerOrder."""
         return {
             "total": self.answered,
             "chats": len(self._highest),
@@ -102,7 +102,7 @@ class OrderAudit:
 
 
 def _without_files(params: dict[str, Any]) -> dict[str, Any]:
-    """A file that is sent twice is kept under two ids."""
+    """A file that is sent twice has two ids."""
     return {
         name: {key: inner for key, inner in value.items() if key != "file_id"} if isinstance(value, dict) else value
         for name, value in params.items()

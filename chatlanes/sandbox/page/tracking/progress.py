@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-#: So many are remembered, of those that were streamed too.
+#: The updates that are remembered, including streamed ones.
 MOST = 20_000
 
 
@@ -15,29 +15,31 @@ class UpdateProgress:
 
     update_id: int
     telegram_s: float
-    #: 0: one of the stream, which belongs to no chat of the page.
+    #: 0: it belongs to no chat of the page, such as a streamed one.
     chat_id: int = 0
     state: str = "waiting"
-    #: The one that runs, or the last one.
+    #: The current attempt, or the last one.
     attempt: int = 0
-    #: Of its handler, that were heard of.
+    #: Reported starts of its handler.
     starts: int = 0
     appended_s: float | None = None
     started_s: float | None = None
     ended_s: float | None = None
     took_s: float | None = None
+    #: The start of the current run.
+    run_s: float | None = None
     worker: str | None = None
     error: str | None = None
     traceback: str | None = None
 
     @property
     def is_over(self) -> bool:
-        """Unless somebody replays it."""
+        """True unless it is replayed."""
         return self.state in ("done", "buried")
 
     @property
     def waited_s(self) -> float | None:
-        """Until its first handler started."""
+        """The time until its handler started first."""
         return None if self.started_s is None else round(max(0.0, self.started_s - self.telegram_s), 3)
 
 

@@ -17,15 +17,17 @@ from chatlanes.sandbox.page.tracking.order_audit import OrderAudit
 from chatlanes.sandbox.page.tracking.progress import ProgressTable, UpdateProgress
 from chatlanes.sandbox.page.tracking.worker_events import Event, apply_event, update_id_of
 
-#: What Redis has forgotten is over; but its worker may be about to tell how it went.
+#: An update that Redis does not have any more is over, but the event of its worker may still arrive.
 FORGOTTEN_FOR_S = 5.0
-#: Looked for at a time.
+#: The largest difference between the clocks of a worker and of Redis.
+CLOCKS_S = 0.1
+#: Updates looked up in one read.
 MOST_ASKED = 1_000
 STATES = {"leased": "running", "delayed": "delayed", "buried": "buried"}
 
 
 class UpdateTracker:
-    """`changed` is called with each life of the page's chats that went on, `failed` with each failure of the bot."""
+    """`changed` is called with each progress in the page's chats, `failed` with each failure of the bot."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class UpdateTracker:
             self._storage.put_progress(progress.update_id, asdict(progress))
 
     def replayed(self, update_id: int) -> None:
-        """It stands in its lanes again, and its attempts are counted anew."""
+        """It is in its lanes again, and its attempts are counted from zero."""
         progress = self.progress_table.get(update_id)
         if progress is not None:
             progress.state, progress.attempt, progress.starts = "waiting", 0, 0
@@ -67,7 +69,7 @@ class UpdateTracker:
                 progress.appended_s = min(time.time(), progress.started_s or time.time())
 
     def receive(self, event: Event) -> None:
-        """Of a worker."""
+        """Receive an event of a worker."""
         update_id = update_id_of(event, self._bot_id)
         progress = None if update_id is None else self.progress_table.get(update_id)
         if progress is None:
@@ -77,8 +79,18 @@ class UpdateTracker:
         if has_failed:
             self._failed(progress)
 
+    def runs_since_s(self, snapshot: LaneSnapshot) -> dict[str, float]:
+        """Message id -> when its handler started, of those that run now. A worker may have others, not yet started."""
+        found = {}
+        for record in snapshot.records.values():
+            progress = self.progress_table.get(int(record.id.rpartition(":")[2] or 0)) if ":" in record.id else None
+            # A start before the last hand-out is that of a worker which died.
+            if record.state == "leased" and progress and (progress.run_s or 0) >= record.moved_us / 1e6 - CLOCKS_S:
+                found[record.id] = progress.run_s or 0.0
+        return found
+
     def asks(self) -> frozenset[str]:
-        """The messages whose fate is not known."""
+        """The messages whose outcome is not known."""
         wanted = sorted(self._open | self.audit.open)[:MOST_ASKED]
         return frozenset(f"{self._bot_id}:{update_id}" for update_id in wanted)
 
@@ -101,7 +113,7 @@ class UpdateTracker:
         if progress.state == "running":
             progress.attempt = max(progress.attempt, record.attempt)
         if record.died and progress.error is None:
-            progress.error = "its process died in the middle of it"
+            progress.error = "its process died while it ran"
         if why_buried is not None:
             progress.error = f"{why_buried.get('type')}: {why_buried.get('message')}"
             progress.traceback = str(why_buried.get("traceback") or "")
@@ -135,8 +147,8 @@ class UpdateTracker:
 
 
 def problem_of(progress: UpdateProgress) -> dict[str, Any]:
-    """A failure of the bot, as the page is told of it."""
-    what = "buried" if progress.state == "buried" else "it is tried again"
+    """A failure of the bot, in the form that the page gets."""
+    what = "buried" if progress.state == "buried" else "it is retried"
     title = f"{progress.error} (update {progress.update_id}, attempt {progress.attempt}: {what})"
     return {
         "id": f"handler{progress.update_id}",

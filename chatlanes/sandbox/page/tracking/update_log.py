@@ -8,7 +8,7 @@ from typing import Any
 from chatlanes.sandbox.page.storage import PageStorage
 from chatlanes.sandbox.simulator.stream import Update
 
-#: Of updates in other chats than the page's are remembered so many, with their calls.
+#: Updates of chats that are not the page's, remembered with their calls.
 MOST_PASSING = 2_000
 
 
@@ -29,7 +29,7 @@ class UpdateLog:
             self._passing.popitem(last=False)
 
     def update(self, update_id: int) -> Any:
-        """None: it is not known, or not any more."""
+        """None if it is not known, or not any more."""
         return self._passing[update_id][0] if update_id in self._passing else self._storage.update(update_id)
 
     def add_call(self, update_id: int, call: dict[str, Any], answer: Any, status: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from chatlanes.sandbox.page.tracking.progress import UpdateProgress
 
-#: Until the next try when Redis does not answer.
+#: The pause before the next attempt if Redis does not answer.
 AGAIN_AFTER_S = 1.0
 STATES = {
     "task-started": "running",
@@ -27,20 +27,20 @@ STATES = {
 #: Between the parts of a traceback.
 LINK = "\n\nThe above exception was the direct cause of the following exception:\n\n"
 RETRY = "celery.exceptions.Retry"
-#: Not failures: these wait until something else is over (chatlanes/tasks/settlement.py).
+#: Not failures: these updates are parked (chatlanes/tasks/settlement.py).
 PUT_OFF = ("FloodWait(", "UnknownBotError(")
 
 Event = dict[str, Any]
 
 
 def start_receiving(hear: Callable[[Event], None]) -> None:
-    """In a thread of its own; `hear` is called on the loop that runs here."""
+    """Receive in a thread of its own; `hear` is called on the event loop of the caller."""
     loop = asyncio.get_running_loop()
     threading.Thread(target=_listen, args=(loop, hear), daemon=True, name="listening").start()
 
 
 def _listen(loop: asyncio.AbstractEventLoop, hear: Callable[[Event], None]) -> None:
-    from chatlanes.tasks.app import app  # takes a while, and must not keep the page from coming up
+    from chatlanes.tasks.app import app  # slow: the page must not wait for it
 
     def heard(event: Event) -> None:
         if event.get("type") in STATES:
@@ -55,16 +55,17 @@ def _listen(loop: asyncio.AbstractEventLoop, hear: Callable[[Event], None]) -> N
 
 
 def update_id_of(event: Event, bot_id: int) -> int | None:
-    """None: of something else."""
+    """None if the event is not about an update of this bot."""
     bot, _, number = str(event.get("uuid", "")).partition(":")
     return int(number) if bot == str(bot_id) and number.isdecimal() else None
 
 
 def apply_event(progress: UpdateProgress, event: Event) -> bool:
-    """Write what happened into a life. Whether the bot has failed."""
+    """Record the event. Returns True if the bot has failed."""
     kind, at_s = event["type"], float(event["timestamp"])
     progress.state = STATES[kind]
     progress.worker = str(event.get("hostname", "")).partition("@")[0]
+    progress.run_s = at_s if kind == "task-started" else None
     match kind:
         case "task-started":
             progress.starts += 1
@@ -87,6 +88,6 @@ def apply_event(progress: UpdateProgress, event: Event) -> bool:
 
 
 def of_the_bot(traceback: str) -> str:
-    """Without its last part when that is only Celery's way to say that the task is tried again."""
+    """The traceback without its last part if that is only Celery's Retry."""
     before, link, after = traceback.strip().rpartition(LINK)
     return before.strip() if link and after.splitlines()[-1].startswith(RETRY) else traceback.strip()

@@ -16,9 +16,9 @@ from chatlanes.sandbox.simulator.calls.params import Params, RefusedError, decod
 
 #: Characters in one message, after parsing of entities; Telegram counts UTF-16 units, which differ only for emoji.
 LONGEST_TEXT = 4096
-#: So many of the last messages are known to edits, replies and forwards.
+#: The last messages, which can be edited, replied to and forwarded.
 KEPT_MESSAGES = 2_000
-#: What getChat has besides the chat that messages show.
+#: Fields of getChat in addition to those of the chat in messages.
 FULL_CHAT = {
     "accent_color_id": 0,
     "max_reaction_count": 11,
@@ -72,7 +72,7 @@ class Chats:
         return message
 
     def _reply(self, params: Params) -> dict[str, Any]:
-        """The message that is replied to; one that is not kept, as somebody's is, has its id only."""
+        """The message that is replied to; one that is not stored, such as a user's, has only its id."""
         asked = decoded(params.get("reply_parameters")) or {"message_id": params.get("reply_to_message_id")}
         number = whole(asked, "message_id", 0)
         if not number or str(asked.get("chat_id", params["chat_id"])) != str(params["chat_id"]):
@@ -96,7 +96,7 @@ class Chats:
         return [self._send({**content, **group}, params) for content in contents]
 
     def _again(self, params: Params, message_id: int, *, is_copy: bool = False) -> dict[str, Any]:
-        """A forward or a copy. The content of a message that is not kept is unknown."""
+        """A forward or a copy. The content of a message that is not stored is unknown."""
         unknown = {"text": f"(message {message_id})", "from": self._bot, "date": int(time.time())}
         source = self._messages.get((str(params.get("from_chat_id", "")), message_id), unknown)
         content = {name: value for name, value in source.items() if name not in HEAD}
@@ -151,7 +151,7 @@ _SPECIAL: dict[str, Callable[[Chats, Params], Any]] = {
 
 
 def refuse_what_telegram_refuses(method: str, params: Params) -> None:
-    """Raises RefusedError in Telegram's words."""
+    """Raises RefusedError with Telegram's description."""
     edits_in_chat = edits_message(method) and "inline_message_id" not in params
     if (needs_chat(method) or edits_in_chat) and str(params.get("chat_id", "")) == "":
         raise RefusedError("Bad Request: chat_id is empty")

@@ -6,9 +6,9 @@ FOLDER = "files/"
 
 
 class FileStore:
-    """Those of one bot."""
+    """The files of one bot."""
 
-    #: Whether uploads are handed to `keep`.
+    #: True if uploads are passed to `keep`.
     keeps = False
 
     def keep(self, name: str, content: bytes) -> str:
@@ -22,5 +22,5 @@ class FileStore:
         return f"{FOLDER}{file_id}"
 
     def at(self, path: str) -> bytes | None:
-        """What is at a path that `path_of` gave."""
+        """The content at a path returned by `path_of`."""
         return self.content_of(path.removeprefix(FOLDER)) if path.startswith(FOLDER) else None

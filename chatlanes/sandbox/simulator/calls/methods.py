@@ -42,10 +42,10 @@ setStickerPositionInSet deleteStickerFromSet setStickerEmojiList setStickerKeywo
 setPassportDataErrors
 """
 
-#: Lower case -> as the documentation spells it.
+#: Lower case -> the documentation's spelling.
 METHODS = {name.lower(): name for name in _NAMES.split()}
 
-#: Sends that answer with something else than the message they sent.
+#: Sends that do not answer with the message they sent.
 _NO_MESSAGE = frozenset(
     {"sendChatAction", "sendMessageDraft", "sendRichMessageDraft", "sendChatJoinRequestWebApp", "sendGift"}
     | {"sendMediaGroup"}
@@ -53,7 +53,7 @@ _NO_MESSAGE = frozenset(
 
 
 def gives_message(method: str) -> bool:
-    """Whether the method puts one message into a chat and answers with it."""
+    """True if the method puts one message into a chat and answers with it."""
     return method == "forwardMessage" or (method.startswith("send") and method not in _NO_MESSAGE)
 
 
@@ -62,7 +62,7 @@ def edits_message(method: str) -> bool:
 
 
 def needs_chat(method: str) -> bool:
-    """Whether Telegram refuses the method without a chat_id."""
+    """True if Telegram refuses the method without a chat_id."""
     return gives_message(method) or method in _NEEDS_CHAT
 
 

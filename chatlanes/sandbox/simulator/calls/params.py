@@ -18,7 +18,7 @@ class RefusedError(Exception):
 
 
 def whole(params: dict[str, Any], name: str, default: int) -> int:
-    """A number as Telegram reads it: what is none, or needs more than 64 bits, counts as the default."""
+    """A number as Telegram reads it: other values, and numbers of more than 64 bits, are read as the default."""
     try:
         number = int(params.get(name, default))
     except (TypeError, ValueError, OverflowError):
@@ -27,7 +27,7 @@ def whole(params: dict[str, Any], name: str, default: int) -> int:
 
 
 def is_true(value: Any) -> bool:
-    """As Telegram reads it."""
+    """A boolean as Telegram reads it."""
     return str(value).lower() in ("true", "1")
 
 
@@ -43,7 +43,7 @@ def listed(params: Params, name: str) -> list[Any]:
 
 
 def decoded(value: Any) -> dict[str, Any]:
-    """A parameter that is an object, given as such or as its JSON; empty when it is none."""
+    """A parameter that is an object, given as such or as its JSON; empty for other values."""
     if isinstance(value, str):
         try:
             value = orjson.loads(value)

@@ -9,14 +9,14 @@ import ssl
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-#: The server's own patience with a webhook.
+#: How long the public server waits for a webhook.
 ANSWER_WITHIN_S = 60.0
 LONGEST_ANSWER = 1 << 20
 
 
 @dataclass(frozen=True)
 class PostResponse:
-    """`retry_after_s` is 0 without a wish."""
+    """`retry_after_s` is 0 if the answer has none."""
 
     status: int
     reason: str
@@ -24,7 +24,7 @@ class PostResponse:
 
 
 class BrokenResponseError(ConnectionError):
-    """No HTTP, or not all of it."""
+    """A malformed or incomplete HTTP response."""
 
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -32,7 +32,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass
 class Address:
-    """Raises OSError and its kinds when it cannot be reached or hangs up, TimeoutError when it does not answer."""
+    """Raises OSError if it cannot be reached or closes the connection, TimeoutError if it does not answer."""
 
     url: str
     headers: dict[str, str]
@@ -59,7 +59,7 @@ class Address:
     async def _connect(self) -> Connection:
         place = urlsplit(self.url)
         secure = place.scheme == "https"
-        context = ssl._create_unverified_context() if secure else None  # noqa: S323 - of this machine
+        context = ssl._create_unverified_context() if secure else None  # noqa: S323 - on this machine
         return await asyncio.open_connection(place.hostname, place.port or (443 if secure else 80), ssl=context)
 
     async def _exchange(self, connection: Connection, body: bytes) -> PostResponse:
@@ -85,7 +85,7 @@ class Address:
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[PostResponse, bool]:
-    """The answer, and whether its connection may be used again."""
+    """The answer, and True if its connection can be used again."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
@@ -94,7 +94,7 @@ async def _read(reader: asyncio.StreamReader) -> tuple[PostResponse, bool]:
     version, _, rest = status_line.partition(" ")
     code, _, reason = rest.partition(" ")
     if not version.startswith("HTTP/1.") or not code.isdigit():
-        raise BrokenResponseError("an answer that is no HTTP")
+        raise BrokenResponseError("malformed HTTP response")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     length = headers.get("content-length", "")
     is_kept = length.isdigit() and headers.get("connection", "").lower() != "close"

@@ -16,25 +16,25 @@ from chatlanes.sandbox.simulator.updates.pending import PendingUpdates
 
 MAX_TIMEOUT_S = 50
 MAX_LIMIT = 100
-#: The server waits this long after the first update of a long poll, for others that come with it.
+#: The server waits this long after the first update of a long poll for more.
 GATHER_S = 0.001
 #: Within this long after a poll, one with the same offset is held for at least this long.
 SAME_OFFSET_HOLD_S = 3.0
 #: Within this long after a poll, one with the same offset gets a single update.
 SAME_OFFSET_SINGLE_S = 0.5
-#: A conflict this soon after another is answered only so much later.
+#: A conflict this soon after another is answered after this delay.
 CONFLICT_HOLD_S = 3.0
 
 WEBHOOK_ACTIVE = "can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"
 OTHER_POLLER = "terminated by other getUpdates request; make sure that only one bot instance is running"
 WEBHOOK_SET = "terminated by setWebhook request"
 
-#: Ends when the sender of a request has hung up.
+#: Ends when the sender of a request has closed its connection.
 Gone = Callable[[], Coroutine[Any, Any, None]]
 
 
 class GetUpdatesConflictError(Exception):
-    """The token's updates go elsewhere; the text is Telegram's."""
+    """Another consumer receives the token's updates; the text is Telegram's."""
 
 
 class LongPolls:
@@ -69,7 +69,7 @@ class LongPolls:
         return self._updates.oldest(limit)
 
     def allow(self, kinds: Any) -> None:
-        """The last list set stays in force; what cannot be read changes nothing."""
+        """Set the kinds, which stay until the next list; an unreadable list changes nothing."""
         if isinstance(kinds, str):
             try:
                 kinds = orjson.loads(kinds)
@@ -100,7 +100,7 @@ class LongPolls:
             await self._told(woken)
 
     async def _told(self, woken: asyncio.Future[None]) -> None:
-        """Either there are updates now, and more may come with them, or this poll has been terminated."""
+        """Updates have arrived, and more may follow at once, or this poll was terminated."""
         if woken.exception() is None:
             await asyncio.sleep(GATHER_S)
             return
@@ -112,11 +112,11 @@ class LongPolls:
         woken.result()
 
     def wake(self) -> None:
-        """There are new updates, or none will come any more: the waiting poll is answered."""
+        """Answer the waiting poll: updates have arrived, or none will arrive any more."""
         if self._waiting and not self._waiting.done():
             self._waiting.set_result(None)
 
     def terminate(self, reason: str) -> None:
-        """The waiting poll is told that it lost the token."""
+        """End the waiting poll with a conflict."""
         if self._waiting and not self._waiting.done():
             self._waiting.set_exception(GetUpdatesConflictError(f"Conflict: {reason}"))

@@ -14,14 +14,14 @@ import orjson
 NOT_BY_DEFAULT = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
 #: Beyond this many waiting updates the server drops new ones.
 MOST_WAITING = 100_000
-#: A reply holds at most about 4 MiB, so a full store may give fewer updates than asked for.
+#: A reply has at most about 4 MiB, so it may contain fewer updates than requested.
 REPLY_BYTES = 1 << 22
 #: An offset further than this beyond the newest update is taken for a mistake: it confirms nothing.
 OFFSET_SLACK = 10
 
 
 class PendingUpdates:
-    """The store of one bot. Updates are serialised once, as they arrive: giving out a batch only joins bytes."""
+    """The store of one bot. Updates are serialised once, on arrival: a batch only joins bytes."""
 
     def __init__(self, first_id: int = 1) -> None:
         self._waiting: deque[tuple[int, bytes]] = deque()
@@ -36,7 +36,7 @@ class PendingUpdates:
 
     @property
     def first_id(self) -> int:
-        """Of what waits; of the next one, when nothing does."""
+        """The id of the first waiting update; the next id if none waits."""
         return self._waiting[0][0] if self._waiting else self.next_id
 
     def add(self, update: dict[str, Any]) -> int | None:
@@ -48,7 +48,7 @@ class PendingUpdates:
         return self._store(update_id, orjson.dumps({"update_id": update_id, **update}))
 
     def add_raw(self, body: Any) -> int | None:
-        """Store anything as it is, malformed or not; it is confirmed by the id it would have had."""
+        """Store any value unchanged, malformed or not; it is confirmed by the id it would have had."""
         return self._store(self.next_id, orjson.dumps(body))
 
     def _store(self, update_id: int, body: bytes) -> int | None:
@@ -87,7 +87,7 @@ class PendingUpdates:
         self.confirmed += count
 
     def delivered(self, update_id: int) -> None:
-        """A webhook has taken it: forget it, wherever it stands."""
+        """Forget an update that a webhook has accepted, whatever its position."""
         for place, (waiting, _) in enumerate(self._waiting):
             if waiting == update_id:
                 del self._waiting[place]
@@ -99,7 +99,7 @@ class PendingUpdates:
         return list(self._waiting)
 
     def newest(self, count: int) -> list[tuple[int, bytes]]:
-        """The last ones that came, oldest first."""
+        """The last updates, oldest first."""
         return list(self._waiting)[len(self._waiting) - count :] if count else []
 
     def forget_all(self) -> None:
@@ -118,5 +118,5 @@ class PendingUpdates:
 
 
 def kind_of(update: dict[str, Any]) -> str:
-    """The field beside update_id that holds the event."""
+    """The name of the field with the event."""
     return next((field for field in update if field != "update_id"), "")

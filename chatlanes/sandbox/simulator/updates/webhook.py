@@ -25,11 +25,11 @@ LONGEST_PAUSE_S, LONGEST_WISH_S = 60.0, 3600.0
 
 @dataclass(frozen=True)
 class Disorder:
-    """How badly the way to the webhook behaves.
+    """How unreliable the connection to the webhook is.
 
-    jitter_s  each request is sent up to so much later, which changes the order between queues
-    repeat    this share of the updates is sent once more though they were answered, as when an answer is lost
-    seed      another one gives other moments
+    jitter_s  each request is delayed by up to this time, which changes the order between queues
+    repeat    this share of the updates is sent again after an answer, as when the answer is lost
+    seed      of the random delays and repetitions
     """
 
     jitter_s: float = 0.0
@@ -43,18 +43,18 @@ class Disorder:
 
 @dataclass
 class Webhook:
-    """One webhook, from setWebhook to the next. Sends what waits already, and what is told to `take`."""
+    """One webhook, from setWebhook to the next. Sends the waiting updates, and those passed to `take`."""
 
     address: Address
     max_connections: int
     updates: PendingUpdates
     disorder: Disorder = Disorder()
-    #: status -> how often; 0 where there was no answer.
+    #: status -> count; 0: no answer.
     answered: Counter[int] = field(default_factory=Counter)
     last_error: tuple[int, str] | None = None
 
     _waiting: dict[Queue, deque[tuple[int, bytes]]] = field(default_factory=dict, init=False)
-    #: Those that are sent; all other queues stand in line.
+    #: The queues that are being sent; all others wait in `_line`.
     _loaded: dict[Queue, "asyncio.Task[None]"] = field(default_factory=dict, init=False)
     _line: deque[Queue] = field(default_factory=deque, init=False)
 
@@ -86,7 +86,7 @@ class Webhook:
         self.address.close()
 
     def _load(self) -> None:
-        """The real server looks after so many queues at a time: those that are refused stall the rest."""
+        """The public server serves this many queues at a time: refused ones delay the rest."""
         while self._line and len(self._loaded) < 2 * self.max_connections:
             queue = self._line.popleft()
             self._loaded[queue] = asyncio.get_running_loop().create_task(self._send_all(queue))
@@ -140,7 +140,7 @@ class Webhook:
 
 
 def webhook_from(params: dict[str, Any], connections: int, updates: PendingUpdates, disorder: Disorder) -> Webhook:
-    """What setWebhook asks for."""
+    """A webhook from the parameters of setWebhook."""
     secret = params.get("secret_token")
     headers = {SECRET_HEADER: str(secret)} if secret else {}
     most = min(max(connections, 1), MOST_CONNECTIONS)

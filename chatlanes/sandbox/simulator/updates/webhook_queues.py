@@ -18,7 +18,7 @@ Queue = tuple[str, Any]
 
 
 def queue_of(update: Any) -> Queue:
-    """Its name; what is no update has one as well."""
+    """The name of the queue. Any JSON value has one, also if it is not an update."""
     fields = update if isinstance(update, dict) else {}
     kind = next((field for field in fields if field != "update_id"), "")
     event = fields.get(kind)
@@ -35,5 +35,5 @@ def queue_of(update: Any) -> Queue:
 
 
 def _id(event: dict[str, Any], *names: str) -> Any:
-    """The id of the first of these that is there."""
+    """The id of the first of these fields that is present."""
     return next((event[name].get("id") for name in names if isinstance(event.get(name), dict)), None)

@@ -1,4 +1,4 @@
-"""What messages contain: text with markup, files, dice, polls and other kinds."""
+"""The content of messages: text with markup, files, dice, polls and other kinds."""
 
 from chatlanes.sandbox.simulator.calls.content.edit import HEAD, changed
 from chatlanes.sandbox.simulator.calls.content.kinds import content_of, file_shown, medium

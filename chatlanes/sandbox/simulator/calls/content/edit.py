@@ -13,7 +13,7 @@ from chatlanes.sandbox.simulator.calls.content.send_options import inline_keyboa
 from chatlanes.sandbox.simulator.calls.files import FileStore
 from chatlanes.sandbox.simulator.calls.params import Params, decoded
 
-#: What of a message is not its content.
+#: Fields of a message that are not its content.
 HEAD = ("message_id", "from", "chat", "date", "edit_date", "reply_to_message", "reply_markup", "quote")
 
 

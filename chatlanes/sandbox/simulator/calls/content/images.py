@@ -8,14 +8,14 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-#: First bytes -> what a browser is told.
+#: First bytes -> the media type.
 KINDS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
-#: Of what is no picture that we can read.
+#: The size of images that cannot be read.
 UNKNOWN_SIZE = (320, 240)
 
 
 def kind_of(content: bytes) -> str | None:
-    """None: no picture."""
+    """None if it is not a known kind of picture."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in KINDS.items() if content.startswith(start)), None)
@@ -39,7 +39,7 @@ def size_of(content: bytes) -> tuple[int, int]:
 
 
 def photo_size(file_id: str, content: bytes) -> dict[str, Any]:
-    """Of a photo that was sent."""
+    """The sizes of a sent photo."""
     width, height = size_of(content)
     size = {"width": width, "height": height, "file_size": len(content)}
     return {"file_id": file_id, "file_unique_id": file_id[-16:], **size}

@@ -27,9 +27,9 @@ FILE_METHODS = {
     "sendVideoNote": "video_note",
     "sendSticker": "sticker",
 }
-#: What a die of each kind may show.
+#: The highest value of each kind of die.
 DICE = {"🎲": 6, "🎯": 6, "🎳": 6, "🏀": 5, "⚽": 5, "🎰": 64}
-#: What client libraries insist on; the numbers are those of the call where it has them.
+#: Fields that client libraries require; parameters of the call replace these numbers.
 _SQUARE = {"width": 320, "height": 240}
 _FIELDS: dict[str, dict[str, Any]] = {
     "animation": {**_SQUARE, "duration": 1},
@@ -40,12 +40,12 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "video_note": {"length": 240, "duration": 1},
     "sticker": {"type": "regular", **_SQUARE, "is_animated": False, "is_video": False},
 }
-#: Texts of a call that the file repeats.
+#: Texts of a call that are copied to the file.
 _NAMES = {"audio": ("performer", "title"), "sticker": ("emoji",)}
 
 
 def content_of(method: str, params: Params, files: FileStore) -> dict[str, Any]:
-    """The fields of the message that tell what it holds. Raises RefusedError."""
+    """The fields of the message's content. Raises RefusedError."""
     if method == "sendMessage":
         return marked(params, "text")
     if method in FILE_METHODS:

@@ -1,4 +1,4 @@
-"""The options of a sent message: buttons, topic, and other parameters beside the content. Pure."""
+"""The options of a sent message: buttons, topic, and other parameters apart from the content. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 from chatlanes.sandbox.simulator.calls.params import Params, decoded, is_true, whole
 
-#: Parameter -> the field that says so, where it is true.
+#: Parameter -> the field that is set if it is true.
 _FLAGS = {
     "protect_content": "has_protected_content",
     "show_caption_above_media": "show_caption_above_media",
     "has_spoiler": "has_media_spoiler",
 }
-#: Parameter -> the field that repeats it.
+#: Parameter -> the field with the same value.
 _REPEATED = {"message_effect_id": "effect_id", "business_connection_id": "business_connection_id"}
 
 

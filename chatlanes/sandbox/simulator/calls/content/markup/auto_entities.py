@@ -6,7 +6,7 @@ import re
 
 from chatlanes.sandbox.simulator.calls.content.markup.writer import Entity, utf16_length
 
-#: A command may name its bot; of an address the dot at its end is no part.
+#: A command may name its bot; a dot at the end of an address is not a part of it.
 _FOUND = re.compile(
     r"(?P<url>https?://[^\s<>]*[^\s<>.,;:!?)])"
     r"|(?P<email>[\w.+-]+@\w[\w-]*(?:\.[\w-]+)+)"
@@ -14,7 +14,7 @@ _FOUND = re.compile(
     r"|(?<!\w)(?P<mention>@\w{4,32})"
     r"|(?<!\w)(?P<hashtag>#\w*[^\W\d]\w*)"
 )
-#: In these nothing is looked for.
+#: Nothing is found inside of these.
 _CLOSED = frozenset({"code", "pre", "text_link", "text_mention", "url"})
 
 
@@ -30,7 +30,7 @@ def auto_entities(text: str) -> list[Entity]:
 
 
 def free_of(given: list[Entity], found: list[Entity]) -> list[Entity]:
-    """Those that touch no code and no link."""
+    """The entities outside of code and links."""
     closed = [_span(entity) for entity in given if entity.get("type") in _CLOSED]
     return [entity for entity in found if not any(_touch(_span(entity), span) for span in closed)]
 

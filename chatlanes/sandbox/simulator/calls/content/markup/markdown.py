@@ -36,7 +36,7 @@ def _span(made: Marked, raw: str, at: int, sign: str) -> int:
 
 
 def _linked(made: Marked, raw: str, at: int) -> int:
-    """Without an address behind it, it is a bracket."""
+    """Without an address behind it, the bracket is text."""
     middle = raw.find("](", at)
     end = raw.find(")", middle)
     if middle < 0 or end < 0:

@@ -8,7 +8,7 @@ from chatlanes.sandbox.simulator.calls.content.markup.writer import Marked, cann
 
 _MARKS = {"*": "bold", "__": "underline", "_": "italic", "~": "strikethrough", "||": "spoiler"}
 _RESERVED = frozenset("_*[]()~`>#+-=|{}.!")
-#: Two signs before one; a quote begins a line.
+#: Double signs before single ones; a quote begins a line.
 _TOKEN = re.compile(r"\\[\x01-\x7e]|```|__|\|\||^>|\n|.", re.MULTILINE | re.DOTALL)
 _PRE = re.compile(r"(?:(\w+)\n|\n)?((?:\\.|[^`\\]|`(?!``))*)```", re.DOTALL)
 _CODE = re.compile(r"((?:\\.|[^`\\])*)`", re.DOTALL)
@@ -90,7 +90,7 @@ class _Reader:
         return found
 
     def quote(self, place: int) -> None:
-        """One quote is as many lines as begin so."""
+        """Consecutive lines that begin with the sign are one quote."""
         if not any(sign == ">" for sign, _, _ in self.opened):
             self.opened.append((">", self.made.units, place))
 

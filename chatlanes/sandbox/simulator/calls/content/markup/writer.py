@@ -11,7 +11,7 @@ Entity = dict[str, Any]
 
 
 def utf16_length(text: str) -> int:
-    """In Telegram's units."""
+    """The length in UTF-16 units, as Telegram counts."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
@@ -21,7 +21,7 @@ def cannot(why: str) -> RefusedError:
 
 @dataclass
 class Marked:
-    """Grows at its end."""
+    """Text and entities, built from beginning to end."""
 
     text: str = ""
     entities: list[Entity] = field(default_factory=list)
@@ -32,13 +32,13 @@ class Marked:
         self.units += utf16_length(piece)
 
     def mark(self, start: int, kind: str, **more: Any) -> None:
-        """From `start`, in units, to the end; of nothing no entity is made."""
+        """An entity from `start`, in units, to the end; none if it is empty."""
         if self.units > start:
             entity = {"offset": start, "length": self.units - start, "type": kind, **more}
             self.entities.append({name: value for name, value in entity.items() if value is not None})
 
 
 def link(made: Marked, start: int, url: str) -> None:
-    """What leads nowhere is plain text, as at Telegram."""
+    """A link without a valid address is plain text, as at Telegram."""
     if "." in url or "://" in url:
         made.mark(start, "text_link", url=url if "://" in url else f"http://{url}/")

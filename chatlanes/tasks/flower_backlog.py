@@ -1,0 +1,72 @@
+"""The backlog on Flower's broker page.
+
+Flower shows the length of a queue's list, which holds only messages that are ready: one for each lane. The rows added
+here count what waits behind them, what workers have, and retries. Flower's API for queue lengths is unchanged.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from redis import Redis
+
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.settings import Settings
+from chatlanes.updates.connection import connect_to
+
+ANSWER_WITHIN_S = 2.0
+
+Row = dict[str, Any]
+
+
+def show_backlog(settings: Settings) -> None:
+    """For the broker page of this process."""
+    from flower.views.broker import BrokerView
+
+    get_broker = BrokerView.get_broker
+
+    def with_backlog(self: Any) -> "BrokerWithBacklog":
+        return BrokerWithBacklog(get_broker(self), settings)
+
+    BrokerView.get_broker = with_backlog
+
+
+class BrokerWithBacklog:
+    """Flower's own broker, with more rows."""
+
+    def __init__(self, broker: Any, settings: Settings) -> None:
+        self._broker, self._settings = broker, settings
+
+    async def queues(self, names: Iterable[str]) -> list[Row]:
+        """Raises what the broker raises, and RedisError."""
+        queues = await self._broker.queues(names)
+        return await asyncio.to_thread(self._read, queues)
+
+    def _read(self, queues: list[Row]) -> list[Row]:
+        groups = dict.fromkeys(each.queue_group for each in (*self._settings.served, self._settings))
+        with connect_to(self._settings, ANSWER_WITHIN_S) as client:
+            return rows(client, list(groups), queues)
+
+
+def rows(client: Redis, groups: list[str], queues: list[Row]) -> list[Row]:
+    """Those of `queues`, with the length of a lane queue as what is ready, after those of the lanes."""
+    ours = [queue for queue in queues if keys.group_of(queue["name"]) in groups]
+    others = [queue for queue in queues if queue not in ours]
+    ready = [{"name": queue["name"], "messages_ready": queue["messages"]} for queue in ours]
+    store, lanes = Store(client), []
+    for group in groups:
+        pending = store.pending(group)
+        if pending or any(keys.group_of(queue["name"]) == group for queue in ours):
+            of_group = [queue["messages_ready"] for queue in ready if keys.group_of(queue["name"]) == group]
+            name = f"{group}.*, all lanes (details: chatlanes lanes status)"
+            lanes.append({"name": name, "messages": pending, "messages_ready": sum(of_group)})
+    return [
+        *lanes,
+        {"name": "handed out to workers", "messages_unacknowledged": int(client.zcard(keys.LEASES))},
+        {"name": "waiting for a retry", "messages": inspection.delayed(client)},
+        {"name": "buried", "messages": int(client.zcard(keys.DEAD))},
+        *ready,
+        *others,
+    ]
