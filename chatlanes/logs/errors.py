@@ -10,6 +10,7 @@ import os
 import sysconfig
 import traceback
 from collections.abc import Iterator
+from itertools import dropwhile
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -102,6 +103,13 @@ def from_own_frame(at: TracebackType | None) -> TracebackType | None:
     while at is not None and _is_of_a_library(at.tb_frame):
         at = at.tb_next
     return at
+
+
+def stack_of(frame: FrameType) -> str:
+    """Where a running frame is, from the first frame of the bot's own code on; all frames if none is its own."""
+    frames = [each for each, _ in traceback.walk_stack(frame)][::-1]
+    own = list(dropwhile(_is_of_a_library, frames)) or frames
+    return "".join(traceback.StackSummary.extract((each, each.f_lineno) for each in own).format())
 
 
 def _is_of_a_library(frame: FrameType) -> bool:

@@ -17,7 +17,7 @@ from chatlanes.settings import checks
 from chatlanes.settings.bot_files import likely_path
 from chatlanes.settings.bots import read_bots
 from chatlanes.settings.model import Settings, SettingsError
-from chatlanes.settings.spelling import silence_dotenv
+from chatlanes.settings.spelling import without_dotenv_warnings
 from chatlanes.settings.table import SettingRow, rows
 
 
@@ -26,7 +26,6 @@ def load(env: Mapping[str, str] | None = None, env_file: str | Path | None = ".e
 
     `env` replaces the environment. A missing `env_file` is not an error.
     """
-    silence_dotenv()
     given = _read(env, env_file)
     try:
         settings = Settings(**given)
@@ -47,7 +46,8 @@ def _read(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[st
     behind: dict[str, Any] = {}
     if env_file is not None:
         try:
-            behind = DotEnvSettingsSource(Settings, env_file=env_file)()
+            with without_dotenv_warnings():
+                behind = DotEnvSettingsSource(Settings, env_file=env_file)()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise SettingsError(f"{env_file} cannot be read: {reason}") from None
@@ -61,7 +61,8 @@ def variables(prefix: str, env_file: str | Path | None = ".env") -> dict[str, st
 
 def _variables(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[str, str]:
     """All variables by name: a token may have any name."""
-    behind = dotenv_values(env_file) if env_file is not None else {}
+    with without_dotenv_warnings():
+        behind = dotenv_values(env_file) if env_file is not None else {}
     set_ = {name: value for name, value in (os.environ if env is None else env).items() if value.strip()}
     return {**{name: value for name, value in behind.items() if value}, **set_}
 

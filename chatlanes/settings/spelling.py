@@ -7,7 +7,8 @@ differ only in digits, are never reported: too many other programs have variable
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from dotenv.parser import parse_stream
@@ -87,6 +88,12 @@ def _read(env_file: str | Path | None) -> tuple[list[str], list[str]]:
     return names, unreadable
 
 
-def silence_dotenv() -> None:
-    """`settings_warnings` reports the same lines once; the library reports them at each reading."""
-    logging.getLogger("dotenv.main").setLevel(logging.ERROR)
+@contextmanager
+def without_dotenv_warnings() -> Iterator[None]:
+    """`settings_warnings` reports unreadable lines once; the library reports them at each reading."""
+    log = logging.getLogger("dotenv.main")
+    was_disabled, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was_disabled

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
@@ -21,6 +20,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 
 from chatlanes.lanes.runtime.os_threads import in_greenlets
 from chatlanes.lanes.runtime.timers import Alarms
+from chatlanes.logs.errors import stack_of
 
 #: The time a handler has for cleanup after the soft limit.
 HARD_LIMIT_AFTER_S = 10.0
@@ -96,7 +96,7 @@ class Run:
     def where(self) -> str:
         """The handler's current stack. Empty for a greenlet."""
         frame = sys._current_frames().get(self._thread) if self._enforcer is Enforcer.NONE else None
-        return "".join(traceback.format_stack(frame)) if frame else ""
+        return stack_of(frame) if frame else ""
 
 
 def _as_here(function: Callable[[], None]) -> Callable[[], None]:
