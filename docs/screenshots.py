@@ -1,6 +1,6 @@
 """make screenshots: the pictures of the sandbox's page in README.md and docs/sandbox.md, in both colours.
 
-Starts a sandbox with examples.tour, writes, floods, kills a worker, and takes the pictures while the lanes are full.
+Starts a sandbox with chatlanes.demo.tour, writes, floods, kills a worker, and takes the pictures while the lanes are full.
 Needs Chromium, as the tests do.
 """
 
@@ -31,7 +31,7 @@ BACKLOG = 400
 def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        sandbox(Path(folder), "examples.tour:bot") as running,
+        sandbox(Path(folder), "chatlanes.demo.tour:bot") as running,
         browser(viewport=LAPTOP, color_scheme="light") as window,
     ):
         page = opened(window, running.url, [])

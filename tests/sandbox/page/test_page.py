@@ -127,7 +127,7 @@ def test_a_photo_both_ways(page: PageClient, bot: BotClient, running: Simulator)
     path = bot.result("getFile", file_id=photo["file_id"])["file_path"]
     assert requests.get(f"{running.url}/file/bot{running.token}/{path}", timeout=PATIENCE_S).content == picture
     assert page.get(shown["photo"]).headers["content-type"] == "image/png"
-    assert "no picture" in page.photo(b"<script>").json()["error"]
+    assert "not a picture" in page.photo(b"<script>").json()["error"]
     # When the bot sends a page with a script in it as a document, then no browser runs it
     url = f"{running.url}/bot{running.token}/sendDocument"
     requests.post(url, data={"chat_id": 101}, files={"document": ("a.html", b"<script>")}, timeout=PATIENCE_S)
