@@ -189,7 +189,8 @@ def supervise(plan: Plan, settings: Settings, environment: dict[str, str], found
     ended = supervisor.run()
     if report:
         say(report.line())
-    return f"{ended} ended by itself, so everything was stopped. {supervisor.last_words}".rstrip() if ended else None
+    sentence = f"{ended} ended by itself, so everything was stopped. {supervisor.last_words}".rstrip()
+    return sentence if ended else None
 
 
 def say(text: str) -> None:

@@ -61,10 +61,12 @@ SENTENCES: dict[str, set[str]] = {
     "chatlanes/poller/responses.py": {"result_of"},
     "chatlanes/poller/webhook/validation.py": {"Rejection"},
     "chatlanes/sandbox/__main__.py": {"main"},
+    "chatlanes/sandbox/supervisor/import_check.py": {"_try"},
     "chatlanes/sandbox/run.py": {"supervise"},
     "chatlanes/settings/bots.py": {"_bot", "_tables", "_together", "_token", "_wrong_keys"},
     "chatlanes/settings/imports.py": {"_hidden", "_impatient", "warn_of_hidden_module"},
     "chatlanes/settings/reading.py": {"_line"},
+    "chatlanes/settings/spelling.py": {"misspelled", "_read"},
     "chatlanes/traces/provider.py": {"_exporter"},
     "chatlanes/updates/deployments.py": {"sentence"},
     "chatlanes/updates/queues.py": {"left_behind", "unknown"},
@@ -162,6 +164,10 @@ def _parts(value: ast.expr) -> Iterator[ast.expr]:
     if isinstance(value, ast.List | ast.Tuple):
         for each in value.elts:
             yield from _parts(each)
+    elif isinstance(value, ast.ListComp):
+        yield from _parts(value.elt)
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):  # "…".rstrip()
+        yield from _parts(value.func.value)
     elif isinstance(value, ast.JoinedStr | ast.Constant):
         yield value
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from chatlanes.settings import Settings, SettingsError, load
-from chatlanes.settings.page import GROUPS, essential, page
+from chatlanes.settings.page import GROUPS, page
 from chatlanes.settings.table import env_example, markdown, rows
 from tests.support import ROOT
 
@@ -267,7 +267,6 @@ def test_the_documentation_is_the_class():
     assert {row.name for row in rows().values() if row.secret} == {"BOT_TOKEN", "WEBHOOK_SECRET"}
     assert (ROOT / ".env.example").read_text() == env_example(), "chatlanes settings env > .env.example"
     assert (ROOT / "docs" / "settings.md").read_text() == page(), "chatlanes settings page > docs/settings.md"
-    assert essential() in (ROOT / "README.md").read_text(), "chatlanes settings essential"
     assert set(GROUPS) <= set(rows())
 
 

@@ -186,8 +186,8 @@ class Tracer:
         except (Reject, MemoryError):
             raise
         except Exception as error:
-            line = f"Task %s[%s] {name} handler raised: %r"
-            trace.logger.exception(line, get_task_name(context, self._task.name), uuid, error)
+            sentence = f"Task %s[%s] {name} handler raised: %r"
+            trace.logger.exception(sentence, get_task_name(context, self._task.name), uuid, error)
             traceback_clear(error)
 
 

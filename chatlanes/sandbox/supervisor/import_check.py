@@ -117,12 +117,14 @@ class ImportCheck:
         if code is None:
             if not self._is_broken and time.monotonic() - self._check.started_s > LONG_IMPORT_S:
                 self._is_broken = True
-                self._report(running, output, said or [f"BOT={self.bot} is still being imported."])
+                sentence = f"BOT={self.bot} is still being imported."
+                self._report(running, output, said or [sentence])
             return False
         self.close()
         self._is_broken = code != 0
         if self._is_broken:
-            self._report(running, output, said or [f"BOT={self.bot} cannot be imported (code {code})."])
+            sentence = f"BOT={self.bot} cannot be imported (code {code})."
+            self._report(running, output, said or [sentence])
         else:
             self._good_since_s = time.time()
             self.line.send_solved()

@@ -144,7 +144,7 @@ def test_batch_without_ids_is_buried_once(simulator: Simulator, start_poller: St
     # Given a batch that no offset can confirm
     simulator.push_raw("text", None)
     poller = start_poller()
-    poller.tells("no update of the batch has an id")
+    poller.tells("no update of the batch has a valid id")
     polls = simulator.stats()["polls"]
     until(lambda: simulator.stats()["polls"] >= polls + 2)
     # When an update with an id follows
@@ -154,7 +154,7 @@ def test_batch_without_ids_is_buried_once(simulator: Simulator, start_poller: St
     poller.tells("Telegram: works again")
     assert lane(redis_url) == pushed
     assert buried(redis_url) == 2
-    assert len(poller.told("no update of the batch has an id")) == 1
+    assert len(poller.told("no update of the batch has a valid id")) == 1
 
 
 def test_unrequested_kinds_are_dropped(simulator: Simulator, start_poller: StartPoller, redis_url: str) -> None:
