@@ -211,5 +211,6 @@ def fits_a_phone(page: Page) -> None:
         page.get_by_role("navigation", name="Views").get_by_role("button", name=view).click()
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert page.evaluate(CUT_OFF) == []
+    assert page.locator("#bot").evaluate("(name) => name.scrollWidth <= name.clientWidth")
     expect(page.locator(".column")).to_have_count(1)
     expect(ChatRegion(page, "Weekend trip").field).to_be_visible()
