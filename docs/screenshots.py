@@ -1,6 +1,6 @@
 """make screenshots: the pictures of the sandbox's page in README.md and docs/sandbox.md, in both colours.
 
-Starts a sandbox with chatlanes.demo.tour, writes, floods, kills a worker, and takes the pictures while the lanes are full.
+Starts a sandbox with chatlanes.demo.tour, writes, floods, kills a worker, and takes the pictures while lanes are full.
 Needs Chromium, as the tests do.
 """
 
