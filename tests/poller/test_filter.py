@@ -70,8 +70,8 @@ def test_update_on_which_the_filter_fails_is_accepted(
     assert ids(own.admitted([update(1)])) == [1]
     errors = [(each.levelno, each.getMessage(), each.exc_info[0]) for each in caplog.records if each.exc_info]
     assert errors == [
-        (logging.ERROR, "FILTER failed at update 1, which is admitted; logged once", KeyError),
-        (logging.ERROR, "FILTER failed at update 3, which is admitted; logged once", ZeroDivisionError),
+        (logging.ERROR, "FILTER failed for update 1, which is admitted; logged once", KeyError),
+        (logging.ERROR, "FILTER failed for update 3, which is admitted; logged once", ZeroDivisionError),
     ]
 
 

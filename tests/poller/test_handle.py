@@ -250,7 +250,7 @@ def test_source_and_sink_run_on_the_programs_event_loop(settings: Settings) -> N
                 await waiting
             assert handle.is_running
             # And stop() on the poller's own loop is refused
-            with pytest.raises(RuntimeError, match=r"say `await handle\.astop\(\)`"):
+            with pytest.raises(RuntimeError, match=r"use `await handle\.astop\(\)`"):
                 handle.stop()
         await handle
         assert not handle.is_running

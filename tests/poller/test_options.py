@@ -46,7 +46,7 @@ def test_custom_filter_drops_counts_and_confirms(
     assert lane(redis_url) == [pushed[0], pushed[2]]
     poller.stop()
     assert poller.told("4 updates so far: 2 added, 0 seen before, 0 buried, 2 filtered out; backlog 2")
-    assert len(poller.told("FILTER failed at update")) == len(poller.told("KeyError: 'message'")) == 1
+    assert len(poller.told("FILTER failed for update")) == len(poller.told("KeyError: 'message'")) == 1
 
 
 def test_missing_filter_ends_the_poller(simulator: Simulator, start_poller: StartPoller) -> None:

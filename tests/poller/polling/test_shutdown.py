@@ -104,7 +104,7 @@ def test_stop_while_telegram_hangs(simulator: Simulator, start_poller: StartPoll
 def test_stop_during_a_flood_wait(simulator: Simulator, start_poller: StartPoller) -> None:
     simulator.fault(method="getUpdates", status=429, retry_after=600)
     poller = start_poller()
-    poller.tells("next in 600.0 s")
+    poller.tells("next attempt in 600.0 s")
     assert poller.stop() < SOON_S
 
 

@@ -64,7 +64,7 @@ def test_client_details_of_redis_py_are_ignored(retry: Retry, log: pytest.LogCap
     of_one, of_another = (ConnectionError(f"No master found for 'm' : <Redis at {n}>") for n in (1, 2))
     retry.call(outcomes(of_one, of_another, "done"))
     assert len(log.messages) == 2
-    assert log.messages[0].startswith("Redis: No master found for 'm'; trying")
+    assert log.messages[0].startswith("Redis: No master found for 'm'; retrying")
 
 
 def test_other_errors_are_raised(retry: Retry) -> None:

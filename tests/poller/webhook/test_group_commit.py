@@ -131,7 +131,7 @@ def test_dead_process_is_replaced(start_receiver: StartReceiver) -> None:
     receiver = start_receiver("--workers=2")
     before = receiver.workers()
     before[0].kill()
-    receiver.tells("a receiver's process ended")
+    receiver.tells("a receiver process exited")
     until(lambda: len([each for each in receiver.workers() if each.is_running()]) == 2)
     assert receiver.send(update(1)).status_code == 200
     after = receiver.workers()

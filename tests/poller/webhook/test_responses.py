@@ -146,7 +146,7 @@ def test_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverProce
 @pytest.mark.parametrize(
     ("settings", "code", "text"),
     [
-        ({"WEBHOOK_URL": ""}, 2, "WEBHOOK_URL is not set: give the public address"),
+        ({"WEBHOOK_URL": ""}, 2, "WEBHOOK_URL is not set: set the public address"),
         ({"WEBHOOK_URL": "https://example.org/healthz"}, 2, "the receiver uses /healthz itself"),
         ({"WEBHOOK_SECRET": "no blanks"}, 2, "WEBHOOK_SECRET is wrong (its value is secret and not shown)"),
         ({"WEBHOOK_HOST": "256.0.0.1"}, 1, "WEBHOOK_HOST 256.0.0.1"),
@@ -168,7 +168,7 @@ def test_port_in_use_is_reported(receiver: ReceiverProcess, tmp_path: Path) -> N
     usual = {"BOT_TOKEN": TOKEN, "REDIS_URL": receiver.redis_url, "WEBHOOK_URL": "https://example.org/hook"}
     process = RunningPoller(tmp_path, "webhook", WEBHOOK_PORT=receiver.port, **usual)
     assert process.exit_code() == 1
-    assert "stop what listens there, or set WEBHOOK_HOST and WEBHOOK_PORT" in process.lines[-1]
+    assert "stop the program that listens there, or set WEBHOOK_HOST and WEBHOOK_PORT" in process.lines[-1]
     process.end()
 
 
