@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
-    """A call that can be sent any number of times: its files have been read."""
+    """A call that can be sent any number of times: open files have been read, paths are opened for each request."""
 
     method: str
     chat: ChatId
@@ -114,9 +114,12 @@ class BotApi:
         headers = {}
         if update and self._names_updates:
             headers = {UPDATE_HEADER: update, PLACE_HEADER: place or "-"}
-        content = {"headers": headers | request.headers, "data": request.data, "files": request.files}
         path = f"/bot{self._in_path}/{method}"
-        status, answer = self._ask(method, chat, "POST", path, HttpResponse.whole, before_send=before_send, **content)
+        with request.opened() as (content_type, body):
+            content = {"headers": headers | content_type, "data": body}
+            status, answer = self._ask(
+                method, chat, "POST", path, HttpResponse.whole, before_send=before_send, **content
+            )
         return responses.read(method, chat, status, answer, self._without_token)
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:

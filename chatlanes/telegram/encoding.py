@@ -1,27 +1,43 @@
 """Encodes the parameters of a call as JSON, or as a form if it uploads files or holds JSON text.
 
-Files may be a parameter (`photo=Path("cat.png")`) or inside one (the `media` of an album, sent as `attach://…`), and
-are read into memory whole. Frameworks encode lists and objects as JSON text, which the Bot API accepts only in a form,
-so a call with JSON text is sent as a form.
+Files may be a parameter (`photo=Path("cat.png")`) or inside one (the `media` of an album, sent as `attach://…`). A
+`Path` is read in pieces while it is sent; open files are read into memory whole, because a retry cannot read them
+again. Frameworks encode lists and objects as JSON text, which the Bot API accepts only in a form, so a call with JSON
+text is sent as a form.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-Upload = tuple[str, bytes]
+from requests_toolbelt.multipart.encoder import MultipartEncoder  # type: ignore[import-untyped]
+
+Upload = tuple[str, bytes | Path]
 
 
 class Request(NamedTuple):
-    """The arguments for `requests`. `data` is the form's fields or the JSON body; only a form has files."""
+    """A request that can be sent repeatedly. `data`: the form's fields or the JSON body; only a form has files."""
 
     data: bytes | dict[str, str]
     files: dict[str, Upload]
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The content type of a JSON body; `requests` sets that of a form."""
-        return {"Content-Type": "application/json"} if isinstance(self.data, bytes) else {}
+    @contextmanager
+    def opened(self) -> Iterator[tuple[dict[str, str], Any]]:
+        """The headers and the body for `requests`. Raises OSError if a file cannot be opened."""
+        if isinstance(self.data, bytes):
+            yield {"Content-Type": "application/json"}, self.data
+        elif not self.files:
+            yield {}, self.data
+        else:
+            with ExitStack() as stack:
+                files = {
+                    field: (name, stack.enter_context(content.open("rb")) if isinstance(content, Path) else content)
+                    for field, (name, content) in self.files.items()
+                }
+                form = MultipartEncoder({**self.data, **files})
+                yield {"Content-Type": form.content_type}, form
 
 
 def encode(params: dict[str, Any]) -> Request:
@@ -39,9 +55,10 @@ def _is_file(value: Any) -> bool:
 
 
 def _upload(name: str, value: Any) -> Upload:
-    """File name and content. Telegram requires a name and detects some file types by it."""
+    """File name and content. Telegram requires a name and detects some file types by it. Raises OSError."""
     if isinstance(value, Path):
-        return value.name, value.read_bytes()
+        value.open("rb").close()  # a missing file fails here, before the call is in the journal
+        return value.name, value
     if isinstance(value, bytes | bytearray | memoryview):
         return name, bytes(value)
     own_name, content = getattr(value, "name", None), value.read()

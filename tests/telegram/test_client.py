@@ -81,6 +81,35 @@ def test_files_are_uploaded(web, api, tmp_path):
     }
 
 
+def test_a_large_file_is_sent_in_pieces(web, tmp_path):
+    """The memory of the sending process does not grow by the size of the file."""
+    size = 64 << 20
+    with (tmp_path / "film.mp4").open("wb") as file:
+        file.truncate(size)
+    program = """
+import resource, sys
+from pathlib import Path
+from chatlanes.telegram.client import BotApi
+api = BotApi(sys.argv[1], sys.argv[2])
+api.call("getMe")
+api.call("sendDocument", document=b"small")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+api.call("sendDocument", chat_id=7, document=Path(sys.argv[3]))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    arguments = [sys.executable, "-c", program, web.url, TOKEN, str(tmp_path / "film.mp4")]
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(done.stdout) << 10 < size // 4
+    assert len(form(web.asked[-1])["document"][1]) == size
+    assert int(web.asked[-1].headers["Content-Length"]) == len(web.asked[-1].body)
+
+
+def test_a_missing_file_is_reported_before_sending(web, api, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        api.call("sendPhoto", chat_id=7, photo=tmp_path / "none.png")
+    assert web.asked == []
+
+
 def test_files_inside_a_parameter_are_attached(web, api, tmp_path):
     (tmp_path / "cat.png").write_bytes(b"path")
     album = [{"type": "photo", "media": tmp_path / "cat.png"}, {"type": "photo", "media": b"bytes"}]

@@ -8,6 +8,7 @@ journaled; without a lane there is no journal, and every call is made.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -199,7 +200,11 @@ def fingerprint(call: Prepared) -> str:
     for name, value in sorted(data.items()) if isinstance(data, dict) else [("", data)]:
         _add(digest, name.encode(), value.encode() if isinstance(value, str) else value)
     for name, (_, content) in sorted(call.request.files.items()):
-        _add(digest, name.encode(), content)
+        _add(digest, name.encode())
+        if isinstance(content, Path):
+            _add_file(digest, content)
+        else:
+            _add(digest, content)
     return digest.hexdigest()
 
 
@@ -218,6 +223,14 @@ def _add(digest: Any, *parts: bytes) -> None:
     for part in parts:
         digest.update(b"%d:" % len(part))
         digest.update(part)
+
+
+def _add_file(digest: Any, path: Path) -> None:
+    """The same as `_add` of the content."""
+    with path.open("rb") as file:
+        digest.update(b"%d:" % os.fstat(file.fileno()).st_size)
+        while piece := file.read(1 << 20):
+            digest.update(piece)
 
 
 def _note(begun: JournaledCall, error: BotApiError) -> None:
