@@ -152,7 +152,7 @@ def pictures(entries: Sequence[Entry]) -> dict[str, str]:
 
 
 def _of(entries: Sequence[Entry], wanted: Any) -> list[list[Bar]]:
-    """One group per case of ours: our bar, followed by those it is compared with."""
+    """One group per case of chatlanes: its bar, followed by the bars that it is compared with."""
     groups: dict[tuple[Any, ...], list[Bar]] = {}
     for each in filter(wanted, entries):
         ours = each["lanes"]
