@@ -134,7 +134,7 @@ def _make(command: str) -> str:
 
 
 def pictures(entries: Sequence[Entry]) -> dict[str, str]:
-    """SVG by file name; a picture without data says so."""
+    """SVG by file name; a picture without data says "not measured yet"."""
     made = {
         "throughput.svg": ("No-op tasks, fsync always, each at its best settings", "tasks/s", _of(entries, _is_raced)),
         "waits.svg": ("Handlers that wait 50 ms, 500 at a time", "updates/s", _of(entries, _is("waits"))),

@@ -67,5 +67,5 @@ class Poller:
                     self.sink.append(updates)
                     # After a crash or a lost lead here the batch arrives again too; append drops seen updates.
                     self.in_flight = 0
-                    # Only now may the source forget the batch: the request for the next one says so.
+                    # Only now may the source forget the batch: the request for the next one tells it.
                 return  # the source has ended
