@@ -134,7 +134,7 @@ def _make(command: str) -> str:
 
 
 def pictures(entries: Sequence[Entry]) -> dict[str, str]:
-    """SVG by file name; a picture without data says so."""
+    """SVG by file name; a picture without data says "not measured yet"."""
     made = {
         "throughput.svg": ("No-op tasks, fsync always, each at its best settings", "tasks/s", _of(entries, _is_raced)),
         "waits.svg": ("Handlers that wait 50 ms, 500 at a time", "updates/s", _of(entries, _is("waits"))),
@@ -152,7 +152,7 @@ def pictures(entries: Sequence[Entry]) -> dict[str, str]:
 
 
 def _of(entries: Sequence[Entry], wanted: Any) -> list[list[Bar]]:
-    """One group per case of ours: our bar, followed by those it is compared with."""
+    """One group per case of chatlanes: its bar, followed by the bars that it is compared with."""
     groups: dict[tuple[Any, ...], list[Bar]] = {}
     for each in filter(wanted, entries):
         ours = each["lanes"]

@@ -33,7 +33,7 @@ def _cells(result: Result) -> tuple[str, ...]:
 
 
 def _named(side: Side, unit: str) -> str:
-    """The side without its name if it is lanes: the column says so."""
+    """The side, without its name if it is lanes: that is the heading of the column."""
     return ("" if side.name == "lanes" else f"{side.name}: ") + _shown(side, unit)
 
 

@@ -20,9 +20,9 @@ class Scale:
 
     rounds: int
     chats: int
-    fsyncs: tuple[str, ...]  # appendfsync policies of the server, for the peers
-    settings: int  # each side is tried in this many of its settings, then measured in its best
-    trial: dict[str, int]  # tasks of such a trial, for each contender
+    fsyncs: tuple[str, ...]  # appendfsync policies of the server with which the peers are measured
+    settings: int  # how many settings of each side are tried, before its best one is measured
+    trial: dict[str, int]  # tasks of one trial, for each contender
     pools: int  # each row is measured with this many of its pools
     raced_s: float  # how long a measured run takes
     crowd_s: float  # how long updates arrive in a round of the slow-chat row

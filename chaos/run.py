@@ -149,7 +149,7 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
 
 
 def _links(system: System, network: Network, redis_port: int, telegram_port: int, ports: Mapping[str, int]) -> Links:
-    """For a receiver, which listens on one of the `ports`, Telegram is the one that connects."""
+    """The links of each part. Telegram connects to a receiver, which listens on one of the `ports`."""
     redis = {(part, "redis"): network.link(redis_port, arrives_late=True) for part in system.parts}
     telegram = {
         (part, "telegram"): network.link(ports.get(part, telegram_port), arrives_late=False) for part in system.parts

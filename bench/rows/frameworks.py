@@ -1,9 +1,8 @@
 """Bots of other frameworks: updates answered per second by poller and worker, against the framework's own polling loop.
 
-Each update is answered with one sendMessage, at once or after a pause. The framework's own loop handles as many updates
-at a time as is fastest for it, keeps them in memory and loses them if it dies; chatlanes writes each update and each
-call to disk. Both sides are started and stopped (SIGSTOP) while the updates are loaded into the simulator, which
-serves both alike.
+Each update is answered with one sendMessage, at once or after a pause. The framework's own loop runs with its fastest
+concurrency, keeps updates in memory and loses them if it dies; chatlanes writes each update and each call to disk. Both
+sides are started and stopped (SIGSTOP) while the updates are loaded into the simulator, which serves both alike.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 900, 390, 80, 50, 30, 30
 MOST_PROCESSORS = 128
 SERVERS = {1: "#2471a3", 2: "#1e8449", 4: "#b9770e"}
 INK, PALE = "#1b2631", "#d5d8dc"
-#: Processor time of a handler and its number of Bot API calls, for the picture.
+#: The handler in the picture: its processor time and its number of Bot API calls.
 HANDLER_S, CALLS = 0.001, 1.0
 
 

@@ -43,7 +43,7 @@ def _place_in_chat(parsed: ParsedUpdate) -> dict[str, Any]:
 
 
 def message_of(parsed: ParsedUpdate, message: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The parameters that identify `message`, or else the message that the update is about. Raises NoMessageError."""
+    """The parameters that identify `message`, by default the message the update is about. Raises NoMessageError."""
     place = parsed.place if message is None else message
     chat, message_id = object_id(place, "chat"), number(place.get("message_id"))
     if chat is None or message_id is None:

@@ -43,7 +43,7 @@ def current() -> Context:
 
 
 class handling:  # noqa: N801 - used like `with suppress(…)`
-    """Sets the current context around a handler. With None, there is no current update inside."""
+    """Sets the current context around a handler. None: code inside has no current update."""
 
     __slots__ = ("_handled", "_token")
     _token: Token[_Handled | None]

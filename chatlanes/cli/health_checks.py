@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
 
 def of_redis(lanes: CommandContext, replicas: int) -> Iterator[Finding]:
-    """The findings about the server. If the first one is wrong, there are no others. Raises RedisError."""
+    """The findings about the server. If the first one is WRONG, it is the only one. Raises RedisError."""
     asked_s = time.monotonic()
     lanes.client.ping()
     took_ms = (time.monotonic() - asked_s) * 1000

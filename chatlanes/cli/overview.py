@@ -69,7 +69,7 @@ class Overview:
     bots: dict[str, Figures]
     queues: dict[str, dict[str, Figures]]
     busy_lanes: list[BusyLane]
-    #: What is paused -> since when, ms (inspection.paused).
+    #: Paused lane, queue or group -> since when, ms (inspection.paused).
     paused: dict[str, int] = field(default_factory=dict)
     flood_waits: list[TelegramPause] = field(default_factory=list)
 

@@ -113,7 +113,7 @@ def redis_retry_of(stop: Stop) -> Retry:
 
 
 def redis_advice(error: Exception) -> str:
-    """What to do if no server answers; empty if the error itself says enough."""
+    """Advice for an error of a server that does not answer; empty for errors that need none."""
     if not isinstance(error, ConnectionError | TimeoutError) or isinstance(error, AuthenticationError):
         return ""
     return "start Redis there, or set REDIS_URL to where it runs"

@@ -59,7 +59,7 @@ def _file_of(module: str) -> Path:
 
 
 def _defined(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """(kind, name) of what may be a bot; of two of a kind the last one counts."""
+    """(kind, name) of each object that may be a bot; of several of one kind, the last one counts."""
     own = {
         alias.asname or alias.name
         for node in module.body

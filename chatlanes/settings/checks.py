@@ -1,6 +1,6 @@
 """Checks of settings beyond their types: pure functions that return the value or raise ValueError.
 
-The sentence that a user reads is not made here: it is beside its setting, in `settings.model`.
+The sentences that users read are next to their settings, in `settings.model`.
 """
 
 import re

@@ -1,7 +1,8 @@
 """The backlog on Flower's broker page.
 
 Flower shows the length of a queue's list, which holds only messages that are ready: one for each lane. The rows added
-here count what waits behind them, what workers have, and retries. Flower's API for queue lengths is unchanged.
+here count the messages that wait behind them, those that workers have, and retries. Flower's API for queue lengths is
+unchanged.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ class BrokerWithBacklog:
 
 
 def rows(client: Redis, groups: list[str], queues: list[Row]) -> list[Row]:
-    """Those of `queues`, with the length of a lane queue as what is ready, after those of the lanes."""
+    """The rows of the groups, then `queues`, where the length of a lane queue is its number of ready messages."""
     ours = [queue for queue in queues if keys.group_of(queue["name"]) in groups]
     others = [queue for queue in queues if queue not in ours]
     ready = [{"name": queue["name"], "messages_ready": queue["messages"]} for queue in ours]

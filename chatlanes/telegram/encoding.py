@@ -94,6 +94,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else _json(value)
 
 
-#: The standard library's encoder, because its output is stable: the journal compares calls of an earlier run, perhaps
-#: by another version. It also encodes half a surrogate pair.
+#: The standard library's encoder, because its output is stable: the journal compares calls with those of an
+#: earlier run, which may have used another version. It also encodes half a surrogate pair.
 _json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode

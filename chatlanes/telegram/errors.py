@@ -16,7 +16,7 @@ LONGEST_RETRY_AFTER_S = 86_400.0
 
 
 class BotApiError(Exception):
-    """A call failed. `uncertain`: it may have taken effect nevertheless, and there is no way to find out."""
+    """A call failed. `uncertain`: it may have taken effect nevertheless, which cannot be found out."""
 
     uncertain = False
 

@@ -18,7 +18,7 @@ log = logging.getLogger("chatlanes")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 def harmless(instead: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -32,9 +32,9 @@ def harmless(instead: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
             except SoftTimeLimitExceeded:
                 raise
             except Exception:
-                if function.__qualname__ not in _told:
-                    _told.add(function.__qualname__)
-                    log.exception("traces: %s failed, and is left out; told once", function.__qualname__)
+                if function.__qualname__ not in _logged:
+                    _logged.add(function.__qualname__)
+                    log.exception("traces: %s failed, and is left out; logged once", function.__qualname__)
                 return instead
 
         return safe

@@ -1,8 +1,8 @@
 """Traces by OpenTelemetry, with the terms of its semantic conventions for messaging: create, send, process.
 
 Guarantees one trace for each update: `create` in the poller or receiver, a `process` below it for each of its runs, and
-the Bot API calls of a run below that. The batch that brought it is a span elsewhere (`append`), linked to each
-`create`.
+the Bot API calls of a run below that. Its batch has a span in another trace (`append`), which is linked
+to each `create`.
 """
 
 from __future__ import annotations

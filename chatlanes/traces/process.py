@@ -1,4 +1,4 @@
-"""The traces of this process: off until it starts them.
+"""The traces of this process: off until the process starts them.
 
 Guarantees that an error in their configuration is logged in one sentence and stops nothing.
 """

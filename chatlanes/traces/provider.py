@@ -1,7 +1,7 @@
-"""The provider of spans: configured by OpenTelemetry's variables, or the one that the program has set up before.
+"""The provider of spans: the one that the program has set up, or one configured by OpenTelemetry's variables.
 
-Guarantees one for each process, made at its first span: a forked child has its own, with its own connections and
-thread.
+Guarantees one provider for each process, created at its first span: a forked child has its own, with its own
+connections and thread.
 """
 
 from __future__ import annotations

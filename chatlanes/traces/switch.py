@@ -1,4 +1,4 @@
-"""Reads from OpenTelemetry's variables if traces are wanted. Pure; does not import OpenTelemetry."""
+"""Reads from OpenTelemetry's variables whether traces are enabled. Pure; does not import OpenTelemetry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole program, for a few seconds."""
+"""A run of the whole program that takes a few seconds."""
 
 import subprocess
 import sys

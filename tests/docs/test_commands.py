@@ -51,7 +51,7 @@ THEIRS = {
     "systemctl",
 }
 
-#: What stands for something of the reader's own, and what it is here.
+#: A placeholder for a value of the reader -> its value in this test.
 HERE = {
     "123456:742": "1:742",
     "1:851294472": "1:742",

@@ -99,7 +99,7 @@ def _wait_for_parent_to_die(_: str) -> None:
 def _disable_polling() -> None:
     """Replace the timeouts after which a worker checks for ready messages without a wake-up by an hour."""
     stock_get = LanesPoller.get
-    fetch.BELL_TIMEOUT_S = fetch.BELL_TIMEOUT_OF_LEASE = connection.OVERDUE_S = ENDLESS_S
+    fetch.WAIT_S = fetch.WAIT_OF_LEASE = connection.OVERDUE_S = ENDLESS_S
     recoverer.REPAIR_EVERY_S = ENDLESS_S
     LanesPoller.get = lambda self, callback, timeout=None: stock_get(self, callback, ENDLESS_S)
 
@@ -139,7 +139,7 @@ def compute(self: Any, gate: str) -> None:
 
 
 def plain(self: Any, gate: str | None = None) -> None:
-    """As `run`, for the ordinary queue."""
+    """`run` on the ordinary queue."""
     record("start", self.request.id)
     wait_at(gate)
     record("end", self.request.id)
@@ -187,7 +187,7 @@ def retry_or_bury(self: Any, how: str, gate: str) -> None:
 
 
 def fail_unordered(self: Any, times: int) -> None:
-    """As `fail`, for the ordinary queue."""
+    """`fail` on the ordinary queue."""
     record("start", self.request.id)
     if self.request.retries < times:
         raise self.retry(countdown=0.01, exc=RuntimeError("not yet"))

@@ -1,7 +1,7 @@
-"""A coroutine handler with its adapter's work before each update and at the start of a process.
+"""A coroutine handler, with the functions that its adapter runs before each update and at the start of a process.
 
-Blocking work before an update runs on the thread that waits for this update, so it delays no other update and needs no
-further thread.
+A blocking function before an update runs on the thread that waits for this update, so it delays no other update and
+needs no further thread.
 """
 
 from __future__ import annotations

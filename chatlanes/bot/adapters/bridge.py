@@ -1,8 +1,8 @@
-"""Makes a framework's Bot API calls through ours (journaled, rate limited, fenced), with Telegram-shaped responses.
+"""Makes a framework's Bot API calls as calls of chatlanes: journaled, rate limited and fenced.
 
-A call that a framework makes while it handles an update is a call of that update, with the guarantees of `ctx.call`;
-outside an update it is sent directly. Raises LeaseLost, ParkUpdate, and NetworkError, which each adapter converts to
-its framework's own error.
+The responses have Telegram's form. A call that a framework makes while it handles an update is a call of that
+update, with the guarantees of `ctx.call`; outside an update it is sent directly. Raises LeaseLost, ParkUpdate, and
+NetworkError, which each adapter converts to its framework's own error.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from chatlanes.bot.session.keys import session_key_of
 from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.errors import LeaseLost
 
-#: Where a value belongs: a chat, `user:<id>`, `bot`, or None for the update's own chat.
+#: The place that a value belongs to: a chat, `user:<id>`, `bot`, or None for the chat of the update.
 Place = int | str | None
 
 

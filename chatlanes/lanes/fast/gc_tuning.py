@@ -26,7 +26,7 @@ def apply(worker: Any) -> None:
 
 
 def _most_in_flight(worker: Any) -> int:
-    """The messages that run, and the prefetched ones, of which one fetch brings at most MAX_PER_FETCH."""
+    """The number of running and prefetched messages. One fetch leases at most MAX_PER_FETCH of the latter."""
     slots = worker.pool.limit or 1
     spare = 0 if worker.pool.is_green else worker.prefetch_multiplier - 1
     return int(slots + min(slots * spare, MAX_PER_FETCH))

@@ -1,4 +1,4 @@
-"""Sends the pending acks that fetches do not carry, and those that no fetch has carried in time.
+"""Sends the pending acks that fetches do not carry, and the others if no fetch carries them in time.
 
 Guarantees that an ack stays pending if sending it failed. Sending an ack twice is harmless: the second has an old
 fence and is refused.

@@ -1,8 +1,8 @@
 """Acks that Redis has not answered yet: settles, releases, burials, retries, and measured times.
 
-Guarantees that each ack stays here until Redis has answered it, whether a fetch or the background thread sends it: a
-reconcile would otherwise treat its message as never received and release it, and it would run again. Does not survive
-the process: if it dies, the leases expire and the messages run again.
+Guarantees that each ack stays here until Redis has answered it, whether a fetch or the background thread sends it.
+Otherwise a reconcile would release its message as one that was never received, and it would run again. If the process
+dies, the acks are lost: the leases expire and the messages run again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Wait, run and recovery times, counted in histogram buckets until they are sent to Redis.
 
-Guarantees that the cost of a measurement does not grow with their number, and that Redis adds up the times it is sent.
-Does not guarantee that a killed worker has sent its last second.
+Guarantees that the cost of a measurement does not grow with their number, and that Redis adds up the
+times that all workers send. Does not guarantee that a killed worker has sent its last second.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Detects that Redis lost data: the database was emptied or replaced, or went back to an older state.
 
-Guarantees one CRITICAL log line of each process that had seen more than is there, and one record in Redis for each
-loss, which stays until a person acknowledges it; it needs no round trip, because appends and sweeps return the totals.
-Does not detect a loss that happens while no process runs, nor one after which the totals have grown past those that a
-process knew before it compares them again.
+Guarantees that each process whose known totals are higher than those in Redis logs one CRITICAL line, and that Redis
+has one record for each loss, until a person acknowledges it. This needs no round trip, because appends and sweeps
+return the totals. Does not detect a loss while no process runs, or a loss after which the totals exceed the known ones
+again before a process compares them.
 """
 
 from __future__ import annotations

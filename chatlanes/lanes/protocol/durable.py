@@ -2,8 +2,8 @@
 
 Guarantees that a returned append is as durable as `durability` says of the connection that it used: after a reconnect
 (a restart, a failover) the server is checked first, and changed settings of a running server are noticed by the first
-append or recheck CHECK_EVERY_S later. Does not guarantee that an append which raised an error was not done: append
-again, and messages that were seen are dropped.
+append or recheck CHECK_EVERY_S later. An append that raised an error may have been done nevertheless: append again, and
+messages that were seen are dropped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tests whether WAITAOF waits for the disk: several servers answer it before they fsync (docs/redis.md).
 
-Guarantees that a server passes only after writes that each waited as long as they must on a server that syncs once a
-second. The result is stored in a key with the run id of the server, so the test, which takes 4 s, runs once for each
-start of a server. Does not guarantee that every server which waits passes: a slow network or disk may prevent it.
+Guarantees that a server passes only if each of several writes waited as long as it must on a server that syncs once a
+second. The test takes 4 s. Its result is stored in a key with the run id of the server, so it runs once for each start
+of a server. Does not guarantee that every server that waits passes: a slow network or disk may prevent it.
 """
 
 from __future__ import annotations

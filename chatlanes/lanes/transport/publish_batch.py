@@ -1,6 +1,6 @@
 """kombu's batches (`producer.batch()`, since kombu 5.7): the messages for lane queues become one append.
 
-Guarantees that they are appended in order, and all or none of them. If the append raises, either may be the case.
+Guarantees that all of them are appended, in order, or none. If the append raises an error, either may be the case.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Forced exit of a worker that is stopping while Redis does not answer.
 
-Guarantees that the worker exits within 10 s of the stop, and of the end of the last handler; kombu would wait for Redis
-without a limit. Does nothing while Redis answers. Does not guarantee that pending acks arrive: they are sent without
-waiting on a connection that was opened at the start, so a frozen server reads them later; otherwise the leases expire.
+Guarantees that the worker exits within 10 s of the stop or of the end of the last handler, whichever is later; kombu
+would wait for Redis without a limit. Does nothing while Redis answers. Does not guarantee that pending acks arrive:
+they are sent on a connection that was opened at the start, and their answers are not awaited. A frozen server reads
+them later; otherwise the leases expire.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Buries messages of lanes that Celery cannot run: a body that cannot be decoded, or is not [args, kwargs, embed].
 
-Celery acknowledges the first, which would drop it, and raises before it runs the second, which would then be handed
-out again and again.
+Celery would acknowledge a message that cannot be decoded, which drops it. A message with a body of another form would
+raise an error in Celery before it runs, and be handed out again and again.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ def _wait_for_greenlets(pool: Any) -> None:
     from gevent import get_hub, getcurrent  # type: ignore[import-untyped]
 
     def on_stop() -> None:
-        # The signal handler runs on gevent's loop, which cannot wait. Celery calls `on_terminate` after the greenlets
-        # have been killed.
+        # A signal handler runs on gevent's hub, which cannot wait. Celery kills the greenlets and then calls
+        # `on_terminate`, which waits for them.
         if pool._pool is not None and getcurrent() is not get_hub():
             pool._pool.join()
 

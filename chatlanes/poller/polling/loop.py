@@ -1,8 +1,8 @@
 """Fetch, append, confirm: the main loop of the poller, for any source and sink.
 
-Guarantees that a source is asked for its next batch only when the last one is durable in the sink; the request means
-that the source may forget the last batch. Does not guarantee that a batch arrives once: an unconfirmed batch arrives
-again, and the append drops updates that it has seen.
+Guarantees that a source is asked for its next batch only when the last one is durable in the sink; the request
+tells the source that it may forget the last batch. Does not guarantee that a batch arrives once: an unconfirmed batch
+arrives again, and the append drops updates that it has seen.
 """
 
 from collections.abc import Generator
@@ -67,5 +67,5 @@ class Poller:
                     self.sink.append(updates)
                     # After a crash or a lost lead here the batch arrives again too; append drops seen updates.
                     self.in_flight = 0
-                    # Only now may the source forget the batch: the request for the next one says so.
+                    # Only now may the source forget the batch: the request for the next one tells it.
                 return  # the source has ended

@@ -56,8 +56,8 @@ class TelegramSource:
         try:
             while not self.stop.is_requested:
                 yield (updates := self._fetch(self._position.offset_at(time.time())))
-                # The next batch was requested, so this one is durable. Only now may Telegram forget it; the next poll
-                # says so. Whichever poller confirms it, however late, all updates below this offset are in the lanes.
+                # The next batch was requested, so this one is durable, and the next poll confirms it to Telegram. All
+                # updates below this offset are in the lanes, whichever poller confirms it, and however late.
                 self._position = self._position.after(updates, time.time())
         finally:
             if self.stop.is_requested:

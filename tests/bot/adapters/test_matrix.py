@@ -21,7 +21,7 @@ BOTS = {
     "ptb": "tests.bot.adapters.bots.ptb:application",
 }
 ASYNC = ("plain-async", "async-telebot", "aiogram", "ptb")
-#: Coroutines share one event loop, so many slots cost nothing.
+#: Coroutines share one event loop, so they can have many slots at no cost.
 CELLS = [
     *((name, "prefork", 2) for name in BOTS),
     *((name, "threads", 50 if name in ASYNC else 8) for name in BOTS),

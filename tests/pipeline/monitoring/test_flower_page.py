@@ -50,7 +50,7 @@ def expect_queues(page: Page, url: str) -> None:
     page.goto(f"{url}/broker")
     for queue in ("updates.0", "updates.1"):
         expect(page.locator("body")).to_contain_text(queue)
-    # What no queue's length shows: all that waits in lanes, and what was buried
+    # And rows that no queue's length shows: all messages that wait in lanes, and buried ones
     for row, messages in (("updates.*, all lanes", "0"), ("waiting for a retry", "0"), ("buried", "1")):
         expect(page.locator("#queue-table tr", has_text=row).locator("td").nth(1)).to_have_text(messages)
 

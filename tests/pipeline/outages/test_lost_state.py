@@ -82,7 +82,7 @@ def test_an_emptied_server_is_reported_by_poller_and_worker(pipeline: Pipeline) 
     assert "WRONG" not in command_output(pipeline, "check")
     # When the server is emptied, and nothing else happens
     pipeline.redis.flushall()
-    # Then both report what is lost
+    # Then both report the lost updates
     until(lambda: losses(poller) and losses(worker))
     for process in (poller, worker):
         [line] = losses(process)

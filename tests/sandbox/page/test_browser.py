@@ -87,7 +87,7 @@ def presses_buttons(page: Page, ann: ChatRegion) -> None:
     page.get_by_role("dialog").get_by_text("Coffee, of course.").wait_for()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_be_hidden()
-    # One can go on writing at once
+    # And the message field has the focus
     expect(ann.field).to_be_focused()
     expect(ann.message("You get Coffee.")).to_contain_text("edited")
     ann.write("/menu")
@@ -175,7 +175,7 @@ def kills_a_worker_under_a_flood(page: Page) -> None:
     assert page.locator(".msg").count() < 400
 
 
-#: What sticks out of the window, except in boxes that scroll.
+#: Elements that extend beyond the window, except in boxes that scroll.
 CUT_OFF = """() => [...document.querySelectorAll("main *, header *, .dock *")]
   .filter((node) => node.checkVisibility() && node.getBoundingClientRect().right > innerWidth + 1)
   .filter((node) => !node.closest(".rail, pre, .commands, .writers"))

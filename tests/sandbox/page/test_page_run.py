@@ -91,8 +91,8 @@ def test_a_bot_is_written_tried_and_fixed_on_the_page(sandbox: Callable[..., San
     assert (problem["kind"], problem["solved"]) == ("import", False)
     assert problem["title"] in running.said
     assert "No module named 'nowhere'" in problem["traceback"]
-    assert "mybot.py" in problem["traceback"].splitlines()[1]  # the way there is left out
-    # When it was mended, then it runs by itself
+    assert "mybot.py" in problem["traceback"].splitlines()[1]  # frames of the import machinery are omitted
+    # When the file is fixed, then the bot runs again by itself
     file.write_text(PLAIN)
     wait_until(lambda: page.last("problem") and page.last("problem")["solved"])
     wait_until(lambda: len(workers(page)) == 2)

@@ -1,4 +1,4 @@
-"""The conversations of an Application, and blocking handlers.
+"""Finds the conversations of an Application, and makes its handlers blocking.
 
 Each ConversationHandler has a name that is the same in every process: its own, or its position among the handlers. A
 conversation_timeout limits how long the state is stored; the conversation then ends without a TIMEOUT handler, because

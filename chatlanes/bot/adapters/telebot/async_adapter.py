@@ -1,7 +1,7 @@
 """AsyncTeleBot: handles each update completely on this process's event loop, update listeners included.
 
-The guarantees are those of adapter.py; there are no next steps. `bot.user` is set before the first update, as when the
-bot polls.
+The guarantees are those of adapter.py; AsyncTeleBot has no next steps. `bot.user` is set before the first update, as
+when the bot polls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes TeleBot's calls through the bridge.
 
 Calls of a served bot, with uploads, and its downloads go through the bridge; TeleBot gets Telegram-shaped responses.
-The functions are replaced for all bots of a process (`apihelper.CUSTOM_REQUEST_SENDER` is TeleBot's setting for it);
+The functions are replaced for all bots of a process (`apihelper.CUSTOM_REQUEST_SENDER` is TeleBot's setting for this);
 calls with other tokens are sent unchanged.
 """
 

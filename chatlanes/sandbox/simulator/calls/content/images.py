@@ -46,7 +46,7 @@ def photo_size(file_id: str, content: bytes) -> dict[str, Any]:
 
 
 def _jpeg(content: bytes) -> tuple[int, int]:
-    """Its segments, until the one that begins the frame."""
+    """Reads the segments up to the one that begins the frame."""
     at = 2
     while at + 9 < len(content) and content[at] == 0xFF:
         kind, length = struct.unpack(">BH", content[at + 1 : at + 4])

@@ -1,4 +1,4 @@
-"""A model of a message's journal, for the model of the lanes (lanes.py).
+"""A model of a message's journal, used by the model of the lanes (lanes.py).
 
 It compares fences only for equality.
 """

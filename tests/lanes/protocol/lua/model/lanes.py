@@ -222,7 +222,7 @@ class Model:
         self.counts["dropped"] += 1
 
     def purge(self, queue: str) -> int:
-        """Bury what is ready, and what becomes ready meanwhile; returns the number of buried messages."""
+        """Bury the ready messages, and those that become ready meanwhile; returns the number of buried messages."""
         purged = 0
         while found := self.ready([queue]):
             self.bury(found[0], "Purged")
