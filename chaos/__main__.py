@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from chaos import findings
-from chaos.checker import Verdict, check
+from chaos.checker import Judgement, check
 from chaos.offence import Offence
 from chaos.picture import draw
 from chaos.records import Evidence
@@ -54,7 +54,7 @@ def _run(system: System, folder: Path, arguments: argparse.Namespace) -> None:
         running.save(arguments.seed)
 
 
-def _judged(system: System, folder: Path, arguments: argparse.Namespace) -> tuple[Evidence, Verdict]:
+def _judged(system: System, folder: Path, arguments: argparse.Namespace) -> tuple[Evidence, Judgement]:
     found, evidence = findings.load(folder), findings.evidence(folder)
     verdict = check(evidence)
     verdict.offences["did not stop"] = [Offence(text, ()) for text in found.hung]

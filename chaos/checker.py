@@ -17,7 +17,7 @@ from chaos.records import Evidence
 
 
 @dataclass
-class Verdict:
+class Judgement:
     """`offences` by kind, which must all be empty; the other figures are informative."""
 
     offences: dict[str, list[Offence]] = field(default_factory=dict)
@@ -35,12 +35,12 @@ class Verdict:
         return not any(self.offences.values())
 
 
-def check(evidence: Evidence) -> Verdict:
+def check(evidence: Evidence) -> Judgement:
     valid = [run for run in evidence.runs if not run.is_late]
     terminated = evidence.terminated
     finished = order.finished(valid, terminated)
     in_flight, otherwise = twice.sent_twice(evidence)
-    return Verdict(
+    return Judgement(
         offences={
             "lost": order.lost(evidence.expected, finished, evidence.buried, terminated),
             "out of order": order.out_of_order(valid, finished),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.aof import book_in
-from chaos.records import Evidence, Fault, effects_in, runs_in
+from chaos.records import Evidence, InjectedFault, effects_in, runs_in
 
 FILE, HISTORY, AOF_COPY = "findings.json", "history.jsonl", "aof"
 
@@ -44,7 +44,7 @@ def evidence(folder: Path) -> Evidence:
     """The evidence of a run, from its folder."""
     found = load(folder)
     faults = [
-        Fault(**{**fault, "pids": tuple(fault["pids"]), "updates": tuple(fault.get("updates", ()))})
+        InjectedFault(**{**fault, "pids": tuple(fault["pids"]), "updates": tuple(fault.get("updates", ()))})
         for fault in found.faults
     ]
     book = book_in(folder / AOF_COPY) if found.lease_s is None else None

@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from chaos.fleet import Fleet
 from chaos.plan import PlannedFault
 from chaos.proxy import Link, Network
-from chaos.records import Fault
+from chaos.records import InjectedFault
 from chatlanes.lanes.protocol import keys
 from chatlanes.sandbox.server import Server, start_server
 from chatlanes.sandbox.simulator import Simulator
@@ -57,10 +57,10 @@ class FaultInjector:
     telegram: Simulator
     lease_s: float
     pollers: Collection[str] = ()
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[InjectedFault] = field(default_factory=list)
     _ends: list[threading.Timer] = field(default_factory=list)
 
-    def inject(self, planned: PlannedFault) -> Fault:
+    def inject(self, planned: PlannedFault) -> InjectedFault:
         """Carries out the fault and records it."""
         at_s, for_s, pids, updates = time.time(), 0.0, tuple[int, ...](), tuple[int, ...]()
         if planned.what in ("kill_all", "kill_main", "kill_child"):
@@ -79,7 +79,7 @@ class FaultInjector:
             self.fleet.freeze(planned.target)
         else:
             self.fleet.stop(planned.target)
-        self.faults.append(Fault(at_s, planned.what, planned.target, for_s, pids, updates))
+        self.faults.append(InjectedFault(at_s, planned.what, planned.target, for_s, pids, updates))
         return self.faults[-1]
 
     def end(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import pairwise
 
-from chaos.records import Evidence, Fault
+from chaos.records import Evidence, InjectedFault
 
 WIDTH, LEFT, RIGHT, TOP = 1200, 110, 20, 60
 ROW, CHART, GAP = 18, 130, 45
@@ -68,7 +68,7 @@ def _legend(title: str) -> list[str]:
     return parts
 
 
-def _timeline(faults: Sequence[Fault], rows: list[str], scale: _TimeAxis) -> list[str]:
+def _timeline(faults: Sequence[InjectedFault], rows: list[str], scale: _TimeAxis) -> list[str]:
     parts = [_text(LEFT - 8, TOP + row * ROW + 13, target, anchor="end") for row, target in enumerate(rows)]
     for fault in faults:
         colour = COLOURS.get(fault.what.partition("_")[0], OTHER)

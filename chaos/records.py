@@ -63,7 +63,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Fault:
+class InjectedFault:
     """`pids` are the killed processes, `for_s` is the duration, `updates` are the updates to terminate."""
 
     at_s: float
@@ -84,7 +84,7 @@ class Evidence:
 
     runs: Sequence[HandlerRun]
     effects: Sequence[Effect]
-    faults: Sequence[Fault]
+    faults: Sequence[InjectedFault]
     expected: Sequence[int]
     buried: frozenset[int] | None
     book: Book | None
@@ -102,7 +102,7 @@ class Evidence:
 
 
 def runs_in(
-    records: Iterable[Record], faults: Sequence[Fault], holds: Holds | None, lease_s: float
+    records: Iterable[Record], faults: Sequence[InjectedFault], holds: Holds | None, lease_s: float
 ) -> list[HandlerRun]:
     """The runs in a history, in the order of their first lines."""
     runs: dict[str, HandlerRun] = {}

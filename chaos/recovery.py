@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from chaos.aof import FOREVER, Hold
-from chaos.records import Evidence, Fault, HandlerRun
+from chaos.records import Evidence, HandlerRun, InjectedFault
 
 
 def times_s(evidence: Evidence) -> list[float]:
@@ -31,7 +31,7 @@ def times_s(evidence: Evidence) -> list[float]:
     return times
 
 
-def _next(starts_s: list[float], fault: Fault) -> float | None:
+def _next(starts_s: list[float], fault: InjectedFault) -> float | None:
     return min((start_s for start_s in starts_s if start_s > fault.at_s), default=None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from chaos.checker import Verdict
+from chaos.checker import Judgement
 from chaos.offence import Offence
 from chaos.records import Evidence
 
@@ -15,7 +15,7 @@ EXCERPT_LINES = 40
 Column = list[str]
 
 
-def table(columns: Sequence[tuple[str, Evidence, Verdict]]) -> str:
+def table(columns: Sequence[tuple[str, Evidence, Judgement]]) -> str:
     """One row for each figure, one column for each system."""
     cells = [_cells(evidence, verdict) for _, evidence, verdict in columns]
     rows = [["", *(name for name, _, _ in columns)], ["---"] * (len(columns) + 1)]
@@ -24,7 +24,7 @@ def table(columns: Sequence[tuple[str, Evidence, Verdict]]) -> str:
     return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in rows)
 
 
-def _cells(evidence: Evidence, verdict: Verdict) -> dict[str, str]:
+def _cells(evidence: Evidence, verdict: Judgement) -> dict[str, str]:
     return {
         "faults; updates": f"{len(evidence.faults)}; {len(evidence.expected):,}",
         **{kind: _count(kind, len(offences), evidence) for kind, offences in verdict.offences.items()},
@@ -47,7 +47,7 @@ def _recovery(times_s: Sequence[float]) -> str:
     return f"{statistics.median(times_s):.1f} s; {max(times_s):.1f} s ({len(times_s)} kills)"
 
 
-def complaints(verdict: Verdict, evidence: Evidence) -> str:
+def complaints(verdict: Judgement, evidence: Evidence) -> str:
     """The first violations of each kind, and the shortest excerpt that shows one."""
     lines = []
     for kind, offences in verdict.offences.items():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from chaos.aof import FOREVER, Book, Hold
-from chaos.checker import Verdict, check
-from chaos.records import Effect, Evidence, Fault, Record, runs_in
+from chaos.checker import Judgement, check
+from chaos.records import Effect, Evidence, InjectedFault, Record, runs_in
 
 #: For systems without fences.
 LEASE_S = 10.0
@@ -17,7 +17,7 @@ class Story:
         self.records: list[Record] = []
         self.book = Book() if fences else None
         self.effects: list[Effect] = []
-        self.faults: list[Fault] = []
+        self.faults: list[InjectedFault] = []
         self.buried: set[int] = set()
         self.sessions: dict[str, int] | None = None
         self._runs = 0
@@ -52,11 +52,11 @@ class Story:
         return self
 
     def kills(self, pid: int, at_s: float) -> Story:
-        self.faults.append(Fault(at_s, "kill_all", "prefork", 0.0, (pid,)))
+        self.faults.append(InjectedFault(at_s, "kill_all", "prefork", 0.0, (pid,)))
         return self
 
     def injects(self, what: str, target: str, at_s: float, for_s: float = 0.0) -> Story:
-        self.faults.append(Fault(at_s, what, target, for_s))
+        self.faults.append(InjectedFault(at_s, what, target, for_s))
         return self
 
     def buries(self, *updates: int) -> Story:
@@ -80,7 +80,7 @@ class Story:
             parts={1: "prefork", 2: "threads"},
         )
 
-    def judged(self, *expected: int) -> Verdict:
+    def judged(self, *expected: int) -> Judgement:
         return check(self.evidence(*expected))
 
     def offences(self, *expected: int) -> dict[str, int]:

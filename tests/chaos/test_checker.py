@@ -1,6 +1,6 @@
 """The checker must find each violation: histories made by hand, with one fault each."""
 
-from chaos.records import Fault
+from chaos.records import InjectedFault
 from tests.chaos.story import Story
 
 RAISES, KILLS = 250, 480
@@ -149,5 +149,5 @@ def test_session_counts_each_update_once() -> None:
 def test_terminated_update_is_not_lost() -> None:
     story = Story().run(1, 0, 1, end="raise", taken_back_s=1).run(2, 2, 3).buries(1)
     assert story.offences(1, 2) == {"innocents buried": 1, "lost": 1, "out of order": 1}
-    story.faults.append(Fault(0.5, "terminate", "updates", updates=(1,)))
+    story.faults.append(InjectedFault(0.5, "terminate", "updates", updates=(1,)))
     assert story.offences(1, 2) == {}

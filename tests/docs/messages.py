@@ -77,7 +77,7 @@ FORMAT = re.compile(r"%(?:\(\w+\))?[-#0 +]*\d*(?:\.\d+)?[srdfgxi]")
 
 
 @dataclass(frozen=True, order=True)
-class Message:
+class LoggedMessage:
     text: str
     place: str
 
@@ -86,22 +86,22 @@ class Message:
 
 
 @cache
-def messages() -> tuple[Message, ...]:
+def messages() -> tuple[LoggedMessage, ...]:
     return tuple(sorted({message for message in _all() if len(re.findall(r"\w", message.text)) >= LEAST_LETTERS}))
 
 
 @cache
-def frames() -> tuple[Message, ...]:
+def frames() -> tuple[LoggedMessage, ...]:
     """Messages with too few words of their own: log lines and errors that carry a sentence made elsewhere."""
     return tuple(sorted({message for message in _all() if len(re.findall(r"\w", message.text)) < LEAST_LETTERS}))
 
 
-def _all() -> Iterator[Message]:
+def _all() -> Iterator[LoggedMessage]:
     for file in sorted(SOURCE.rglob("*.py")):
         tree = ast.parse(file.read_text())
         for node in _tellers(tree, str(file.relative_to(ROOT))):
             for text in rendered(node):
-                yield Message(
+                yield LoggedMessage(
                     re.sub(r"…(\.?…)+", "…", " ".join(text.split())), f"{file.relative_to(ROOT)}:{node.lineno}"
                 )
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.docs.messages import LEAST_LETTERS, Message, entries, frames, messages
+from tests.docs.messages import LEAST_LETTERS, LoggedMessage, entries, frames, messages
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
 HOW = "a message is a heading of the fourth level, one span of code: its text, or how it begins, with … for what varies"
 
 
-def is_of(entry: str, message: Message) -> bool:
+def is_of(entry: str, message: LoggedMessage) -> bool:
     """An entry is the whole message, or its beginning."""
     return message.text.startswith(entry)
 
 
 @pytest.mark.parametrize("message", messages(), ids=str)
-def test_every_message_is_explained(message: Message) -> None:
+def test_every_message_is_explained(message: LoggedMessage) -> None:
     assert any(is_of(entry, message) for entry in entries(PAGE)), (
         f"{message.place} has a message that {PAGE.name} does not explain. Add it, or change the heading of the one "
         f"that was reworded, to:\n\n#### `{message.text}`\n\n({HOW})"

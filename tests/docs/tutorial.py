@@ -40,7 +40,7 @@ PEOPLE = {"Ann": 7, "Bob": 8}
 
 
 @dataclass(frozen=True)
-class Step:
+class TutorialStep:
     kind: str  #: of a block, or the word of a comment
     text: str
 
@@ -50,9 +50,9 @@ class Step:
         return found[1] if found else None
 
 
-def steps(page: str) -> Iterator[Step]:
+def steps(page: str) -> Iterator[TutorialStep]:
     for kind, block, word, rest in STEP.findall(page):
-        yield Step(kind or word, block or rest)
+        yield TutorialStep(kind or word, block or rest)
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Reader:
     def folder(self) -> Path:
         return self.home / self.machine / "mybot"
 
-    def do(self, step: Step) -> None:
+    def do(self, step: TutorialStep) -> None:
         if step.file:
             self.write(step.file, self.translated(step.text))
         else:

@@ -113,15 +113,15 @@ def test_problem_is_valid_json_for_any_message() -> None:
     assert json.loads(json.dumps(problem))["message"] == "\ud800 \x00 é"
 
 
-class UnprintableError(Exception):
+class UnreadableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
 
 def test_problem_of_an_error_without_a_text() -> None:
-    problem = problem_of(raised(UnprintableError()), attempt=1, secrets=Secrets())
+    problem = problem_of(raised(UnreadableError()), attempt=1, secrets=Secrets())
     assert (problem["type"], problem["message"]) == (
-        "UnprintableError",
+        "UnreadableError",
         "(no message: its __str__ raised RuntimeError)",
     )
 
@@ -169,7 +169,7 @@ def test_interruption_is_a_timeout_with_its_cause() -> None:
     assert "in handle" in problem_of(raised_error.value, attempt=1, secrets=Secrets())["traceback"]
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), SoftTimeLimitExceeded(), UnprintableError()])
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), SoftTimeLimitExceeded(), UnreadableError()])
 def test_error_of_a_hook_is_only_logged(
     error: BaseException, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,7 +347,7 @@ def test_handler_that_swallows_its_parking_is_refused() -> None:
 # -- evictions
 
 
-class Reports(NamedTuple):
+class EvictionReports(NamedTuple):
     """The reports of an eviction to Celery and to the bot."""
 
     celery: list[object]
@@ -355,15 +355,15 @@ class Reports(NamedTuple):
 
 
 @pytest.fixture
-def reports(monkeypatch: pytest.MonkeyPatch) -> Reports:
-    reports = Reports([], [])
+def reports(monkeypatch: pytest.MonkeyPatch) -> EvictionReports:
+    reports = EvictionReports([], [])
     monkeypatch.setattr(
         eviction, "show_eviction", lambda app, request, decision, problem: reports.celery.append(decision)
     )
     return reports
 
 
-def evict(delivery: Delivery, redis_url: str, reports: Reports) -> Context:
+def evict(delivery: Delivery, redis_url: str, reports: EvictionReports) -> Context:
     """Evicts as the alarm of this thread would; returns the context of the handler."""
     ours = served(on_error=lambda *both: reports.bot.append(both))
     ctx = Context({"update_id": 1}, calls_of(ours.api, delivery, "repeat"), delivery.attempt)
@@ -378,7 +378,13 @@ def evict(delivery: Delivery, redis_url: str, reports: Reports) -> Context:
     [(0, ("delayed", "waiting"), RetryIn(60)), (2, ("buried", "ready"), Bury())],
 )
 def test_evicted_update_is_retried_or_buried(
-    lanes: Lanes, redis: Redis, redis_url: str, reports: Reports, failed: int, states: tuple[str, str], decision: object
+    lanes: Lanes,
+    redis: Redis,
+    redis_url: str,
+    reports: EvictionReports,
+    failed: int,
+    states: tuple[str, str],
+    decision: object,
 ) -> None:
     ctx = evict(delivered(lanes, failed), redis_url, reports)
     assert (state_of(redis, 1), state_of(redis, 2)) == states
@@ -393,7 +399,7 @@ def test_evicted_update_is_retried_or_buried(
 
 @pytest.mark.parametrize("end", ["settle", "retry", "bury", "call"])
 def test_evicted_handler_changes_nothing(
-    lanes: Lanes, redis: Redis, redis_url: str, reports: Reports, end: str
+    lanes: Lanes, redis: Redis, redis_url: str, reports: EvictionReports, end: str
 ) -> None:
     # Given an evicted update that runs again on another worker
     delivery = delivered(lanes)
@@ -419,7 +425,7 @@ def test_evicted_handler_changes_nothing(
     assert len(problems(redis)) == 1
 
 
-def test_ended_run_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: str, reports: Reports) -> None:
+def test_ended_run_is_not_evicted(lanes: Lanes, redis: Redis, redis_url: str, reports: EvictionReports) -> None:
     delivery = delivered(lanes)
     lanes.in_flight.done(delivery.tag)
     evict(delivery, redis_url, reports)

@@ -20,23 +20,23 @@ from greenlet import GreenletExit  # type: ignore[import-untyped]
 _ENDED = (False, None, None)
 
 
-class Slots:
+class GreenletSlots:
     """Replaces gevent's Pool. Celery's grow and shrink change `size` and `_semaphore`."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._semaphore = Semaphore(size)
         #: By the pid that Celery knows, which is the id() of the greenlet.
-        self.running: dict[int, Job] = {}
+        self.running: dict[int, GreenletJob] = {}
 
-    def start(self, job: Job) -> Job:
+    def start(self, job: GreenletJob) -> GreenletJob:
         """Start a job. Waits while all slots are taken."""
         self._semaphore.acquire()
         self.running[id(job)] = job
         job.start()
         return job
 
-    def release_slot(self, job: Job) -> None:
+    def release_slot(self, job: GreenletJob) -> None:
         del self.running[id(job)]
         self._semaphore.release()
 
@@ -46,12 +46,12 @@ class Slots:
                 joinall(list(self.running.values()))
 
 
-class Job(Greenlet):
+class GreenletJob(Greenlet):
     """Reports its end only to its slots: links would cost more than everything else."""
 
     spawning_stack_limit = 0  # recording the spawning stack is useless: the pool spawns all jobs
 
-    def __init__(self, slots: Slots, run: Callable[..., Any], target: Any, *given: Any, **how: Any) -> None:
+    def __init__(self, slots: GreenletSlots, run: Callable[..., Any], target: Any, *given: Any, **how: Any) -> None:
         Greenlet.__init__(self)
         self._slots, self._call, self._target, self._given, self._how = slots, run, target, given, how
 
@@ -78,7 +78,7 @@ def apply(worker: Any) -> None:
 
 def use_slots(pool: Any) -> None:
     def on_start() -> None:
-        pool._pool = Slots(pool.limit)
+        pool._pool = GreenletSlots(pool.limit)
         pool._pool_map = pool._pool.running
 
     def on_apply(
@@ -90,13 +90,15 @@ def use_slots(pool: Any) -> None:
         timeout: float | None = None,
         timeout_callback: Any = None,
         **_: Any,
-    ) -> Job:
+    ) -> GreenletJob:
         slots, given = pool._pool, (target, args or (), kwargs, callback, accept_callback)
         timeout_s = pool.timeout if timeout is None else timeout
         if timeout_s:
-            job = Job(slots, apply_timeout, *given, pool.getpid, timeout=timeout_s, timeout_callback=timeout_callback)
+            job = GreenletJob(
+                slots, apply_timeout, *given, pool.getpid, timeout=timeout_s, timeout_callback=timeout_callback
+            )
         else:
-            job = Job(slots, apply_target, *given, getpid=pool.getpid)
+            job = GreenletJob(slots, apply_target, *given, getpid=pool.getpid)
         return slots.start(job)
 
     # Celery's apply_async only adds arguments for pools of processes.

@@ -26,7 +26,7 @@ def apply(worker: Any) -> None:
 
 
 def use_loops(pool: TaskPool) -> None:
-    slots, stop_stock = Slots(pool.limit), pool.on_stop
+    slots, stop_stock = PoolSlots(pool.limit), pool.on_stop
 
     def on_apply(
         target: Any,
@@ -38,7 +38,7 @@ def use_loops(pool: TaskPool) -> None:
         **_: Any,
     ) -> None:
         given = apply_target, target, args or (), kwargs, callback, accept_callback
-        job = ThreadJob(slots, pool.executor.submit, given) if loop is None else LoopJob(slots, loop, given)
+        job = PooledThreadJob(slots, pool.executor.submit, given) if loop is None else PooledLoopJob(slots, loop, given)
         if slots.take(job):
             job.start()
 
@@ -52,8 +52,8 @@ def use_loops(pool: TaskPool) -> None:
     pool.on_stop, pool.has_loops = on_stop, True
 
 
-class Job:
-    def __init__(self, slots: Slots, given: tuple[Any, ...]) -> None:
+class PooledJob:
+    def __init__(self, slots: PoolSlots, given: tuple[Any, ...]) -> None:
         self._slots, self._given = slots, given
 
     def start(self) -> None:
@@ -66,8 +66,8 @@ class Job:
             function(*arguments)
 
 
-class ThreadJob(Job):
-    def __init__(self, slots: Slots, submit: Callable[..., Any], given: tuple[Any, ...]) -> None:
+class PooledThreadJob(PooledJob):
+    def __init__(self, slots: PoolSlots, submit: Callable[..., Any], given: tuple[Any, ...]) -> None:
         super().__init__(slots, given)
         self._submit = submit
 
@@ -76,16 +76,16 @@ class ThreadJob(Job):
             self._submit(self._run)
 
     def _run(self) -> None:
-        job: Job | None = self
-        while isinstance(job, ThreadJob):  # the next thread job runs on this thread
+        job: PooledJob | None = self
+        while isinstance(job, PooledThreadJob):  # the next thread job runs on this thread
             job.call()
             job = self._slots.release_slot()
         if job is not None:
             job.start()
 
 
-class LoopJob(Job):
-    def __init__(self, slots: Slots, loop: Loop, given: tuple[Any, ...]) -> None:
+class PooledLoopJob(PooledJob):
+    def __init__(self, slots: PoolSlots, loop: Loop, given: tuple[Any, ...]) -> None:
         super().__init__(slots, given)
         self._loop = loop
 
@@ -101,18 +101,18 @@ class LoopJob(Job):
             job.start()
 
 
-class Slots:
+class PoolSlots:
     """The slots of one pool, and the jobs that wait for one."""
 
     def __init__(self, limit: int) -> None:
         self.are_closed = False
         self._free = limit
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[PooledJob] = deque()
         self._on_loops, self._is_waited_for = 0, False
         self._lock = threading.Lock()
         self._loops_are_idle = threading.Condition(self._lock)
 
-    def take(self, job: Job) -> bool:
+    def take(self, job: PooledJob) -> bool:
         """True if the job may start; otherwise it is queued for the next free slot."""
         with self._lock:
             if self._free:
@@ -121,7 +121,7 @@ class Slots:
             self._waiting.append(job)
             return False
 
-    def release_slot(self) -> Job | None:
+    def release_slot(self) -> PooledJob | None:
         """Free a slot. Returns the waiting job that takes it, if any."""
         with self._lock:
             if self._waiting:
