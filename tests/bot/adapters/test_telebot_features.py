@@ -118,7 +118,7 @@ def test_calls_of_a_thawed_worker_are_not_sent(make_pipeline: MakePipeline, name
     # When it is thawed and its handler continues
     frozen.thaw()
     # Then it logs the loss at the renewal, the handler's call, or the settle, whichever happens first
-    texts_of_loss = f"the lease of {BOT_ID}:{update}", f"others may have run them again: {BOT_ID}:{update}"
+    texts_of_loss = f"the lease of {BOT_ID}:{update}", f"other workers may run them again: {BOT_ID}:{update}"
     until(lambda: any(text in frozen.log for text in texts_of_loss))
     # And nothing is sent twice, and the worker still runs
     frozen.stop()
