@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chatlanes.lanes.protocol.connect import connect
 from chatlanes.sandbox.server import Server
 from tests.poller.hostile_server import CONFLICT, RESULTS, WIRE, HostileServer, flood
 from tests.poller.lanes import lane
@@ -53,6 +54,8 @@ class Pollers:
 
 @pytest.fixture(scope="module")
 def pollers(hostile: HostileServer, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pollers]:
+    with connect(server.url) as client:  # earlier tests may have left updates with the same ids
+        client.flushall()
     pollers = Pollers(tmp_path_factory.mktemp("hostile"), hostile, server.url)
     yield pollers
     pollers.end()
