@@ -19,10 +19,10 @@ KEY = "server:waitaof"
 
 #: Two fsyncs of `everysec` begin a second apart, so a write that follows the end of one waits for the next.
 LONG_S = 0.3
-#: A server that waits fails at most two trials: one because it was idle, one before the end of the second in which it
-#: syncs. It needs 3 to 4 s for the proofs. A server that does not wait fails within milliseconds, or every other time
-#: if an fsync takes a second.
-PROOFS, FAILURES = 4, 3
+#: A server that waits fails two trials: one because it was idle, one before the end of the second in which it syncs. On
+#: a busy machine others fail too; each needs one more proof. A server that does not wait fails within milliseconds, or
+#: every other time if an fsync takes a second: it never has four proofs more than such failures.
+PROOFS, EXPECTED_FAILURES, FAILURES = 4, 2, 5
 #: Longer than any wait on a healthy disk, shorter than the timeouts of the callers.
 ANSWER_WITHIN_MS = 2_500
 #: Lifetime of a negative result, whose reason may pass, and of the value that an interrupted trial leaves.
@@ -71,7 +71,7 @@ def _stored_fault(connection: Redis) -> str:
 
 def _test(connection: Redis) -> str:
     proofs = failures = 0
-    while proofs < PROOFS:
+    while proofs - max(failures - EXPECTED_FAILURES, 0) < PROOFS:
         trial = _try(connection)
         if not trial.is_answered:
             return f"its WAITAOF does not answer within {ANSWER_WITHIN_MS / 1000:g} s"

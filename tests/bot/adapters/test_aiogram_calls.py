@@ -39,6 +39,7 @@ def test_calls_send_aiograms_fields(method: TelegramMethod[object]) -> None:
 
     fields, params = event_loop().run(fields_and_params())
     request = prepare(method.__api_method__, params).request
-    sent = requests.Request("POST", "http://127.0.0.1", headers=request.headers, data=request.data).prepare()
+    with request.opened() as (headers, body):
+        sent = requests.Request("POST", "http://127.0.0.1", headers=headers, data=body).prepare()
     assert sent.headers["Content-Type"] == "application/x-www-form-urlencoded"
     assert dict(parse_qsl(sent.body)) == fields
