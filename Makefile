@@ -77,7 +77,7 @@ chaos: install
 
 # The data that Redis loses in a power failure of its machine; needs strace.
 power-failure: install
-	$(BIN)/python -m chaos.power $(ARGS)
+	$(BIN)/python -m chaos.faults.power_failure $(ARGS)
 
 # The core rows, in less than ten minutes; ARGS="--only peers" for one row.
 bench: install

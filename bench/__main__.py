@@ -1,6 +1,6 @@
 """python -m bench: measure the core rows, or every row at greater sizes with --all; print a table and write JSON.
 
-`python -m bench report FILE …` writes the figures into the documentation (publish.py).
+`python -m bench report FILE …` writes the figures into the documentation (report/publish.py).
 Exit code 0 whether goals are met or missed; anything else if a measured program failed.
 """
 
@@ -18,11 +18,11 @@ from typing import Any
 
 import orjson
 
-from bench import machine, publish, report
-from bench.figures import Result
+from bench.measure.figures import Result
+from bench.measure.harness import BenchFailedError, Harness
+from bench.measure.scale import FULL, QUICK, WIDE, Scale
+from bench.report import machine, publish, table
 from bench.rows import CORE, ROWS
-from bench.scale import FULL, QUICK, WIDE, Scale
-from bench.stage import BenchFailedError, Stage
 
 DATA = Path(".data/bench")
 
@@ -37,29 +37,29 @@ def main() -> None:
     DATA.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix="run-", dir=DATA.resolve()) as directory:
-            _run(options, Stage(Path(directory), _scale(options)))
+            _run(options, Harness(Path(directory), _scale(options)))
     except BenchFailedError as error:
         sys.exit(f"bench: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _run(options: argparse.Namespace, stage: Stage) -> None:
+def _run(options: argparse.Namespace, harness: Harness) -> None:
     began_s = time.monotonic()
     command = _command(options)
-    here = machine.describe(stage)
+    here = machine.describe(harness)
     about = {"command": command, "commit": machine.commit(), "machine": here}
     results: list[Result] = []
     for name in options.only or (ROWS if options.all else CORE):
-        stage.report(name)
-        results += ROWS[name](stage)
+        harness.report(name)
+        results += ROWS[name](harness)
         took_s = round(time.monotonic() - began_s)
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         # Written after each row: an interrupted run keeps what it has measured.
-        _write(_file(options), report.document(results, at=at, seconds=took_s, **about))
-    rounds = f"medians of {stage.scale.rounds} rounds (least – most), the sides taking turns; fsync always"
+        _write(_file(options), table.document(results, at=at, seconds=took_s, **about))
+    rounds = f"medians of {harness.scale.rounds} rounds (least – most), the sides taking turns; fsync always"
     machine_text = f"{machine.line(here)}; {machine.moment(here)}"
-    print(report.table(results), "", rounds, f"$ {command}   # {took_s} s", machine_text, sep="\n")
+    print(table.table(results), "", rounds, f"$ {command}   # {took_s} s", machine_text, sep="\n")
 
 
 def _command(options: argparse.Namespace) -> str:

@@ -13,14 +13,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from chaos import findings
-from chaos.checker import Judgement, check
-from chaos.offence import Offence
-from chaos.picture import draw
-from chaos.records import Evidence
+from chaos.chart import draw
+from chaos.check.checker import Judgement, check
+from chaos.check.violation import Violation
+from chaos.evidence import findings
+from chaos.evidence.records import Evidence
 from chaos.report import complaints, table
 from chaos.run import chaos
-from chaos.systems import LANES, RECIPE, WEBHOOK, System
+from chaos.systems.definitions import LANES, RECIPE, WEBHOOK, System
 
 
 def main() -> int:
@@ -57,8 +57,8 @@ def _run(system: System, folder: Path, arguments: argparse.Namespace) -> None:
 def _judged(system: System, folder: Path, arguments: argparse.Namespace) -> tuple[Evidence, Judgement]:
     found, evidence = findings.load(folder), findings.evidence(folder)
     verdict = check(evidence)
-    verdict.offences["did not stop"] = [Offence(text, ()) for text in found.hung]
-    verdict.offences["drills failed"] = [Offence(text, ()) for text in found.drills]
+    verdict.violations["did not stop"] = [Violation(text, ()) for text in found.hung]
+    verdict.violations["drills failed"] = [Violation(text, ()) for text in found.drills]
     picture = _named_after(system, arguments) or folder / "picture.svg"
     picture.write_text(draw(evidence, found.backlog, f"{system.name}, seed {found.seed}"))
     if picture.parent != folder or arguments.keep:

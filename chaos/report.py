@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from chaos.checker import Judgement
-from chaos.offence import Offence
-from chaos.records import Evidence
+from chaos.check.checker import Judgement
+from chaos.check.violation import Violation
+from chaos.evidence.records import Evidence
 
 SHOWN = 10
 EXCERPT_LINES = 40
@@ -27,7 +27,7 @@ def table(columns: Sequence[tuple[str, Evidence, Judgement]]) -> str:
 def _cells(evidence: Evidence, verdict: Judgement) -> dict[str, str]:
     return {
         "faults; updates": f"{len(evidence.faults)}; {len(evidence.expected):,}",
-        **{kind: _count(kind, len(offences), evidence) for kind, offences in verdict.offences.items()},
+        **{kind: _count(kind, len(violations), evidence) for kind, violations in verdict.violations.items()},
         "sent twice, where a call was in flight at a fault": str(verdict.twice_in_flight),
         "finished more than once": str(verdict.duplicates),
         "started late, without effect": str(verdict.late_starts),
@@ -50,28 +50,28 @@ def _recovery(times_s: Sequence[float]) -> str:
 def complaints(verdict: Judgement, evidence: Evidence) -> str:
     """The first violations of each kind, and the shortest excerpt that shows one."""
     lines = []
-    for kind, offences in verdict.offences.items():
-        lines += [f"{kind}: {offence}" for offence in offences[:SHOWN]]
-    excerpts = [excerpt(offence, evidence) for found in verdict.offences.values() for offence in found[:SHOWN]]
+    for kind, violations in verdict.violations.items():
+        lines += [f"{kind}: {violation}" for violation in violations[:SHOWN]]
+    excerpts = [excerpt(violation, evidence) for found in verdict.violations.values() for violation in found[:SHOWN]]
     shortest = min(filter(None, excerpts), key=len, default=[])
     return "\n".join([*lines, "", *shortest[:EXCERPT_LINES]])
 
 
-def excerpt(offence: Offence, evidence: Evidence) -> list[str]:
-    """The history of an offence's updates in order of time, with the faults meanwhile."""
+def excerpt(violation: Violation, evidence: Evidence) -> list[str]:
+    """The history of an violation's updates in order of time, with the faults meanwhile."""
     lines: list[tuple[float, str]] = []
     for run in evidence.runs:
-        if run.update in offence.updates:
+        if run.update in violation.updates:
             who = f"update {run.update}, run {run.name}"
             lines.append((run.start_s, f"{who}: starts, on {' '.join(run.keys)}, fence {run.fence}"))
             lines += [(c.began_s, f"{who}: calls {c.number}, {c.outcome}") for c in run.calls.values()]
             lines.append((run.end_s, f"{who}: {run.outcome}"))
     for (update, fence), hold in (evidence.holds or {}).items():
-        if update in offence.updates:
+        if update in violation.updates:
             lines.append((hold.from_s, f"update {update}: handed to {hold.holder} with fence {fence}"))
             lines.append((hold.until_s, f"update {update}: fence {fence} is taken back"))
     for effect in evidence.effects:
-        if effect.update in offence.updates:
+        if effect.update in violation.updates:
             lines.append(
                 (effect.at_s, f"update {effect.update}: Telegram has its {effect.number} from run {effect.run}")
             )

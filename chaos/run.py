@@ -16,16 +16,17 @@ from pathlib import Path
 import requests
 from redis import Redis
 
-from chaos import bot, drills
-from chaos.aof import AofCopy
-from chaos.feed import Feed
-from chaos.findings import AOF_COPY, HISTORY, Findings
-from chaos.fleet import Fleet
-from chaos.inject import FaultInjector
-from chaos.plan import faults
-from chaos.proxy import HOST, Link, Network
-from chaos.samples import Samples
-from chaos.systems import System
+from chaos.evidence.aof import AofCopy
+from chaos.evidence.findings import AOF_COPY, HISTORY, Findings
+from chaos.evidence.samples import Samples
+from chaos.faults import drills
+from chaos.faults.inject import FaultInjector
+from chaos.faults.plan import faults
+from chaos.faults.proxy import HOST, Link, Network
+from chaos.systems import bot
+from chaos.systems.definitions import System
+from chaos.systems.feed import Feed
+from chaos.systems.processes import Processes
 from chatlanes.poller.webhook.validation import secret_from
 from chatlanes.sandbox import simulator
 from chatlanes.sandbox.ports import free_port
@@ -36,7 +37,7 @@ Links = dict[tuple[str, str], Link]
 
 LEASE_S = 3.0
 SLOWEST_S = 0.5
-TEND_EVERY_S = 0.1
+RESTART_EVERY_S = 0.1
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Chaos:
     folder: Path
     telegram: Simulator
     network: Network
-    fleet: Fleet
+    processes: Processes
     injector: FaultInjector
     aof_copy: AofCopy
     samples: Samples
@@ -58,12 +59,12 @@ class Chaos:
     def run(self, seconds: float, seed: int, rate: float, every_s: float) -> None:
         """Runs for `seconds`, then until all updates are done or none has finished for `give_up_after_s`."""
         for name in self.system.parts:
-            self.fleet.start(name)
+            self.processes.start(name)
         feed = Feed(self.telegram, seed, rate)
         feed.start()
         ends_s = time.monotonic() + seconds
         for planned in faults(seed, self.system, every_s):
-            if not self._tend_for(planned.pause_s, ends_s):
+            if not self._restart_ended_for(planned.pause_s, ends_s):
                 break
             fault = self.injector.inject(planned)
             print(f"{len(self.injector.faults):5}  {fault.what:15} {fault.target}", flush=True)  # noqa: T201
@@ -74,7 +75,7 @@ class Chaos:
             self._read_final_state(client)
             if self.system.has_drills:
                 self._drill(client)
-        self.fleet.stop_everything()
+        self.processes.stop_everything()
         self.samples.end()
 
     def save(self, seed: int) -> None:
@@ -88,8 +89,8 @@ class Chaos:
             buried=self.buried,
             sessions=self.sessions,
             lease_s=self.system.lease_s,
-            hung=self.fleet.hung,
-            parts=self.fleet.started,
+            hung=self.processes.hung,
+            parts=self.processes.started,
             backlog=self.samples.backlog,
             drills=self.drills,
         ).save(self.folder)
@@ -100,23 +101,23 @@ class Chaos:
         self.sessions = self.system.sessions(client) if self.system.sessions else None
 
     def _drill(self, client: Redis) -> None:
-        self.drills += drills.two_deployments(self.system, self.fleet, self.folder)
-        self.drills += drills.empty_replica(self.system, self.fleet, self.folder, client)
+        self.drills += drills.two_deployments(self.system, self.processes, self.folder)
+        self.drills += drills.empty_replica(self.system, self.processes, self.folder, client)
         print(f"       drills: {'; '.join(self.drills) or 'as expected'}", flush=True)  # noqa: T201
 
-    def _tend_for(self, seconds: float, at_most_until_s: float) -> bool:
+    def _restart_ended_for(self, seconds: float, at_most_until_s: float) -> bool:
         """False if `at_most_until_s` has passed."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             if time.monotonic() > at_most_until_s:
                 return False
-            self.fleet.tend()
-            time.sleep(TEND_EVERY_S)
+            self.processes.restart_ended()
+            time.sleep(RESTART_EVERY_S)
         return True
 
     def _wait_until_calm(self) -> None:
         smallest, ends_s = None, time.monotonic() + self.system.give_up_after_s
-        while (waiting := self.samples.waiting()) != 0 and self._tend_for(2 * TEND_EVERY_S, ends_s):
+        while (waiting := self.samples.waiting()) != 0 and self._restart_ended_for(2 * RESTART_EVERY_S, ends_s):
             if waiting is not None and (smallest is None or waiting < smallest):
                 smallest, ends_s = waiting, time.monotonic() + self.system.give_up_after_s
 
@@ -135,17 +136,17 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
         environments = {part: _environment(system, folder, telegram, links, part, ports) for part in system.parts}
         if system.receives:
             _set_webhook(telegram, network, [links[part, "telegram"].port for part in ports])
-        fleet = Fleet(system.parts, environments, folder)
-        ends.callback(fleet.end)
+        processes = Processes(system.parts, environments, folder)
+        ends.callback(processes.end)
         injector = FaultInjector(
-            fleet, network, links, folder / "redis", redis, telegram, LEASE_S, tuple(system.pollers)
+            processes, network, links, folder / "redis", redis, telegram, LEASE_S, tuple(system.pollers)
         )
         ends.callback(lambda: injector.redis.stop())  # looked up late: the server may have been replaced
         aof_copy = AofCopy(folder / "redis", folder / AOF_COPY)
         samples = Samples(telegram, redis.port, system.pending)
         aof_copy.start()
         samples.start()
-        yield Chaos(system, folder, telegram, network, fleet, injector, aof_copy, samples)
+        yield Chaos(system, folder, telegram, network, processes, injector, aof_copy, samples)
 
 
 def _links(system: System, network: Network, redis_port: int, telegram_port: int, ports: Mapping[str, int]) -> Links:
@@ -173,7 +174,7 @@ def _environment(
         **listening,
         "BOT_TOKEN": telegram.token,
         "BOT_API_URL": f"http://{HOST}:{links[part, 'telegram'].port}",
-        "BOT": "chaos.bot:handle",
+        "BOT": "chaos.systems.bot:handle",
         "REDIS_URL": f"redis://{HOST}:{links[part, 'redis'].port}/0",
         "ORDER_BY": system.order_by,
         "LEASE_SECONDS": str(LEASE_S),

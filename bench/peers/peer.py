@@ -12,10 +12,10 @@ from subprocess import PIPE
 import orjson
 from redis import Redis
 
-from bench import ondemand
-from bench.contenders import Fill, Setting
-from bench.stage import BenchFailedError
-from bench.updates import Update
+from bench.load.updates import Update
+from bench.measure.harness import BenchFailedError
+from bench.systems import install
+from bench.systems.contenders import Fill, Setting
 
 APPS = Path(__file__).resolve().parent / "apps"
 Choice = tuple[str, Mapping[str, str], Sequence[str], int]
@@ -68,7 +68,7 @@ class PeerQueue:
         return [str(self._programs() / program), *rest]
 
     def _programs(self) -> Path:
-        return ondemand.python(self.name.partition(" ")[0], self.packages)
+        return install.python(self.name.partition(" ")[0], self.packages)
 
     def _environment(self, url: str) -> dict[str, str]:
         return {**self.always, "BENCH_REDIS": url, "PYTHONPATH": str(APPS)}

@@ -1,42 +1,22 @@
-"""The rows of the table, one module each: `run(stage)` measures a row and returns its results."""
+"""The rows of the table, one module each: `run(harness)` measures a row and returns its results."""
 
 from collections.abc import Callable
 
-from bench.figures import Result
-from bench.rows import (
-    bots,
-    calls,
-    costs,
-    dedup,
-    frameworks,
-    growth,
-    hot_lane,
-    idle,
-    intake,
-    latency,
-    memory,
-    peers,
-    pieces,
-    rates,
-    recipe,
-    recovery,
-    scaling,
-    sessions,
-    slow_chat,
-    throughput,
-    webhook,
-    worker_memory,
-)
-from bench.stage import Stage
+from bench.measure.figures import Result
+from bench.measure.harness import Harness
+from bench.rows.bots import calls, frameworks, rates, sessions, whole_bots
+from bench.rows.delivery import intake, latency, recovery, webhook
+from bench.rows.resources import costs, dedup, growth, idle, memory, worker_memory
+from bench.rows.throughput import hot_lane, no_op, peers, pieces, recipe, scaling, slow_chat
 
-ROWS: dict[str, Callable[[Stage], list[Result]]] = {
-    "throughput": throughput.run,
+ROWS: dict[str, Callable[[Harness], list[Result]]] = {
+    "throughput": no_op.run,
     "pieces": pieces.run,
     "peers": peers.run,
     "recipe": recipe.run,
     "slow-chat": slow_chat.run,
-    "waits": bots.waits,
-    "computes": bots.computes,
+    "waits": whole_bots.waits,
+    "computes": whole_bots.computes,
     "intake": intake.run,
     "webhook": webhook.run,
     "latency": latency.run,

@@ -11,11 +11,11 @@ from typing import Any
 
 import orjson
 
-from bench.publish import FIGURES
-from bench.rows.scaling import COSTS
+from bench.measure.harness import ROOT
+from bench.report.publish import FIGURES
+from bench.rows.throughput.scaling import COSTS
 from bench.scaling.model import HEADROOM, Costs, Load, most, plan
 from bench.scaling.plot import draw
-from bench.stage import ROOT
 
 PLACE = re.compile(r"(<!-- model -->\n).*?(<!-- /model -->)", re.DOTALL)
 RATES = (1_000, 10_000, 50_000)

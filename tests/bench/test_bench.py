@@ -15,14 +15,14 @@ from typing import Any
 import orjson
 import pytest
 
-from bench import publish
-from bench.figures import Goal, Result, Side, Spread, fullest, percentile, ratios, steady_rate
-from bench.report import document, number, table
+from bench.load.updates import make_update, make_updates, stamp
+from bench.measure.figures import Goal, Result, Side, Spread, fullest, percentile, ratios, steady_rate
+from bench.measure.harness import ROOT
+from bench.measure.scale import UPDATE_BYTES
+from bench.report import publish
+from bench.report.table import document, number, table
 from bench.rows import CORE, ROWS
-from bench.scale import UPDATE_BYTES
-from bench.sides import lane_message
-from bench.stage import ROOT
-from bench.updates import make_update, make_updates, stamp
+from bench.systems.backlogs import lane_message
 
 #: row -> number of its cases in a quick run. One run of the bench per dict: starting it takes as long as a row.
 QUICK_RUNS: tuple[dict[str, int], ...] = (

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from chaos.aof import FOREVER, Book, Hold
-from chaos.checker import Judgement, check
-from chaos.records import Effect, Evidence, InjectedFault, Record, runs_in
+from chaos.check.checker import Judgement, check
+from chaos.evidence.aof import FOREVER, Book, Hold
+from chaos.evidence.records import Effect, Evidence, InjectedFault, Record, runs_in
 
 #: For systems without fences.
 LEASE_S = 10.0
 
 
 class Story:
-    """Writes records as chaos/bot.py does, and a book. A fence is the time of a hand-out, as in Redis."""
+    """Writes records as chaos/systems/bot.py does, and a book. A fence is the time of a hand-out, as in Redis."""
 
     def __init__(self, *, fences: bool = True) -> None:
         self.records: list[Record] = []
@@ -83,10 +83,10 @@ class Story:
     def judged(self, *expected: int) -> Judgement:
         return check(self.evidence(*expected))
 
-    def offences(self, *expected: int) -> dict[str, int]:
-        """The number of offences by kind, without empty kinds."""
-        found = self.judged(*expected).offences
-        return {kind: len(offences) for kind, offences in found.items() if offences}
+    def violations(self, *expected: int) -> dict[str, int]:
+        """The number of violations by kind, without empty kinds."""
+        found = self.judged(*expected).violations
+        return {kind: len(violations) for kind, violations in found.items() if violations}
 
     def _handed_out(self, update: int, at_s: float, pid: int, taken_back_s: float) -> str | None:
         if self.book is None:

@@ -2,8 +2,8 @@
 
 from xml.etree import ElementTree
 
-from chaos.checker import check
-from chaos.picture import draw
+from chaos.chart import draw
+from chaos.check.checker import check
 from chaos.report import complaints, table
 from tests.chaos.story import Story
 
@@ -26,7 +26,7 @@ def test_table_has_a_column_per_system() -> None:
     assert ["out of order", "1", "1"] in rows
 
 
-def test_excerpt_shows_only_the_updates_of_the_offence() -> None:
+def test_excerpt_shows_only_the_updates_of_the_violation() -> None:
     evidence = bad().evidence(1, 2, 3, 4, 5)
 
     text = complaints(check(evidence), evidence)

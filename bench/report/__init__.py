@@ -1,0 +1,1 @@
+"""The results: tables, pictures, and the figures in the documentation."""

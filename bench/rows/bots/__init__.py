@@ -1,0 +1,1 @@
+"""Rows about bots: whole bots, their calls and their sessions."""

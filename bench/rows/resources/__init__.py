@@ -1,0 +1,1 @@
+"""Rows about processor time, memory and commands."""

@@ -1,0 +1,1 @@
+"""Rows about a backlog of tasks that do nothing."""

@@ -1,0 +1,1 @@
+"""Checks the evidence of a run; pure functions."""

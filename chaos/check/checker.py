@@ -1,0 +1,92 @@
+"""Checks a chaos run: counts violations. Pure functions, tested with bad histories made by hand.
+
+Finds updates that were lost, ran out of order or two at a time, effects by stale holders, burials without a reason and
+missing burials, messages sent twice although the first result was known, and sessions that did not count each update
+once. A holder is stale from the moment its lease is taken back (the fence of the take-back is that moment).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from chaos.check import order, recovery, repeated_messages, stale_calls
+from chaos.check.violation import Violation
+from chaos.evidence.records import Evidence
+from chaos.systems import poison
+
+
+@dataclass
+class Judgement:
+    """`violations` by kind, which must all be empty; the other figures are informative."""
+
+    violations: dict[str, list[Violation]] = field(default_factory=dict)
+    updates: int = 0
+    runs: int = 0
+    duplicates: int = 0  #: ends after the first: delivery is at least once
+    late_starts: int = (
+        0  #: runs that started after their lease was lost (frozen right before); they must have no effect
+    )
+    twice_in_flight: int = 0  #: messages sent again after a fault during the first call, whose outcome is unknown
+    recoveries_s: list[float] = field(default_factory=list)  #: one per kill that met an update in flight
+
+    @property
+    def is_clean(self) -> bool:
+        return not any(self.violations.values())
+
+
+def check(evidence: Evidence) -> Judgement:
+    valid = [run for run in evidence.runs if not run.is_late]
+    terminated = evidence.terminated
+    finished = order.finished(valid, terminated)
+    in_flight, otherwise = repeated_messages.sent_twice(evidence)
+    return Judgement(
+        violations={
+            "lost": order.lost(evidence.expected, finished, evidence.buried, terminated),
+            "out of order": order.out_of_order(valid, finished),
+            "two at a time": order.overlaps(valid),
+            "effects by stale holders": stale_calls.stale(evidence),
+            "innocents buried": _innocents_buried(evidence),
+            "poison not buried": _poison_not_buried(evidence),
+            "sessions wrong": _sessions_wrong(evidence, finished),
+            "sent twice without need": otherwise,
+        },
+        updates=len(finished),
+        runs=len(evidence.runs),
+        duplicates=sum(n - 1 for n in Counter(run.update for run in valid if run.outcome == "end").values()),
+        late_starts=len(evidence.runs) - len(valid),
+        twice_in_flight=len(in_flight),
+        recoveries_s=recovery.times_s(evidence),
+    )
+
+
+def _innocents_buried(evidence: Evidence) -> list[Violation]:
+    buried = sorted((evidence.buried or frozenset()) - evidence.terminated)
+    return [Violation(f"{update} was buried", (update,)) for update in buried if not poison.is_poison(update)]
+
+
+def _sessions_wrong(evidence: Evidence, finished: Iterable[int]) -> list[Violation]:
+    """A chat's session must have counted each finished update of the chat once, however often it ran."""
+    if evidence.sessions is None:
+        return []
+    chat_of = {run.update: run.keys[0] for run in evidence.runs}
+    updates: dict[str, list[int]] = defaultdict(list)
+    for update in finished:
+        if not poison.is_poison(update) and update not in evidence.terminated:
+            updates[chat_of[update]].append(update)
+    return [
+        Violation(f"{chat}: its session has counted {seen} updates of {len(updates[chat])}", tuple(updates[chat]))
+        for chat in sorted(updates.keys() | evidence.sessions)
+        if (seen := evidence.sessions.get(chat, 0)) != len(updates[chat])
+    ]
+
+
+def _poison_not_buried(evidence: Evidence) -> list[Violation]:
+    """In a system without dead letters, only poison that kills is expected to be given up."""
+    expected = [update for update in evidence.expected if poison.is_poison(update)]
+    if evidence.buried is not None:
+        left = [update for update in expected if update not in evidence.buried]
+    else:
+        left = [update for update in expected if poison.kills(update)]
+    return [Violation(f"{update} was never buried", (update,)) for update in left]

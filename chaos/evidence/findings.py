@@ -1,0 +1,62 @@
+"""The findings that must be read from the running servers at the end of a chaos run, stored next to the history.
+
+A kept folder can be checked again later, by a newer checker, without another run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.evidence.aof import book_in
+from chaos.evidence.records import Evidence, InjectedFault, effects_in, runs_in
+
+FILE, HISTORY, AOF_COPY = "findings.json", "history.jsonl", "aof"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """`lease_s` is set for a system without fences."""
+
+    seed: int
+    sent: int
+    faults: list[dict[str, Any]]
+    calls: list[dict[str, Any]]
+    buried: list[int] | None
+    sessions: dict[str, int] | None
+    lease_s: float | None
+    hung: list[str]
+    parts: dict[int, str]
+    backlog: list[tuple[float, int]]
+    drills: list[str] = field(default_factory=list)
+
+    def save(self, folder: Path) -> None:
+        (folder / FILE).write_text(json.dumps(asdict(self)))
+
+
+def load(folder: Path) -> Findings:
+    return Findings(**json.loads((folder / FILE).read_text()))
+
+
+def evidence(folder: Path) -> Evidence:
+    """The evidence of a run, from its folder."""
+    found = load(folder)
+    faults = [
+        InjectedFault(**{**fault, "pids": tuple(fault["pids"]), "updates": tuple(fault.get("updates", ()))})
+        for fault in found.faults
+    ]
+    book = book_in(folder / AOF_COPY) if found.lease_s is None else None
+    with (folder / HISTORY).open() as lines:
+        runs = runs_in(map(json.loads, lines), faults, book.holds if book else None, found.lease_s or 0.0)
+    return Evidence(
+        runs=runs,
+        effects=effects_in(found.calls),
+        faults=faults,
+        expected=range(1, found.sent + 1),
+        buried=None if found.buried is None else frozenset(found.buried),
+        book=book,
+        sessions=found.sessions,
+        parts={int(pid): name for pid, name in found.parts.items()},
+    )

@@ -1,0 +1,161 @@
+"""The records of a chaos run as values: runs of the handler, calls that Telegram received, and faults.
+
+This module does not judge them; chaos/check does. All times are seconds by the machine's clock, which Redis' TIME
+uses too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaos.evidence.aof import FOREVER, Book, Holds
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Call:
+    """One ctx.call of a run. `outcome` is "answered", "failed", or "died" with its process."""
+
+    number: int
+    began_s: float
+    ended_s: float = FOREVER
+    outcome: str = "died"
+
+
+@dataclass
+class HandlerRun:
+    """One run of a handler. It ends with its last record, or when its process is killed."""
+
+    name: str
+    update: int
+    keys: tuple[str, ...]
+    pid: int
+    fence: str | None
+    start_s: float
+    end_s: float = FOREVER
+    outcome: str = "died"  # or "end", "raise", "die" (killed itself)
+    valid_until_s: float = FOREVER  # from then on another run may have the lease
+    calls: dict[int, Call] = field(default_factory=dict)
+
+    @property
+    def is_late(self) -> bool:
+        """Frozen between the lease check and its first line."""
+        return self.start_s > self.valid_until_s
+
+    @property
+    def busy_until_s(self) -> float:
+        return min(self.end_s, self.valid_until_s)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A call that Telegram executed."""
+
+    at_s: float
+    update: int
+    number: int
+    run: str | None
+    fence: str | None
+
+
+@dataclass(frozen=True)
+class InjectedFault:
+    """`pids` are the killed processes, `for_s` is the duration, `updates` are the updates to terminate."""
+
+    at_s: float
+    what: str
+    target: str
+    for_s: float = 0.0
+    pids: tuple[int, ...] = ()
+    updates: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that the checker uses. None means that the system has no dead letters, book or sessions.
+
+    `sessions`: the number of updates that each chat's session has counted, by the chat's key. `parts`: the names of
+    the main processes, by process id.
+    """
+
+    runs: Sequence[HandlerRun]
+    effects: Sequence[Effect]
+    faults: Sequence[InjectedFault]
+    expected: Sequence[int]
+    buried: frozenset[int] | None
+    book: Book | None
+    sessions: dict[str, int] | None
+    parts: dict[int, str]
+
+    @property
+    def terminated(self) -> frozenset[int]:
+        """Updates that were terminated and are buried."""
+        return frozenset(update for fault in self.faults for update in fault.updates) & (self.buried or frozenset())
+
+    @property
+    def holds(self) -> Holds | None:
+        return None if self.book is None else self.book.holds
+
+
+def runs_in(
+    records: Iterable[Record], faults: Sequence[InjectedFault], holds: Holds | None, lease_s: float
+) -> list[HandlerRun]:
+    """The runs in a history, in the order of their first lines."""
+    runs: dict[str, HandlerRun] = {}
+    died: dict[int, list[float]] = defaultdict(list)
+    for fault in faults:
+        for pid in fault.pids:
+            died[pid].append(fault.at_s)
+    for record in records:
+        if record["what"] == "start":
+            runs[record["run"]] = _started(record, holds, lease_s)
+        else:
+            _continued(runs[record["run"]], record)
+            if record["what"] == "die":
+                died[runs[record["run"]].pid].append(record["at_s"])
+    for run in runs.values():
+        if run.end_s == FOREVER:  # process ids are reused, so take the first death after the start
+            run.end_s = min((at_s for at_s in died[run.pid] if at_s >= run.start_s), default=FOREVER)
+    return list(runs.values())
+
+
+def _started(record: Record, holds: Holds | None, lease_s: float) -> HandlerRun:
+    fence, at_s = record["fence"], record["at_s"]
+    run = HandlerRun(record["run"], record["id"], tuple(record["keys"]), record["pid"], fence, at_s)
+    if holds is None:
+        run.valid_until_s = at_s + lease_s
+    elif hold := holds.get((run.update, fence)):
+        run.valid_until_s = hold.until_s
+    return run
+
+
+def _continued(run: HandlerRun, record: Record) -> None:
+    match record["what"]:
+        case "call":
+            run.calls[record["number"]] = Call(record["number"], record["at_s"])
+        case "called":
+            _called(run, record, "answered")
+        case "failed":
+            _called(run, record, "failed")
+        case outcome:
+            run.end_s, run.outcome = record["at_s"], outcome
+
+
+def _called(run: HandlerRun, record: Record, outcome: str) -> None:
+    call = run.calls[record["number"]]
+    call.ended_s, call.outcome = record["at_s"], outcome
+
+
+def effects_in(calls: Iterable[Record]) -> list[Effect]:
+    """The calls that the simulator received and executed, with the marks of chaos/systems/bot.py."""
+    return [_effect(call) for call in calls if call["ok"] and call["method"] == "sendMessage"]
+
+
+def _effect(call: Record) -> Effect:
+    params = call["params"]
+    update, _, number = params["text"].partition(".")
+    return Effect(call["at"], int(update), int(number), params.get("run"), params.get("fence"))

@@ -1,0 +1,1 @@
+"""The faults: which, when, and how they are carried out."""

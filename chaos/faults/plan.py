@@ -1,0 +1,47 @@
+"""The plan of faults, which depends on the seed only, so that a failed run can be repeated."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from chaos.systems.definitions import System
+
+OF_WORKERS = ("kill_all", "kill_main", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
+OF_POLLERS = ("kill_all", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
+OF_REDIS = ("kill", "freeze", "cut", "forget_scripts", "outage", "stop_frozen")
+OF_TELEGRAM = ("flood", "trouble", "lost_answers")
+OF_UPDATES = ("terminate",)
+
+
+@dataclass(frozen=True)
+class PlannedFault:
+    """A fault and the pause before it. `amount`, 0 to 1, is its duration, or selects one of several targets."""
+
+    pause_s: float
+    what: str
+    target: str
+    amount: float
+
+
+def faults(seed: int, system: System, every_s: float) -> Iterator[PlannedFault]:
+    """Generates faults endlessly, one every `every_s` seconds on average."""
+    chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
+    weights = [6, 2, 6 if system.receives else 2, 2, 1, 1 if system.buried else 0]
+    while True:
+        pause_s = chance.uniform(0.3, 1.7) * every_s
+        match chance.choices(["worker", "child", "poller", "redis", "telegram", "update"], weights)[0]:
+            case "worker":
+                what, target = chance.choice(OF_WORKERS), chance.choice(list(system.workers))
+            case "child":
+                what, target = "kill_child", chance.choice(system.forking)
+            case "poller":
+                what, target = chance.choice(OF_POLLERS), chance.choice(list(system.pollers))
+            case "redis":
+                what, target = chance.choice(OF_REDIS), "redis"
+            case "telegram":
+                what, target = chance.choice(OF_TELEGRAM), "telegram"
+            case _:
+                what, target = chance.choice(OF_UPDATES), "updates"
+        yield PlannedFault(pause_s, what, target, chance.random())

@@ -1,0 +1,1 @@
+"""The tested systems: their processes, their bot and the updates they get."""

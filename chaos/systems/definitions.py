@@ -1,0 +1,126 @@
+"""The systems that a chaos run can test: lanes, and for comparison the usual recipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from redis import Redis
+
+from chaos.systems import recipe
+from chaos.systems.bot import HANDLED
+from chatlanes.bot.session.stored import SESSION
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.store import Store
+
+PYTHON = sys.executable
+_WORKER = ("worker", "-l", "INFO")
+
+
+@dataclass(frozen=True)
+class System:
+    """Its parts with their commands, the parts that fork, and the number of updates it holds.
+
+    `buried`, `sessions`: None if it has none. `lease_s`: None if take-backs are read from Redis.
+    `give_up_after_s`: give up when the backlog has not shrunk for this long at the end.
+    `has_drills`: run faults/drills.py.
+    """
+
+    name: str
+    order_by: str
+    pollers: dict[str, list[str]]
+    workers: dict[str, list[str]]
+    forking: tuple[str, ...]
+    pending: Callable[[Redis], int]
+    buried: Callable[[Redis], frozenset[int]] | None
+    sessions: Callable[[Redis], dict[str, int]] | None
+    lease_s: float | None
+    give_up_after_s: float
+    has_drills: bool = False
+    #: True if its pollers are webhook receivers.
+    receives: bool = False
+
+    @property
+    def parts(self) -> dict[str, list[str]]:
+        return {**self.pollers, **self.workers}
+
+
+def _lane_worker(pool: str, concurrency: int) -> list[str]:
+    return [
+        PYTHON,
+        "-m",
+        "celery",
+        "-A",
+        "chatlanes",
+        *_WORKER,
+        "-n",
+        f"{pool}@chaos",
+        "-P",
+        pool,
+        "-c",
+        str(concurrency),
+    ]
+
+
+def _recipe_worker(number: int) -> list[str]:
+    name, queue = f"queue{number}@chaos", f"updates.{number}"
+    return [PYTHON, "-m", "celery", "-A", "chaos.systems.recipe", *_WORKER, "-n", name, "-c", "1", "-Q", queue]
+
+
+def _left_in_queues(client: Redis) -> int:
+    return sum(client.llen(f"updates.{number}") for number in range(recipe.QUEUES)) + client.hlen("unacked")
+
+
+def _dead_letters(client: Redis) -> frozenset[int]:
+    message_ids: list[bytes] = client.zrange(keys.DEAD, 0, -1)  # type: ignore[assignment]
+    return frozenset(int(message_id.rpartition(b":")[2]) for message_id in message_ids)
+
+
+def _sessions(client: Redis) -> dict[str, int]:
+    found = [key.decode() for key in client.scan_iter(f"{SESSION}*", count=1000)]
+    return {key.partition("/")[2]: json.loads(client.get(key) or "{}")[HANDLED] for key in found}
+
+
+LANES = System(
+    name="lanes",
+    order_by="chat+user",
+    pollers={name: [PYTHON, "-m", "chatlanes.poller"] for name in ("poller", "standby")},
+    workers={
+        "prefork": _lane_worker("prefork", 4),
+        "threads": _lane_worker("threads", 8),
+        "gevent": _lane_worker("gevent", 20),
+    },
+    forking=("prefork",),
+    pending=lambda client: Store(client).pending("updates"),
+    buried=_dead_letters,
+    sessions=_sessions,
+    lease_s=None,
+    give_up_after_s=120.0,
+    has_drills=True,
+)
+
+#: Ordered by chat only: Telegram keeps no order between the chats of a user, and repeated updates run late.
+WEBHOOK = replace(
+    LANES,
+    name="webhook",
+    order_by="chat",
+    pollers={name: [PYTHON, "-m", "chatlanes.poller", "webhook", "--workers=2"] for name in ("receiver", "second")},
+    forking=("prefork", "receiver", "second"),
+    receives=True,
+)
+
+#: Ordered by chat only: a queue can keep one order. It never becomes idle once an update has killed its worker.
+RECIPE = System(
+    name="recipe",
+    order_by="chat",
+    pollers={"poller": [PYTHON, "-m", "chaos.systems.recipe"]},
+    workers={f"queue{number}": _recipe_worker(number) for number in range(recipe.QUEUES)},
+    forking=tuple(f"queue{number}" for number in range(recipe.QUEUES)),
+    pending=_left_in_queues,
+    buried=None,
+    sessions=None,
+    lease_s=recipe.VISIBILITY_TIMEOUT_S,
+    give_up_after_s=45.0,
+)
