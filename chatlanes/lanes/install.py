@@ -30,6 +30,7 @@ from chatlanes.lanes.protocol.pipelined_pool import PipelinedPool
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.server import check_server
 from chatlanes.lanes.protocol.store import Store
+from chatlanes.lanes.transport import release_5_6
 from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
 from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_dead_children_at_once
 from chatlanes.lanes.worker.receiving import BuryUnrunnable
@@ -119,6 +120,8 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     app.add_defaults(DEFAULTS)
     app.steps["worker"].add(LanesStep)
     app.steps["consumer"].update((BuryUnrunnable, ShutdownStep, GatherEvents))
+    if release_5_6.IS_CELERY:
+        app.steps["consumer"].add(release_5_6.KeepAddedQueues)
     signals.celeryd_init.connect(show_events_in_banner, weak=False)
     # Importing the module registers its remote-control commands with Celery.
     import_module("chatlanes.lanes.monitoring.remote_control")

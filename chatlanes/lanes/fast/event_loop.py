@@ -40,4 +40,4 @@ def register_with_event_loop(self: Any, connection: Any, loop: Any) -> None:
 
 
 def apply(_worker: Any) -> None:
-    Transport.register_with_event_loop = register_with_event_loop  # type: ignore[method-assign]
+    Transport.register_with_event_loop = register_with_event_loop

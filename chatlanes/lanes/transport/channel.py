@@ -120,7 +120,7 @@ class LaneChannelMixin(_StockChannel):
             return
         payload = dumps(message)
         with self.conn_or_acquire() as client:
-            topics = _topics(self, exchange, routing_key)
+            topics = self._get_publish_topics(exchange, routing_key)
             self.heard_by = sum(client.publish(topic, payload) for topic in topics)
 
     # -- queues as a whole
@@ -182,8 +182,7 @@ class LaneChannelMixin(_StockChannel):
             return True
         finally:
             self._in_poll = None
-            if hasattr(self, "_flush_brpop_reauth"):  # kombu 5.7
-                self._flush_brpop_reauth()
+            self._flush_brpop_reauth()
 
     def _deliver_ordinary(self, queue: str, stored: bytes) -> None:
         """Deliver a message of an ordinary queue. An invalid one is logged, without its content, and dropped: any
@@ -216,9 +215,3 @@ class LaneChannelMixin(_StockChannel):
             super().close()
         except _REDIS_ERRORS:  # reading the answer to its last BRPOP failed; the second attempt does not wait for one
             super().close()
-
-
-def _topics(channel: Any, exchange: str, routing_key: str) -> list[str]:
-    if hasattr(channel, "_get_publish_topics"):  # kombu 5.7
-        return list(channel._get_publish_topics(exchange, routing_key))
-    return [channel._get_publish_topic(exchange, routing_key)]

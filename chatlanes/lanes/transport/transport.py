@@ -6,16 +6,18 @@ other queue behaves as in stock kombu. Uses private parts of kombu, which tests/
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from kombu.transport import redis as stock
+from kombu.transport import redis
 from kombu.utils.eventio import READ
 
 from chatlanes.lanes.errors import Misconfigured
 from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.transport import release_5_6
 from chatlanes.lanes.transport.channel import LaneChannelMixin
 from chatlanes.lanes.transport.fetch import WAKE
+
+stock: Any = release_5_6 if release_5_6.IS_KOMBU else redis
 
 
 class LanesPoller(stock.MultiChannelPoller):
@@ -23,20 +25,12 @@ class LanesPoller(stock.MultiChannelPoller):
 
     def on_poll_start(self) -> None:
         super().on_poll_start()
-        self._step()
-
-    def get(self, callback: Any, timeout: float | None = None) -> Any:
-        """For a worker without an event loop. In kombu 5.6 this does not call on_poll_start."""
-        self._step()
-        return super().get(callback, timeout)
-
-    def _step(self) -> None:
         for channel in self._channels:
             channel.fetch_loop.step()
 
     def on_readable(self, fileno: int) -> Any:
         channel, kind = self._fd_to_chan.get(fileno, (None, None))
-        if channel is None:  # closed meanwhile: kombu 5.6 would raise KeyError
+        if channel is None:  # closed meanwhile
             return None
         channel.in_flight.reports.poll()  # a remote command, for example, may need the current state
         if kind in channel.fetch_loop.handlers:
@@ -61,19 +55,6 @@ class LanesPoller(stock.MultiChannelPoller):
     def unwatch_pipe(self, fileno: int) -> None:
         if self._fd_to_chan.pop(fileno, None) is not None:
             self._unregister_from_poll(fileno)
-
-    def forget(self, loop: Any, connection: Any) -> None:
-        """Stop polling a connection that was closed, as kombu 5.7 does for a worker's event loop."""
-        closed = [key for key in self._chan_to_sock if key[1].connection is connection]
-        for channel, client, kind in closed:
-            del self._chan_to_sock[channel, client, kind]
-            for fileno in [fd for fd, polled in self._fd_to_chan.items() if polled == (channel, kind)]:
-                del self._fd_to_chan[fileno]
-                loop.remove(fileno)
-
-    def _unregister_from_poll(self, fileno: int) -> None:
-        """Like kombu 5.7's, which replaces this method when an event loop polls."""
-        self.poller.unregister(fileno)
 
 
 class QoS(stock.QoS):
@@ -134,11 +115,6 @@ class Transport(stock.Transport):
         super().__init__(*args, **kwargs)
         self.cycle = LanesPoller()
         self.lane_queues: dict[str, bool] = {}  # name -> True if it is read first
-
-    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        super().register_with_event_loop(connection, loop)
-        if not hasattr(stock, "PublishBatch"):  # kombu 5.6 stops polling every connection when one is closed
-            self.cycle._on_connection_disconnect = partial(self.cycle.forget, loop)
 
     def establish_connection(self) -> Any:
         """Raises ResponseError if the server refuses writes, so that Celery retries with growing pauses, as it does

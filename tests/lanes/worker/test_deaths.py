@@ -256,7 +256,11 @@ def test_a_frozen_child_does_not_start_after_its_lease(make_lab: LabMaker) -> No
     # Then the thawed child does not run it
     os.kill(child, signal.SIGCONT)
     worker.tells("not run: the lease of late is over")
-    worker.stop()
+    if celery.VERSION < (5, 7):  # it may not end while a result is on its way (docs/fast.md)
+        worker.tells("Task run[late] ignored")
+        worker.kill_all()
+    else:
+        worker.stop()
     assert ids(lab.history, "start") == ["first", "late"]
     assert died(lab, "late") == 0
 
