@@ -9,7 +9,7 @@ import itertools
 import json
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.sandbox.simulator import Simulator
+from chatlanes.updates.routing import keys_of, queue_of
 from tests.support import bots, history
 from tests.support.process import Process
 from tests.support.waiting import until
@@ -49,6 +50,16 @@ def conversations(chats: int, each: int) -> list[dict[str, Any]]:
         if sent[chat] == each:
             del sent[chat]
     return updates
+
+
+def chats_of(queue: int, queues: int) -> Iterator[int]:
+    """The chats whose updates are in this one of `queues` queues."""
+    return (n for n in itertools.count(1) if queue_of(keys_of(message(0, n)), 0, queues) == f"updates.{queue}")
+
+
+def one_chat_each(workers: Sequence[object]) -> list[int]:
+    """A chat in the queue of each worker (Pipeline.workers)."""
+    return [next(chats_of(place, len(workers))) for place in range(len(workers))]
 
 
 class Pipeline:
@@ -86,6 +97,18 @@ class Pipeline:
         if is_awaited:
             worker.tells(READY)
         return worker
+
+    def workers(self, cells: Sequence[tuple[str, str, int]]) -> list[Process]:
+        """Start a worker for each (bot, pool, slots), and wait until all consume. Each has a queue of its own, by its
+        place; QUEUES must be the number of cells.
+        """
+        started = [
+            self.worker(pool, slots, "-Q", f"updates.{place}", is_awaited=False, BOT=bot)
+            for place, (bot, pool, slots) in enumerate(cells)
+        ]
+        for worker in started:
+            worker.tells(READY)
+        return started
 
     def receiver(self, port: int, *arguments: str, is_awaited: bool = True, **settings: object) -> Process:
         """Start a webhook receiver and wait until it listens, at /hook."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from chatlanes.sandbox.server import Server, start_server
 from tests.pipeline.conftest import MakePipeline
-from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.pipeline import BOT_ID, Pipeline, chats_of, message, one_chat_each
 
 #: Our clients time out after 5 s on a frozen Redis, and retry once before the update is released.
 OUTAGE_S = 13.0
@@ -56,16 +57,14 @@ def check_nothing_is_counted(pipeline: Pipeline, *updates: int) -> None:
     assert {event.attempt for event in pipeline.history if event.id in updates} == {1}
 
 
-@pytest.mark.parametrize(("bot", "pool", "slots"), WHERE, ids=str)
 @pytest.mark.parametrize("do", ["gate:a", "gate:a counts:x"], ids=["a call", "a session"])
-def test_an_outage_is_not_an_attempt(
-    make_pipeline: MakePipeline, own_redis: Server, bot: str, pool: str, slots: int, do: str
-) -> None:
-    # Given handlers in flight that need Redis next, and have only one attempt
-    pipeline = make_pipeline(redis_url=own_redis.url, BOT=bot, LEASE_SECONDS=2, MAX_ATTEMPTS=1)
-    in_flight = pipeline.push(*(message(1, chat, do=do) for chat in range(1, min(slots, 4) + 1)))
+def test_an_outage_is_not_an_attempt(make_pipeline: MakePipeline, own_redis: Server, do: str) -> None:
+    # Given handlers in flight in every pool that need Redis next, and have only one attempt
+    pipeline = make_pipeline(redis_url=own_redis.url, QUEUES=len(WHERE), LEASE_SECONDS=2, MAX_ATTEMPTS=1)
+    chats = chats_with_one_slot_each(WHERE)
+    in_flight = pipeline.push(*(message(1, chat, do=do) for chat in chats))
     pipeline.poller()
-    worker = pipeline.worker(pool, slots)
+    workers = pipeline.workers(WHERE)
     pipeline.started(*in_flight)
     # When Redis hangs for longer than every timeout
     with frozen(own_redis):
@@ -74,51 +73,62 @@ def test_an_outage_is_not_an_attempt(
     # Then each runs to its end, and neither a failure nor a death is counted
     pipeline.drained()
     check_nothing_is_counted(pipeline, *in_flight)
-    assert set(pipeline.happened("end")) == set(in_flight), worker.log
-    assert pipeline.simulator.answers() == {chat: [1] for chat in range(1, len(in_flight) + 1)}
+    assert set(pipeline.happened("end")) == set(in_flight)
+    assert {event.worker for event in pipeline.history} == {worker.name for worker in workers}
+    assert pipeline.simulator.answers() == {chat: [1] for chat in chats}
 
 
-@pytest.mark.parametrize("do", ["fails:9", "counts:x"], ids=["failed", "succeeded"])
-def test_an_outcome_that_cannot_be_written_is_not_a_death(
-    make_pipeline: MakePipeline, own_redis: Server, do: str
-) -> None:
-    # Given a handler in a prefork child that ends while Redis hangs
+def chats_with_one_slot_each(cells: Sequence[tuple[str, str, int]]) -> list[int]:
+    """As many chats in each worker's queue as it has slots, at most four."""
+    return [
+        chat for place, (_, _, slots) in enumerate(cells) for chat in islice(chats_of(place, len(cells)), min(slots, 4))
+    ]
+
+
+def test_an_outcome_that_cannot_be_written_is_not_a_death(make_pipeline: MakePipeline, own_redis: Server) -> None:
+    # Given handlers in prefork children that end while Redis hangs
     pipeline = make_pipeline(redis_url=own_redis.url, LEASE_SECONDS=2, MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
-    [update] = pipeline.push(message(0, 7, do=f"counts:x gate:a {do}"))
+    fails, succeeds = pipeline.push(
+        message(0, 7, do="counts:x gate:a fails:9"), message(0, 8, do="counts:x gate:a counts:x")
+    )
     pipeline.poller()
-    pipeline.worker("prefork", 1)
-    pipeline.started(update)
+    pipeline.worker("prefork", 2)
+    pipeline.started(fails, succeeds)
     with frozen(own_redis):
         pipeline.open("a")
         last(OUTAGE_S)
     pipeline.drained()
-    # Then it runs again, with the same attempt number
-    attempts = [event.attempt for event in pipeline.history if event.what == "start"]
-    assert attempts == ([1, 1, 2] if do == "fails:9" else [1, 1])
-    assert len(pipeline.dead()) == (do == "fails:9")
-    # And its session change is stored once
-    assert pipeline.session(7) == (None if do == "fails:9" else {"n": 2})
+    # Then each runs again, with the same attempt number
+    attempts = {
+        update: [event.attempt for event in pipeline.history if event.what == "start" and event.id == update]
+        for update in (fails, succeeds)
+    }
+    assert attempts == {fails: [1, 1, 2], succeeds: [1, 1]}
+    assert pipeline.dead() == [f"{BOT_ID}:{fails}"]
+    # And a session change is stored once
+    assert (pipeline.session(7), pipeline.session(8)) == (None, {"n": 2})
 
 
 @pytest.mark.parametrize("limit_s", [3, 60])
-@pytest.mark.parametrize(
-    ("bot", "pool"),
-    [(PLAIN, "prefork"), (PLAIN, "threads"), (PLAIN, "gevent"), (COROUTINES, "prefork"), (COROUTINES, "threads")],
-)
 def test_a_timeout_during_an_outage_is_not_an_attempt(
-    make_pipeline: MakePipeline, own_redis: Server, bot: str, pool: str, limit_s: int
+    make_pipeline: MakePipeline, own_redis: Server, limit_s: int
 ) -> None:
-    pipeline = make_pipeline(redis_url=own_redis.url, BOT=bot, LEASE_SECONDS=10, MAX_ATTEMPTS=1, UPDATE_TIMEOUT=limit_s)
-    [update] = pipeline.push(message(1, 7, do="gate:a"))
+    # Given a handler in flight in every pool that has time limits
+    cells = [cell for cell in WHERE if cell[1] != "solo"]
+    pipeline = make_pipeline(
+        redis_url=own_redis.url, QUEUES=len(cells), LEASE_SECONDS=10, MAX_ATTEMPTS=1, UPDATE_TIMEOUT=limit_s
+    )
+    chats = one_chat_each(cells)
+    in_flight = pipeline.push(*(message(1, chat, do="gate:a") for chat in chats))
     pipeline.poller()
-    pipeline.worker(pool, 2)
-    pipeline.started(update)
+    pipeline.workers(cells)
+    pipeline.started(*in_flight)
     with frozen(own_redis):
         pipeline.open("a")
         last(OUTAGE_S)
     pipeline.drained()
-    check_nothing_is_counted(pipeline, update)
-    assert pipeline.simulator.answers() == {7: [1]}
+    check_nothing_is_counted(pipeline, *in_flight)
+    assert pipeline.simulator.answers() == {chat: [1] for chat in chats}
 
 
 @pytest.mark.parametrize("do", ["own_redis:timeout", "own_redis:connection"])

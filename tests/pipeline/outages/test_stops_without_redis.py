@@ -12,8 +12,8 @@ import requests
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.server import Server
 from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.outages.test_outages import COROUTINES, PLAIN, frozen, own_redis
-from tests.support.pipeline import Pipeline, message
+from tests.pipeline.outages.test_outages import PLAIN, WHERE, frozen, own_redis
+from tests.support.pipeline import Pipeline, message, one_chat_each
 from tests.support.process import Process
 from tests.support.waiting import until
 
@@ -22,6 +22,7 @@ __all__ = ["own_redis"]
 #: The promised limits, and the additional time that a loaded machine may need to end a Python process.
 WORKER_WITHIN_S, POLLER_WITHIN_S, LOADED_S = 10.0, 2.0, 2.0
 WEBHOOK_SECRET = "webhook-secret"
+PLAIN_POOLS = [cell for cell in WHERE if cell[0] == PLAIN]
 
 
 def assert_ends_within(process: Process, seconds: float, since_s: float) -> None:
@@ -30,73 +31,67 @@ def assert_ends_within(process: Process, seconds: float, since_s: float) -> None
     assert process.exit_code() == 0
 
 
-def test_an_idle_worker_ends(make_pipeline: MakePipeline, own_redis: Server, pool: tuple[str, int]) -> None:
-    # Given a worker that has run an update and has nothing in flight
-    pipeline = make_pipeline(redis_url=own_redis.url)
+def test_idle_workers_end(make_pipeline: MakePipeline, own_redis: Server) -> None:
+    # Given workers that have run an update and have nothing in flight
+    pipeline = make_pipeline(redis_url=own_redis.url, QUEUES=len(PLAIN_POOLS))
     pipeline.poller()
-    worker = pipeline.worker(*pool)
-    pipeline.ended(*pipeline.push(message(1, 7)))
+    workers = pipeline.workers(PLAIN_POOLS)
+    pipeline.ended(*pipeline.push(*(message(1, chat) for chat in one_chat_each(PLAIN_POOLS))))
     pipeline.drained()
     with frozen(own_redis):
-        # When it is asked to stop
+        # When they are asked to stop
         asked_s = time.monotonic()
-        worker.ask_to_stop()
-        # Then it ends in time
-        assert_ends_within(worker, WORKER_WITHIN_S, asked_s)
+        for worker in workers:
+            worker.ask_to_stop()
+        # Then they end in time
+        for worker in workers:
+            assert_ends_within(worker, WORKER_WITHIN_S, asked_s)
 
 
-@pytest.mark.parametrize("do", ["gate:a", "counts_at:a"], ids=["a call", "a session"])
-@pytest.mark.parametrize(
-    ("bot", "pool", "slots"),
-    [
-        (PLAIN, "prefork", 2),
-        (PLAIN, "threads", 4),
-        (PLAIN, "gevent", 10),
-        (PLAIN, "solo", 1),
-        (COROUTINES, "threads", 4),
-        (COROUTINES, "prefork", 2),
-    ],
-    ids=str,
-)
-def test_a_worker_ends_after_its_handlers(
-    make_pipeline: MakePipeline, own_redis: Server, bot: str, pool: str, slots: int, do: str
-) -> None:
-    # Given a handler in flight that waits at a gate and then needs Redis
-    pipeline = make_pipeline(redis_url=own_redis.url, BOT=bot, MAX_ATTEMPTS=1, LEASE_SECONDS=5)
-    [update] = pipeline.push(message(1 if do == "gate:a" else 0, 7, do=do))
+@pytest.mark.parametrize(("do", "number"), [("gate", 1), ("counts_at", 0)], ids=["a call", "a session"])
+def test_workers_end_after_their_handlers(make_pipeline: MakePipeline, own_redis: Server, do: str, number: int) -> None:
+    # Given a handler in flight in every pool that waits at a gate and then needs Redis
+    pipeline = make_pipeline(redis_url=own_redis.url, QUEUES=len(WHERE), MAX_ATTEMPTS=1, LEASE_SECONDS=5)
+    chats = one_chat_each(WHERE)
+    in_flight = pipeline.push(*(message(number, chat, do=f"{do}:{chat}") for chat in chats))
     pipeline.poller()
-    worker = pipeline.worker(pool, slots)
-    pipeline.started(update)
-    until(lambda: do == "gate:a" or (pipeline.directory / "a.read").exists())
+    workers = pipeline.workers(WHERE)
+    pipeline.started(*in_flight)
+    until(lambda: do == "gate" or all((pipeline.directory / f"{chat}.read").exists() for chat in chats))
     with frozen(own_redis):
-        # When the worker is asked to stop, it waits for the handler
-        worker.ask_to_stop()
-        worker.tells("Warm shutdown")
-        # And ends after the handler has ended or failed
+        # When the workers are asked to stop, they wait for the handlers
+        for worker in workers:
+            worker.ask_to_stop()
+        for worker in workers:
+            worker.tells("Warm shutdown")
+        # And end after the handlers have ended or failed
         asked_s = time.monotonic()
-        pipeline.open("a")
-        assert_ends_within(worker, WORKER_WITHIN_S, asked_s)
+        for chat in chats:
+            pipeline.open(str(chat))
+        for worker in workers:
+            assert_ends_within(worker, WORKER_WITHIN_S, asked_s)
     # And nothing is lost, and no failure is counted
-    pipeline.worker("threads", 4)
+    pipeline.worker("threads", 8)
     pipeline.drained()
     assert pipeline.dead() == []
-    assert update in pipeline.happened("end")
+    assert set(pipeline.happened("end")) == set(in_flight)
 
 
-def test_a_worker_waits_for_a_running_handler(
-    make_pipeline: MakePipeline, own_redis: Server, pool: tuple[str, int]
-) -> None:
-    # Given a handler that runs for longer than an idle worker would wait
-    pipeline = make_pipeline(redis_url=own_redis.url)
-    [update] = pipeline.push(message(0, 7, do="takes:12000"))
+def test_workers_wait_for_running_handlers(make_pipeline: MakePipeline, own_redis: Server) -> None:
+    # Given handlers that run for longer than an idle worker would wait
+    pipeline = make_pipeline(redis_url=own_redis.url, QUEUES=len(PLAIN_POOLS))
+    in_flight = pipeline.push(*(message(0, chat, do="takes:12000") for chat in one_chat_each(PLAIN_POOLS)))
     pipeline.poller()
-    worker = pipeline.worker(*pool)
-    pipeline.started(update)
+    workers = pipeline.workers(PLAIN_POOLS)
+    pipeline.started(*in_flight)
     with frozen(own_redis):
-        worker.ask_to_stop()
-        # Then it runs to its end
-        pipeline.ended(update)
-        assert_ends_within(worker, WORKER_WITHIN_S, time.monotonic())
+        for worker in workers:
+            worker.ask_to_stop()
+        # Then they run to their end
+        pipeline.ended(*in_flight)
+        ended_s = time.monotonic()
+        for worker in workers:
+            assert_ends_within(worker, WORKER_WITHIN_S, ended_s)
 
 
 def test_a_poller_ends(make_pipeline: MakePipeline, own_redis: Server) -> None:
