@@ -256,9 +256,9 @@ def test_commit_with_a_lost_reply_happens_once(take: Take, lanes: Lanes, redis: 
 
 
 def test_update_that_cannot_be_settled_is_released(take: Take, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes.in_flight, "lease_s", 1.0)  # a step is repeated for one lease
     ctx = take()
     remember(ctx)
-    monkeypatch.setattr(lanes.in_flight, "lease_s", 0.2)  # the in-flight table outlives this test
     with connect("redis://127.0.0.1:1/0") as away:
         lanes._pipelined = {os.getpid(): PipelinedPool(away)}
         with pytest.raises(RedisAway):
