@@ -1,7 +1,7 @@
 """`python -m chaos --seconds 60 --seed 7`: run the whole system, kill its parts, and check the result.
 
-Exits with 1 if an update was lost, ran out of order or twice at a time, had effects by a stale holder, or was buried
-without a reason; then prints the seed and the shortest excerpt that shows the fault.
+Exits with 1 if an update was lost, ran out of order, twice at a time or in a wrong group, had effects by a stale
+holder, or was buried without a reason; then prints the seed and the shortest excerpt that shows the fault.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chaos.evidence import findings
 from chaos.evidence.records import Evidence
 from chaos.report import complaints, table
 from chaos.run import chaos
-from chaos.systems.definitions import LANES, RECIPE, WEBHOOK, System
+from chaos.systems.definitions import COLLECTING, LANES, RECIPE, WEBHOOK, System
 
 
 def main() -> int:
@@ -44,6 +44,8 @@ def main() -> int:
 def _systems(arguments: argparse.Namespace) -> list[System]:
     if arguments.both:
         return [LANES, RECIPE]
+    if arguments.collect:
+        return [COLLECTING]
     return [RECIPE if arguments.recipe else WEBHOOK if arguments.webhook else LANES]
 
 
@@ -84,6 +86,7 @@ def _arguments() -> argparse.Namespace:
         "--recipe", action="store_true", help="test hash-routed queues on stock Celery instead of lanes"
     )
     parser.add_argument("--webhook", action="store_true", help="receive updates by webhook, with two receivers")
+    parser.add_argument("--collect", action="store_true", help="with COLLECT=messages and INTERRUPT=on")
     parser.add_argument("--both", action="store_true", help="lanes, then the recipe; the exit code is that of lanes")
     parser.add_argument(
         "--keep", type=Path, help="a new folder for the history and the logs (default: nothing is kept)"

@@ -36,7 +36,6 @@ from chatlanes.sandbox.simulator import Simulator
 Links = dict[tuple[str, str], Link]
 
 LEASE_S = 3.0
-SLOWEST_S = 0.5
 RESTART_EVERY_S = 0.1
 
 
@@ -60,7 +59,7 @@ class Chaos:
         """Runs for `seconds`, then until all updates are done or none has finished for `give_up_after_s`."""
         for name in self.system.parts:
             self.processes.start(name)
-        feed = Feed(self.telegram, seed, rate)
+        feed = Feed(self.telegram, seed, rate, self.system.repeats)
         feed.start()
         ends_s = time.monotonic() + seconds
         for planned in faults(seed, self.system, every_s):
@@ -180,5 +179,6 @@ def _environment(
         "LEASE_SECONDS": str(LEASE_S),
         "RETRY_BACKOFF": "0.2",
         bot.HISTORY: str(folder / HISTORY),
-        bot.SLOWEST_S: str(SLOWEST_S),
+        bot.SLOWEST_S: str(system.slowest_s),
+        **system.settings,
     }

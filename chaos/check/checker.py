@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chaos.check import order, recovery, repeated_messages, stale_calls
+from chaos.check import groups, order, recovery, repeated_messages, stale_calls
 from chaos.check.violation import Violation
 from chaos.evidence.records import Evidence
 from chaos.systems import poison
@@ -46,6 +46,7 @@ def check(evidence: Evidence) -> Judgement:
             "lost": order.lost(evidence.expected, finished, evidence.buried, terminated),
             "out of order": order.out_of_order(valid, finished),
             "two at a time": order.overlaps(valid),
+            "groups wrong": groups.wrong(evidence.runs, evidence.book),
             "effects by stale holders": stale_calls.stale(evidence),
             "innocents buried": _innocents_buried(evidence),
             "poison not buried": _poison_not_buried(evidence),
@@ -63,17 +64,24 @@ def check(evidence: Evidence) -> Judgement:
 
 def _innocents_buried(evidence: Evidence) -> list[Violation]:
     buried = sorted((evidence.buried or frozenset()) - evidence.terminated)
-    return [Violation(f"{update} was buried", (update,)) for update in buried if not poison.is_poison(update)]
+    return [Violation(f"{update} was buried", (update,)) for update in buried if update not in _poisoned(evidence)]
+
+
+def _poisoned(evidence: Evidence) -> frozenset[int]:
+    """Poison, and the updates that were collected with it."""
+    groups = frozenset(update for run in evidence.runs if run.is_poison for update in run.group)
+    return groups | frozenset(update for update in evidence.expected if poison.is_poison(update))
 
 
 def _sessions_wrong(evidence: Evidence, finished: Iterable[int]) -> list[Violation]:
     """A chat's session must have counted each finished update of the chat once, however often it ran."""
     if evidence.sessions is None:
         return []
-    chat_of = {run.update: run.keys[0] for run in evidence.runs}
+    chat_of = {update: run.keys[0] for run in evidence.runs for update in run.group}
+    poisoned = _poisoned(evidence)
     updates: dict[str, list[int]] = defaultdict(list)
     for update in finished:
-        if not poison.is_poison(update) and update not in evidence.terminated:
+        if update not in poisoned and update not in evidence.terminated:
             updates[chat_of[update]].append(update)
     return [
         Violation(f"{chat}: its session has counted {seen} updates of {len(updates[chat])}", tuple(updates[chat]))

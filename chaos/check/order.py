@@ -21,10 +21,11 @@ def finished(runs: Iterable[HandlerRun], terminated: frozenset[int] = frozenset(
     """The time at which each update was finished. `terminated` updates were buried on purpose."""
     ends: dict[int, float] = {}
     for run in runs:
-        if poison.is_poison(run.update) or run.update in terminated:
-            ends[run.update] = max(ends.get(run.update, 0.0), run.busy_until_s)
-        elif run.outcome == "end" and run.end_s <= run.valid_until_s:
-            ends[run.update] = min(ends.get(run.update, FOREVER), run.end_s)
+        for update in run.group:
+            if run.is_poison or update in terminated:
+                ends[update] = max(ends.get(update, 0.0), run.busy_until_s)
+            elif run.outcome == "end" and run.end_s <= run.valid_until_s:
+                ends[update] = min(ends.get(update, FOREVER), run.end_s)
     return ends
 
 

@@ -21,11 +21,11 @@ KEEP_FROM_REDIS = ("freeze", "cut_redis", "hole_redis")
 def sent_twice(evidence: Evidence) -> tuple[list[Effect], list[Violation]]:
     """Repeated messages: those where a call was in flight at a fault, and those without that excuse."""
     calls = {(run.name, call.number): (run, call) for run in evidence.runs for call in run.calls.values()}
-    sent: dict[tuple[int, int], list[Effect]] = defaultdict(list)
+    sent: dict[tuple[int, int, int], list[Effect]] = defaultdict(list)
     in_flight: list[Effect] = []
     needless: list[Violation] = []
     for effect in sorted(evidence.effects, key=lambda effect: effect.at_s):
-        before = sent[effect.update, effect.number]
+        before = sent[effect.update, effect.number, effect.size]
         if before and all(_was_in_flight(*calls[each.run or "", each.number], evidence) for each in before):
             in_flight.append(effect)
         elif before:

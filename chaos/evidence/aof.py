@@ -47,11 +47,12 @@ Holds = dict[tuple[int, str], Hold]
 @dataclass
 class Book:
     """`holds`: every hand-out, by update and fence. `noted`: update, number of the call (from 0) and fence of each call
-    whose outcome was stored in Redis.
+    whose outcome was stored in Redis. `interrupted`: the updates of which a run was interrupted.
     """
 
     holds: Holds = field(default_factory=dict)
     noted: set[tuple[int, int, str]] = field(default_factory=set)
+    interrupted: set[int] = field(default_factory=set)
 
 
 def book_of(commands: Iterable[list[bytes]]) -> Book:
@@ -63,6 +64,8 @@ def book_of(commands: Iterable[list[bytes]]) -> Book:
         key, verb = arguments[0], name.upper()
         if key.startswith(_MESSAGE):
             _moved(_update(key), verb, _fields(verb, arguments), current, book)
+            if verb == b"HINCRBY" and arguments[1] == b"interrupted":
+                book.interrupted.add(_update(key))
         elif key.startswith(_JOURNAL) and verb == b"HSET":
             _noted(_update(key), _fields(verb, arguments), book)
     return book

@@ -6,12 +6,13 @@ A kept folder can be checked again later, by a newer checker, without another ru
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from chaos.evidence.aof import book_in
-from chaos.evidence.records import Evidence, InjectedFault, effects_in, runs_in
+from chaos.evidence.records import Evidence, InjectedFault, effects_in, groups_in, runs_in
 
 FILE, HISTORY, AOF_COPY = "findings.json", "history.jsonl", "aof"
 
@@ -43,19 +44,22 @@ def load(folder: Path) -> Findings:
 def evidence(folder: Path) -> Evidence:
     """The evidence of a run, from its folder."""
     found = load(folder)
-    faults = [
-        InjectedFault(**{**fault, "pids": tuple(fault["pids"]), "updates": tuple(fault.get("updates", ()))})
-        for fault in found.faults
-    ]
+    faults = [InjectedFault(**{**fault, "pids": tuple(fault["pids"])}) for fault in found.faults]
     book = book_in(folder / AOF_COPY) if found.lease_s is None else None
     with (folder / HISTORY).open() as lines:
         runs = runs_in(map(json.loads, lines), faults, book.holds if book else None, found.lease_s or 0.0)
+    groups = groups_in(runs)
+
+    def whole(firsts: Iterable[int]) -> tuple[int, ...]:
+        """A group is terminated and buried under the id of its first update."""
+        return tuple(update for first in firsts for update in groups.get(first, (first,)))
+
     return Evidence(
         runs=runs,
         effects=effects_in(found.calls),
-        faults=faults,
+        faults=[replace(fault, updates=whole(fault.updates)) for fault in faults],
         expected=range(1, found.sent + 1),
-        buried=None if found.buried is None else frozenset(found.buried),
+        buried=None if found.buried is None else frozenset(whole(found.buried)),
         book=book,
         sessions=found.sessions,
         parts={int(pid): name for pid, name in found.parts.items()},

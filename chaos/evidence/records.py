@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.evidence.aof import FOREVER, Book, Holds
+from chaos.systems.poison import is_poison
 
 Record = dict[str, Any]
 
@@ -28,7 +29,9 @@ class Call:
 
 @dataclass
 class HandlerRun:
-    """One run of a handler. It ends with its last record, or when its process is killed."""
+    """One run of a handler. It ends with its last record, or when its process is killed. `update` is the first of the
+    `group` that it runs, which usually has one.
+    """
 
     name: str
     update: int
@@ -36,6 +39,7 @@ class HandlerRun:
     pid: int
     fence: str | None
     start_s: float
+    group: tuple[int, ...]
     end_s: float = FOREVER
     outcome: str = "died"  # or "end", "raise", "die" (killed itself)
     valid_until_s: float = FOREVER  # from then on another run may have the lease
@@ -47,19 +51,24 @@ class HandlerRun:
         return self.start_s > self.valid_until_s
 
     @property
+    def is_poison(self) -> bool:
+        return any(map(is_poison, self.group))
+
+    @property
     def busy_until_s(self) -> float:
         return min(self.end_s, self.valid_until_s)
 
 
 @dataclass(frozen=True)
 class Effect:
-    """A call that Telegram executed."""
+    """A call that Telegram executed. `size`: of the group that its run had."""
 
     at_s: float
     update: int
     number: int
     run: str | None
     fence: str | None
+    size: int = 1
 
 
 @dataclass(frozen=True)
@@ -125,7 +134,8 @@ def runs_in(
 
 def _started(record: Record, holds: Holds | None, lease_s: float) -> HandlerRun:
     fence, at_s = record["fence"], record["at_s"]
-    run = HandlerRun(record["run"], record["id"], tuple(record["keys"]), record["pid"], fence, at_s)
+    group = tuple(record.get("updates", (record["id"],)))
+    run = HandlerRun(record["run"], record["id"], tuple(record["keys"]), record["pid"], fence, at_s, group)
     if holds is None:
         run.valid_until_s = at_s + lease_s
     elif hold := holds.get((run.update, fence)):
@@ -157,5 +167,10 @@ def effects_in(calls: Iterable[Record]) -> list[Effect]:
 
 def _effect(call: Record) -> Effect:
     params = call["params"]
-    update, _, number = params["text"].partition(".")
-    return Effect(call["at"], int(update), int(number), params.get("run"), params.get("fence"))
+    update, number, size, *_ = map(int, f"{params['text']}.1".split("."))
+    return Effect(call["at"], update, number, params.get("run"), params.get("fence"), size)
+
+
+def groups_in(runs: Iterable[HandlerRun]) -> dict[int, tuple[int, ...]]:
+    """The group of each first update, as its last run had it."""
+    return {run.update: run.group for run in runs}

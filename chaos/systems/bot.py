@@ -35,12 +35,10 @@ class PoisonError(Exception):
 
 
 class HandlerContext(Protocol):
-    """The part of a context that this bot uses, under lanes and under the recipe."""
+    """The part of a context that this bot uses, under lanes and under the recipe, which has no `updates`."""
 
     @property
     def update(self) -> dict[str, Any]: ...
-    @property
-    def update_id(self) -> int: ...
     @property
     def chat_id(self) -> int | None: ...
     @property
@@ -51,9 +49,10 @@ class HandlerContext(Protocol):
 
 
 def handle(ctx: HandlerContext) -> None:
-    run = _Run(ctx, f"{os.getpid()}:{time.monotonic_ns()}", _fence())
+    updates = tuple(update["update_id"] for update in getattr(ctx, "updates", [ctx.update]))
+    run = _Run(ctx, f"{os.getpid()}:{time.monotonic_ns()}", _fence(), updates)
     keys = keys_of(ctx.update, os.environ[ORDER])
-    run.write("start", keys=keys, pid=os.getpid(), fence=run.fence, attempt=ctx.attempt)
+    run.write("start", keys=keys, pid=os.getpid(), fence=run.fence, attempt=ctx.attempt, updates=updates)
     try:
         _handle(ctx, run)
     except BaseException as error:
@@ -66,13 +65,13 @@ def _handle(ctx: HandlerContext, run: _Run) -> None:
     _work()
     run.call(0)
     _work()
-    if poison.raises(ctx.update_id):
-        raise PoisonError(f"update {ctx.update_id}")
-    if poison.kills(ctx.update_id):
+    if any(map(poison.raises, run.updates)):
+        raise PoisonError(f"update {run.first}")
+    if any(map(poison.kills, run.updates)):
         run.write("die")
         os.kill(os.getpid(), signal.SIGKILL)
     run.call(1)
-    ctx.session[HANDLED] = ctx.session.get(HANDLED, 0) + 1
+    ctx.session[HANDLED] = ctx.session.get(HANDLED, 0) + len(run.updates)
 
 
 @dataclass(frozen=True)
@@ -80,12 +79,17 @@ class _Run:
     ctx: HandlerContext
     name: str
     fence: str | None
+    updates: tuple[int, ...]  #: of the group, oldest first; usually one
+
+    @property
+    def first(self) -> int:
+        return self.updates[0]
 
     def call(self, number: int) -> None:
         self.write("call", number=number)
         _here.run = self
         try:
-            self.ctx.call("sendMessage", chat_id=self.ctx.chat_id, text=f"{self.ctx.update_id}.{number}")
+            self.ctx.call("sendMessage", chat_id=self.ctx.chat_id, text=self._text(number))
         except BaseException:
             self.write("failed", number=number)
             raise
@@ -93,8 +97,12 @@ class _Run:
             _here.run = None
         self.write("called", number=number)
 
+    def _text(self, number: int) -> str:
+        """After an interrupt the group is larger, and its run sends other messages."""
+        return f"{self.first}.{number}" + (f".{len(self.updates)}" if self.updates[1:] else "")
+
     def write(self, what: str, **more: Any) -> None:
-        record = {"at_s": time.time(), "id": self.ctx.update_id, "run": self.name, "what": what, **more}
+        record = {"at_s": time.time(), "id": self.first, "run": self.name, "what": what, **more}
         os.write(_file(os.getpid()), (json.dumps(record) + "\n").encode())
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from redis import Redis
 
@@ -41,6 +41,10 @@ class System:
     has_drills: bool = False
     #: True if its pollers are webhook receivers.
     receives: bool = False
+    #: Further settings, how many updates follow another of their sender in the same chat, and the longest handler.
+    settings: Mapping[str, str] = field(default_factory=dict)
+    repeats: float = 0.0
+    slowest_s: float = 0.5
 
     @property
     def parts(self) -> dict[str, list[str]]:
@@ -109,6 +113,21 @@ WEBHOOK = replace(
     pollers={name: [PYTHON, "-m", "chatlanes.poller", "webhook", "--workers=2"] for name in ("receiver", "second")},
     forking=("prefork", "receiver", "second"),
     receives=True,
+)
+
+COLLECTING = replace(
+    LANES,
+    name="collecting",
+    settings={
+        "COLLECT": "messages",
+        "COLLECT_QUIET": "0.2",
+        "COLLECT_MAX_WAIT": "1.5",
+        "COLLECT_MAX": "6",
+        "INTERRUPT": "on",
+    },
+    repeats=0.7,
+    slowest_s=1.5,
+    has_drills=False,
 )
 
 #: Ordered by chat only: a queue can keep one order. It never becomes idle once an update has killed its worker.

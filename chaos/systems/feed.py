@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,22 +17,33 @@ from chatlanes.sandbox.simulator import Simulator
 
 USERS, GROUPS, CHANNELS = 40, 20, 10
 STEP_S = 0.05
+#: Senders that may write again, and how many of their messages are commands.
+RECENT, COMMANDS = 6, 0.1
 
 Update = dict[str, Any]
 
 
-def updates(seed: int) -> Iterator[Update]:
-    """Generates updates without update_id, endlessly."""
+def updates(seed: int, repeats: float = 0.0) -> Iterator[Update]:
+    """Generates updates without update_id, endlessly. With the probability `repeats` a recent sender writes again
+    in the same chat, now and then a command.
+    """
     chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
-    number = 0
+    number, recent = 0, deque[Update](maxlen=RECENT)
     while True:
         number += 1
+        if repeats and recent and chance.random() < repeats:
+            again = chance.choice(recent)
+            text = f"/hello {number}" if chance.random() < COMMANDS else f"hello #{number}"
+            yield {"message": {**again, "message_id": number, "date": int(time.time()), "text": text}}
+            continue
         user = 1001 + chance.randrange(USERS)
         match chance.choices(["private", "group", "channel"], weights=[5, 4, 1])[0]:
             case "private":
-                yield {"message": _message(number, {"id": user, "type": "private"}, user)}
+                recent.append(_message(number, {"id": user, "type": "private"}, user))
+                yield {"message": recent[-1]}
             case "group":
-                yield {"message": _message(number, {"id": -2001 - chance.randrange(GROUPS), "type": "group"}, user)}
+                recent.append(_message(number, {"id": -2001 - chance.randrange(GROUPS), "type": "group"}, user))
+                yield {"message": recent[-1]}
             case _:
                 channel = {"id": -3001 - chance.randrange(CHANNELS), "type": "channel"}
                 yield {"channel_post": _message(number, channel, None)}
@@ -45,10 +57,10 @@ def _message(number: int, chat: Update, user: int | None) -> Update:
 class Feed(threading.Thread):
     """Sends updates at a constant rate, from `start` until `end`."""
 
-    def __init__(self, telegram: Simulator, seed: int, rate: float) -> None:
+    def __init__(self, telegram: Simulator, seed: int, rate: float, repeats: float = 0.0) -> None:
         super().__init__(name="feed", daemon=True)
         self._telegram = telegram
-        self._updates = updates(seed)
+        self._updates = updates(seed, repeats)
         self._rate = rate
         self._ended = threading.Event()
         self.sent = 0

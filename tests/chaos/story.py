@@ -35,11 +35,14 @@ class Story:
         says: tuple[float, ...] = (),
         unanswered: bool = False,
         noted: bool = False,
+        group: tuple[int, ...] = (),
     ) -> Story:
-        """Without `to_s` it never ends by itself. `says`: when Telegram receives its messages 0, 1, …"""
+        """Without `to_s` it never ends by itself. `says`: when Telegram receives its messages 0, 1, …. `group`: what it
+        ran, if that was more than `update`.
+        """
         self._runs += 1
         name, fence = str(self._runs), self._handed_out(update, from_s, pid, taken_back_s)
-        self._write(name, update, "start", from_s, keys=list(keys), pid=pid, fence=fence)
+        self._write(name, update, "start", from_s, keys=list(keys), pid=pid, fence=fence, updates=group or (update,))
         for number, at_s in enumerate(says):
             self._write(name, update, "call", at_s, number=number)
             if not unanswered:
