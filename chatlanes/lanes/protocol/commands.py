@@ -24,6 +24,16 @@ _CONTROL_OR_BLANK = re.compile(r"[\x00-\x20\x7f]")
 _POSITION = re.compile(r"(?:[^\x00-\x20\x7f]*[^\x00-\x20\x7f0-9])?[1-9][0-9]{0,14}")
 
 
+class Group(NamedTuple):
+    """A group of messages that are handed over together."""
+
+    name: str
+    quiet_ms: int
+    max_wait_ms: int
+    most: int
+    interrupts: bool = False
+
+
 class NewMessage(NamedTuple):
     """A message to append. It is remembered as seen by `once`, a scope and a number. A `problem` buries it at once."""
 
@@ -33,6 +43,7 @@ class NewMessage(NamedTuple):
     lanes: Sequence[str]
     once: tuple[str, int] | None = None
     problem: dict[str, Any] | None = None
+    group: Group | None = None
 
 
 @dataclass(frozen=True, slots=True)

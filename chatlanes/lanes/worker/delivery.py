@@ -39,6 +39,7 @@ class Delivery:
     failed: int
     died: int
     waited_s: float = 0.0
+    bodies: tuple[str, ...] = ()
     _journal: Journal | None = field(default=None, init=False, repr=False)
 
     @property
