@@ -77,13 +77,16 @@ def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
     """The message in kombu's form, with the header for its delivery (delivery.py). Raises ValueError, KeyError or
     TypeError if it is not a message.
     """
-    lane = {
+    lane: dict[str, Any] = {
         "deadline_s": deadline_s,
         "failed": leased.failed,
         "died": leased.died,
         "waited_s": leased.waited_s,
         "replayed_s": leased.replayed_s,
     }
+    stored, *collected = envelope.split(leased.stored)
+    if collected:
+        lane["bodies"] = [each.partition(b"\n")[2].decode() for each in collected]
     return envelope.unpack(
-        leased.stored, message_id=leased.id, queue=leased.queue, tag=tag_of(leased.id, leased.fence), lane=lane
+        stored, message_id=leased.id, queue=leased.queue, tag=tag_of(leased.id, leased.fence), lane=lane
     )

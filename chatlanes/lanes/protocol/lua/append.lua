@@ -2,7 +2,7 @@
 -- With  gaps take_back bulk_exists history
 -- KEYS  1 guard  hash (optional): nothing is appended unless its field `fence` equals `fence`
 -- ARGV  seen_ttl_s seen_block fence hold_ms
---       then id queue stored scope number problem lanes, once for each message: the message is remembered by
+--       then id queue stored scope number problem group lanes, once for each message: the message is remembered by
 --       `scope` and `number` (may be empty), a `problem` buries it at once, `lanes` are keys joined by \n; without
 --       a `queue` nothing is appended, and only the number is remembered
 -- If hold_ms is not 0, messages join their lanes in the order of their numbers: one is held for that long while a lower
@@ -44,9 +44,9 @@ local function add(id, queue, stored, problem, lanes)
   end
 end
 
-if #ARGV > 11 then check_existence(5, 7) end
-for i = 5, #ARGV, 7 do
-  local id, queue, stored, scope, number, problem, lanes = unpack(ARGV, i, i + 6)
+if #ARGV > 12 then check_existence(5, 8) end
+for i = 5, #ARGV, 8 do
+  local id, queue, stored, scope, number, problem, group, lanes = unpack(ARGV, i, i + 7)
   if queue ~= '' then groups[group_of(queue)] = true end
   number = tonumber(number)
   if was_seen(id, scope, number) then
