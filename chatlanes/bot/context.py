@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from chatlanes.bot.interrupts import Interrupts, PreviousCall, Shield
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
@@ -67,6 +68,8 @@ class Context(Shorthands):
     updates: Sequence[dict[str, Any]] = ()
     """All updates of this run, oldest first. Without COLLECT there is one."""
 
+    interrupts: Interrupts | None = None
+
     def __init__(
         self,
         update: dict[str, Any] | list[dict[str, Any]] | tuple[dict[str, Any], ...],
@@ -78,6 +81,7 @@ class Context(Shorthands):
         session_plan: SessionPlan = DEFAULT_PLAN,
         fence: int | None = None,
         updates: Sequence[dict[str, Any]] = (),
+        interrupts: Interrupts | None = None,
     ) -> None:
         """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
         if not updates:
@@ -93,6 +97,7 @@ class Context(Shorthands):
             stored=stored,
             session_plan=session_plan,
             fence=fence,
+            interrupts=interrupts,
             _parsed_update=parse(update),
         )
 
@@ -196,6 +201,37 @@ class Context(Shorthands):
     def is_stale(self) -> bool:
         """True when Telegram no longer accepts an answer to this update, such as after 30 s for an inline query."""
         return is_stale(self.kind, self.age_s)
+
+    @property
+    def interrupted(self) -> bool:
+        """True when a newer update has ended this run (INTERRUPT): the next run gets it together with these updates.
+
+        The next call through `ctx` raises `chatlanes.lanes.Interrupted`, and an `async def` handler is cancelled. A
+        long loop without calls can check this and return.
+        """
+        return self.interrupts is not None and self.interrupts.is_interrupted
+
+    @property
+    def previous_calls(self) -> list[PreviousCall]:
+        """The Bot API calls of the interrupted runs before this one, oldest first, so that this run can edit or delete
+        what they sent. Empty if none was interrupted.
+
+        Raises:
+            chatlanes.lanes.LeaseLost: Another worker may run this update by now.
+        """
+        return [] if self.interrupts is None else self.interrupts.previous_calls
+
+    def shield(self) -> Shield:
+        """A context manager, for `with` and in coroutines `async with`, whose block is not interrupted.
+
+        A newer update waits for the end of the block, which then raises `chatlanes.lanes.Interrupted`. Begin and end
+        take a round trip to Redis each; without INTERRUPT they do nothing.
+
+        Raises:
+            chatlanes.lanes.Interrupted: At the begin, the run was interrupted already, and the block is not run. At the
+                end, a newer update has arrived during the block.
+        """
+        return Shield(self.interrupts)
 
     @property
     def session(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.waiting import until
 
-BOT = "tests.support.talking_bot:handle"
+BOT = "tests.support.talking_bot:bot"
 #: No group becomes ready because of the time.
 LONG = {"COLLECT_QUIET": 60, "COLLECT_MAX_WAIT": 300}
 
@@ -36,8 +36,12 @@ def texts(*written: str, chat: int = 7, user: int | None = None) -> list[dict[st
     return [message(0, chat, user, do=text) for text in written]
 
 
-def answers(pipeline: Pipeline) -> list[str]:
+def said(pipeline: Pipeline) -> list[str]:
     return [call["params"]["text"].removesuffix(", 0 photos") for call in pipeline.simulator.calls("sendMessage")]
+
+
+def answers(pipeline: Pipeline) -> list[str]:
+    return [text for text in said(pipeline) if text != "one moment"]
 
 
 def joined(ids: list[int], *texts: str) -> str:

@@ -27,7 +27,7 @@ from chatlanes.bot.adapters import bridge, storage_json
 from chatlanes.bot.adapters.aiogram.calls import BridgedSession
 from chatlanes.bot.adapters.aiogram.state import UpdateStorage
 from chatlanes.bot.adapters.async_handler import AsyncHandler
-from chatlanes.bot.adapters.errors import UnreadableUpdateError, check_token
+from chatlanes.bot.adapters.errors import UnreadableUpdateError, check_token, is_interruption
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
@@ -97,6 +97,8 @@ def _session_of(dispatcher: Dispatcher) -> str:
 
 async def _in_own_series(handler: Any, event: Any, data: dict[str, Any]) -> Any:
     """A middleware of error handlers, which journals their calls in a series of their own."""
+    if is_interruption(event.exception):
+        raise event.exception
     with bridge.in_series("error/"):
         return await handler(event, data)
 

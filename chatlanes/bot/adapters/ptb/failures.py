@@ -17,6 +17,7 @@ from telegram import Update
 from telegram.ext import Application
 
 from chatlanes.bot.adapters import bridge
+from chatlanes.bot.adapters.errors import is_interruption
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication
 
 Callback = Callable[[Any, Any], Coroutine[Any, Any, Any]]
@@ -99,6 +100,8 @@ def _with_updates(context: Any) -> Any:
 def _in_own_series(callback: Callback) -> Callback:
     @wraps(callback)
     async def run(update: object, context: Any) -> Any:
+        if is_interruption(context.error):
+            return None
         with bridge.in_series("error/"):
             return await callback(update, context)
 
