@@ -19,7 +19,7 @@ class LeaseLost(LanesError):  # noqa: N818 - names a state, as the documentation
 class Interrupted(LeaseLost):
     """A newer message has ended this run: it belongs to the group of this one, and the next run gets both.
 
-    Stop and change nothing. It does not count as an attempt.
+    Stop and change nothing. No attempt is counted.
     """
 
 
