@@ -1,19 +1,21 @@
-"""The argument of a handler: one update, and the means to answer it.
+"""The argument of a handler: one update, or with COLLECT several, and the means to answer.
 
 Guarantees that the other updates of the same lanes wait while the handler runs, and that its session is written when
 the update is settled or not at all. Its repr contains no text of a user.
 """
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from chatlanes.bot.interrupts import Interrupts, PreviousCall, Shield
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
-from chatlanes.updates import ParsedUpdate, is_stale, number, parse
+from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part
 
 
 class Api(Protocol):
@@ -31,14 +33,15 @@ class HasFiles(Protocol):
 
 @dataclass(init=False, eq=False, repr=False)
 class Context(Shorthands):
-    """One update, passed to the handler.
+    """One update, or with COLLECT several, passed to the handler. Everything that concerns one update, such as `kind`,
+    `message` and `reply`, concerns the newest.
 
     Only `session` can be assigned; any other assignment raises AttributeError. In tests, `Context(update, api)` needs
-    only these two; `api` is any object with `call(method, **params)`.
+    only these two; `api` is any object with `call(method, **params)`. `Context([first, second], api)` has two updates.
     """
 
     update: dict[str, Any]
-    """The update as Telegram sent it: the decoded JSON of an `Update` object."""
+    """The update as Telegram sent it: the decoded JSON of an `Update` object. With COLLECT the newest of `updates`."""
 
     api: Api
 
@@ -62,9 +65,14 @@ class Context(Shorthands):
     Store it with your own writes and refuse smaller ones, so that a stale worker cannot overwrite a newer run.
     """
 
+    updates: Sequence[dict[str, Any]] = ()
+    """All updates of this run, oldest first. Without COLLECT there is one."""
+
+    interrupts: Interrupts | None = None
+
     def __init__(
         self,
-        update: dict[str, Any],
+        update: dict[str, Any] | list[dict[str, Any]] | tuple[dict[str, Any], ...],
         api: Api,
         attempt: int = 1,
         deadline_s: float | None = None,
@@ -72,10 +80,16 @@ class Context(Shorthands):
         stored: Stored | None = None,
         session_plan: SessionPlan = DEFAULT_PLAN,
         fence: int | None = None,
+        updates: Sequence[dict[str, Any]] = (),
+        interrupts: Interrupts | None = None,
     ) -> None:
         """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
+        if not updates:
+            updates = update if isinstance(update, list | tuple) else (update,)
+        update = updates[-1]
         self.__dict__.update(
             update=update,
+            updates=updates,
             api=api,
             attempt=attempt,
             deadline_s=deadline_s,
@@ -83,12 +97,16 @@ class Context(Shorthands):
             stored=stored,
             session_plan=session_plan,
             fence=fence,
+            interrupts=interrupts,
             _parsed_update=parse(update),
         )
 
     @property
     def update_id(self) -> int:
-        """The `update_id` of the update: unique for a bot, and the same in every run."""
+        """The `update_id` of the update: unique for a bot, and the same in every run.
+
+        A run that follows an interrupted one (INTERRUPT) has a newer update, and so another id.
+        """
         return int(self.update["update_id"])
 
     @property
@@ -120,9 +138,47 @@ class Context(Shorthands):
 
     @property
     def text(self) -> str:
-        """The text of the message or post, or the caption of its photo or file; otherwise empty."""
-        body = self._parsed.body
-        return str(body.get("text") or body.get("caption") or "")
+        """The text of the message or post, or the caption of its photo or file; otherwise empty.
+
+        With COLLECT the texts of all updates, oldest first, separated by newlines.
+        """
+        return "\n".join(self.texts)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts and captions of the updates, oldest first. An update without text has none in the list."""
+        return [str(text) for body in self._bodies if (text := body.get("text") or body.get("caption"))]
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages that the updates are about, as `message`, oldest first."""
+        places = (parse(update).place for update in self.updates)
+        return [place for place in places if number(place.get("message_id")) is not None]
+
+    @property
+    def photos(self) -> list[dict[str, Any]]:
+        """The photos of the updates, oldest first: of each the largest PhotoSize, as `ctx.download` takes it."""
+        return [sizes[-1] for body in self._bodies if isinstance(sizes := body.get("photo"), list) and sizes]
+
+    @property
+    def videos(self) -> list[dict[str, Any]]:
+        """The videos of the updates, oldest first, as Telegram's Video objects."""
+        return self._files("video")
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        """The files of the updates, oldest first, as Telegram's Document objects."""
+        return self._files("document")
+
+    @property
+    def audios(self) -> list[dict[str, Any]]:
+        """The pieces of music of the updates, oldest first, as Telegram's Audio objects."""
+        return self._files("audio")
+
+    @property
+    def voices(self) -> list[dict[str, Any]]:
+        """The voice messages of the updates, oldest first, as Telegram's Voice objects."""
+        return self._files("voice")
 
     @property
     def data(self) -> str:
@@ -136,13 +192,46 @@ class Context(Shorthands):
 
     @property
     def age_s(self) -> float:
-        """Seconds since the poller or receiver got the update. A replay starts again at 0; 0 also if it is unknown."""
+        """Seconds since the poller or receiver got the update, with COLLECT the oldest one. A replay starts again at 0;
+        0 also if it is unknown.
+        """
         return 0.0 if self.appended_s is None else time.monotonic() - self.appended_s
 
     @property
     def is_stale(self) -> bool:
         """True when Telegram no longer accepts an answer to this update, such as after 30 s for an inline query."""
         return is_stale(self.kind, self.age_s)
+
+    @property
+    def interrupted(self) -> bool:
+        """True when a newer update has ended this run (INTERRUPT): the next run gets it together with these updates.
+
+        The next call through `ctx` raises `chatlanes.lanes.Interrupted`, and an `async def` handler is cancelled. A
+        long loop without calls can check this and return.
+        """
+        return self.interrupts is not None and self.interrupts.is_interrupted
+
+    @property
+    def previous_calls(self) -> list[PreviousCall]:
+        """The Bot API calls of the interrupted runs before this one, oldest first, so that this run can edit or delete
+        what they sent. Empty if none was interrupted.
+
+        Raises:
+            chatlanes.lanes.LeaseLost: Another worker may run this update by now.
+        """
+        return [] if self.interrupts is None else self.interrupts.previous_calls
+
+    def shield(self) -> Shield:
+        """A context manager, for `with` and in coroutines `async with`, whose block is not interrupted.
+
+        A newer update waits for the end of the block, which then raises `chatlanes.lanes.Interrupted`. Begin and end
+        take a round trip to Redis each; without INTERRUPT they do nothing.
+
+        Raises:
+            chatlanes.lanes.Interrupted: At the begin, the run was interrupted already, and the block is not run. At the
+                end, a newer update has arrived during the block.
+        """
+        return Shield(self.interrupts)
 
     @property
     def session(self) -> dict[str, Any]:
@@ -208,10 +297,21 @@ class Context(Shorthands):
         parsed: ParsedUpdate = self.__dict__["_parsed_update"]
         return parsed
 
+    @property
+    def _bodies(self) -> Iterator[dict[str, Any]]:
+        if len(self.updates) == 1:
+            return iter((self._parsed.body,))
+        return (parse(update).body for update in self.updates)
+
+    def _files(self, field: str) -> list[dict[str, Any]]:
+        return [found for body in self._bodies if (found := part(body, field))]
+
     def _fetch(self, file_path: str, to: Path | None) -> bytes:
         if not isinstance(self.api, HasFiles):
             raise TypeError(f"{type(self.api).__name__} cannot download files")
         return self.api.download(file_path, to)
 
     def __repr__(self) -> str:
-        return f"Context({self.kind} {self.update.get('update_id')}, chat {self.chat_id}, attempt {self.attempt})"
+        updates = "" if len(self.updates) == 1 else f"{len(self.updates)} updates, "
+        numbered = f"{self.kind} {self.update.get('update_id')}"
+        return f"Context({updates}{numbered}, chat {self.chat_id}, attempt {self.attempt})"

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from greenlet import getcurrent  # type: ignore[import-untyped]
@@ -106,13 +107,25 @@ class EventLoop:
         self._thread = threading.Thread(target=self._run, name="event loop", daemon=True)
         self._thread.start()
 
-    def run(self, coroutine: Coroutine[Any, Any, Any], limit_s: float | None = None) -> Any:
-        """Run the coroutine; returns its result or raises its exception. Raises OverdueError after `limit_s`."""
+    def run(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        limit_s: float | None = None,
+        on_interrupt: Callable[[Callable[[], object]], None] | None = None,
+    ) -> Any:
+        """Run the coroutine; returns its result or raises its exception. Raises OverdueError after `limit_s`.
+
+        `on_interrupt` is given a function that cancels the coroutine and that any thread may call.
+        """
         begun, here = Awaited(coroutine), getcurrent()
         if isinstance(here, LoopJob) and here.jobs is self._jobs:
+            if on_interrupt is not None:
+                on_interrupt(partial(self._loop.call_soon_threadsafe, self._end_early, begun))
             return self._run_here(begun, here, limit_s)
         try:
             self._to_begin.append(begun)
+            if on_interrupt is not None:  # after it was queued: _end_early begins it, so that it can be cancelled
+                on_interrupt(partial(self._loop.call_soon_threadsafe, self._end_early, begun))
             if not self._is_woken:  # one wake-up serves all coroutines that are queued before it runs
                 self._is_woken = True
                 self._loop.call_soon_threadsafe(self._begin_all)

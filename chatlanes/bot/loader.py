@@ -4,6 +4,7 @@ Returns a Bot, or raises BotImportError with one sentence that says what to do. 
 of the import. Nothing polls, and the handler is not called.
 """
 
+import asyncio
 import inspect
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from chatlanes.bot.async_context import SessionPrefetch, awaited
 from chatlanes.bot.bot import Bot, UpdateTimeoutError, check_takes
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import OverdueError, event_loop
+from chatlanes.lanes.errors import Interrupted
 from chatlanes.lanes.runtime import os_threads
 from chatlanes.settings.imports import BotImportError, check_callable, import_object
 from chatlanes.telegram.client import BotApi
@@ -69,7 +71,7 @@ def _handler(label: str, found: Callable[..., Any]) -> Callable[..., Any]:
 def _as_plain(label: str, function: Callable[..., Any], *, is_limited: bool = False) -> Callable[..., Any]:
     """Wrap an `async def`: it runs on this process's event loop, and the caller waits until it ends.
 
-    is_limited: it is cancelled when UPDATE_TIMEOUT is over, in every pool.
+    is_limited: it is cancelled when UPDATE_TIMEOUT is over or a newer update interrupts the run, in every pool.
     """
     if not is_async(function):
         return function
@@ -94,13 +96,20 @@ class _Coroutine:
     def __call__(self, ctx: Context, *arguments: Any) -> Any:
         function = self._function
         self._sessions.before(ctx)
+        if ctx.interrupts is not None:
+            ctx.interrupts.read_ahead()
         if isinstance(function, AsyncHandler):
             function.before(ctx)
         limit_s = ctx.deadline_s - time.monotonic() if self._is_limited and ctx.deadline_s is not None else None
+        on_interrupt = ctx.interrupts.on_interrupt if self._is_limited and ctx.interrupts else None
         try:
-            return event_loop().run(awaited(function, ctx, *arguments), limit_s)
+            return event_loop().run(awaited(function, ctx, *arguments), limit_s, on_interrupt)
         except OverdueError:
             raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was cancelled") from None
+        except asyncio.CancelledError:
+            if ctx.interrupted:
+                raise Interrupted(f"a newer update has ended the run of update {ctx.update_id}") from None
+            raise
         finally:
             self._sessions.after(ctx)
 

@@ -65,9 +65,9 @@ def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
     record = _buried(lanes, message_id)
     buried_ms = inspection.dead(client).get(record.id, 0)
     title = inspection.titles(client, [record.id])[record.id]
-    problems, content = inspection.problems(client, record.id), inspection.content(client, record.id)
+    problems, updates = inspection.problems(client, record.id), inspection.contents(client, record.id)
     if as_json:
-        run = {**_as_json(record, buried_ms, title, {}), "errors": problems, "update": content}
+        run = {**_as_json(record, buried_ms, title, {}), "errors": problems, "update": updates[0], "collected": updates[1:]}
         click.echo(json.dumps({**run, "lanes": record.lanes, "queue": record.queue}, indent=2))
         return
     click.echo(f"{record.id}  {title}")
@@ -76,7 +76,8 @@ def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
     for problem in problems:
         click.echo(f"\n{moment(problem.get('at_ms', 0))}  {problem.get('type')}: {problem.get('message')}")
         click.echo(str(problem.get("traceback", "")).rstrip())
-    click.echo(f"\n{json.dumps(content, indent=2, ensure_ascii=False)}")
+    for update in updates:
+        click.echo(f"\n{json.dumps(update, indent=2, ensure_ascii=False)}")
 
 
 @command("replay", dead)

@@ -36,6 +36,7 @@ COUNTERS = {
     "repaired": "Keys that were inconsistent with their messages and were repaired.",
     "held": "Messages held because they arrived before their predecessors (webhook).",
     "late": "Messages that arrived late: their successors had stopped waiting for them (webhook).",
+    "collected": "Messages that joined a group: they have no run of their own (COLLECT).",
     "uncertain": "Calls that a dead worker left without an outcome.",
     "answered": "Calls that were not repeated, because the journal had the outcome of an earlier run.",
 }
@@ -156,6 +157,7 @@ def _sizes(lanes: CommandContext) -> Iterator[Metric]:
     for name, key, means in (
         ("leased", keys.LEASES, "Messages leased to workers."),
         ("delayed", keys.DELAYED, "Messages that wait for a retry or are parked."),
+        ("collecting", keys.COLLECTING, "Groups that wait for further messages (COLLECT)."),
         ("dead_letters", keys.DEAD, "Messages in the dead letters."),
     ):
         yield GaugeMetricFamily(f"lanes_{name}", means, value=int(lanes.client.zcard(key)))

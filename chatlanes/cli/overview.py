@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from chatlanes.lanes.monitoring.inspection import Record
 
-STATES = ("held", "waiting", "ready", "leased", "delayed", "buried")
+STATES = ("held", "waiting", "collecting", "ready", "leased", "delayed", "buried")
 #: The number of busiest lanes that are shown.
 MOST_CHATS = 10
 

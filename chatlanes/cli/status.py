@@ -148,6 +148,8 @@ def doing(first: Record, now_us: int, paused: Container[str]) -> str:
         return f"delayed {since} ago{again}{why}"
     if first.state == "held":
         return f"held for {since}: an update before it may still arrive"
+    if first.state == "collecting":
+        return f"collected for {since}: further updates may follow"
     if first.state == "ready":
         return f"ready for {since}{again}"
     return f"waits for another lane for {since}{again}"

@@ -10,9 +10,17 @@ workers, also when workers die. Promises at least one run of each message. Knows
     charge.apply_async((order,), queue="orders", headers=lanes.headers(["customer:9"]))
 """
 
-from chatlanes.lanes.errors import LanesError, LeaseLost, Misconfigured, PublishRefused, RedisAway, ServerUnfit
+from chatlanes.lanes.errors import (
+    Interrupted,
+    LanesError,
+    LeaseLost,
+    Misconfigured,
+    PublishRefused,
+    RedisAway,
+    ServerUnfit,
+)
 from chatlanes.lanes.install import Lanes, install
-from chatlanes.lanes.protocol.commands import Delete, Move, Set
+from chatlanes.lanes.protocol.commands import Delete, Group, Move, Set
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, Outcome
 from chatlanes.lanes.transport.channel import FIRST_QUEUE_ARGUMENTS, QUEUE_ARGUMENTS
 from chatlanes.lanes.transport.publish import headers
@@ -26,6 +34,8 @@ __all__ = [
     "Begun",
     "Delete",
     "Delivery",
+    "Group",
+    "Interrupted",
     "Journal",
     "Kind",
     "LaneTask",

@@ -16,6 +16,13 @@ class LeaseLost(LanesError):  # noqa: N818 - names a state, as the documentation
     """
 
 
+class Interrupted(LeaseLost):
+    """A newer message has ended this run: it belongs to the group of this one, and the next run gets both.
+
+    Stop and change nothing. No attempt is counted.
+    """
+
+
 class RedisAway(LanesError, RedisError):  # noqa: N818 - see above
     """Redis did not answer a client of lanes for as long as the client retries: one lease.
 

@@ -36,6 +36,7 @@ from chatlanes.poller.responses import TelegramTroubleError
 from chatlanes.poller.runtime import Retry, Stop, Stopping
 from chatlanes.settings import Settings
 from chatlanes.updates import check_order_by
+from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.intake import Intake
 
@@ -57,10 +58,13 @@ class CustomEndpoints:
 
 
 def check(settings: Settings, given: CustomEndpoints = CustomEndpoints()) -> None:
-    """Checks settings that need no server. Raises SettingsError without a token, OrderByError, FilterError."""
+    """Checks settings that need no server. Raises SettingsError without a token, OrderByError, CollectError,
+    FilterError.
+    """
     Filter(settings)
     if given.sink is None:
         check_order_by(settings.order_by)
+        grouping(settings)
     if given.source is None or given.sink is None:
         settings.token  # noqa: B018 - raises
 

@@ -20,6 +20,7 @@ from chatlanes.settings.table import rows
 #: The keys of a table, in addition to the place of its token. All other settings are the same for every bot.
 PER_BOT = (
     *("bot", "bot_api_url", "order_by", "queues", "allowed_updates", "filter"),
+    *("collect", "collect_quiet", "collect_max_wait", "collect_max", "interrupt"),
     *("poll_balance", "poll_max_delay", "max_pending"),
     *("stale", "session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
     *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group"),
@@ -118,8 +119,9 @@ def _bot(
         if field == "bot_token":
             shown = f"{place}, is wrong (its value is secret and not shown)"
             wrong.append(f"{path}: [{name}] the token, {shown}: allowed is {rows()[field].allowed}")
-        elif field in said:
-            wrong.append(f"{path}: [{name}] {field}={_shown(said[field])}: allowed is {rows()[field].allowed}")
+        else:  # of the table, or it does not fit the table, such as INTERRUPT=on for a bot with collect = "none"
+            value = {**shared, **said}[field]
+            wrong.append(f"{path}: [{name}] {field}={_shown(value)}: allowed is {rows()[field].allowed}")
     return wrong, None
 
 

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import ValidationInfo
+
 ORDERS = ("chat", "chat+user", "topic", "user", "bot")
+NO_COLLECT = "none"
+COLLECTS = (NO_COLLECT, "albums", "messages")
 
 #: Where Telegram's webhooks come from (core.telegram.org/bots/webhooks, "The short version").
 NAMED_NETWORKS = {"telegram": ("149.154.160.0/20", "91.108.4.0/22")}
@@ -68,6 +72,16 @@ def import_path(text: str) -> str:
 
 def order(text: str) -> str:
     return text if text in ORDERS else import_path(text)
+
+
+def collect(text: str) -> str:
+    return text if text in COLLECTS else import_path(text)
+
+
+def interrupt(text: str, info: ValidationInfo) -> str:
+    """Only a group of updates can be interrupted. A wrong COLLECT is reported on its own."""
+    _require(text == "off" or info.data.get("collect") != NO_COLLECT)
+    return text
 
 
 def kinds(text: Any) -> Any:

@@ -43,6 +43,7 @@ WebAddress = Annotated[str, AfterValidator(checks.web_address)]
 RedisAddress = Annotated[str, AfterValidator(checks.redis_address)]
 ImportPath = Annotated[str, AfterValidator(checks.import_path)]
 Order = Annotated[str, AfterValidator(checks.order)]
+Collect = Annotated[str, AfterValidator(checks.collect)]
 KindsOrPath = Annotated[str, AfterValidator(checks.kinds_or_path)]
 Kinds = Annotated[tuple[str, ...], BeforeValidator(checks.kinds)]
 Networks = Annotated[tuple[str, ...], BeforeValidator(checks.networks)]
@@ -114,6 +115,26 @@ class Settings(BaseSettings):
         "The number of dedicated queues `updates.0` …; a chat always maps to the same one. "
         "More queues let `-Q` divide the chats more finely; each costs a little at every fetch. Lower it only while "
         "nothing waits: no worker reads the queues above it.",
+    )
+    collect: Collect = text(
+        "none",
+        "none, albums, messages, or module:function",
+        "Updates that are handed over together, as one run (docs/conversations.md): the parts of an album (`albums`), "
+        "successive messages of one sender (`messages`), or those to which your own `module:function`, from an update "
+        "to a name or None, gives the same name.",
+    )
+    collect_quiet: float = number(
+        0.7, "s", 0.0, 60.0, "With `COLLECT`: a run begins when no further update has arrived for this long."
+    )
+    collect_max_wait: float = number(
+        5.0, "s", 0.0, 300.0, "With `COLLECT`: a run begins at the latest when its first update has waited this long."
+    )
+    collect_max: int = number(20, "updates", 1, 100, "With `COLLECT`: the most updates in one run.")
+    interrupt: Annotated[Literal["off", "on"], AfterValidator(checks.interrupt)] = text(
+        "off",
+        "off, or on if COLLECT is not none",
+        "`on`: a newer update that belongs to the run in progress ends that run; the next run gets the old updates and "
+        "the new one together (docs/conversations.md).",
     )
     allowed_updates: Annotated[Kinds | None, NoDecode] = text(
         None,

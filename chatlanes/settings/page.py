@@ -21,6 +21,7 @@ GROUPS = {
     "bot_token": "The bot",
     "redis_url": "Redis",
     "order_by": "Order",
+    "collect": "Conversations",
     "allowed_updates": "Fetching updates",
     "lease_seconds": "Running updates",
     "uncertain_call": "Calls",

@@ -1,4 +1,4 @@
-"""The one task: runs the bot on one update, then settles it.
+"""The one task: runs the bot on one update, or a group of collected ones, then settles it.
 
 If the handler returns, the update is settled; if it raises, the update is retried, still first in its lanes, and
 finally buried. If the outcome could not be recorded in Redis, the update runs again. The order of the steps matters,
@@ -30,6 +30,7 @@ from chatlanes.tasks.settings import secrets
 from chatlanes.tasks.settlement import commit, ending_of, fail, park
 from chatlanes.tasks.time_limits import UNLIMITED, Run, enforcer_here
 from chatlanes.telegram.flood import FloodWait, OpenGate, Parking, ParkUpdate, RunGate, Waiting
+from chatlanes.updates.decoding import read
 
 logger = get_task_logger(__name__)
 
@@ -81,20 +82,8 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     served = bots().of(message_id)
     if served is None:
         park_unknown(message_id, delivery)
-    limit_s, parking = served.settings.update_timeout, Parking()
-    deadline_s = None if limit_s is None else monotonic() + limit_s
-    ctx = Context(
-        content,
-        calls_of(
-            served.api, delivery, served.settings.uncertain_call, lambda: gate_of(served, delivery, parking, deadline_s)
-        ),
-        attempt=this_attempt,
-        deadline_s=deadline_s,
-        appended_s=None if delivery is None else monotonic() - delivery.age_s,
-        stored=None if delivery is None else Stored(delivery, parking),
-        session_plan=served.session_plan,
-        fence=None if delivery is None else int(delivery.fence),
-    )
+    parking = Parking()
+    ctx = context_of(content, served, delivery, parking, this_attempt)
     try:
         with (
             about(lambda: Ids(message_id, ctx.chat_id, this_attempt)),
@@ -111,6 +100,29 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
         # The soft limit interrupted this function, not the handler. Celery acknowledges a task that raised, unless it
         # raised Reject.
         raise Reject("interrupted while its outcome was being recorded", requeue=True) from late
+
+
+def context_of(
+    content: dict[str, Any], served: ServedBot, delivery: lanes.Delivery | None, parking: Parking, this_attempt: int
+) -> Context:
+    """The context of this run. `content` is the first update; the delivery has those that were collected with it."""
+    limit_s = served.settings.update_timeout
+    deadline_s = None if limit_s is None else monotonic() + limit_s
+    later = () if delivery is None else delivery.bodies
+    updates = (content, *(read(body.encode())[0][0] for body in later))
+    return Context(
+        updates[-1],
+        calls_of(
+            served.api, delivery, served.settings.uncertain_call, lambda: gate_of(served, delivery, parking, deadline_s)
+        ),
+        attempt=this_attempt,
+        deadline_s=deadline_s,
+        appended_s=None if delivery is None else monotonic() - delivery.age_s,
+        stored=None if delivery is None else Stored(delivery, parking),
+        session_plan=served.session_plan,
+        fence=None if delivery is None else int(delivery.fence),
+        updates=updates,
+    )
 
 
 def gate_of(

@@ -25,6 +25,7 @@ from chatlanes.lanes.protocol.store import Store
 from chatlanes.logs.ids import TRACE
 from chatlanes.settings import Settings
 from chatlanes.traces.off import NoBatch
+from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.decoding import CutUpdate
 from chatlanes.updates.parsing import ParsedUpdate, parse
@@ -51,10 +52,11 @@ class Intake:
     """Appends the updates of one bot."""
 
     def __init__(self, client: Redis, settings: Settings) -> None:
-        """Raises OrderByError for an invalid ORDER_BY, ServerUnfit for a server that does not support lanes, and
-        RedisError when Redis does not answer.
+        """Raises OrderByError and CollectError for an invalid ORDER_BY or COLLECT, ServerUnfit for a server that does
+        not support lanes, and RedisError when Redis does not answer.
         """
         check_order_by(settings.order_by)
+        self._group_of = grouping(settings)
         self._appends = DurableAppends(client, settings.durable_replicas)
         self._store = Store(client)
         self._witness = witness_of(settings.redis_url)
@@ -112,10 +114,11 @@ class Intake:
         number = update.get("update_id") if isinstance(update, dict) else None
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_ID:
             return self._malformed(update)
-        problem, lanes, body, parsed = None, [], _NOT_KEPT, parse(update)
+        problem, lanes, group, body, parsed = None, [], None, _NOT_KEPT, parse(update)
         try:
             body = _json(update)
             lanes = keys_of(update, self._order_by, parsed)
+            group = self._group_of(update, parsed) if self._group_of and lanes else None
         except (KeysError, TooDeepError) as error:
             problem = {"type": type(error).__name__, "message": str(error)}
         if isinstance(update, CutUpdate):
@@ -133,6 +136,7 @@ class Intake:
             lanes=[f"{self._bot}/{key}" for key in lanes],
             once=(self._bot, number),
             problem=problem,
+            group=None if problem else group,
         )
 
     def _queue(self, parsed: ParsedUpdate, lanes: list[str], number: int) -> str:

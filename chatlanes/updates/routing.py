@@ -33,7 +33,7 @@ class OrderByError(ImportPathError):
 
 
 class KeysError(Exception):
-    """The function that ORDER_BY names failed on this one update, or did not return a list of keys."""
+    """The function that ORDER_BY or COLLECT names failed on this one update, or returned an invalid value."""
 
 
 def keys_of(update: dict[str, Any], order_by: str = "chat", parsed: ParsedUpdate | None = None) -> list[str]:

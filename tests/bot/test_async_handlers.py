@@ -296,3 +296,53 @@ def test_handler_cancelled_before_it_begins_fails() -> None:
     assert begun.wait(0)
     with pytest.raises(asyncio.CancelledError):
         begun.outcome()
+
+
+def test_coroutine_is_cancelled_from_another_thread_and_cleans_up() -> None:
+    did: list[str] = []
+    given: list[Callable[[], object]] = []
+
+    async def handle() -> None:
+        try:
+            did.append("begun")
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            did.append("cleaned up")
+
+    def interrupt() -> None:
+        until(lambda: did == ["begun"])
+        given[0]()
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    with pytest.raises(asyncio.CancelledError):
+        event_loop().run(handle(), on_interrupt=given.append)
+    other.join()
+    assert did == ["begun", "cleaned up"]
+    # And a late interruption changes nothing
+    given[0]()
+
+
+def test_coroutine_interrupted_before_it_begins_does_not_begin() -> None:
+    did: list[str] = []
+
+    async def handle() -> None:
+        await asyncio.sleep(0)
+        did.append("begun")
+
+    with pytest.raises(asyncio.CancelledError):
+        event_loop().run(handle(), on_interrupt=lambda cancel: cancel())
+    assert did == []
+
+
+def test_a_shield_without_interrupts_does_nothing(run: Run) -> None:
+    api = CountingApi()
+    source = """
+    async def handle(ctx):
+        async with ctx.shield():
+            with ctx.shield():
+                await ctx.reply(f"{ctx.interrupted} {ctx.previous_calls}")
+    """
+    run(source, api)
+    assert api.calls == [("sendMessage", "False []")]

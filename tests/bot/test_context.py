@@ -1,5 +1,6 @@
 """The context of a handler, and the destination of its replies."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,3 +102,37 @@ def test_guest_is_answered_through_the_query(web, api):
 def test_reply_without_a_chat_is_refused(kind, body, complaint):
     with pytest.raises(NoChatError, match=complaint):
         context(kind, body).reply("hi")
+
+
+def collected(*bodies: Any) -> Context:
+    return Context([{"update_id": number, "message": body} for number, body in enumerate(bodies, 1)], None)
+
+
+def test_one_update_is_the_only_one_of_its_run():
+    ctx = context("message", PRIVATE)
+    assert list(ctx.updates) == [ctx.update]
+    assert (ctx.text, ctx.texts, ctx.photos) == ("hello", ["hello"], [])
+    assert context("callback_query", {"from": ANN, "message": PRIVATE}).texts == []
+
+
+def test_several_updates_are_answered_as_the_newest_and_read_together():
+    small, large = {"file_id": "small"}, {"file_id": "large"}
+    ctx = collected(
+        {**PRIVATE, "message_id": 1, "text": "look"},
+        {**PRIVATE, "message_id": 2, "text": None, "photo": [small, large], "caption": "a cat"},
+        {**PRIVATE, "message_id": 3, "text": None, "document": {"file_id": "d"}, "photo": []},
+        {**PRIVATE, "message_id": 4, "text": None, "voice": {"file_id": "v"}},
+    )
+    assert [update["update_id"] for update in ctx.updates] == [1, 2, 3, 4]
+    assert (ctx.update_id, ctx.message["message_id"]) == (4, 4)
+    assert [message["message_id"] for message in ctx.messages] == [1, 2, 3, 4]
+    assert ctx.text == "look\na cat"
+    assert ctx.texts == ["look", "a cat"]
+    assert (ctx.photos, ctx.documents, ctx.voices) == ([large], [{"file_id": "d"}], [{"file_id": "v"}])
+    assert (ctx.videos, ctx.audios) == ([], [])
+    assert repr(ctx) == "Context(4 updates, message 4, chat 7, attempt 1)"
+
+
+def test_a_copy_of_a_context_has_the_same_updates():
+    ctx = replace(collected(PRIVATE, PRIVATE), attempt=2)
+    assert (len(ctx.updates), ctx.update_id, ctx.attempt) == (2, 2, 2)

@@ -29,6 +29,11 @@ DEFAULTS = {
     "DURABLE_REPLICAS": 0,
     "ORDER_BY": "chat",
     "QUEUES": 8,
+    "COLLECT": "none",
+    "COLLECT_QUIET": 0.7,
+    "COLLECT_MAX_WAIT": 5.0,
+    "COLLECT_MAX": 20,
+    "INTERRUPT": "off",
     "ALLOWED_UPDATES": None,
     "FILTER": None,
     "POLL_TIMEOUT": 50,
@@ -172,6 +177,16 @@ def test_all_wrong_values_are_named_at_once():
         "QUEUES",
         "SENTINEL_MASTER",
     ]
+
+
+def test_interrupt_needs_collect():
+    assert refused(INTERRUPT="on") == "INTERRUPT=on: allowed is off, or on if COLLECT is not none"
+    assert given(INTERRUPT="on", COLLECT="albums").interrupt == "on"
+    assert given(INTERRUPT="off").interrupt == "off"
+    # An invalid COLLECT is the only error.
+    assert refused(INTERRUPT="on", COLLECT="album") == (
+        "COLLECT=album: allowed is none, albums, messages, or module:function"
+    )
 
 
 def test_sentinel_needs_its_master():

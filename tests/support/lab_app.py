@@ -231,8 +231,19 @@ def ignore_interrupts(self: Any, gate: str) -> None:
             wait_at(gate)
 
 
+def collect(self: Any, name: str, gate: str | None = None) -> None:
+    """As `run`, with the names of all messages of its group."""
+    names = [name, *(json.loads(body)[1]["name"] for body in self.delivery.bodies)]
+    record("start", "+".join(names))
+    if gate == "die" and self.delivery.died == 0:
+        _die("killed")
+    wait_at(gate if gate != "die" else None)
+    record("end", "+".join(names))
+
+
 TASKS = (
     run,
+    collect,
     compute,
     plain,
     die,

@@ -266,6 +266,10 @@ def raising(update: dict[str, Any]) -> list[str]:
     return ["all"]
 
 
+def unnamed(update: dict[str, Any]) -> str:
+    return raising(update)[0]
+
+
 def no_list(_: dict[str, Any]) -> Any:
     return "chat:7"
 
@@ -285,6 +289,14 @@ def test_update_on_which_order_by_fails_is_buried(client: Redis, any_server: Ser
     assert failure["type"] == "KeysError"
     assert failure["message"] == "tests.updates.test_intake:raising (ORDER_BY) failed with LookupError: unknown person"
     assert lane(client, f"{BOT_ID}/all") == [f"{BOT_ID}:1", f"{BOT_ID}:3"]
+
+
+def test_update_on_which_collect_fails_is_buried_with_its_lanes(client: Redis, any_server: Server) -> None:
+    with connected(any_server.url, COLLECT="tests.updates.test_intake:unnamed") as intake:
+        assert intake.append([message(1), message(2)]) == Appended(added=2, seen=0, buried=1, pending=1)
+    failure = problem(client, f"{BOT_ID}:2")
+    assert failure["message"] == "tests.updates.test_intake:unnamed (COLLECT) failed with LookupError: unknown person"
+    assert record(client, f"{BOT_ID}:2")["lanes"] == f"{BOT_ID}/chat:7"
 
 
 @pytest.mark.parametrize("name", ["no_list", "odd_keys"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from chatlanes.lanes.errors import Interrupted
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import BotApi
 
@@ -15,6 +16,11 @@ PUBLIC_API = "https://api.telegram.org"
 
 class UnreadableUpdateError(Exception):
     """The framework cannot parse the update."""
+
+
+def is_interruption(error: object) -> bool:
+    """True for the end of a run by a newer update, which is not a failure: a bot's error handlers do not get it."""
+    return isinstance(error, Interrupted)
 
 
 class PermanentError(Exception):

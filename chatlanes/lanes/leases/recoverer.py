@@ -6,6 +6,8 @@ sweep is one script: a worker that dies in the middle of it leaves nothing half 
 
 from __future__ import annotations
 
+from math import inf
+
 from kombu.log import get_logger
 
 from chatlanes.lanes.leases.in_flight import InFlight
@@ -22,7 +24,8 @@ logger = get_logger(__name__)
 SWEEP_EVERY_S, SWEEP_EVERY_OF_LEASE = 2.5, 1 / 6
 #: The pause after a failed sweep.
 SWEEP_AGAIN_AFTER_S = 1.0
-#: A retry that this worker delayed may be due before the next sweep, so a sweep follows it, at most this often.
+#: A retry that this worker delayed, or a group, may be due before the next sweep. A sweep follows then, at most this
+#: often.
 _SWEEP_AT_MOST_EVERY_S = 0.02
 REPAIR_EVERY_S = 5.0
 
@@ -36,17 +39,23 @@ class Recoverer:
         self._witness = witness
         self._swept_s = 0.0
         self._cursor = "0"
-        self.next_sweep_s = 0.0
+        self._next_sweep_s = 0.0
         self.next_repair_s = 0.0
+
+    @property
+    def next_sweep_s(self) -> float:
+        due_s = max(self._in_flight.wakeups.group_due_s, self._swept_s + _SWEEP_AT_MOST_EVERY_S)
+        return min(self._next_sweep_s, due_s)
 
     def sweep_soon(self) -> None:
         """Called when this worker has delayed a retry."""
-        self.next_sweep_s = min(self.next_sweep_s, self._swept_s + _SWEEP_AT_MOST_EVERY_S)
+        self._next_sweep_s = min(self._next_sweep_s, self._swept_s + _SWEEP_AT_MOST_EVERY_S)
 
     def sweep(self) -> None:
-        """Hand out expired leases again and make due retries ready. Raises RedisError."""
+        """Hand out expired leases again and make due retries and groups ready. Raises RedisError."""
+        self._in_flight.wakeups.group_due_s = inf
         self._swept_s = clock.now_s()
-        self.next_sweep_s = self._swept_s + SWEEP_AGAIN_AFTER_S
+        self._next_sweep_s = self._swept_s + SWEEP_AGAIN_AFTER_S
         known = self._witness.known
         in_flight = self._in_flight
         swept = self._store.sweep(in_flight.lease_ms, in_flight.holder, in_flight.capacity.slots)
@@ -57,7 +66,7 @@ class Recoverer:
         next_s = min(SWEEP_EVERY_S, in_flight.lease_s * SWEEP_EVERY_OF_LEASE)
         if swept.next_ms is not None:
             next_s = min(next_s, max(swept.next_ms, 10) / 1000)
-        self.next_sweep_s = clock.now_s() + next_s
+        self._next_sweep_s = clock.now_s() + next_s
 
     def repair(self) -> None:
         """Repair the next portion of the keys. Raises RedisError."""

@@ -6,6 +6,8 @@ next iteration.
 
 from __future__ import annotations
 
+from math import inf
+
 from chatlanes.lanes.leases.report_channel import ReportChannel
 from chatlanes.lanes.runtime import clock, os_threads
 
@@ -26,6 +28,8 @@ class Wakeups:
         self._is_loop_woken = False
         self._answer_until_s = 0.0  # until then the answer of a fetch is expected
         self._is_anything_delayed = False
+        #: When the next group is due (clock.now_s): a sweep makes it ready, unless a fetch does that before.
+        self.group_due_s = inf
 
     # -- the event loop of the consumers
 
@@ -74,6 +78,12 @@ class Wakeups:
         """A message was delayed, and may become due before the next sweep."""
         self._is_anything_delayed = True
         self.background.set()
+
+    def group_is_due(self, within_s: float | None) -> None:
+        """Called after each fetch: the next group is due then; None: no group waits for further messages."""
+        before_s, self.group_due_s = self.group_due_s, inf if within_s is None else clock.now_s() + within_s
+        if self.group_due_s < before_s:
+            self.background.set()
 
     def take_delayed(self) -> bool:
         """True if a message was delayed since the last call."""

@@ -18,6 +18,7 @@ from redis import Redis
 from chatlanes.lanes.leases.timings import LOST, RUNS, field
 from chatlanes.lanes.monitoring.histogram import Histogram, read_times
 from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.envelope import split
 from chatlanes.lanes.protocol.replies import Loss, loss_answer
 
 #: Records fetched in one round trip.
@@ -25,7 +26,7 @@ _AT_ONCE = 500
 #: Longer than the first line of a stored message, which describes it.
 _FIRST_LINE = 2047
 
-_FIELDS = ("state", "queue", "lanes", "seq", "fence", "holder", "failed", "died", "replayed", "parked")
+_FIELDS = ("state", "queue", "lanes", "seq", "fence", "holder", "failed", "died", "replayed", "parked", "size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Record:
     died: int
     is_replayed: bool
     parked: str  # why it was postponed without a failure, the last time; empty: it was not
+    size: int = 1  # how many messages are one run
 
     @property
     def group(self) -> str:
@@ -133,6 +135,11 @@ def delayed(client: Redis) -> int:
     return int(client.zcard(keys.DELAYED))
 
 
+def collecting(client: Redis) -> int:
+    """The number of groups that wait for further messages."""
+    return int(client.zcard(keys.COLLECTING))
+
+
 def due_ms(client: Redis, message_id: str) -> int | None:
     """When a delayed message is due."""
     at_ms = client.zscore(keys.DELAYED, message_id)
@@ -160,9 +167,13 @@ def titles(client: Redis, ids: Sequence[str]) -> dict[str, str]:
         return dict(zip(ids, map(_title, pipe.execute()), strict=True))
 
 
-def content(client: Redis, message_id: str) -> Any:
-    """The first argument of the task of a message; None if it cannot be read."""
+def contents(client: Redis, message_id: str) -> list[Any]:
+    """The first argument of the task of each message of a group, the oldest first; None for one that cannot be read."""
     stored: Any = client.get(keys.body(message_id)) or b""
+    return [_content(each) for each in split(stored)]
+
+
+def _content(stored: bytes) -> Any:
     line, newline, body = stored.partition(b"\n")
     try:
         return json.loads(body if newline else line)[0][0]
@@ -217,7 +228,7 @@ def counts(client: Redis) -> dict[str, int]:
 
 
 def _record(message_id: str, fields: list[str]) -> Record:
-    state, queue, lanes, seq, fence, holder, failed, died, replayed, parked = fields
+    state, queue, lanes, seq, fence, holder, failed, died, replayed, parked, size = fields
     return Record(
         id=message_id,
         state=state,
@@ -230,12 +241,13 @@ def _record(message_id: str, fields: list[str]) -> Record:
         died=int(died or 0),
         is_replayed=bool(replayed),
         parked=parked,
+        size=int(size or 1),
     )
 
 
 def _title(stored: bytes) -> str:
     try:
-        title = orjson.loads(stored.partition(b"\n")[0])["headers"].get("argsrepr", "")
+        title = orjson.loads(split(stored)[0].partition(b"\n")[0])["headers"].get("argsrepr", "")
     except (ValueError, LookupError, TypeError, AttributeError):
         return ""
     return str(title).strip("()")

@@ -1,7 +1,7 @@
 """The lanes in Redis: keys, Lua scripts, and the typed commands around them. Imports neither Celery nor kombu."""
 
 from chatlanes.lanes.protocol import envelope, keys
-from chatlanes.lanes.protocol.commands import Delete, Guard, Move, NewMessage, Set, Write, only_seen
+from chatlanes.lanes.protocol.commands import Delete, Group, Guard, Move, NewMessage, Set, Write, only_seen
 from chatlanes.lanes.protocol.connect import connect, connect_like
 from chatlanes.lanes.protocol.data_loss import Witness, witness_of
 from chatlanes.lanes.protocol.durable import DurableAppends
@@ -20,6 +20,7 @@ __all__ = [
     "DurableAppends",
     "Fate",
     "Fetched",
+    "Group",
     "Guard",
     "History",
     "Kind",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol import envelope, keys
 from chatlanes.lanes.protocol.replies import Kind
 from chatlanes.lanes.protocol.scripts import Argument, script
 
@@ -24,8 +24,26 @@ _CONTROL_OR_BLANK = re.compile(r"[\x00-\x20\x7f]")
 _POSITION = re.compile(r"(?:[^\x00-\x20\x7f]*[^\x00-\x20\x7f0-9])?[1-9][0-9]{0,14}")
 
 
+class Group(NamedTuple):
+    """Consecutive messages of the same lanes that belong together: they become one message, with one run.
+
+    The run starts when no message has joined for `quiet_ms`, when the first one has waited for `max_wait_ms`, when
+    there are `most` of them, or when a message follows in a lane that does not belong to them. With `interrupts`, a
+    message that arrives during the run ends it: the next run gets all of them.
+    """
+
+    name: str
+    quiet_ms: int
+    max_wait_ms: int
+    most: int
+    interrupts: bool = False
+
+
 class NewMessage(NamedTuple):
-    """A message to append. It is remembered as seen by `once`, a scope and a number. A `problem` buries it at once."""
+    """A message to append. It is remembered as seen by `once`, a scope and a number. A `problem` buries it at once.
+
+    A message without lanes, or whose stored form has one of the control characters of a group, has no `group`.
+    """
 
     id: str
     queue: str
@@ -33,6 +51,7 @@ class NewMessage(NamedTuple):
     lanes: Sequence[str]
     once: tuple[str, int] | None = None
     problem: dict[str, Any] | None = None
+    group: Group | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,4 +182,17 @@ def _append_row(message: NewMessage) -> tuple[Argument, ...]:
             raise ValueError(f"{key!r} is not a lane key: use a non-empty string without control characters")
     scope, number = message.once or ("", "")
     problem = problem_json(message.problem) if message.problem else ""
-    return message.id, message.queue, message.stored, scope, number, problem, "\n".join(message.lanes)
+    stored, group = _grouped(message)
+    return message.id, message.queue, stored, scope, number, problem, group, "\n".join(message.lanes)
+
+
+def _grouped(message: NewMessage) -> tuple[str | bytes, str]:
+    """The stored form, and the group as collecting.lua reads it; empty for a message without a group."""
+    group = message.group
+    if group is None or not message.lanes or message.problem:
+        return message.stored, ""
+    stored = envelope.pack_collected(message.stored, interrupts=group.interrupts)
+    if stored is None:
+        return message.stored, ""
+    fields = group.quiet_ms, group.max_wait_ms, group.most, int(group.interrupts), group.name
+    return stored, " ".join(map(str, fields))

@@ -12,9 +12,14 @@ from typing import Any
 
 import orjson
 
-#: Headers that the publisher sets: the lane keys, and the [scope, number] by which the message is remembered as seen.
+#: Headers that the publisher sets: the lane keys, the [scope, number] by which the message is remembered as seen, and
+#: the fields of its group (commands.Group).
 LANE_KEYS = "lane_keys"
 ONCE = "once"
+GROUP = "lane_group"
+#: Precedes each message of a group (commands.Group) in its stored form: a message of a group that a later message
+#: interrupts, and of one that none interrupts. JSON contains no control characters.
+INTERRUPTIBLE, COLLECTED = b"\x1d", b"\x1e"
 #: Header from the main process of the worker to the process that runs the message (delivery.py).
 LANE = "lane"
 
@@ -55,7 +60,7 @@ def pack(message: dict[str, Any]) -> bytes:
     message_id = headers.get("id")
     known = {**_TASK_HEADERS, "root_id": message_id, "id": message_id} if "task" in headers and message_id else {}
     envelope: dict[str, Any] = {
-        "headers": {k: v for k, v in headers.items() if k not in (LANE_KEYS, ONCE) and not _same(known, k, v)}
+        "headers": {k: v for k, v in headers.items() if k not in (LANE_KEYS, ONCE, GROUP) and not _same(known, k, v)}
     }
     kept = {k: v for k, v in properties.items() if k not in _NOT_STORED and not _same(_PROPERTIES, k, v)}
     if not message_id or properties.get("correlation_id") != message_id:
@@ -73,6 +78,24 @@ def pack(message: dict[str, Any]) -> bytes:
 def pack_task(task: str, argsrepr: str, body: bytes, **headers: str) -> bytes:
     """The stored form of a plain JSON task message, without building the message. `body` is in Celery's format."""
     return orjson.dumps({"headers": {"task": task, "argsrepr": argsrepr, **headers}}) + b"\n" + body
+
+
+def pack_collected(stored: str | bytes, *, interrupts: bool) -> bytes | None:
+    """The stored form of a message of a group. None: it cannot belong to one, because it contains a separator."""
+    plain = stored.encode() if isinstance(stored, str) else stored
+    if INTERRUPTIBLE in plain or COLLECTED in plain:
+        return None
+    return (INTERRUPTIBLE if interrupts else COLLECTED) + plain
+
+
+def is_interruptible(stored: bytes) -> bool:
+    return stored.startswith(INTERRUPTIBLE)
+
+
+def split(stored: bytes) -> list[bytes]:
+    """The stored forms of the messages of a group, the oldest first; of another message its own."""
+    separator = stored[:1]
+    return stored[1:].split(separator) if separator in (INTERRUPTIBLE, COLLECTED) else [stored]
 
 
 def unpack(stored: bytes, *, message_id: str, queue: str, tag: str, lane: dict[str, Any]) -> dict[str, Any]:

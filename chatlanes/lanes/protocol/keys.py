@@ -5,7 +5,8 @@ in one database: apps that share it share the lanes, so each puts its own name i
 Redis Cluster is not supported, because a script uses keys that are not in its KEYS.
 """
 
-#: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked, alive
+#: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked,
+#: alive, group, size
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"
@@ -24,6 +25,8 @@ SEEN = "lanes:seen:"
 LEASES = "lanes:leases"
 #: zset: message id -> due, ms
 DELAYED = "lanes:delayed"
+#: zset: message id -> due, ms; for groups that wait for further messages
+COLLECTING = "lanes:collecting"
 #: zset: message id -> buried at, ms
 DEAD = "lanes:dead"
 #: zset, named by a group of queues: message id -> seq, for all messages that are not buried; the first is the oldest
@@ -37,7 +40,7 @@ MISSING = "lanes:missing:"
 #: hash: scope -> the highest number that has joined its lanes
 LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
-#: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain, answered
+#: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain, answered, collected
 COUNTS = "lanes:counts"
 #: hash: queue -> how many messages of it have been settled
 SETTLED = "lanes:settled"

@@ -93,6 +93,8 @@ class Fetched:
     more: bool
     suspects: bool | None
     leased: list[Leased]
+    #: Until the next group is due; None: none is collected.
+    due_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ def loss_answer(record: bytes) -> Loss:
 
 
 def fetch_answer(answer: list[Any]) -> Fetched:
-    lost, more, suspects, *flat = answer
+    lost, more, suspects, due_ms, *flat = answer
     values = iter(flat)
     leased = []
     for id_, fence, queue, waited, past, stored in zip(*[values] * 6, strict=True):
@@ -182,7 +184,7 @@ def fetch_answer(answer: list[Any]) -> Fetched:
                 stored,
             )
         )
-    return Fetched(texts(lost), bool(more), bool(suspects), leased)
+    return Fetched(texts(lost), bool(more), bool(suspects), leased, None if due_ms < 0 else due_ms / 1000)
 
 
 def begin_answer(answer: list[bytes]) -> Begun:

@@ -32,6 +32,7 @@ class Dispatcher:
 
     def deliver(self, fetched: Fetched, asked_s: float) -> None:
         self._in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects, more=fetched.more)
+        self._in_flight.wakeups.group_is_due(fetched.due_s)
         deadline_s = asked_s + self._in_flight.lease_s
         try:
             for leased in fetched.leased:
@@ -77,13 +78,16 @@ def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
     """The message in kombu's form, with the header for its delivery (delivery.py). Raises ValueError, KeyError or
     TypeError if it is not a message.
     """
-    lane = {
+    lane: dict[str, Any] = {
         "deadline_s": deadline_s,
         "failed": leased.failed,
         "died": leased.died,
         "waited_s": leased.waited_s,
         "replayed_s": leased.replayed_s,
     }
+    stored, *collected = envelope.split(leased.stored)
+    if collected:
+        lane["bodies"] = [each.partition(b"\n")[2].decode() for each in collected]
     return envelope.unpack(
-        leased.stored, message_id=leased.id, queue=leased.queue, tag=tag_of(leased.id, leased.fence), lane=lane
+        stored, message_id=leased.id, queue=leased.queue, tag=tag_of(leased.id, leased.fence), lane=lane
     )

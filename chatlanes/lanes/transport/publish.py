@@ -9,17 +9,19 @@ from typing import Any
 
 from chatlanes.lanes.errors import PublishRefused
 from chatlanes.lanes.protocol import envelope
-from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.commands import Group, NewMessage
 
 
-def headers(keys: list[str], *, once: tuple[str, int] | None = None) -> dict[str, Any]:
+def headers(keys: list[str], *, once: tuple[str, int] | None = None, group: Group | None = None) -> dict[str, Any]:
     """Headers for a message that is ordered by `keys`. Without keys it has no order and runs as soon as possible.
 
     `once` is a scope and a number, for example `("bot 7", update_id)`: a second publish with the same pair within 48 h
-    is dropped.
+    is dropped. Consecutive messages with the same keys and `group` are one run, whose task reads the later ones from
+    `self.delivery.bodies`.
     Use: `task.apply_async(args, queue="orders.0", headers=lanes.headers(["customer:9"]))`.
     """
-    return {envelope.LANE_KEYS: keys, envelope.ONCE: list(once) if once else None}
+    collects = {envelope.GROUP: list(group)} if group else {}
+    return {envelope.LANE_KEYS: keys, envelope.ONCE: list(once) if once else None, **collects}
 
 
 def check_ordinary(queue: str, message: dict[str, Any]) -> None:
@@ -51,4 +53,5 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
         stored=envelope.pack(message),
         lanes=given[envelope.LANE_KEYS],
         once=(once[0], once[1]) if once else None,
+        group=Group(*given[envelope.GROUP]) if given.get(envelope.GROUP) else None,
     )

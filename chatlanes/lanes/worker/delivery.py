@@ -39,6 +39,8 @@ class Delivery:
     failed: int
     died: int
     waited_s: float = 0.0
+    #: The bodies of the messages that were collected with this one, the oldest first, in Celery's JSON format.
+    bodies: tuple[str, ...] = ()
     _journal: Journal | None = field(default=None, init=False, repr=False)
 
     @property
@@ -213,4 +215,5 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: AppLanes) -> Delivery:
         failed=lane["failed"],
         died=lane["died"],
         waited_s=lane["waited_s"],
+        bodies=tuple(lane.get("bodies", ())),
     )

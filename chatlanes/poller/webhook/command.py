@@ -57,7 +57,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", comm
 
 
 def receive(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    """Raises OrderByError."""
+    """Raises OrderByError and CollectError."""
     try:
         if given.socket is not None:
             return _serve(settings, stop, inherited(given.socket, stop))
@@ -71,7 +71,7 @@ def receive(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
 
 
 def _begin(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    """Raises SettingsError, CannotListenError, OrderByError, FilterError, ServerUnfit."""
+    """Raises SettingsError, CannotListenError, OrderByError, CollectError, FilterError, ServerUnfit."""
     for bot in settings.served:
         check(bot)
     paths = [path_of(bot) for bot in settings.served]

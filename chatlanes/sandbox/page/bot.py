@@ -16,6 +16,7 @@ from chatlanes.sandbox.page.chats.views import chat_shown, message_shown
 from chatlanes.sandbox.page.event_stream import EventStream
 from chatlanes.sandbox.page.storage import PageFiles, PageStorage
 from chatlanes.sandbox.page.supervisor_channel import SupervisorChannel
+from chatlanes.sandbox.page.tracking.order_audit import OrderAudit
 from chatlanes.sandbox.page.tracking.progress import UpdateProgress
 from chatlanes.sandbox.page.tracking.tracker import UpdateTracker, problem_of
 from chatlanes.sandbox.page.tracking.update_log import UpdateLog
@@ -37,16 +38,24 @@ IDS_BETWEEN_RUNS = 10_000
 
 
 class PageBot(SimulatedBot):
-    """Its page's chats, messages and updates are in `storage`. `order_by` is the setting."""
+    """Its page's chats, messages and updates are in `storage`. `order_by` is the setting; `audit` the one to use."""
 
     def __init__(
-        self, token: str, storage: PageStorage, *, first_update_id: int, order_by: str = "chat", quirks: bool = True
+        self,
+        token: str,
+        storage: PageStorage,
+        *,
+        first_update_id: int,
+        order_by: str = "chat",
+        audit: OrderAudit | None = None,
+        quirks: bool = True,
     ) -> None:
         self.storage = storage
         self.events = EventStream()
         self.supervisor = SupervisorChannel(self.events.publish)
         self._order_by = "" if ":" in order_by else order_by  # a function of the bot's own is not imported here
-        self.tracker = UpdateTracker(storage, int(token.partition(":")[0]), self._progressed, self._failed)
+        bot_id = int(token.partition(":")[0])
+        self.tracker = UpdateTracker(storage, bot_id, self._progressed, self._failed, audit)
         self.history = ChatHistory(storage, self._show)
         self.update_log = UpdateLog(storage)
         known = max(storage.last_update_id(), storage.noted("next", 0))

@@ -263,6 +263,16 @@ def test_the_audit_reports_overtaken_repeated_and_lost_updates() -> None:
     assert counts == (3, 1, 1, 1)
 
 
+def test_the_audit_knows_collected_updates_and_interrupted_runs() -> None:
+    audit = OrderAudit(collects=True, interrupts=True)
+    for update_id in (1, 2):
+        audit.give(update_id, ["chat:7"], is_flood=True)
+    assert audit.open == set()
+    for _ in range(2):  # the run of both sends again what the interrupted run of the first has sent
+        audit.called(1, "sendMessage", {"text": "one moment"})
+    assert (audit.answered, audit.repeated, audit.lost) == (1, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [

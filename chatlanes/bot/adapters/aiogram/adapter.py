@@ -2,11 +2,13 @@
 
 The dispatcher processes each update completely on this process's event loop; a returned method is executed, an error
 that no error handler handles fails the attempt, and states are stored with the update. A Dispatcher without a Bot gets
-one with BOT_TOKEN. Start-up and shutdown callbacks run once per process.
+one with BOT_TOKEN. Start-up and shutdown callbacks run once per process. With COLLECT it gets the newest update, and
+handlers get all of them by name, as `updates` and `album`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,7 +19,7 @@ from aiogram.exceptions import TelegramNetworkError, TelegramRetryAfter, Telegra
 from aiogram.fsm.storage.memory import MemoryStorage
 from aiogram.fsm.strategy import FSMStrategy
 from aiogram.methods import TelegramMethod
-from aiogram.types import Update
+from aiogram.types import Message, Update
 from aiogram.types.base import TelegramObject
 from pydantic import ValidationError
 
@@ -25,7 +27,7 @@ from chatlanes.bot.adapters import bridge, storage_json
 from chatlanes.bot.adapters.aiogram.calls import BridgedSession
 from chatlanes.bot.adapters.aiogram.state import UpdateStorage
 from chatlanes.bot.adapters.async_handler import AsyncHandler
-from chatlanes.bot.adapters.errors import UnreadableUpdateError, check_token
+from chatlanes.bot.adapters.errors import UnreadableUpdateError, check_token, is_interruption
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
@@ -56,7 +58,10 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
 
     async def handle(ctx: Context) -> None:
         bot_here.set(bot)
-        answer = await dispatcher.feed_update(bot, _update(ctx, bot))
+        updates = [_update(update, bot) for update in ctx.updates]
+        # By name, for handlers that ask for them; a value that the bot itself gave this name has precedence.
+        named = {"album": list(_messages(updates)), "updates": updates, **dispatcher.workflow_data}
+        answer = await dispatcher.feed_update(bot, updates[-1], **named)
         if isinstance(answer, TelegramMethod):
             await bot(answer)
 
@@ -66,10 +71,18 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
     return Bot(AsyncHandler(handle, before, steps), session=_session_of(dispatcher))
 
 
-def _update(ctx: Context, bot: AiogramBot) -> Update:
+def _messages(updates: Iterable[Update]) -> Iterator[Message]:
+    """The new messages and posts, as aiogram's middlewares for albums collect them."""
+    for update in updates:
+        message = update.message or update.channel_post or update.business_message
+        if message is not None:
+            yield message
+
+
+def _update(content: dict[str, Any], bot: AiogramBot) -> Update:
     """Raises UnreadableUpdateError, which names the invalid fields but, unlike pydantic's error, not their values."""
     try:
-        return Update.model_validate(ctx.update, context={"bot": bot})
+        return Update.model_validate(content, context={"bot": bot})
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
     # Raised outside the except block, so that pydantic's error is not attached as context.
@@ -84,6 +97,8 @@ def _session_of(dispatcher: Dispatcher) -> str:
 
 async def _in_own_series(handler: Any, event: Any, data: dict[str, Any]) -> Any:
     """A middleware of error handlers, which journals their calls in a series of their own."""
+    if is_interruption(event.exception):
+        raise event.exception
     with bridge.in_series("error/"):
         return await handler(event, data)
 

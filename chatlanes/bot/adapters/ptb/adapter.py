@@ -2,7 +2,8 @@
 
 Each update is processed completely on this process's event loop, including handlers with block=False and tasks of the
 application; error handlers run, and the failure still fails the attempt. chat_data, user_data and conversations are
-read before each update and stored with it (data.py). The updater, job queue and update processor are not used.
+read before each update and stored with it (data.py). The updater, job queue and update processor are not used. With
+COLLECT it processes the newest update; `context.updates` are all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from chatlanes.bot.adapters.ptb.buttons import Buttons
 from chatlanes.bot.adapters.ptb.calls import BridgedRequest
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication, wait_for_handlers
 from chatlanes.bot.adapters.ptb.data import DataKeeper, replace_persistence
-from chatlanes.bot.adapters.ptb.failures import no_failures, watch
+from chatlanes.bot.adapters.ptb.failures import no_failures, updates_here, watch
 from chatlanes.bot.adapters.ptb.unsupported import NoJobsError, switch_off
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
@@ -60,7 +61,9 @@ class PtbRunner:
 
     async def handle(self, ctx: Context) -> None:
         bot_here.set(self._application.bot)
-        update = Update.de_json(ctx.update, self._application.bot)
+        updates = [Update.de_json(update, self._application.bot) for update in ctx.updates]
+        updates_here.set(updates)
+        update = updates[-1]
         assert self._keeper  # noqa: S101  begun
         async with self._keeper.kept(update), self._buttons.kept(update), no_failures():
             await self._application.process_update(update)

@@ -13,9 +13,11 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
+from telegram import Update
 from telegram.ext import Application
 
 from chatlanes.bot.adapters import bridge
+from chatlanes.bot.adapters.errors import is_interruption
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication
 
 Callback = Callable[[Any, Any], Coroutine[Any, Any, Any]]
@@ -23,6 +25,8 @@ Callback = Callable[[Any, Any], Coroutine[Any, Any, Any]]
 #: The failures and tasks of the current update.
 _failures: ContextVar[list[Exception]] = ContextVar("failures")
 _tasks: ContextVar[list[asyncio.Task[Any]]] = ContextVar("tasks")
+#: All updates of the current run, for `context.updates`.
+updates_here: ContextVar[list[Update]] = ContextVar("updates")
 
 
 def watch(application: AnyApplication) -> None:
@@ -66,29 +70,38 @@ def _note(error: Exception) -> None:
 
 
 class _WatchedContext:
-    """Replaces the class of contexts, to see the errors."""
+    """Replaces the class of contexts, to see the errors and to add the `updates` of the run."""
 
     def __init__(self, kind: Any) -> None:
         self._kind = kind
 
     def from_update(self, update: object, application: AnyApplication) -> Any:
         try:
-            return self._kind.from_update(update, application)
+            return _with_updates(self._kind.from_update(update, application))
         except Exception as error:
             _note(error)
             raise
 
     def from_error(self, update: object, error: Exception, *others: Any, **named: Any) -> Any:
         _note(error)
-        return self._kind.from_error(update, error, *others, **named)
+        return _with_updates(self._kind.from_error(update, error, *others, **named))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kind, name)
 
 
+def _with_updates(context: Any) -> Any:
+    """A context with `updates`, unless the bot's own class of contexts defines that name."""
+    if not hasattr(type(context), "updates") and (updates := updates_here.get(None)) is not None:
+        context.updates = updates
+    return context
+
+
 def _in_own_series(callback: Callback) -> Callback:
     @wraps(callback)
     async def run(update: object, context: Any) -> Any:
+        if is_interruption(context.error):
+            return None
         with bridge.in_series("error/"):
             return await callback(update, context)
 

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from chatlanes.bot.adapters import bridge
+from chatlanes.bot.adapters.errors import is_interruption
 
 #: The errors of the current update's handlers.
 _failures: ContextVar[list[Exception]] = ContextVar("failures")
@@ -38,7 +39,7 @@ class ErrorCollector:
 
     def handle(self, exception: Exception) -> bool:
         with bridge.in_series("error/"):
-            is_handled = self._own is not None and self._own.handle(exception)
+            is_handled = self._own is not None and not is_interruption(exception) and self._own.handle(exception)
         return _noted(exception, is_handled)
 
 
@@ -47,7 +48,7 @@ class AsyncErrorCollector(ErrorCollector):
 
     async def handle(self, exception: Exception) -> bool:  # type: ignore[override]
         with bridge.in_series("error/"):
-            is_handled = await self._own.handle(exception)
+            is_handled = not is_interruption(exception) and await self._own.handle(exception)
         return _noted(exception, is_handled)
 
 

@@ -1,10 +1,10 @@
 -- append: put a whole batch at the end of its lanes, all or nothing. Messages that were seen before are dropped.
--- With  gaps take_back bulk_exists history
+-- With  holding bulk_exists history
 -- KEYS  1 guard  hash (optional): nothing is appended unless its field `fence` equals `fence`
 -- ARGV  seen_ttl_s seen_block fence hold_ms
---       then id queue stored scope number problem lanes, once for each message: the message is remembered by
---       `scope` and `number` (may be empty), a `problem` buries it at once, `lanes` are keys joined by \n; without
---       a `queue` nothing is appended, and only the number is remembered
+--       then id queue stored scope number problem group lanes, once for each message: the message is remembered by
+--       `scope` and `number` (may be empty), a `problem` buries it at once, `group` (may be empty) is described in
+--       joining.lua, `lanes` are keys joined by \n; without a `queue` only the number is remembered
 -- If hold_ms is not 0, messages join their lanes in the order of their numbers: one is held for that long while a lower
 -- number is missing (gaps.lua). If it is 0, held messages with lower numbers join before.
 -- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due
@@ -16,7 +16,7 @@ if KEYS[1] and redis.call('HGET', KEYS[1], 'fence') ~= fence then return false e
 
 local before = history()
 local added, seen, buried, held, pending = 0, 0, 0, 0, 0
-local groups, bodies = {}, {}
+local groups = {}
 
 local function was_seen(id, scope, number)
   if scope ~= '' then
@@ -26,16 +26,19 @@ local function was_seen(id, scope, number)
   return message_exists(id)
 end
 
-local function add(id, queue, stored, problem, lanes)
+local function add(id, queue, stored, problem, group, lanes)
+  if group ~= '' and join_group(queue, group, lanes, stored) then return end
   local seq = next_place()
-  local state = 'buried'
+  local state, is_first = 'buried', false
   if problem == '' then
-    local is_ready = join_lanes(id, queue, lanes, seq) and not in_paused_lane(lanes)
-    state = is_ready and 'ready' or 'waiting'
+    is_first = join_lanes(id, queue, lanes, seq)
+    state = is_first and group == '' and not in_paused_lane(lanes) and 'ready' or 'waiting'
   end
-  local joined, n = lanes[2] and table.concat(lanes, '\n') or lanes[1] or '', #bodies
+  local joined = lanes[2] and table.concat(lanes, '\n') or lanes[1] or ''
   redis.call('HSET', MESSAGE .. id, 'state', state, 'queue', queue, 'lanes', joined, 'seq', seq)
-  bodies[n + 1], bodies[n + 2] = BODY .. id, stored
+  put_body(id, stored)
+  if group ~= '' then start_group(id, queue, group) end
+  if group ~= '' and is_first then make_ready(id, queue) end
   if state == 'ready' then add_ready(id, queue) end
   if state == 'buried' then
     buried = buried + 1
@@ -44,9 +47,9 @@ local function add(id, queue, stored, problem, lanes)
   end
 end
 
-if #ARGV > 11 then check_existence(5, 7) end
-for i = 5, #ARGV, 7 do
-  local id, queue, stored, scope, number, problem, lanes = unpack(ARGV, i, i + 6)
+if #ARGV > 12 then check_existence(5, 8) end
+for i = 5, #ARGV, 8 do
+  local id, queue, stored, scope, number, problem, group, lanes = unpack(ARGV, i, i + 7)
   if queue ~= '' then groups[group_of(queue)] = true end
   number = tonumber(number)
   if was_seen(id, scope, number) then
@@ -60,9 +63,9 @@ for i = 5, #ARGV, 7 do
       local is_ordered = hold_ms > 0 and problem == '' and keys[1] ~= nil
       if is_ordered and must_wait(scope, number, until_ms) then
         held = held + 1
-        hold(id, queue, stored, scope, number, until_ms, keys)
+        hold(id, queue, stored, scope, number, until_ms, group, keys)
       else
-        add(id, queue, stored, problem, keys)
+        add(id, queue, stored, problem, group, keys)
         if is_ordered and scope ~= '' then note_number(scope, number) end
       end
     end
@@ -71,10 +74,11 @@ for i = 5, #ARGV, 7 do
 end
 local due_ms = expire_holds(500)
 
-call_in_batches('MSET', nil, bodies)
+call_in_batches('MSET', nil, new_bodies)
 write_places()
 write_seen(seen_ttl_s) -- last, so that nothing is remembered that is not stored
-count('appended', added)
+count('appended', added - collected + absorbed)
+count('collected', collected)
 count('seen', seen)
 count('held', held)
 count('late', late)

@@ -9,8 +9,6 @@ if redis.call('HSETNX', PAUSED, what .. ':' .. named, now_ms) == 0 then return 0
 -- No message of a paused lane is ready (see wait_if_paused), so a fetch need not check lanes.
 local first = what == 'lane' and redis.call('ZRANGE', LANE .. named, 0, 0)[1]
 local found = first and redis.call('HMGET', MESSAGE .. first, 'state', 'queue') or {}
-if found[1] == 'ready' then
-  redis.call('LREM', found[2], 1, first)
-  redis.call('HSET', MESSAGE .. first, 'state', 'waiting')
-end
+if found[1] == 'ready' then redis.call('LREM', found[2], 1, first) end
+if found[1] == 'ready' or found[1] == 'collecting' then redis.call('HSET', MESSAGE .. first, 'state', 'waiting') end
 return 1

@@ -24,9 +24,7 @@ local function in_lanes(id, lanes, seq)
 end
 
 local function must_be_in(zset, score)
-  return function(id)
-    if not redis.call('ZSCORE', zset, id) then fix('ZADD', zset, score, id) end
-  end
+  return function(id) return redis.call('ZSCORE', zset, id) or fix('ZADD', zset, score, id) end
 end
 
 local checks = {
@@ -42,6 +40,7 @@ local checks = {
   end,
   leased = must_be_in(LEASES, now_ms + lease_ms),
   delayed = must_be_in(DELAYED, now_ms),
+  collecting = must_be_in(COLLECTING, now_ms),
   buried = must_be_in(DEAD, now_ms),
   held = function(id) fix_held(id, fix) end,
 }
@@ -57,7 +56,7 @@ check_key[MESSAGE] = function(id)
   if is_buried or found[1] == 'held' or in_lanes(id, lanes, found[4]) then checks[found[1]](id, found[2], lanes) end
 end
 
--- A message without a record cannot be handed out any more.
+-- A message without a record cannot be handed out.
 for _, prefix in ipairs({ BODY, ERRORS, JOURNAL }) do
   check_key[prefix] = function(id)
     if not is_lost(id) then return end

@@ -1,12 +1,13 @@
 -- turn: settle finished messages, then lease ready ones, in one step: one round trip, one fsync.
--- With  leasing rotation taking
+-- With  leasing rotation taking collecting
 -- KEYS  the queues, each a list of ready ids, in the order in which they are read: the `first` ones until they are
 --       empty, then the others. One id of each group of queues in turn, in a group one of each queue. Paused queues are
 --       skipped
 -- ARGV  holder lease_ms room budget max_deaths holding first times settles
 --       then id fence, once for each of `settles`; `times` is what the holder counted: for each
 --       field of TIMES a line with the field, a tab and a number
--- Returns {lost ids, ready messages left (0 or 1), suspects left (0 or 1), then for each message handed out
+-- Returns {lost ids, ready messages left (0 or 1), suspects left (0 or 1), ms until the next group is due (-1: none),
+--       then for each message handed out
 --       id, fence, queue, ms since its append or replay, past, stored}; `past` is empty if nothing is known of earlier
 --       runs. Otherwise: how often a worker died with it, how often it failed, whether it is parked (0 or 1), ms since
 --       its replay (-1: never) and since the last sign of life of a holder that died with it (-1: none, or a run has
@@ -18,7 +19,7 @@ room, budget, holding, first = tonumber(room), tonumber(budget), tonumber(holdin
 local SUSPECT_AFTER = 2
 local lost, suspects, taken = {}, {}, 0
 local until_ms = string.format('%.0f', now_ms + lease_ms)
-reply = { lost, 0, 0 }
+reply = { lost, 0, 0, -1 }
 
 for i = 10, 9 + 2 * settles, 2 do
   local id, queue, lanes = ARGV[i], nil, nil
@@ -30,6 +31,7 @@ for i = 10, 9 + 2 * settles, 2 do
   end
 end
 if settled_ids[1] then flush_removals() else even_when_full() end
+end_due(64)
 
 -- Returns how much of the room the message takes.
 local function hand_out(id, queue)
@@ -63,17 +65,18 @@ if room > 0 then
     in_turn(KEYS, 1, first, take)
     in_turn(KEYS, first + 1, #KEYS, take)
     local without_body = attach_bodies()
-    if without_body > 0 then taken = (#reply - 3) / FIELDS end
+    if without_body > 0 then taken = (#reply - HEAD) / FIELDS end
   until without_body == 0
 end
 if suspects[1] then reply[3] = 1 end
+reply[4] = next_due()
 put_back(suspects)
 write_ready()
 
 if is_any_left(KEYS) then reply[2] = 1 end
 flush_removals()
 count('refused', #lost)
-count('handed_out', (#reply - 3) / FIELDS)
+count('handed_out', (#reply - HEAD) / FIELDS)
 local counted = {}
 for field, by in string.gmatch(times, '([^\t]+)\t(%d+)\n') do counted[field] = by end
 add_up(TIMES, counted)

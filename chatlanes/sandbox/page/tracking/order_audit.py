@@ -35,7 +35,11 @@ class OrderAudit:
     because a worker died before it recorded the first one as sent (docs/calls.md explains why it cannot be known).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, collects: bool = False, interrupts: bool = False) -> None:
+        """With COLLECT an update may have no run of its own, so none counts as lost; with INTERRUPT a run may send what
+        an interrupted one has sent.
+        """
+        self._collects, self._interrupts = collects, interrupts
         self._given: OrderedDict[int, AuditedUpdate] = OrderedDict()
         self._highest: dict[str, int] = {}
         #: Updates of a flood that are not answered yet.
@@ -44,7 +48,7 @@ class OrderAudit:
 
     def give(self, update_id: int, lanes: Sequence[str], *, is_flood: bool = False) -> None:
         self._given[update_id] = AuditedUpdate(lanes)
-        if is_flood:
+        if is_flood and not self._collects:
             self.open.add(update_id)
         while len(self._given) > MOST:
             self._given.popitem(last=False)
@@ -60,7 +64,7 @@ class OrderAudit:
             said = hash((which, method, orjson.dumps(_without_files(params), option=orjson.OPT_SORT_KEYS)))
             if said in given.sent and again:
                 self.uncertain += 1
-            elif said in given.sent:
+            elif said in given.sent and not self._interrupts:
                 self.repeated += 1
             given.sent.add(said)
         if not given.is_answered:

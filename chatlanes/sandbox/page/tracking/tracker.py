@@ -35,12 +35,13 @@ class UpdateTracker:
         bot_id: int,
         changed: Callable[[UpdateProgress], None],
         failed: Callable[[UpdateProgress], None],
+        audit: OrderAudit | None = None,
     ) -> None:
         self._storage = storage
         self._bot_id = bot_id
         self._changed = changed
         self._failed = failed
-        self.audit = OrderAudit()
+        self.audit = audit or OrderAudit()
         self.progress_table = ProgressTable()
         for progress in storage.progress_table():
             self.progress_table.add(UpdateProgress(**progress))

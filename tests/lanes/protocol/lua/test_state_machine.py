@@ -19,12 +19,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from redis import Redis
 
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import Delete, Move, NewMessage, Set, Write
+from chatlanes.lanes.protocol.commands import Delete, Group, Move, NewMessage, Set, Write
 from chatlanes.lanes.protocol.replies import Fetched, Kind, Leased, Noted, Outcome
 from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage
 from tests.lanes.protocol.lua.model.reading import read
-from tests.lanes.protocol.lua.model.state import CLOCK, FENCES_FROM, KEPT, LEASE_MS, MINUTE_MS
+from tests.lanes.protocol.lua.model.state import CLOCK, FENCES_FROM, KEPT, LEASE_MS, MINUTE_MS, TALK
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "100"))
 STEPS = 50
@@ -50,8 +50,9 @@ a_batch = st.lists(
     st.tuples(
         st.integers(-3, 5),  # its number, relative to the highest one so far
         st.sampled_from(QUEUES),
-        st.lists(st.sampled_from("abcd"), max_size=3),
+        st.one_of(st.lists(st.sampled_from("abcd"), max_size=3), st.sampled_from(["a", "b", "ab"]).map(list)),
         st.sampled_from([None, None, None, "Malformed"]),
+        st.sampled_from([None, TALK, TALK, TALK._replace(name="h")]),
     ),
     max_size=5,
 )
@@ -93,16 +94,16 @@ class LanesMachine(RuleBasedStateMachine):
     # The verbs of workers and pollers.
 
     @rule(batch=a_batch, holds=st.booleans())
-    def append(self, batch: list[tuple[int, str, list[str], str | None]], holds: bool) -> None:
+    def append(self, batch: list[tuple[int, str, list[str], str | None, Group | None]], holds: bool) -> None:
         messages, added = [], 0
-        for offset, queue, lanes, problem in batch:
+        for offset, queue, lanes, problem, group in batch:
             number = max(self.highest + offset, 1)
             self.highest = max(self.highest, number)
             message_id = f"1:{number}"
             error = {"type": problem} if problem else None
             body = f"body of {message_id}"
-            messages.append(NewMessage(message_id, queue, body, lanes, once=("1", number), problem=error))
-            if self.model.append(number, queue, lanes, problem, holds=holds):
+            messages.append(NewMessage(message_id, queue, body, lanes, ("1", number), error, group))
+            if self.model.append(number, queue, lanes, problem, group, holds=holds):
                 added += 1
                 self.appended.add(message_id)
         self.model.give_up_gaps()
@@ -138,7 +139,8 @@ class LanesMachine(RuleBasedStateMachine):
         self.model.counts["refused"] += len(stale)
         for item in done:
             self.model.settle(item)
-            self.settled.append(item.id)
+            self.settled += item.names
+        self.model.end_due()
         buried = self.bury_after_max_deaths(queues)
         for message in turned.leased:
             self.handed_out(message, queues, holder)
@@ -169,7 +171,7 @@ class LanesMachine(RuleBasedStateMachine):
             self.last_seq[lane] = item.seq
         assert (message.queue, message.died, message.failed) == (item.queue, item.died, item.failed)
         assert (message.replayed_s is None) == (item.replayed is None)
-        assert message.stored == f"body of {message.id}".encode()
+        assert message.stored == item.body.encode()
         self.model.hand_out(item, holder)
         self.hand_outs.append((message.id, message.fence))
 
@@ -227,7 +229,7 @@ class LanesMachine(RuleBasedStateMachine):
         assert self.store.commit(item.id, str(item.fence), writes, skipped=skipped) is Outcome.DONE
         self.model.commit(item, writes)
         self.model.counts["skipped"] += skipped
-        self.settled.append(item.id)
+        self.settled += item.names
         self.compare()
 
     @precondition(lambda self: self.model.in_state("leased"))
@@ -307,7 +309,7 @@ class LanesMachine(RuleBasedStateMachine):
         assert self.store.drop(item.id) == (item.state == "buried")
         if item.state == "buried":
             self.model.drop(item)
-            self.appended.remove(item.id)
+            self.appended -= {*item.names}
         self.compare()
 
     @rule(queue=st.sampled_from(QUEUES))
@@ -329,7 +331,7 @@ class LanesMachine(RuleBasedStateMachine):
     def sweep(self) -> None:
         swept = self.store.sweep(LEASE_MS)
         assert (swept.expired, swept.due) == self.model.sweep()
-        timed = [item for item in self.model.in_order() if item.minutes is not None]
+        timed = [item for item in self.model.in_order() if item.minutes is not None or item.due is not None]
         assert (swept.next_ms is None) == (not timed)
         self.compare()
 
@@ -345,6 +347,33 @@ class LanesMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def end_delay(self, data: st.DataObject) -> None:
         self.overdue(keys.DELAYED, self.draw(data, self.model.in_state("delayed")))
+
+    @precondition(lambda self: self.collected())
+    @rule(data=st.data(), sweeps=st.booleans())
+    def end_quiet_time(self, data: st.DataObject, sweeps: bool) -> None:
+        self.end_collecting(self.draw(data, self.collected()))
+        if sweeps:
+            self.sweep()
+        else:
+            self.take_turn(QUEUES, "me", 0, [], [])
+
+    def collected(self) -> list[ModelMessage]:
+        return [item for item in self.model.in_order() if item.due is not None]
+
+    def end_collecting(self, item: ModelMessage) -> None:
+        self.client.zincrby(keys.COLLECTING, -((item.due or 0) + 1) * MINUTE_MS, item.id)
+        item.due = -1
+
+    @rule()
+    def lose_quiet_times(self) -> None:
+        """Groups that are first are repaired; others become ready when they are first."""
+        self.client.delete(keys.COLLECTING)
+        lost = [item for item in self.model.first() if item.due is not None]
+        assert self.repair_round() == len(lost)
+        self.model.counts["repaired"] += len(lost)
+        for item in self.collected():
+            item.due = None
+        self.sweep()
 
     @precondition(lambda self: self.model.gaps)
     @rule(data=st.data())
@@ -384,11 +413,11 @@ class LanesMachine(RuleBasedStateMachine):
         self.client.decrby(keys.SWEPT, 30 * MINUTE_MS)
         self.model.swept = (self.model.swept or 0) + 30
 
-    @precondition(lambda self: [item for item in self.model.in_order() if item.state != "leased"])
+    @precondition(lambda self: [item for item in self.model.in_order() if item.state not in ("leased", "held")])
     @rule(data=st.data())
     def set_clock_back(self, data: st.DataObject) -> None:
         """Give a message a fence from the future, as if the clock had been set back since."""
-        item = self.draw(data, [item for item in self.model.in_order() if item.state != "leased"])
+        item = self.draw(data, [item for item in self.model.in_order() if item.state not in ("leased", "held")])
         fence = max(item.fence or 0, FENCES_FROM)
         self.client.hset(keys.message(item.id), "fence", fence)
         item.fence = fence
@@ -435,7 +464,8 @@ class LanesMachine(RuleBasedStateMachine):
             assert message_id in state.messages
         assert state == expected
         assert state.ready.keys() <= state.bells, "a queue has ready messages, but its bell is not set"
-        assert state.bells <= self.bells | state.ready.keys(), "a bell was set, but its queue has no ready messages"
+        collecting = {item.queue for item in self.model.in_order() if item.group}
+        assert state.bells <= self.bells | state.ready.keys() | collecting, "a bell was set without a reason"
         self.bells = state.bells
 
     def check_fences(self) -> None:
@@ -482,6 +512,8 @@ class LanesMachine(RuleBasedStateMachine):
             self.overdue(keys.DELAYED, item)
         for number in self.model.gaps:
             self.expire_hold(number)
+        for item in self.collected():
+            self.end_collecting(item)
         self.sweep()
         for holder in HOLDERS:
             self.take_turn(QUEUES, holder, 4, self.model.in_state("leased", holder), [])

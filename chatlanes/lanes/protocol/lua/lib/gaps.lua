@@ -1,7 +1,7 @@
 -- gaps: messages of a scope join their lanes in the order of their numbers although they arrive in another order. A
 -- message is held while a lower number is missing, until hold_ms after its own arrival, and while a lower message is
 -- held. No message is held for longer than twice hold_ms.
--- With  places missing
+-- With  joining missing
 -- Owns  held_scopes highest late
 
 local held_scopes = {} -- scope -> whether any of its messages are held; nil: not known
@@ -11,22 +11,6 @@ local late = 0 -- how many messages joined their lanes behind higher numbers
 local function has_held(scope)
   if held_scopes[scope] == nil then held_scopes[scope] = scope ~= '' and redis.call('EXISTS', GAP .. scope) == 1 end
   return held_scopes[scope]
-end
-
-local function must_wait(scope, number, until_ms)
-  if scope == '' then return false end
-  if has_gaps(scope) and has_gap(scope, number, until_ms) then return true end
-  return has_held(scope) and redis.call('ZCOUNT', GAP .. scope, '-inf', '(' .. digits(number)) > 0
-end
-
-local function hold(id, queue, stored, scope, number, until_ms, lanes)
-  local seq, keys, place = next_place(), table.concat(lanes, '\n'), place_of(scope, number)
-  redis.call('HSET', MESSAGE .. id, 'state', 'held', 'queue', queue, 'lanes', keys, 'seq', seq, 'held', place)
-  redis.call('SET', BODY .. id, stored)
-  redis.call('ZADD', PENDING .. group_of(queue), seq, id)
-  redis.call('ZADD', GAP .. scope, number, id)
-  redis.call('ZADD', HELD, until_ms, place)
-  held_scopes[scope] = true
 end
 
 -- A message is late if a higher number of its scope has joined its lanes before. A number that is lower by a million or
@@ -43,13 +27,19 @@ end
 local function join_held(scope, id, number)
   redis.call('ZREM', GAP .. scope, id)
   redis.call('ZREM', HELD, scope .. ':' .. number)
-  local message = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes')
+  local message = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes', 'group')
   if message[1] ~= 'held' then return end
+  note_number(scope, tonumber(number))
+  local queue, lanes, group = message[2], split(message[3]), message[4]
+  if group and join_group(queue, group, lanes, redis.call('GET', BODY .. id)) then
+    absorb(id, queue)
+    return
+  end
   local seq = next_place()
   redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'seq', seq)
   redis.call('HDEL', MESSAGE .. id, 'held')
-  line_up(id, message[2], split(message[3]), seq)
-  note_number(scope, tonumber(number))
+  if group then start_group(id, queue, group) end
+  line_up(id, queue, lanes, seq)
 end
 
 -- Held messages of a scope join their lanes in order, up to the first one that must still wait. One without an entry in

@@ -3,7 +3,7 @@
 -- Owns  reply bodies leases
 -- Writes  unwritten (ready)
 
-local FIELDS = 6 -- of a message in the reply
+local HEAD, FIELDS = 4, 6 -- how many values precede the messages in the reply, and how many each has
 local reply = {}
 local bodies, leases = {}, {} -- keys of bodies still to be read; pairs of expiry and id still to be written to LEASES
 

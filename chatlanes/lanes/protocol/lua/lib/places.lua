@@ -1,6 +1,6 @@
 -- places: let messages join their lanes, behind all others. The places of a step are written together by
 -- `write_places`, which every verb that lets messages join lanes calls.
--- With  ready
+-- With  collecting
 -- Owns  last_place pending_entries entries_of occupied
 
 local last_place
@@ -36,6 +36,7 @@ local function join_lanes(id, queue, lanes, seq)
   places[n + 1], places[n + 2] = seq, id
   for _, key in ipairs(lanes) do
     local lane = LANE .. key
+    close_last(key)
     local is_new = redis.call('ZADD', lane, seq, id) == 1
     if is_first and (occupied[key] == nil or not is_new) then
       is_first = redis.call('ZRANGE', lane, 0, 0)[1] == id

@@ -8,7 +8,7 @@ local LEASES, DELAYED, DEAD = 'lanes:leases', 'lanes:delayed', 'lanes:dead'
 local COUNTS, SWEPT, PENDING, SETTLED = 'lanes:counts', 'lanes:swept', 'lanes:pending:', 'lanes:settled'
 local HELD, GAP, LAST, PAUSED = 'lanes:held', 'lanes:gap:', 'lanes:last', 'lanes:paused'
 local PARKED, TIMES, WORKERS, MISSING = 'lanes:parked', 'lanes:times', 'lanes:workers', 'lanes:missing:'
-local IDENTITY, LOSSES = 'lanes:identity', 'lanes:losses'
+local IDENTITY, LOSSES, COLLECTING = 'lanes:identity', 'lanes:losses', 'lanes:collecting'
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]

@@ -1,23 +1,13 @@
 -- ready: make messages ready: their state, the ready lists of the queues, and the wake-up lists that workers wait on.
 -- New entries of the ready lists are written together, by `wake_workers`, which every verb that makes a message ready
 -- calls last; or earlier, by `write_ready`.
--- Owns  new_ready unwritten filled is_anything_paused
+-- With  paused
+-- Owns  new_ready unwritten filled announced
 
 local new_ready = {} -- queue -> ids, in the order in which they became ready
 local unwritten = {} -- id -> its record (`record_of`), if the state 'ready' is not written yet
 local filled = {} -- queue -> whether its ready list has entries; nil: not known
-local is_anything_paused = redis.call('EXISTS', PAUSED) == 1
-
-local function is_paused(what, name)
-  return is_anything_paused and redis.call('HEXISTS', PAUSED, what .. ':' .. name) == 1
-end
-
-local function in_paused_lane(lanes)
-  for _, key in ipairs(is_anything_paused and lanes or {}) do
-    if is_paused('lane', key) then return true end
-  end
-  return false
-end
+local announced = {} -- queue -> true if a worker must learn when a group is due
 
 -- Returns state, fence, seq, and the fields asked for. Each field costs about a fifth of a command.
 local function record_of(id, ...) return redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'seq', ...) end
@@ -35,23 +25,16 @@ local function add_ready(id, queue)
   new_ready[queue], ids[#ids + 1] = ids, id
 end
 
--- A message in a paused lane waits instead of becoming ready. Returns true if so.
-local function wait_if_paused(id)
-  if not is_anything_paused or not in_paused_lane(split(redis.call('HGET', MESSAGE .. id, 'lanes'))) then return false end
-  redis.call('HSET', MESSAGE .. id, 'state', 'waiting')
-  return true
-end
-
 -- A new message goes to the end of its queue.
 local function make_ready(id, queue, record)
-  if wait_if_paused(id) then return end
+  if stay_back(id) then return end
   unwritten[id] = record or record_of(id)
   add_ready(id, queue)
 end
 
 -- A message that was in its queue before goes back to the front.
 local function return_to_ready(id, queue)
-  if wait_if_paused(id) then return end
+  if stay_back(id) then return end
   redis.call('HSET', MESSAGE .. id, 'state', 'ready')
   redis.call('RPUSH', queue, id)
   filled[queue] = true
@@ -72,6 +55,9 @@ end
 local function wake_workers()
   write_ready()
   local bells = {}
+  for queue in pairs(announced) do
+    if not filled[queue] then bells[#bells + 1] = BELL .. queue end
+  end
   for queue, is_filled in pairs(filled) do
     if is_filled then bells[#bells + 1] = BELL .. queue end
   end

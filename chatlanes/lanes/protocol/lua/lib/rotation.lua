@@ -1,7 +1,7 @@
 -- rotation: the order in which queues are read, and whether they have ready messages left.
 -- With  ready
 -- Writes  filled (ready)
--- Reads  is_anything_paused (ready)
+-- Reads  is_anything_paused (paused)
 
 -- Takes from one queue of each group in turn. It reads queues[from] to queues[to], in this order. `take` is called with
 -- a queue and the number of calls until it is the turn of that queue again. It returns false to stop, and nil if the

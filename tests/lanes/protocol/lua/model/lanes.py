@@ -10,10 +10,20 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
+from chatlanes.lanes.protocol.commands import Delete, Group, Move, Set, Write
 from chatlanes.lanes.protocol.replies import Begun, Noted
 from tests.lanes.protocol.lua.model.journals import ModelJournal
-from tests.lanes.protocol.lua.model.state import KEPT, LEASE_MINUTES, MessageState, State, number_of, state_with
+from tests.lanes.protocol.lua.model.state import (
+    KEPT,
+    LEASE_MINUTES,
+    MOST,
+    QUIET_MINUTES,
+    MessageState,
+    State,
+    group_field,
+    number_of,
+    state_with,
+)
 
 GRACE_MINUTES = LEASE_MINUTES // 3
 HOLD_MINUTES = 10
@@ -40,6 +50,14 @@ class ModelMessage:
     alive: int | None = None
     errors: tuple[str, ...] = ()
     journal: ModelJournal = field(default_factory=ModelJournal)
+    group: Group | None = None
+    #: of a group: its messages, and minutes until it is due; None: it does not wait for further ones
+    names: tuple[str, ...] = ()
+    due: int | None = None
+
+    @property
+    def body(self) -> str:
+        return "".join(f"\x1ebody of {name}" if self.group else f"body of {name}" for name in self.names)
 
 
 @dataclass
@@ -59,11 +77,17 @@ class Model:
     paused: set[str] = field(default_factory=set)
     #: ids whose fence must be newer after the verb; all others keep their fence
     refenced: set[str] = field(default_factory=set)
+    #: ids of held messages that have joined a group
+    absorbed: set[str] = field(default_factory=set)
 
     def in_order(self) -> list[ModelMessage]:
         return sorted(self.items.values(), key=lambda item: item.seq)
 
     def ready(self, queues: Iterable[str] | None = None) -> list[ModelMessage]:
+        """The messages that may be handed out."""
+        return [item for item in self.first() if item.due is None and (queues is None or item.queue in queues)]
+
+    def first(self) -> list[ModelMessage]:
         """The queued messages that are first in all their lanes, none of which is paused."""
         occupied: set[str] = set()
         found = []
@@ -73,7 +97,7 @@ class Model:
             if item.state == "queued" and not (occupied | self.paused) & set(item.lanes):
                 found.append(item)
             occupied |= set(item.lanes)
-        return [item for item in found if queues is None or item.queue in queues]
+        return found
 
     def in_state(self, state: str, holder: str | None = None) -> list[ModelMessage]:
         return [item for item in self.in_order() if item.state == state and holder in (None, item.holder)]
@@ -84,7 +108,14 @@ class Model:
     # The verbs.
 
     def append(
-        self, number: int, queue: str, lanes: Iterable[str], problem: str | None, *, holds: bool = False
+        self,
+        number: int,
+        queue: str,
+        lanes: Iterable[str],
+        problem: str | None,
+        group: Group | None = None,
+        *,
+        holds: bool = False,
     ) -> bool:
         """True if it was added. With `holds`, it waits for lower missing numbers; else lower held ones are released."""
         if number in self.seen:
@@ -97,18 +128,66 @@ class Model:
             self._release_held([each for each in self.gaps if each < number])
             self.missing = {above: minutes for above, minutes in self.missing.items() if above > number + 1}
         self.seen.add(number)
-        item = ModelMessage(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), self._next_seq())
-        self.items[item.id] = item
+        item = ModelMessage(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), 0, names=(f"1:{number}",))
+        if item.lanes and not problem:
+            item.group = group
         if problem:
+            item.seq = self._next_seq()
+            self.items[item.id] = item
             self.bury(item, problem)
         elif holds and item.lanes and self._must_wait(number):
             self.gaps[number] = HOLD_MINUTES
-            item.state = "held"
+            item.state, item.seq = "held", self._next_seq()
+            self.items[item.id] = item
             self.counts["held"] += 1
-        elif holds and item.lanes:
+        elif not self._queue(item):
+            self.counts["appended"] -= 1
+        if holds and item.lanes and not problem and item.state != "held":
             self._note(number)
         self._advance()
         return True
+
+    def _queue(self, item: ModelMessage) -> bool:
+        """Let it join its group, or else its lanes: True if these."""
+        last = {lane: self._last(lane) for lane in item.lanes}
+        first = next(iter(last.values()), None)
+        if (
+            item.group
+            and item.fence is None
+            and first
+            and all(each is first for each in last.values())
+            and self._join(first, item)
+        ):
+            return False
+        for each in last.values():
+            if each:
+                each.due = None
+        item.state, item.seq = "queued", self._next_seq()
+        self.items[item.id] = item
+        item.due = QUIET_MINUTES if item.group and item.fence is None else None
+        return True
+
+    def _last(self, lane: str) -> ModelMessage | None:
+        queued = [item for item in self.in_order() if lane in item.lanes and item.state not in ("buried", "held")]
+        return queued[-1] if queued else None
+
+    def _join(self, first: ModelMessage, item: ModelMessage) -> bool:
+        """True if `item` joined the group of `first`."""
+        is_same = (first.group, first.queue, first.lanes) == (item.group, item.queue, item.lanes)
+        if not is_same or first.fence is not None or len(first.names) == MOST:
+            return False
+        is_ready = first in self.ready()
+        first.names += item.names
+        if not is_ready:
+            first.due = QUIET_MINUTES if len(first.names) < MOST else None
+        self.counts["collected"] += 1
+        return True
+
+    def end_due(self) -> None:
+        """Groups that are due no longer wait for further messages."""
+        for item in self.items.values():
+            if item.due is not None and item.due <= 0:
+                item.due = None
 
     def _note_arrival(self, number: int) -> None:
         """Close the gap that ends with this number, and open one for the missing numbers below it."""
@@ -145,9 +224,11 @@ class Model:
     def _release_held(self, numbers: list[int]) -> None:
         for number in sorted(numbers):
             del self.gaps[number]
-            item = self.items[f"1:{number}"]
-            item.state, item.seq = "queued", self._next_seq()
+            item = self.items.pop(f"1:{number}")
             self._note(number)
+            if not self._queue(item):
+                self.counts["settled"] += 1
+                self.absorbed.add(item.id)
 
     def _note(self, number: int) -> None:
         if self.last is not None and number < self.last:
@@ -212,7 +293,8 @@ class Model:
         self.counts["buried"] += 1
 
     def replay(self, item: ModelMessage) -> None:
-        item.state, item.seq, item.replayed = "queued", self._next_seq(), 0
+        self._queue(item)
+        item.replayed = 0
         item.died, item.failed, item.errors, item.parked = 0, 0, (), None
         item.alive = None
         self.counts["replayed"] += 1
@@ -242,6 +324,7 @@ class Model:
         self.counts["expired"] += len(expired)
         due = self._take_back_overdue("delayed")
         self.give_up_gaps()
+        self.end_due()
         return len(expired), len(due)
 
     def _take_back_overdue(self, state: str) -> list[ModelMessage]:
@@ -264,10 +347,10 @@ class Model:
 
     def expected(self, bells: Iterable[str]) -> State:
         """All keys; `ready` and `dead` in lane order."""
-        ready = {item.id for item in self.ready()}
+        first = {item.id: "ready" if item.due is None else "collecting" for item in self.first()}
         messages = []
         for item in self.in_order():
-            state = item.state if item.state != "queued" else "ready" if item.id in ready else "waiting"
+            state = item.state if item.state != "queued" else first.get(item.id, "waiting")
             messages.append(
                 MessageState(
                     item.id,
@@ -284,6 +367,10 @@ class Model:
                     parked=item.parked,
                     alive=item.alive,
                     errors=item.errors,
+                    group=group_field(item.group) if item.group else None,
+                    size=len(item.names),
+                    due=item.due,
+                    body=item.body if item.group else None,
                 )
             )
         seen = {"1:0": self.seen} if self.seen else {}

@@ -74,6 +74,9 @@ class _Reading:
     def delayed(self, _: str, members: list[tuple[bytes, float]]) -> None:
         self.state.delayed = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
 
+    def collecting(self, _: str, members: list[tuple[bytes, float]]) -> None:
+        self.state.collecting = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
+
     def dead(self, _: str, members: list[tuple[bytes, float]]) -> None:
         self.state.dead = [text(member) for member, _ in members]
 
@@ -170,6 +173,9 @@ class _Reading:
             replayed=None if replayed is None else -self.minutes_until(int(replayed)),
             held=record.pop("held", None),
             parked=record.pop("parked", None),
+            group=record.pop("group", None),
+            size=int(record.pop("size", 1)),
+            due=self.state.collecting.get(message_id),
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
         )
@@ -211,6 +217,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.PENDING: (_members, _Reading.pending),
     keys.LEASES: (_members, _Reading.leases),
     keys.DELAYED: (_members, _Reading.delayed),
+    keys.COLLECTING: (_members, _Reading.collecting),
     keys.HELD: (_members, _Reading.held),
     keys.GAP: (_members, _Reading.gap),
     keys.MISSING: (_members, _Reading.missing),

@@ -14,6 +14,7 @@ from typing import Any
 from redis import Redis
 
 from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import Group
 
 MINUTE_MS = 60_000
 #: Expiries are compared in minutes, and no test takes a minute.
@@ -27,6 +28,17 @@ FENCES_FROM = 8 * 10**15
 CLOCK = -1
 
 BITS = 8
+
+#: A group, whose messages wait for each other for QUIET_MINUTES, as append.lua receives it.
+QUIET_MINUTES, MOST = 10, 3
+TALK = Group("g", QUIET_MINUTES * MINUTE_MS, 10**15, MOST)
+
+
+def group_field(group: Group) -> str:
+    return f"{group.quiet_ms} {group.max_wait_ms} {group.most} {int(group.interrupts)} {group.name}"
+
+
+GROUP = group_field(TALK)
 
 #: The prefix of other keys, which holders write with a commit.
 KEPT = "kept:"
@@ -51,6 +63,9 @@ class MessageState:
     alive: int | None = None  # minutes ago
     errors: tuple[str, ...] = ()  # their types
     body: str | None = None  # None: "body of <id>"
+    group: str | None = None  # as append.lua receives it
+    size: int = 1
+    due: int | None = None  # minutes until the group is due
 
 
 @dataclass
@@ -63,6 +78,7 @@ class State:
     pending: dict[str, list[str]] = field(default_factory=dict)
     leases: dict[str, int] = field(default_factory=dict)
     delayed: dict[str, int] = field(default_factory=dict)
+    collecting: dict[str, int] = field(default_factory=dict)
     dead: list[str] = field(default_factory=list)
     bodies: dict[str, str] = field(default_factory=dict)
     errors: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -92,6 +108,10 @@ def waiting(message_id: str, *lanes: str, **more: Any) -> MessageState:
 
 def ready(message_id: str, *lanes: str, **more: Any) -> MessageState:
     return MessageState(message_id, "ready", lanes, **more)
+
+
+def collecting(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    return MessageState(message_id, "collecting", lanes, **({"group": GROUP, "due": QUIET_MINUTES} | more))
 
 
 def leased(message_id: str, *lanes: str, **more: Any) -> MessageState:
@@ -164,6 +184,8 @@ def _add(state: State, message: MessageState) -> None:
             state.lanes.setdefault(lane, []).append(message.id)
     if message.state == "ready":
         state.ready.setdefault(message.queue, []).append(message.id)
+    if message.due is not None:
+        state.collecting[message.id] = message.due
     if message.minutes is not None and message.state != "held":
         {"leased": state.leases, "delayed": state.delayed}[message.state][message.id] = message.minutes
 
@@ -186,6 +208,8 @@ def seed(client: Redis, state: State) -> None:
             pipe.rpush(queue, *reversed(ids))
         _zset(pipe, keys.LEASES, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.leases.items()})
         _zset(pipe, keys.DELAYED, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.delayed.items()})
+        due_ms = {each: now_ms + minutes * MINUTE_MS for each, minutes in state.collecting.items()}
+        _zset(pipe, keys.COLLECTING, due_ms)
         _zset(pipe, keys.HELD, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.held.items()})
         for scope, ids in state.gaps.items():
             _zset(pipe, keys.GAP + scope, {each: number_of(each) for each in ids})
@@ -233,6 +257,8 @@ def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
         "died": message.died or None,
         "failed": message.failed or None,
         "held": message.held,
+        "group": message.group,
+        "size": message.size if message.size > 1 else None,
         "parked": message.parked,
         "alive": None if message.alive is None else now_ms - message.alive * MINUTE_MS,
         "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,

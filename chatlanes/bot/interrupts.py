@@ -1,0 +1,99 @@
+"""INTERRUPT for a handler: whether a newer update has ended its run, what an interrupted run had sent, and a shield.
+
+An interrupted run changes nothing any more: its next call raises Interrupted, and its session and its end have no
+effect. Between the begin and the end of a shield a run is not interrupted; an interruption waits for the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from threading import Lock
+from types import TracebackType
+from typing import Any
+
+from chatlanes import lanes
+from chatlanes.lanes.worker.executor import blocking_executor
+from chatlanes.telegram import BotApiError
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousCall:
+    """A Bot API call that an interrupted run had begun."""
+
+    method: str
+    """The name of the method, such as `sendMessage`."""
+
+    result: Any = None
+    """Its result, as decoded JSON: for `sendMessage` the message, as `ctx.edit(…, message=call.result)` takes it. None
+    if Telegram refused it, or if its outcome is unknown, because the run was interrupted during the call."""
+
+    error: BotApiError | None = None
+    """Why Telegram refused it."""
+
+
+class Interrupts:
+    """The interruptions of one run."""
+
+    def __init__(self, delivery: lanes.Delivery) -> None:
+        self._delivery = delivery
+        self._lock = Lock()
+        self._shields = 0
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._delivery.is_interrupted
+
+    def on_interrupt(self, callback: Callable[[], object]) -> None:
+        """Call this on another thread when the run is interrupted."""
+        self._delivery.on_interrupt(callback)
+
+    @cached_property
+    def previous_calls(self) -> list[PreviousCall]:
+        """Raises LeaseLost and RedisAway."""
+        return [_previous(call) for call in self._delivery.previous_calls()]
+
+    def shield(self) -> None:
+        """Raises Interrupted, LeaseLost and RedisAway; then the shield has not begun."""
+        with self._lock:  # another thread's shield has begun when this returns
+            if not self._shields:
+                self._delivery.shield()
+            self._shields += 1
+
+    def unshield(self) -> None:
+        """Raises Interrupted if a newer update waited for the end of the shield, LeaseLost and RedisAway."""
+        with self._lock:
+            self._shields -= 1
+            if not self._shields:
+                self._delivery.unshield()
+
+
+class Shield:
+    """`with ctx.shield():`, or `async with` in a coroutine. Shields may be nested."""
+
+    def __init__(self, interrupts: Interrupts | None) -> None:
+        self._interrupts = interrupts
+
+    def __enter__(self) -> None:
+        if self._interrupts is not None:
+            self._interrupts.shield()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._interrupts is None:
+            return
+        try:
+            self._interrupts.unshield()
+        except lanes.LeaseLost:
+            if error is None:  # otherwise the block's own error is raised; the run is over in any case
+                raise
+
+    async def __aenter__(self) -> None:
+        if self._interrupts is not None:
+            await blocking_executor().call(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._interrupts is not None:
+            await blocking_executor().call(partial(self.__exit__, kind, error, at))

@@ -1,0 +1,78 @@
+-- joining: a message joins the group that is last in all its lanes. It gets no record of its own: its body is added to
+-- that of the first message. So the whole group has one lease, one fence, one journal, and is settled or buried at
+-- once. A group is open until it is leased: a later run gets the same messages.
+-- With  places take_back
+-- Owns  new_bodies body_at collected absorbed
+-- Reads  unwritten (ready)
+
+local new_bodies = {} -- pairs of a key and a body
+local body_at = {} -- id -> the index of its body in new_bodies
+local collected, absorbed = 0, 0 -- how many messages joined a group; of those, how many had a record
+
+local function put_body(id, stored)
+  local n = #new_bodies
+  new_bodies[n + 1], new_bodies[n + 2], body_at[id] = BODY .. id, stored, n + 2
+end
+
+local function extend_body(id, stored)
+  local at = body_at[id]
+  if at then
+    new_bodies[at] = new_bodies[at] .. stored
+  else
+    redis.call('APPEND', BODY .. id, stored)
+  end
+end
+
+-- A group as it is sent and stored: `quiet_ms max_wait_ms most interrupts name`. Two are the same if they are equal.
+local function due_of(group, size, first_ms)
+  local quiet_ms, max_wait_ms, most = string.match(group, '^(%d+) (%d+) (%d+) ')
+  if size >= tonumber(most) then return now_ms end
+  return math.min(first_ms + max_wait_ms, now_ms + quiet_ms)
+end
+
+-- The message that is last in all these lanes, or nil.
+local function last_in_all(lanes)
+  local last
+  for _, key in ipairs(lanes) do
+    local found = redis.call('ZRANGE', LANE .. key, -1, -1)[1]
+    if not found or (last and last ~= found) then return nil end
+    last = found
+  end
+  return last
+end
+
+-- The message is the first of its group. Called before it becomes ready.
+local function start_group(id, queue, group)
+  redis.call('HSET', MESSAGE .. id, 'group', group)
+  set_due(id, queue, due_of(group, 1, now_ms))
+end
+
+-- Returns true if the message joined a group. The time of a group that is ready is not extended.
+local function join_group(queue, group, lanes, stored)
+  local id = last_in_all(lanes)
+  if not id then return false end
+  local found =
+    redis.call('HMGET', MESSAGE .. id, 'group', 'queue', 'lanes', 'state', 'fence', 'open', 'size', 'seq')
+  local state, fence, open_ms, size, seq = unpack(found, 4, 8)
+  local is_same = found[1] == group and found[2] == queue and found[3] == table.concat(lanes, '\n')
+  if not is_same or (fence and not open_ms) then return false end
+  size = (size or 1) + 1
+  local due_ms = due_of(group, size, open_ms or seq / 1000)
+  if size > tonumber(string.match(group, '^%d+ %d+ (%d+) ')) then return false end
+  redis.call('HSET', MESSAGE .. id, 'size', size)
+  extend_body(id, stored)
+  collected = collected + 1
+  if state == 'ready' or unwritten[id] then return true end
+  set_due(id, queue, due_ms)
+  if state == 'collecting' then make_ready(id, queue) end
+  return true
+end
+
+-- Removes the record of a message that joined a group.
+local function absorb(id, queue)
+  absorbed = absorbed + 1
+  redis.call('DEL', MESSAGE .. id, BODY .. id)
+  redis.call('ZREM', PENDING .. group_of(queue), id)
+  redis.call('HINCRBY', SETTLED, queue, 1)
+  count('settled', 1)
+end

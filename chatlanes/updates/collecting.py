@@ -1,0 +1,105 @@
+"""Chooses the group of an update: consecutive updates of one lane and one group are handed over as one run (COLLECT).
+
+The name depends on nothing but the update. Payments, commands, edits and service messages are never in a group; an
+album's parts always are. Two updates of different chats never have the same name, except by a user's own function.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from chatlanes.lanes.protocol.commands import Group
+from chatlanes.settings import Settings
+from chatlanes.settings.checks import NO_COLLECT
+from chatlanes.settings.imports import ImportPathError, import_callable
+from chatlanes.updates.parsing import ParsedUpdate, text_id
+from chatlanes.updates.routing import KeysError, is_express
+
+#: From an update to the name of its group, or None.
+GroupName = Callable[[dict[str, Any], ParsedUpdate], str | None]
+
+NEW_MESSAGES = frozenset({"message", "channel_post", "business_message"})
+#: The fields of a message that a person wrote or sent. A message with none of them is a service message.
+CONTENT = frozenset(
+    {
+        *("text", "photo", "video", "animation", "audio", "document", "voice", "video_note", "sticker", "live_photo"),
+        *("location", "venue", "contact", "poll", "dice", "game", "story", "paid_media", "checklist"),
+    }
+)
+PAID = frozenset({"successful_payment", "refunded_payment"})
+
+_NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
+
+
+class CollectError(ImportPathError):
+    """COLLECT names a function that cannot be loaded. No update can be appended until the setting is corrected."""
+
+
+def grouping(settings: Settings) -> Callable[[dict[str, Any], ParsedUpdate], Group | None] | None:
+    """The function that gives an update its group, or None; None instead of a function if nothing is collected.
+
+    Raises CollectError. The function raises KeysError if it is a user's own and fails.
+    """
+    if settings.collect == NO_COLLECT:
+        return None
+    name_of = BUILT_IN.get(settings.collect) or _custom(settings.collect)
+    quiet_ms, max_wait_ms = round(settings.collect_quiet * 1000), round(settings.collect_max_wait * 1000)
+    most, interrupts = settings.collect_max, settings.interrupt == "on"
+
+    def group_of(update: dict[str, Any], parsed: ParsedUpdate) -> Group | None:
+        name = name_of(update, parsed)
+        return None if name is None else Group(name, quiet_ms, max_wait_ms, most, interrupts)
+
+    return group_of
+
+
+def by_album(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
+    if parsed.kind not in NEW_MESSAGES or (album := text_id(parsed.body.get("media_group_id"))) is None:
+        return None
+    return f"album:{_place(parsed)}:{album}"
+
+
+def by_sender(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
+    """New messages of one sender in one chat and topic. The posts of a channel have no sender."""
+    if parsed.kind not in NEW_MESSAGES or CONTENT.isdisjoint(parsed.body):
+        return None
+    written = parsed.body.get("text") or parsed.body.get("caption")
+    if isinstance(written, str) and written.startswith("/") and "media_group_id" not in parsed.body:
+        return None
+    sender = parsed.user if parsed.acting_chat is None else parsed.acting_chat
+    return f"messages:{_place(parsed)}:{'' if sender is None else sender}"
+
+
+BUILT_IN: dict[str, GroupName] = {"albums": by_album, "messages": by_sender}
+
+
+def is_payment(parsed: ParsedUpdate) -> bool:
+    """True if the update is about a payment. It is never held back, whatever the function of COLLECT returns."""
+    return is_express(parsed) or not PAID.isdisjoint(parsed.body)
+
+
+def _place(parsed: ParsedUpdate) -> str:
+    topic = "" if parsed.topic is None else parsed.topic
+    return f"{parsed.business_connection or ''}:{parsed.chat}:{topic}"
+
+
+@cache
+def _custom(collect: str) -> GroupName:
+    function = import_callable("COLLECT", collect, CollectError)
+
+    def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
+        if is_payment(parsed):
+            return None
+        try:
+            name = function(update)
+        except Exception as failure:
+            raise KeysError(f"{collect} (COLLECT) failed with {type(failure).__name__}: {failure}") from failure
+        if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise KeysError(
+                f"{collect} (COLLECT) must return None, or a name with 1 to 256 characters and no control characters, "
+                f"not {name!r}"
+            )
+        return name
+
+    return by_function

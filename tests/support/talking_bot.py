@@ -1,0 +1,115 @@
+"""A bot that answers what it was given, for tests of COLLECT and INTERRUPT: the ids of its updates, and their texts.
+
+A text may contain orders: `gate:a` waits until the test opens gate a, `poll:a` too, or until the run is interrupted,
+`shield:a` waits inside of a shield, `fails:2` fails the first two attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from chatlanes.bot import Bot
+from chatlanes.bot.context import Context
+from tests.support.bots import GATES, record
+
+ORDERS = re.compile(r"(\w+):(\w+)")
+#: Updates without a name are not collected.
+NAMES = re.compile(r"name:(\w+)")
+
+
+def handle(ctx: Context) -> None:
+    """Delete what an interrupted run has sent, send a first message, execute the orders, answer."""
+    record("start", ctx)
+    try:
+        for call in ctx.previous_calls:
+            if call.method == "sendMessage" and call.result:
+                ctx.delete(message=call.result)
+        ctx.session["runs"] = ctx.session.get("runs", 0) + 1
+        orders = ORDERS.findall(ctx.text)
+        if orders:
+            ctx.reply("one moment")
+        for order, value in orders:
+            execute(ctx, order, value)
+        ctx.reply(answer(ctx))
+    except BaseException as error:
+        record(type(error).__name__, ctx)
+        raise
+    record("end", ctx)
+
+
+async def handle_async(ctx: Any) -> None:
+    """The same on the event loop."""
+    record("start", ctx)
+    try:
+        for call in ctx.previous_calls:
+            if call.method == "sendMessage" and call.result:
+                await ctx.delete(message=call.result)
+        ctx.session["runs"] = ctx.session.get("runs", 0) + 1
+        orders = ORDERS.findall(ctx.text)
+        if orders:
+            await ctx.reply("one moment")
+        for order, value in orders:
+            if order == "shield":
+                async with ctx.shield():
+                    await pass_gate_async(value)
+                    await ctx.reply("booked")
+            elif order in ("gate", "poll"):
+                await pass_gate_async(value)
+        await ctx.reply(answer(ctx))
+    except BaseException as error:
+        record(type(error).__name__, ctx)
+        raise
+    record("end", ctx)
+
+
+def on_error(ctx: Context, error: Exception) -> None:
+    record("on_error", ctx)
+
+
+bot = Bot(handle, on_error=on_error)
+bot_async = Bot(handle_async, on_error=on_error)
+
+
+def answer(ctx: Context) -> str:
+    ids = ",".join(str(update["update_id"]) for update in ctx.updates)
+    return f"{ids}: {ctx.text or ctx.kind}, {len(ctx.photos)} photos"
+
+
+def execute(ctx: Context, order: str, value: str) -> None:
+    if order == "gate":
+        pass_gate(value)
+    elif order == "poll":
+        while not ctx.interrupted and not is_open(value):
+            time.sleep(0.005)
+    elif order == "shield":
+        with ctx.shield():
+            pass_gate(value)
+            ctx.reply("booked")
+    elif order == "fails" and ctx.attempt <= int(value):
+        raise RuntimeError(f"attempt {ctx.attempt}")
+
+
+def pass_gate(gate: str) -> None:
+    while not is_open(gate):
+        time.sleep(0.005)
+
+
+async def pass_gate_async(gate: str) -> None:
+    while not is_open(gate):
+        await asyncio.sleep(0.005)
+
+
+def is_open(gate: str) -> bool:
+    """Also note that the gate was reached."""
+    Path(os.environ[GATES], f"{gate}.reached").touch()
+    return Path(os.environ[GATES], gate).exists()
+
+
+def by_name(update: dict[str, Any]) -> str | None:
+    found = NAMES.search(update["message"]["text"])
+    return found and found[1]
