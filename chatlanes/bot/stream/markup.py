@@ -19,7 +19,7 @@ _HTML = re.compile(
 )
 _LINK = r"!?\[(?:\\.|[^\]\\])*\]\((?:\\.|[^)\\])*\)"
 _MARKDOWN_V2 = re.compile(
-    rf"\\.|(?P<fence>```(?:[\w+#.-]*\n)?)|(?P<mark>`|__|\|\|(?!\s*$)|[*_~])|{_LINK}|^(?:\*\*)?>|\|\|",
+    rf"\\.|(?P<fence>```(?:[\w+#.-]*\n)?)|(?P<mark>`|__|\|\||[*_~])|{_LINK}|^(?:\*\*)?>",
     re.DOTALL | re.MULTILINE,
 )
 _MARKDOWN = re.compile(rf"\\[_*`\[]|(?P<fence>```(?:[\w+#.-]*\n)?)|(?P<mark>`|[*_])|{_LINK}", re.DOTALL)
@@ -118,6 +118,8 @@ def _markdown(text: str, opened: list[Open], token: re.Match[str]) -> None:
     if any(each.name == name for each in opened):
         while opened.pop().name != name:
             pass
+    elif name == "||" and text[token.end() : token.end() + 1].strip() == "":
+        pass  # the end of an expandable quote
     elif name == "```":
         opened.append(Open(name, mark, "\n```" if mark.endswith("\n") else "```"))
     else:
