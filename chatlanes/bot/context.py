@@ -5,17 +5,20 @@ the update is settled or not at all. Its repr contains no text of a user.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from chatlanes.bot.interrupts import Interrupts, PreviousCall, Shield
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part
+
+if TYPE_CHECKING:
+    from chatlanes.bot.stream import Stream
 
 
 class Api(Protocol):
@@ -65,6 +68,9 @@ class Context(Shorthands):
     Store it with your own writes and refuse smaller ones, so that a stale worker cannot overwrite a newer run.
     """
 
+    stream_first: int = 30
+    """STREAM_FIRST."""
+
     updates: Sequence[dict[str, Any]] = ()
     """All updates of this run, oldest first. Without COLLECT there is one."""
 
@@ -82,6 +88,7 @@ class Context(Shorthands):
         fence: int | None = None,
         updates: Sequence[dict[str, Any]] = (),
         interrupts: Interrupts | None = None,
+        stream_first: int = 30,
     ) -> None:
         """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
         if not updates:
@@ -98,6 +105,7 @@ class Context(Shorthands):
             session_plan=session_plan,
             fence=fence,
             interrupts=interrupts,
+            stream_first=stream_first,
             _parsed_update=parse(update),
         )
 
@@ -281,6 +289,35 @@ class Context(Shorthands):
             ValueError: The method name or a parameter cannot be sent. TypeError likewise.
         """
         return self.api.call(method, **params)
+
+    def stream(
+        self,
+        tokens: AsyncIterable[str] | None = None,
+        /,
+        *,
+        draft: bool = False,
+        on_interrupt: Literal["keep", "delete", "mark"] = "keep",
+        **params: Any,
+    ) -> "Stream":
+        """A message that grows while its text is written: `with ctx.stream() as out: out.write(token)`.
+
+        In a coroutine: `async with ctx.stream() as out`, or `await ctx.stream(tokens)`, which returns the messages.
+        The text is shown in one message, or in several if it is longer than Telegram allows. Intermediate texts are
+        shown unformatted; the final text has the `parse_mode` or entities, and the buttons.
+
+        Args:
+            tokens: For `await`: an asynchronous iterator of texts.
+            draft: In private chats, show the intermediate texts by sendMessageDraft.
+            on_interrupt: What becomes of the messages if the stream is interrupted by a newer update.
+            params: Other parameters of sendMessage.
+
+        Raises:
+            chatlanes.bot.addressing.NoChatError: The update has no chat, or its chat accepts no stream.
+            ValueError: `on_interrupt` is none of these.
+        """
+        from chatlanes.bot.stream import Stream
+
+        return Stream(self, tokens, draft=draft, on_interrupt=on_interrupt, **params)
 
     @cached_property
     def _session(self) -> Session:

@@ -122,6 +122,7 @@ def context_of(
         session_plan=served.session_plan,
         fence=None if delivery is None else int(delivery.fence),
         updates=updates,
+        stream_first=served.settings.stream_first,
     )
 
 

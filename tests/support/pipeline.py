@@ -138,11 +138,6 @@ class Pipeline:
         self._processes.append(process)
         return process
 
-    @property
-    def workers(self) -> list[Process]:
-        """In the order of their start."""
-        return [process for process in self._processes if process.name.startswith("worker")]
-
     # -- updates and their history
 
     def push(self, *updates: dict[str, Any]) -> list[int]:
