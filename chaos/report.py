@@ -31,6 +31,7 @@ def _cells(evidence: Evidence, verdict: Judgement) -> dict[str, str]:
         "sent twice, where a call was in flight at a fault": str(verdict.twice_in_flight),
         "finished more than once": str(verdict.duplicates),
         "started late, without effect": str(verdict.late_starts),
+        "ran with others; interrupted": f"{verdict.in_groups:,}; {verdict.interrupted:,}",
         "recovery after a kill, median; max": _recovery(verdict.recoveries_s),
     }
 

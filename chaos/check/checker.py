@@ -29,6 +29,8 @@ class Judgement:
         0  #: runs that started after their lease was lost (frozen right before); they must have no effect
     )
     twice_in_flight: int = 0  #: messages sent again after a fault during the first call, whose outcome is unknown
+    in_groups: int = 0  #: updates that ran together with others
+    interrupted: int = 0  #: updates of which a run was interrupted
     recoveries_s: list[float] = field(default_factory=list)  #: one per kill that met an update in flight
 
     @property
@@ -58,6 +60,8 @@ def check(evidence: Evidence) -> Judgement:
         duplicates=sum(n - 1 for n in Counter(run.update for run in valid if run.outcome == "end").values()),
         late_starts=len(evidence.runs) - len(valid),
         twice_in_flight=len(in_flight),
+        in_groups=len({update for run in valid if run.group[1:] for update in run.group}),
+        interrupted=0 if evidence.book is None else len(evidence.book.interrupted),
         recoveries_s=recovery.times_s(evidence),
     )
 
