@@ -47,6 +47,8 @@ class Scale:
     costed: int  # updates whose processor time and bytes are counted
     counted: int  # updates whose commands are counted
     policies: tuple[str, ...]  # of recovery
+    bursts: int  # of ten messages
+    interrupts: int  # in a round
     killed: int  # workers of the recovery row
     idle_s: float  # length of an idle round
     worked: int  # updates of the worker whose memory is measured
@@ -89,6 +91,8 @@ FULL = Scale(
     costed=4_000,
     counted=1_000,
     policies=("lease 15 s", "lease 3 s", "stock"),
+    bursts=4_000,
+    interrupts=20,
     killed=5,
     idle_s=30.0,
     worked=100_000,
@@ -141,6 +145,8 @@ QUICK = Scale(
     costed=400,
     counted=100,
     policies=("lease 3 s",),
+    bursts=200,
+    interrupts=2,
     killed=1,
     idle_s=1.0,
     worked=1_500,
