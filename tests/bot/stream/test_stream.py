@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -219,6 +220,27 @@ def test_a_long_429_parks_the_update_and_the_next_run_delivers_the_text(chat: Ch
     with chat.run().ctx.stream() as out:
         assert out.is_complete  # so that the language model need not be asked again
     assert chat.messages == {1: FIRST + "The rest."}
+
+
+def test_the_streams_of_a_chat_edit_in_turn(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatlanes.bot.stream.pacing.PRIVATE_S", 0.3)
+    ctx = chat.run().ctx
+    with ctx.stream() as one, ctx.stream() as two:
+        for out in (one, two):
+            out.write(FIRST)
+        until(lambda: len(chat.messages) == 2)
+
+        def is_edited() -> bool:
+            one.write("one ")
+            two.write("two ")
+            return {edit["message_id"] for edit in edits()[-4:]} == {1, 2} and len(edits()) >= 6
+
+        def edits() -> list[dict[str, Any]]:
+            return chat.made("editMessageText")
+
+        until(is_edited)
+        times = [call["at"] for call in chat.simulator.calls("editMessageText")]
+    assert all(later - earlier > 0.2 for earlier, later in pairwise(times))
 
 
 # -- later runs
