@@ -5,15 +5,19 @@ the update is settled or not at all. Its repr contains no text of a user.
 """
 
 import time
+from collections.abc import AsyncIterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.updates import ParsedUpdate, is_stale, number, parse
+
+if TYPE_CHECKING:
+    from chatlanes.bot.stream import Stream
 
 
 class Api(Protocol):
@@ -62,6 +66,9 @@ class Context(Shorthands):
     Store it with your own writes and refuse smaller ones, so that a stale worker cannot overwrite a newer run.
     """
 
+    stream_first: int = 30
+    """STREAM_FIRST."""
+
     def __init__(
         self,
         update: dict[str, Any],
@@ -72,6 +79,7 @@ class Context(Shorthands):
         stored: Stored | None = None,
         session_plan: SessionPlan = DEFAULT_PLAN,
         fence: int | None = None,
+        stream_first: int = 30,
     ) -> None:
         """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
         self.__dict__.update(
@@ -83,6 +91,7 @@ class Context(Shorthands):
             stored=stored,
             session_plan=session_plan,
             fence=fence,
+            stream_first=stream_first,
             _parsed_update=parse(update),
         )
 
@@ -192,6 +201,35 @@ class Context(Shorthands):
             ValueError: The method name or a parameter cannot be sent. TypeError likewise.
         """
         return self.api.call(method, **params)
+
+    def stream(
+        self,
+        tokens: AsyncIterable[str] | None = None,
+        /,
+        *,
+        draft: bool = False,
+        on_interrupt: Literal["keep", "delete", "mark"] = "keep",
+        **params: Any,
+    ) -> "Stream":
+        """A message that grows while its text is written: `with ctx.stream() as out: out.write(token)`.
+
+        In a coroutine: `async with ctx.stream() as out`, or `await ctx.stream(tokens)`, which returns the messages.
+        The text is shown in one message, or in several if it is longer than Telegram allows. Intermediate texts are
+        shown unformatted; the final text has the `parse_mode` or entities, and the buttons.
+
+        Args:
+            tokens: For `await`: an asynchronous iterator of texts.
+            draft: In private chats, show the intermediate texts by sendMessageDraft.
+            on_interrupt: What becomes of the messages if the stream is interrupted by a newer update.
+            params: Other parameters of sendMessage.
+
+        Raises:
+            chatlanes.bot.addressing.NoChatError: The update has no chat, or its chat accepts no stream.
+            ValueError: `on_interrupt` is none of these.
+        """
+        from chatlanes.bot.stream import Stream
+
+        return Stream(self, tokens, draft=draft, on_interrupt=on_interrupt, **params)
 
     @cached_property
     def _session(self) -> Session:

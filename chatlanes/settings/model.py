@@ -231,6 +231,13 @@ class Settings(BaseSettings):
         "The same for one group or channel, which may receive 3 at once; in addition to RATE_PER_CHAT. Telegram "
         "advises 20.",
     )
+    stream_first: int = number(
+        30,
+        "characters",
+        1,
+        4096,
+        "`ctx.stream` shows its first text when it has this length, or after 0.5 s.",
+    )
     webhook_url: WebAddress | None = text(
         None, "an address with http:// or https://, without a query", "The public address that Telegram sends to."
     )

@@ -94,6 +94,7 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
         stored=None if delivery is None else Stored(delivery, parking),
         session_plan=served.session_plan,
         fence=None if delivery is None else int(delivery.fence),
+        stream_first=served.settings.stream_first,
     )
     try:
         with (

@@ -48,6 +48,7 @@ DEFAULTS = {
     "RATE_PER_BOT": None,
     "RATE_PER_CHAT": None,
     "RATE_PER_GROUP": None,
+    "STREAM_FIRST": 30,
     "WEBHOOK_URL": None,
     "WEBHOOK_SECRET": None,
     "WEBHOOK_HOST": "127.0.0.1",

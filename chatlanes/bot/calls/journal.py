@@ -11,11 +11,14 @@ import json
 import logging
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import orjson
+from redis.exceptions import RedisError
 
 from chatlanes import lanes
+from chatlanes.lanes.errors import RedisAway
+from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted
 
@@ -44,6 +47,7 @@ class CallJournal:
         self._uncertain = uncertain
         self._series = series
         self._place: str | None = None
+        self._may_differ = False
         self._differences: list[str] = []
 
     @property
@@ -54,6 +58,29 @@ class CallJournal:
     def in_series(self, series: str) -> CallJournal:
         """The journal of another series of calls. Calls of the same series in an earlier run are replayed."""
         return CallJournal(self._journal, self._uncertain, series)
+
+    def next_series(self, name: str) -> str:
+        """A series for the calls of the next object with this name, which is found again by its number."""
+        return f"{self._journal.position(self._series + name)}:"
+
+    def at(self, place: str) -> CallJournal:
+        """The journal for calls at a place that the caller chooses. Another call there in a later run replaces it."""
+        chosen = copy(self)
+        chosen._place, chosen._may_differ = place, True
+        return chosen
+
+    def recorded(self, series: str) -> dict[str, RecordedCall]:
+        """The calls that earlier runs recorded at places that begin with `series`. Raises RedisAway."""
+        [found] = self.ask(PipelinedCommand(None, ["HGETALL", keys.journal(self.id)]))
+        if isinstance(found, RedisError):
+            raise RedisAway(f"Redis does not return the journal of {self.id}: {found}") from found
+        places = zip(*[iter(found)] * 2, strict=True) if isinstance(found, list) else found.items()
+        noted = {place.decode(): value.split(b" ", 3) for place, value in places if place.startswith(series.encode())}
+        return {place: RecordedCall.of(*parts) for place, parts in noted.items() if len(parts) == 4}
+
+    def record(self, place: str, what: str, outcome: Any) -> None:
+        """Record a result for later runs, without waiting for Redis; replaces the previous one at this place."""
+        JournaledCall(self._journal, what.partition(":")[0], place, what, self._uncertain).done(outcome)
 
     def reserved(self) -> CallJournal:
         """The journal for one call that begins later, on another thread. The call's place is reserved now."""
@@ -80,7 +107,7 @@ class CallJournal:
         place = self._place or self._journal.position(self._series)
         call = JournaledCall(self._journal, method, place, f"{method}:{fingerprint}", policy)
         call.begin(along)
-        if call.was and not self._differences:
+        if call.was and not self._differences and not self._may_differ:
             self._differences.append(place)
             logger.warning(
                 "%s: call %s is %s, but was %s in an earlier run; this call and all later ones are not replayed",
@@ -102,6 +129,22 @@ class CallJournal:
     def ensure(self, method: str) -> None:
         """Check the lease for a call that is not journaled. Raises LeaseLost if another worker may run the update."""
         self._journal.ensure(method)
+
+
+class RecordedCall(NamedTuple):
+    """A call in the journal. `outcome`: its result or refusal; None: none is known."""
+
+    state: str
+    what: str
+    outcome: Any
+
+    @classmethod
+    def of(cls, state: bytes, _fence: bytes, what: bytes, outcome: bytes) -> RecordedCall:
+        return cls(state.decode(), what.decode(), json.loads(outcome) if outcome else None)
+
+    @property
+    def is_done(self) -> bool:
+        return self.state == Kind.DONE.value
 
 
 class JournaledCall:

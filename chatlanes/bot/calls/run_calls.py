@@ -48,7 +48,11 @@ class Calls:
 
         Raises BotApiError, LeaseLost, and ParkUpdate if it must wait longer than FLOOD_WAIT or Redis is away.
         """
-        call = prepare(method, params)
+        return self.make(prepare(method, params), uncertain=uncertain)
+
+    def make(self, call: Prepared, *, uncertain: Uncertain | None = None, known_as: str = "") -> Any:
+        """Like `call`. `known_as` identifies the call in the journal, by default a hash of its content."""
+        method = call.method
         with traces.here().calling(method, call.chat, self.api.url, ending_of) as span:
             if self.journal is None:
                 return repeated(lambda: self.api.send(call), reads=is_read_only(method))
@@ -56,7 +60,8 @@ class Calls:
                 passage = self.gate.passage(call, self.journal.ask)
                 if is_read_only(method):
                     return self._read(call, passage)
-                begun = self.journal.begin(method, fingerprint(call), uncertain=uncertain, along=passage.commands())
+                known_as = known_as or fingerprint(call)
+                begun = self.journal.begin(method, known_as, uncertain=uncertain, along=passage.commands())
                 span.set(call=begun.position, replayed=not begun.is_due)
                 if begun.is_due:
                     return self._make(call, begun, passage)
@@ -77,6 +82,10 @@ class Calls:
     def in_series(self, series: str, life: Lifecycle | None = None) -> Calls:
         """The calls of a hook, in a journal series of their own. A hook that runs inside the run shares its `life`."""
         return Calls(self.api, self.journal and self.journal.in_series(series), self.gate.for_hook(), life)
+
+    def at(self, place: str) -> Calls:
+        """The calls at a place of the journal that the caller chooses."""
+        return Calls(self.api, self.journal and self.journal.at(place), self.gate, self.life)
 
     def reserved(self, method: str) -> Calls | LateCalls:
         """For one call that is made later, on another thread. Its place in the journal is reserved now; a read-only

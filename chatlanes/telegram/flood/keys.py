@@ -14,6 +14,8 @@ WAITS = "flood-waits:"
 #: <bot id>: hash: next (when the bot's next message is due), back (when the next parked update may come back);
 #: <bot id>:<chat>: hash: chat, group (when its next message is due). µs
 RATE = "flood-rate:"
+#: <bot id>:<chat>: string: a stream has edited its message in this chat; expires when the next edit is due
+EDITED = "flood-edited:"
 #: <bot id>: hash: totals: refused (calls, with 429), waits (in place), waited_ms
 COUNTS = "flood-counts:"
 

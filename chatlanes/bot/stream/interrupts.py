@@ -1,0 +1,76 @@
+"""What becomes of the messages of an interrupted stream.
+
+An interrupted run can change nothing any more, so the next run does it. The choice is part of the record of each
+message (messages.py), as is the text that was shown last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Literal, get_args
+
+from chatlanes.bot.calls.journal import RecordedCall
+from chatlanes.bot.calls.run_calls import Calls
+from chatlanes.bot.stream.messages import PLACE
+from chatlanes.bot.stream.splitting import LIMIT, units
+from chatlanes.telegram.errors import BadRequest
+
+#: `keep` leaves the messages as they are, `delete` deletes them, `mark` adds MARK to the last one.
+OnInterrupt = Literal["keep", "delete", "mark"]
+CHOICES = get_args(OnInterrupt)
+
+MARK = " ⏹"
+
+
+def apply_on_interrupt(calls: Calls, previous: Mapping[str, RecordedCall]) -> None:
+    """Delete or mark the messages of the streams that were open when the previous run was interrupted.
+
+    `previous` are the calls of that run: place in its journal -> record. `calls` are those of the next run, in a series
+    of their own. Does nothing for streams that had ended. Raises what a call raises.
+    """
+    for stream, places in sorted(_open_streams(previous).items()):
+        newest = {_number(place)[0]: previous[stream + place] for place in places}
+        for number, call in sorted(newest.items()):
+            choice = call.what.rpartition("-")[2]
+            with suppress(BadRequest):  # the user has deleted it
+                if choice == "delete":
+                    _delete(calls, call.outcome)
+                elif choice == "mark" and number == max(newest):
+                    _mark(calls, call.outcome)
+
+
+def _open_streams(previous: Mapping[str, RecordedCall]) -> dict[str, list[str]]:
+    """Series of a stream -> the places of its messages, in order."""
+    found: dict[str, list[str]] = {}
+    for place, call in previous.items():
+        series, colon, rest = place.partition(":")
+        if colon and PLACE.fullmatch(rest) and call.is_done and call.outcome and f"{series}:text1" not in previous:
+            found.setdefault(series + colon, []).append(rest)
+    return {series: sorted(places, key=_number) for series, places in found.items()}
+
+
+def _number(place: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", place)]
+
+
+def _delete(calls: Calls, message: dict[str, Any]) -> None:
+    if connection := message.get("business_connection_id"):
+        ids = [message["message_id"]]
+        calls.call("deleteBusinessMessages", business_connection_id=connection, message_ids=ids)
+    else:
+        calls.call("deleteMessage", chat_id=message["chat"]["id"], message_id=message["message_id"])
+
+
+def _mark(calls: Calls, message: dict[str, Any]) -> None:
+    text = message.get("text", "")
+    while units(text + MARK) > LIMIT:
+        text = text[:-1]
+    calls.call(
+        "editMessageText",
+        chat_id=message["chat"]["id"],
+        message_id=message["message_id"],
+        business_connection_id=message.get("business_connection_id"),
+        text=text + MARK,
+    )

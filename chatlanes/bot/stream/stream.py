@@ -1,0 +1,240 @@
+"""`ctx.stream()`: a message that grows while its text is written.
+
+Guarantees that `write` never waits for the network, that the final text is delivered exactly as written when the block
+ends without an error, and that no request is made after the block has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterable, Callable, Generator, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from chatlanes.bot.addressing import chat_of_reply
+from chatlanes.bot.calls.lifecycle import Lifecycle, Phase
+from chatlanes.bot.calls.run_calls import Calls
+from chatlanes.bot.context import Context
+from chatlanes.bot.stream.feed import Feed
+from chatlanes.bot.stream.interrupts import CHOICES, OnInterrupt
+from chatlanes.bot.stream.messages import Messages
+from chatlanes.bot.stream.pacing import Pace
+from chatlanes.bot.stream.sender import PlainSender, Sender
+from chatlanes.lanes.errors import LeaseLost
+from chatlanes.lanes.worker.executor import blocking_executor
+
+T = TypeVar("T")
+
+#: How often a stream of a coroutine checks whether its run has failed.
+CHECK_EVERY_S = 1.0
+#: Drafts have numbers that fit into 31 bits; this many are reserved for one update.
+DRAFTS = 16
+
+
+class Stream:
+    """One text, shown in a chat while it is written. Made by `ctx.stream()`.
+
+    With `with` in a function, with `async with` or `await` in a coroutine.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        tokens: AsyncIterable[str] | None = None,
+        *,
+        draft: bool = False,
+        on_interrupt: OnInterrupt = "keep",
+        **params: Any,
+    ) -> None:
+        if on_interrupt not in CHOICES:
+            raise ValueError(f"on_interrupt={on_interrupt!r}: use 'keep', 'delete' or 'mark'")
+        target = {**chat_of_reply(ctx._parsed), **params}
+        target = {name: target.pop(name) for name in _TARGET if target.get(name) is not None}
+        options = {name: value for name, value in params.items() if name not in _TARGET and value is not None}
+        pace = Pace(target["chat_id"], ctx.stream_first)
+        sender, number = _sender(ctx, pace.interval_s)
+        self._life = ctx.api.life if isinstance(ctx.api, Calls) else Lifecycle()
+        self._tokens = tokens
+        self._feed = Feed(
+            sender,
+            Messages(sender, target, options, on_interrupt),
+            pace,
+            parse_mode=options.get("parse_mode"),
+            typing={name: value for name, value in target.items() if name != "direct_messages_topic_id"}
+            | {"action": "typing"},
+            draft=_draft(ctx, target, number) if draft else None,
+        )
+        self._is_open = self._is_closing = False
+        self._driver: threading.Thread | asyncio.Task[None] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text written so far."""
+        return self._feed.text
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages sent, as Telegram returned them. Complete when the block has ended."""
+        return self._feed.messages.result()
+
+    @property
+    def is_complete(self) -> bool:
+        """True if an earlier run of the update wrote the whole text. If this run writes nothing, that text is
+        delivered.
+        """
+        return self._feed.messages.earlier_text is not None
+
+    def write(self, text: str, /) -> None:
+        """Add to the text. Never waits.
+
+        Raises:
+            BotApiError: Telegram refused the message; for example, the user has blocked the bot.
+            chatlanes.lanes.LeaseLost: Another worker may run this update by now.
+            ValueError: The block has ended or has not begun.
+        """
+        self._check()
+        self._feed.write(text)
+
+    def replace(self, text: str, /, *, entities: Sequence[dict[str, Any]] | None = None) -> None:
+        """Replace the whole text, for example by one with formatting: `entities` as in sendMessage. Never waits. Raises
+        what `write` raises.
+        """
+        self._check()
+        self._feed.replace(text, entities)
+
+    def _check(self) -> None:
+        if not self._is_open or self._is_closing:
+            raise ValueError("write to a stream inside of its block: with ctx.stream() as out")
+        if self._feed.error is not None:
+            raise self._feed.error
+
+    # -- in a function
+
+    def __enter__(self) -> Stream:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise TypeError("in a coroutine, write `async with ctx.stream() as out`")
+        self._feed.load()
+        self._woken = threading.Event()
+        self._feed.wake = self._woken.set
+        self._driver = threading.Thread(target=copy_context().run, args=(self._send,), name="stream", daemon=True)
+        self._is_open = True
+        self._driver.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert isinstance(self._driver, threading.Thread)  # noqa: S101
+        self._is_closing = True
+        self._woken.set()
+        self._driver.join()
+        if error is None:
+            for wait_s in self._feed.finishing():
+                time.sleep(wait_s)
+
+    def _send(self) -> None:
+        while not self._is_closing:
+            wait_s = self._feed.wait_s()
+            if wait_s == 0:
+                self._feed.act()
+            else:
+                self._woken.wait(wait_s)
+                self._woken.clear()
+
+    # -- in a coroutine
+
+    async def __aenter__(self) -> Stream:
+        loop = asyncio.get_running_loop()
+        self._ended = loop.create_future()
+        if self._life.is_open:
+            self._life.add(self._ended)  # the run waits for a stream in a task that it does not await
+        try:
+            await self._elsewhere(self._feed.load)
+        except BaseException:
+            self._end()
+            raise
+        self._event = asyncio.Event()
+        self._feed.wake = partial(loop.call_soon_threadsafe, self._event.set)
+        self._is_open = True
+        self._driver = asyncio.create_task(self._send_async())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        assert isinstance(self._driver, asyncio.Task)  # noqa: S101
+        self._is_closing = True
+        self._event.set()
+        try:
+            await self._driver
+            if error is None:
+                steps = self._feed.finishing()
+                while (wait_s := await self._elsewhere(partial(next, steps, None))) is not None:
+                    await asyncio.sleep(wait_s)
+        finally:
+            self._end()
+
+    def __await__(self) -> Generator[Any, None, list[dict[str, Any]]]:
+        return self._written().__await__()
+
+    async def _written(self) -> list[dict[str, Any]]:
+        if self._tokens is None:
+            raise TypeError("await ctx.stream(tokens) needs an asynchronous iterator of texts")
+        async with self:
+            if not self.is_complete:
+                async for token in self._tokens:
+                    self.write(token)
+        return self.messages
+
+    async def _send_async(self) -> None:
+        while not self._is_closing:
+            if self._life.phase is Phase.FAILED:
+                self._feed.error = LeaseLost("the run of this stream has failed; the next run continues it")
+                self._end()
+                return
+            wait_s = self._feed.wait_s()
+            if wait_s == 0:
+                await self._elsewhere(self._feed.act)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_EVERY_S if wait_s is None else min(wait_s, CHECK_EVERY_S)):
+                    await self._event.wait()
+            self._event.clear()
+
+    async def _elsewhere(self, function: Callable[[], T]) -> T:
+        """Call it on another thread. If the caller is cancelled, the run waits for the end of the call."""
+        made = blocking_executor().call(function)
+        self._life.add(made)
+        result: T = await asyncio.shield(made)
+        return result
+
+    def _end(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+
+#: The parameters that name the place of a message.
+_TARGET = ("chat_id", "business_connection_id", "message_thread_id", "direct_messages_topic_id")
+
+
+def _sender(ctx: Context, interval_s: float) -> tuple[Sender | PlainSender, int]:
+    """The sender, and the number of the stream in its run, from 1."""
+    calls = ctx.api
+    if not isinstance(calls, Calls):
+        return PlainSender(calls), 1
+    if not calls.life.is_open:
+        return PlainSender(calls.reserved("sendMessage")), 1
+    series = calls.journal.next_series("stream") if calls.journal else "stream1:"
+    return Sender(calls, series, interval_s), int(series.rpartition("stream")[2][:-1])
+
+
+def _draft(ctx: Context, target: dict[str, Any], number: int) -> dict[str, Any] | None:
+    """The parameters of sendMessageDraft; None where Telegram has no drafts."""
+    chat = target["chat_id"]
+    if not isinstance(chat, int) or chat < 0 or target.keys() - {"chat_id", "message_thread_id"}:
+        return None
+    return {**target, "draft_id": (ctx.update_id * DRAFTS + number) % 0x7FFFFFFF + 1}

@@ -1,0 +1,110 @@
+"""Streams in real workers: every pool, every framework, a flood of 429s, and a killed worker."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from chatlanes.bot.stream.pacing import GROUP_S, PRIVATE_S
+from tests.bot.stream.bots.script import answer
+from tests.bot.stream.conftest import shown
+from tests.pipeline.conftest import MakePipeline
+from tests.support.pipeline import Pipeline, message
+from tests.support.waiting import until
+
+BOTS = {
+    "plain": "tests.bot.stream.bots.plain:handle",
+    "plain-async": "tests.bot.stream.bots.plain:handle_async",
+    "telebot": "tests.bot.stream.bots.telebot:bot",
+    "aiogram": "tests.bot.stream.bots.aiogram:dp",
+    "ptb": "tests.bot.stream.bots.ptb:application",
+}
+STREAMS = 50
+CELLS = [
+    ("plain", "prefork", 4),
+    ("plain", "threads", 8),
+    ("plain", "gevent", 50),
+    ("plain-async", "threads", 50),
+    ("telebot", "threads", 8),
+    ("telebot", "gevent", 50),
+    ("aiogram", "threads", 50),
+    ("aiogram", "prefork", 2),
+    ("ptb", "threads", 50),
+]
+
+
+def check_intervals(pipeline: Pipeline, chat: int) -> None:
+    """A stream makes at most one request per interval."""
+    methods = ("sendMessage", "editMessageText")
+    made = [call for call in pipeline.simulator.calls() if call["params"].get("chat_id") == chat]
+    times = [call["at"] for call in made if call["method"] in methods]
+    interval_s = PRIVATE_S if chat > 0 else GROUP_S
+    # The interval begins with the answer, later than the simulator receives the request.
+    assert all(later - earlier >= interval_s * 0.99 for earlier, later in pairwise(times)), times
+
+
+@pytest.mark.parametrize(("name", "pool", "slots"), CELLS, ids=[f"{name}-{pool}" for name, pool, _ in CELLS])
+def test_every_framework_streams(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
+    pipeline = make_pipeline(BOT=BOTS[name])
+    pipeline.poller()
+    pipeline.worker(pool, slots)
+    updates = {chat: message(1, chat, do="count:60 ms:25", user=None if chat > 0 else 5) for chat in (1, 2, -3)}
+    pipeline.push(*updates.values())
+    pipeline.drained()
+    for chat in updates:
+        assert shown(pipeline.simulator, chat) == {1: "".join(answer(60))}
+        check_intervals(pipeline, chat)
+    assert len(pipeline.simulator.calls("editMessageText")) >= len(updates)
+    assert len(pipeline.simulator.calls("sendChatAction")) >= len(updates)
+    assert pipeline.leftovers() == []
+
+
+@pytest.mark.parametrize(("name", "pool"), [("plain", "gevent"), ("plain-async", "threads"), ("plain", "threads")])
+def test_streams_during_a_flood(make_pipeline: MakePipeline, name: str, pool: str) -> None:
+    # Given 50 streams at once, whose first texts and edits are refused for 1 to 4 s
+    pipeline = make_pipeline(BOT=BOTS[name], FLOOD_WAIT=60)
+    chats = range(1, STREAMS + 1)
+    for chat in chats:
+        for method in ("sendMessage", "editMessageText", "editMessageText"):
+            pipeline.simulator.fault(chat_id=chat, method=method, status=429, retry_after=1 + chat % 4)
+    pipeline.worker(pool, STREAMS)
+    # When all of them run
+    pipeline.push(*(message(1, chat, do="count:80 ms:50") for chat in chats))
+    pipeline.poller()
+    pipeline.drained()
+    # Then every text is there exactly, in one message, without more requests than allowed
+    assert {chat: shown(pipeline.simulator, chat) for chat in chats} == {
+        chat: {1: "".join(answer(80))} for chat in chats
+    }
+    for chat in chats:
+        check_intervals(pipeline, chat)
+    refused = [call for call in pipeline.simulator.calls() if not call["ok"]]
+    assert len(refused) >= STREAMS
+    # And no write waited
+    writes = pipeline.directory / "writes"
+    slow = [float(line) for line in writes.read_text().split()] if writes.exists() else []
+    assert max(slow, default=0.0) < 1
+    assert pipeline.count("parked") == 0
+    assert pipeline.leftovers() == []
+
+
+@pytest.mark.parametrize(("name", "pool"), [("plain", "prefork"), ("plain", "gevent"), ("aiogram", "threads")])
+def test_a_stream_continues_after_its_worker_was_killed(make_pipeline: MakePipeline, name: str, pool: str) -> None:
+    # Given a private chat and a group, whose messages grew before their worker is killed
+    pipeline = make_pipeline(BOT=BOTS[name], LEASE_SECONDS=2)
+    pipeline.poller()
+    worker = pipeline.worker(pool, 2)
+    pipeline.push(message(1, 7, do="count:40 hold:20"), message(1, -8, user=5, do="count:900 ms:1 hold:800"))
+    first = answer(900)
+    until(lambda: shown(pipeline.simulator, 7) == {1: "".join(first[:20])})
+    until(lambda: "".join(shown(pipeline.simulator, -8).values()) == "".join(first[:800]))
+    worker.kill_all()
+    # When the updates run again, and the model says something else and, in the group, less
+    pipeline.worker(pool, 2)
+    pipeline.drained()
+    # Then the same messages have the final text of the second run
+    assert shown(pipeline.simulator, 7) == {1: "".join(answer(40, attempt=2))}
+    assert "".join(shown(pipeline.simulator, -8).values()) == "".join(answer(900, attempt=2))
+    assert len(pipeline.simulator.calls("sendMessage")) == 3
+    assert pipeline.leftovers() == []
