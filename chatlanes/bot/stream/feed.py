@@ -124,7 +124,7 @@ class Feed:
             if not self._is_shown(number, piece, is_last=number == len(pieces)):
                 answer = self._attempt(number, piece, is_last=number == len(pieces))
                 if isinstance(answer, Held):
-                    self._pace.held(time.monotonic(), answer.wait_s)
+                    self._pace.held(time.monotonic(), answer.wait_s, is_in_turn=answer.is_in_turn)
                     return
                 self._pace.sent(time.monotonic())
                 if number < len(pieces):

@@ -15,6 +15,8 @@ FIRST_WITHIN_S = 0.5
 #: The time between two edits in a private chat, and in a group or channel (Telegram allows 20 messages a minute there).
 PRIVATE_S = 1.0
 GROUP_S = 3.0
+#: After the interval of a chat has ended, the streams that waited for it ask before the one that had it.
+TURN_S = 0.001
 #: Telegram shows the typing action for 5 s.
 TYPING_S = 4.5
 #: The waits after a network or server error.
@@ -51,9 +53,11 @@ class Pace:
     def typed(self, now_s: float) -> None:
         self._typing_s = now_s + TYPING_S
 
-    def held(self, now_s: float, wait_s: float) -> None:
-        """Flood control holds the request. It asks again after the wait, but not more often than it may send."""
-        self._next_s = max(self._next_s, now_s + max(wait_s, self.interval_s))
+    def held(self, now_s: float, wait_s: float, *, is_in_turn: bool) -> None:
+        """Flood control holds the request: it asks again after the wait, but not more often than it may send. In turn
+        with other streams it asks as soon as the interval is free; otherwise the same stream would always get it.
+        """
+        self._next_s = now_s + (wait_s + TURN_S if is_in_turn else max(wait_s, self.interval_s))
 
     def failed(self, now_s: float) -> None:
         """A network or server error."""

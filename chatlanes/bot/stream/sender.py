@@ -24,9 +24,10 @@ from chatlanes.telegram.flood import OpenGate, OpenPassage, Passage, RunGate
 
 
 class Held(NamedTuple):
-    """The request was not sent. It may be after `wait_s`."""
+    """The request was not sent. It may be after `wait_s`. `is_in_turn`: another stream edits in the same chat."""
 
     wait_s: float
+    is_in_turn: bool = False
 
 
 class Sent(NamedTuple):
@@ -112,7 +113,7 @@ class Sender:
         if held := passage.held(answers[: len(asked)]):
             return Held(held.wait_s)
         if answers[len(asked) :] and answers[-1] is None:  # another stream has just made an edit in this chat
-            return Held(max(0, answers[-2]) / 1000)
+            return Held(max(0, answers[-2]) / 1000, is_in_turn=True)
         begun = begin() if begin else None
         if begun is not None and not begun.is_due:
             return Sent(begun.outcome, is_new=False)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -17,7 +20,7 @@ from chatlanes.lanes.errors import LeaseLost
 from chatlanes.telegram.errors import BadRequest, BlockedByUser
 from chatlanes.telegram.flood import ParkUpdate
 from tests.bot.stream.conftest import Chat
-from tests.support.pipeline import BOT_ID, message
+from tests.support.pipeline import BOT_ID, TOKEN, message
 from tests.support.waiting import until
 
 FIRST = "A first text that is long enough. "
@@ -219,6 +222,28 @@ def test_a_long_429_parks_the_update_and_the_next_run_delivers_the_text(chat: Ch
     with chat.run().ctx.stream() as out:
         assert out.is_complete  # so that the language model need not be asked again
     assert chat.messages == {1: FIRST + "The rest."}
+
+
+def test_the_streams_of_a_chat_edit_in_turn(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatlanes.bot.stream.pacing.PRIVATE_S", 0.3)
+    ctx = chat.run().ctx
+    with ctx.stream() as one, ctx.stream() as two:
+        for out in (one, two):
+            out.write(FIRST)
+        until(lambda: len(chat.messages) == 2)
+
+        def is_edited() -> bool:
+            one.write("one ")
+            two.write("two ")
+            return {edit["message_id"] for edit in edits()[-4:]} == {1, 2} and len(edits()) >= 6
+
+        def edits() -> list[dict[str, Any]]:
+            return chat.made("editMessageText")
+
+        until(is_edited)
+        times = [call["at"] for call in chat.simulator.calls("editMessageText")]
+    # The interval begins before a request leaves, which may be delayed: the first and the last one count.
+    assert len(times) <= (times[-1] - times[0]) / 0.3 + 2
 
 
 # -- later runs
@@ -455,6 +480,12 @@ def test_a_cancelled_coroutine_sends_nothing_more(chat: Chat) -> None:
 
     asyncio.run(main())
     assert chat.messages == {1: FIRST}
+
+
+def test_a_bot_without_streams_does_not_import_them() -> None:
+    script = "import sys, chatlanes.tasks.update; sys.exit('chatlanes.bot.stream' in sys.modules)"
+    environment = {**os.environ, "BOT_TOKEN": TOKEN, "BOT": "chatlanes.demo.echo:handle"}
+    assert subprocess.run([sys.executable, "-c", script], env=environment, check=False, timeout=60).returncode == 0
 
 
 # -- mistakes

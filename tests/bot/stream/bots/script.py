@@ -1,7 +1,7 @@
 """What every bot streams: the tokens of a model that is asked `<count> tokens, one each <n> ms`.
 
-`hold:<n>` waits after n tokens, in the first attempt, until the gate `go` is open. The time of each write that took more
-than 10 ms is added to the file `writes`.
+`hold:<n>` waits after n tokens, in the first attempt, until the gate `go` is open. The time of each write that took
+more than 10 ms is added to the file `writes`.
 """
 
 from __future__ import annotations
