@@ -67,7 +67,12 @@ def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
     title = inspection.titles(client, [record.id])[record.id]
     problems, updates = inspection.problems(client, record.id), inspection.contents(client, record.id)
     if as_json:
-        run = {**_as_json(record, buried_ms, title, {}), "errors": problems, "update": updates[0], "collected": updates[1:]}
+        run = {
+            **_as_json(record, buried_ms, title, {}),
+            "errors": problems,
+            "update": updates[0],
+            "collected": updates[1:],
+        }
         click.echo(json.dumps({**run, "lanes": record.lanes, "queue": record.queue}, indent=2))
         return
     click.echo(f"{record.id}  {title}")
