@@ -6,7 +6,9 @@ effect. Between the begin and the end of a shield a run is not interrupted; an i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import Lock
@@ -15,22 +17,18 @@ from typing import Any
 
 from chatlanes import lanes
 from chatlanes.lanes.worker.executor import blocking_executor
-from chatlanes.telegram import BotApiError
 
 
 @dataclass(frozen=True, slots=True)
 class PreviousCall:
-    """A Bot API call that an interrupted run had begun."""
+    """A Bot API call that an interrupted run had begun, and that Telegram has not refused."""
 
     method: str
     """The name of the method, such as `sendMessage`."""
 
     result: Any = None
     """Its result, as decoded JSON: for `sendMessage` the message, as `ctx.edit(…, message=call.result)` takes it. None
-    if Telegram refused it, or if its outcome is unknown, because the run was interrupted during the call."""
-
-    error: BotApiError | None = None
-    """Why Telegram refused it."""
+    if it is unknown, because the run was interrupted during the call; Telegram may have carried it out."""
 
 
 class Interrupts:
@@ -49,10 +47,18 @@ class Interrupts:
         """Call this on another thread when the run is interrupted."""
         self._delivery.on_interrupt(callback)
 
+    def read_ahead(self) -> None:
+        """Read the calls of interrupted runs, if there were any: a read in a coroutine would block the event loop."""
+        with suppress(lanes.LeaseLost):
+            _ = self.previous_calls
+
     @cached_property
     def previous_calls(self) -> list[PreviousCall]:
         """Raises LeaseLost and RedisAway."""
-        return [_previous(call) for call in self._delivery.previous_calls()]
+        return [
+            PreviousCall(what.partition(":")[0], json.loads(outcome) if outcome else None)
+            for what, outcome in self._delivery.previous_calls()
+        ]
 
     def shield(self) -> None:
         """Raises Interrupted, LeaseLost and RedisAway; then the shield has not begun."""
@@ -67,6 +73,8 @@ class Interrupts:
             self._shields -= 1
             if not self._shields:
                 self._delivery.unshield()
+        if self.is_interrupted:
+            raise lanes.Interrupted(f"a newer update has ended this run of {self._delivery.id}")
 
 
 class Shield:

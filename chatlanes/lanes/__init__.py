@@ -21,7 +21,7 @@ from chatlanes.lanes.errors import (
 )
 from chatlanes.lanes.install import Lanes, install
 from chatlanes.lanes.protocol.commands import Delete, Group, Move, Set
-from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, Outcome
+from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, Outcome, PreviousCall
 from chatlanes.lanes.transport.channel import FIRST_QUEUE_ARGUMENTS, QUEUE_ARGUMENTS
 from chatlanes.lanes.transport.publish import headers
 from chatlanes.lanes.worker.delivery import Delivery
@@ -46,6 +46,7 @@ __all__ = [
     "Move",
     "Noted",
     "Outcome",
+    "PreviousCall",
     "PublishRefused",
     "RedisAway",
     "ServerUnfit",

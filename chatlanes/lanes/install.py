@@ -32,6 +32,7 @@ from chatlanes.lanes.protocol.server import check_server
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.transport import release_5_6
 from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
+from chatlanes.lanes.worker.interrupts import Interrupts
 from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_dead_children_at_once
 from chatlanes.lanes.worker.receiving import BuryUnrunnable
 from chatlanes.lanes.worker.shutdown import ShutdownStep, fix_pool_shutdown
@@ -76,6 +77,7 @@ class Lanes:
         self.make_channel: Callable[[], ReportChannel] = ReportChannel
         self._stores: dict[int, Store] = {}
         self._pipelined: dict[int, PipelinedPool] = {}
+        self._interrupts: dict[int, Interrupts] = {}
 
     @cached_property
     def in_flight(self) -> InFlight:
@@ -101,6 +103,15 @@ class Lanes:
         if pid not in self._pipelined:
             self._pipelined = {pid: PipelinedPool(self.store.client, script("begin"), script("end"))}
         return self._pipelined[pid]
+
+    @property
+    def interrupts(self) -> Interrupts:
+        """The runs of this process that may be interrupted."""
+        pid = os.getpid()
+        if pid not in self._interrupts:
+            connect = partial(connect_like, self._app.connection_for_write())
+            self._interrupts = {pid: Interrupts(self.in_flight.holder, connect)}
+        return self._interrupts[pid]
 
 
 def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:

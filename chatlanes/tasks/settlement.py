@@ -35,6 +35,8 @@ def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: b
 
 def ending_of(error: BaseException) -> traces.Ending:
     """The outcome of a run, and its failure if any, as the trace records them, from the error that the task raised."""
+    if isinstance(error, Retry) and isinstance(error.exc, lanes.Interrupted):
+        return traces.Ending({"outcome": "interrupted"}, None)
     if isinstance(error, Retry):
         failure = None if isinstance(error.exc, FloodWait) else error.exc
         return traces.Ending({"outcome": "retried" if error.__cause__ else "parked"}, failure)
@@ -69,6 +71,13 @@ def fail(served: ServedBot, delivery: lanes.Delivery, error: Exception, secrets:
     if isinstance(decision, Bury):
         raise reported
     raise Retry(exc=reported, when=decision.seconds) from reported
+
+
+def interrupted(delivery: lanes.Delivery) -> NoReturn:
+    """Report to Celery that a newer update has ended the run; Redis knows it already. Flower shows a retry. Always
+    raises.
+    """
+    raise Retry(exc=lanes.Interrupted(f"a newer update has ended this run of {delivery.id}"), when=0)
 
 
 def park(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoReturn:

@@ -16,6 +16,7 @@ from chatlanes.bot.bot import Bot, BotStartError, UpdateTimeoutError
 from chatlanes.bot.calls.run_calls import calls_of
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
+from chatlanes.bot.interrupts import Interrupts
 from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.worker.delivery import delivery_of
 from chatlanes.lanes.worker.exits import check_is_exception
@@ -27,8 +28,8 @@ from chatlanes.tasks.eviction import evict, take_back
 from chatlanes.tasks.hooks import call_hook, hook_context
 from chatlanes.tasks.outcome import fit_for_celery
 from chatlanes.tasks.settings import secrets
-from chatlanes.tasks.settlement import commit, ending_of, fail, park
-from chatlanes.tasks.time_limits import UNLIMITED, Run, enforcer_here
+from chatlanes.tasks.settlement import commit, ending_of, fail, interrupted, park
+from chatlanes.tasks.time_limits import UNLIMITED, Run, Unlimited, enforcer_here
 from chatlanes.telegram.flood import FloodWait, OpenGate, Parking, ParkUpdate, RunGate, Waiting
 from chatlanes.updates.decoding import read
 
@@ -123,6 +124,7 @@ def context_of(
         fence=None if delivery is None else int(delivery.fence),
         updates=updates,
         stream_first=served.settings.stream_first,
+        interrupts=Interrupts(delivery) if delivery is not None and delivery.is_interruptible else None,
     )
 
 
@@ -144,10 +146,8 @@ def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Deliv
         pass  # `parking` remembers it, because a bot may swallow the exception
     except Exception as raised:
         error = raised
-    if delivery is not None and (run.is_evicted or delivery.is_lost()):
-        raise Ignore(f"the lease of {delivery.id} was lost before its handler ended") from (
-            error and fit_for_celery(error, secrets())
-        )
+    if delivery is not None:
+        check_lease(run, delivery, error)
     if delivery is not None and isinstance(error, BotStartError):
         park(delivery, START_AGAIN_AFTER_S, fit_for_celery(error, secrets()))
     if delivery is not None and (outage := outage_of(delivery, parking, error)):
@@ -163,6 +163,16 @@ def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Deliv
     if delivery is None:  # called directly, or from an ordinary queue: Celery handles the error
         raise fit_for_celery(error, secrets()) from None
     fail(served, delivery, error, secrets())
+
+
+def check_lease(run: Run | Unlimited, delivery: lanes.Delivery, error: Exception | None) -> None:
+    """Raises Retry if a newer update has interrupted the run, and Ignore if its lease was lost."""
+    if delivery.is_interrupted:
+        interrupted(delivery)
+    if run.is_evicted or delivery.is_lost():
+        raise Ignore(f"the lease of {delivery.id} was lost before its handler ended") from (
+            error and fit_for_celery(error, secrets())
+        )
 
 
 def outage_of(delivery: lanes.Delivery, parking: Parking, error: Exception | None) -> lanes.RedisAway | None:
@@ -184,7 +194,7 @@ def limited_run(request: Any, served: ServedBot, ctx: Context, delivery: lanes.D
     run = Run(
         limit_s,
         enforcer_here(forks=app.lanes.in_flight.forks),
-        report=lambda: call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery)),
+        report=lambda: ctx.interrupted or call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery)),
         evict=lambda: evict(app, run, request, served, ctx, delivery),
     )
     return run

@@ -241,8 +241,38 @@ def collect(self: Any, name: str, gate: str | None = None) -> None:
     record("end", "+".join(names))
 
 
+def converse(self: Any, name: str, gate: str | None = None, shields: str | None = None) -> None:
+    """As `collect`, with one call to begin with and one at the end, until the gate is open or it is interrupted.
+
+    With `shields`, it is shielded until that gate is open.
+    """
+    delivery, journal = self.delivery, self.delivery.journal
+    names = "+".join([name, *(json.loads(body)[1]["name"] for body in delivery.bodies)])
+    record("start", names)
+    delivery.on_interrupt(lambda: record("told", names))
+    for call in delivery.previous_calls():
+        record("previous", f"{call.what}={(call.outcome or b'?').decode()}")
+    place = journal.position()
+    journal.begin(place, f"say:{names}")
+    journal.end(place, f"say:{names}", lanes.Kind.DONE, b"said")
+    if shields:
+        delivery.shield()
+        record("shielded", names)
+        wait_at(shields)
+        delivery.unshield()
+    while not (delivery.is_interrupted or gate is None or _is_open(gate)):
+        time.sleep(0.005)
+    try:
+        journal.begin(journal.position(), "say:more")
+    except lanes.Interrupted:
+        record("refused", names)
+        raise
+    record("end", names)
+
+
 TASKS = (
     run,
+    converse,
     collect,
     compute,
     plain,

@@ -255,12 +255,11 @@ def _note(begun: JournaledCall, error: BotApiError) -> None:
 def _answer_of(begun: JournaledCall) -> Any:
     """Return or raise the outcome that an earlier run recorded."""
     if begun.is_refused and begun.outcome:
-        raise refusal(**begun.outcome)
+        raise _refusal(**begun.outcome)
     return begun.outcome
 
 
-def refusal(kind: str, **fields: Any) -> BotApiError:
-    """The error that `_note` recorded."""
+def _refusal(kind: str, **fields: Any) -> BotApiError:
     found = getattr(errors, kind, BotApiError)
     error: BotApiError = found(**fields)
     return error

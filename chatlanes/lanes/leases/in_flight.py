@@ -17,7 +17,7 @@ from typing import Any
 from chatlanes.lanes.leases.message import Lease, LeasedMessage, id_of, tag_of
 from chatlanes.lanes.leases.pending_acks import PendingAcks
 from chatlanes.lanes.leases.prefetch import Capacity, Counts, PrefetchEstimator
-from chatlanes.lanes.leases.report_channel import DELAYED, DONE, RELEASED, STARTED, Report, ReportChannel
+from chatlanes.lanes.leases.report_channel import DELAYED, DONE, INTERRUPTED, RELEASED, STARTED, Report, ReportChannel
 from chatlanes.lanes.leases.reports import Reports
 from chatlanes.lanes.leases.wakeups import Wakeups
 from chatlanes.lanes.protocol.commands import MAX_DEATHS
@@ -297,7 +297,7 @@ class InFlight:
         with self._lock:
             for message_id, fence in leases:
                 message = self._messages.get(tag_of(message_id, fence))
-                if message is None:
+                if message is None or message.is_lost:
                     continue
                 if message_id not in gone:
                     message.deadline_s = asked_s + self.lease_s
@@ -332,6 +332,8 @@ class InFlight:
                 message = self._valid(tag)
                 if message is not None and (message.start_by_s is None or at_s < message.start_by_s):
                     self._start(message, at_s)
+        elif what == INTERRUPTED:
+            self._interrupted(tag, at_s)
         elif what == RELEASED:
             with self._lock:
                 message = self._remove_valid(tag)
@@ -345,6 +347,14 @@ class InFlight:
             if what == DELAYED:
                 self.wakeups.retry_is_delayed()
         return True
+
+    def _interrupted(self, tag: str, at_s: float) -> None:
+        """The slot stays taken until the handler ends."""
+        with self._lock:
+            message = self._valid(tag)
+            if message is not None:
+                self.pending_acks.queued.times.ended(message, at_s)
+                self._mark_lost(message)
 
     def _settle(self, tag: str, at_s: float) -> bool:
         """A lost message is only removed from the table. False: it was not in the table."""

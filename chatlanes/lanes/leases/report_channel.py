@@ -21,7 +21,8 @@ _WANTED_SIZE = 1 << 20
 _CHUNK = 1 << 16
 #: The kinds of report. STARTED: the run has started. DONE: settle the message. GONE: the run has committed or buried
 #: it. DELAYED: the run has retried or parked it. RELEASED: release it uncounted, whether it has started or not.
-STARTED, DONE, GONE, DELAYED, RELEASED = "*", "+", "-", "~", "<"
+#: INTERRUPTED: another worker may have it, and its run has not ended.
+STARTED, DONE, GONE, DELAYED, RELEASED, INTERRUPTED = "*", "+", "-", "~", "<", "!"
 
 
 class Report(NamedTuple):

@@ -7,7 +7,19 @@ from chatlanes.lanes.protocol.data_loss import Witness, witness_of
 from chatlanes.lanes.protocol.durable import DurableAppends
 from chatlanes.lanes.protocol.pipelined import Fate, PipelinedCommand, UnawaitedCommand
 from chatlanes.lanes.protocol.pipelined_pool import PipelinedPool
-from chatlanes.lanes.protocol.replies import Appended, Begun, Fetched, History, Kind, Leased, Loss, Noted, Outcome, Read
+from chatlanes.lanes.protocol.replies import (
+    Appended,
+    Begun,
+    Fetched,
+    History,
+    Kind,
+    Leased,
+    Loss,
+    Noted,
+    Outcome,
+    PreviousCall,
+    Read,
+)
 from chatlanes.lanes.protocol.scripts import digest, script
 from chatlanes.lanes.protocol.server import Durability, advice, check_server, durability
 from chatlanes.lanes.protocol.store import Store
@@ -32,6 +44,7 @@ __all__ = [
     "Outcome",
     "PipelinedCommand",
     "PipelinedPool",
+    "PreviousCall",
     "Read",
     "Set",
     "Store",

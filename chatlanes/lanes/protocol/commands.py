@@ -160,6 +160,10 @@ def end_command(message_id: str, fence: str, *, position: str, what: str, kind: 
     )
 
 
+def shield_command(message_id: str, fence: str, *, shielded: bool) -> list[Argument]:
+    return script("shield").command(id=message_id, fence=fence, shielded=int(shielded))
+
+
 def commit_command(message_id: str, fence: str, writes: Iterable[Write], *, skipped: bool) -> list[Argument]:
     return script("commit").command(group=map(write_row, writes), id=message_id, fence=fence, skipped=int(skipped))
 

@@ -6,14 +6,15 @@ Redis Cluster is not supported, because a script uses keys that are not in its K
 """
 
 #: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked,
-#: alive, group, size
+#: alive, group, size, open, interrupted, shielded
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"
 #: list: a problem as JSON for each failure
 ERRORS = "lanes:errors:"
 #: hash: position of a call -> state, fence, what it is, outcome, joined by blanks; <series>last -> the highest number
-#: that was begun. A position is a number, or a series and a number
+#: that was begun. A position is a number, or a series and a number. <fence> <position> -> the same for a call that an
+#: interrupted run has left
 JOURNAL = "lanes:journal:"
 #: zset: message id -> seq, the first one is the oldest
 LANE = "lanes:lane:"
@@ -40,7 +41,8 @@ MISSING = "lanes:missing:"
 #: hash: scope -> the highest number that has joined its lanes
 LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
-#: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain, answered, collected
+#: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain, answered, collected,
+#: interrupted
 COUNTS = "lanes:counts"
 #: hash: queue -> how many messages of it have been settled
 SETTLED = "lanes:settled"
@@ -61,6 +63,8 @@ IDENTITY = "lanes:identity"
 #: hash: identity -> the loss that was found when it was set, joined by blanks: time (ms), first, last, how many of
 #: these had ended, how many that had ended are pending again, whether it is acknowledged (0 or 1)
 LOSSES = "lanes:losses"
+#: Not a key: the channel, named by a holder, on which the lease (<id>#<fence>) of an interrupted run is published
+INTERRUPTS = "lanes:interrupts:"
 # Also: one list for each lane queue, under the name of the queue as kombu and Flower expect: ids of ready messages.
 # And the key of waitaof.py, which belongs to the server.
 

@@ -76,11 +76,12 @@ class Leased(NamedTuple):
     replayed_s: float | None
     alive_s: float | None
     stored: bytes
+    interrupted: int = 0  # how often a newer message has ended its run
 
     @property
     def is_first(self) -> bool:
         """True if no earlier run is known."""
-        return not (self.failed or self.died or self.is_parked)
+        return not (self.failed or self.died or self.is_parked or self.interrupted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,21 @@ class Noted(Enum):
     LOST = "lost"  # the fence is old; nothing was changed
 
 
+class PreviousCall(NamedTuple):
+    """A call that an interrupted run has begun. `outcome`: None: unknown, it may have been made."""
+
+    what: str
+    outcome: bytes | None
+
+
+class Shielded(Enum):
+    """The outcome of `shield`."""
+
+    DONE = 1
+    LOST = 0  # the fence is old; nothing was changed
+    INTERRUPTED = 2  # a message that arrived while the run was shielded has ended it
+
+
 class Kind(Enum):
     """The outcome of a call."""
 
@@ -143,7 +159,7 @@ class Begun:
 
 
 _BEGUN = Begun(Noted.BEGUN)
-_NO_PAST = (0, 0, 0, -1, -1)
+_NO_PAST = (0, 0, 0, -1, -1, 0)
 
 
 def append_answer(answer: list[Any] | None) -> Appended:
@@ -169,7 +185,7 @@ def fetch_answer(answer: list[Any]) -> Fetched:
     values = iter(flat)
     leased = []
     for id_, fence, queue, waited, past, stored in zip(*[values] * 6, strict=True):
-        died, failed, parked, replayed, alive = map(int, past.split()) if past else _NO_PAST
+        died, failed, parked, replayed, alive, interrupted = map(int, past.split()) if past else _NO_PAST
         leased.append(
             Leased(
                 id_.decode(),
@@ -182,6 +198,7 @@ def fetch_answer(answer: list[Any]) -> Fetched:
                 replayed / 1000 if replayed >= 0 else None,
                 alive / 1000 if alive >= 0 else None,
                 stored,
+                interrupted,
             )
         )
     return Fetched(texts(lost), bool(more), bool(suspects), leased, None if due_ms < 0 else due_ms / 1000)
@@ -192,6 +209,19 @@ def begin_answer(answer: list[bytes]) -> Begun:
         return _BEGUN
     noted, *outcome = answer
     return Begun(Noted(noted.decode()), *outcome)
+
+
+def previous_calls_answer(fields: dict[bytes, bytes]) -> list[PreviousCall]:
+    """The calls that interrupted runs have left in a journal, by run, series and number."""
+    found = []
+    for place, noted in fields.items():
+        fence, blank, position = place.decode().partition(" ")
+        if blank:
+            state, _, what, outcome = noted.split(b" ", 3)
+            series = position.rstrip("0123456789")
+            call = PreviousCall(what.decode(), outcome if state == b"done" else None)
+            found.append((int(fence), series, int(position[len(series) :]), call))
+    return [call for *_, call in sorted(found)]
 
 
 def read_answer(answers: list[Any], fence: str) -> Read | None:

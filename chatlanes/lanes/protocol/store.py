@@ -24,6 +24,7 @@ from chatlanes.lanes.protocol.commands import (
     fetch_command,
     problem_json,
     read_commands,
+    shield_command,
 )
 from chatlanes.lanes.protocol.replies import (
     Appended,
@@ -34,6 +35,7 @@ from chatlanes.lanes.protocol.replies import (
     Loss,
     Outcome,
     Read,
+    Shielded,
     Swept,
     append_answer,
     begin_answer,
@@ -135,6 +137,10 @@ class Store:
         """Records the outcome of a call that was begun."""
         command = end_command(message_id, fence, position=position, what=what, kind=kind, outcome=outcome)
         return Outcome(script("end").run(self.client, command))
+
+    def shield(self, message_id: str, fence: str, *, shielded: bool) -> Shielded:
+        """Keeps a run from being interrupted, or allows it again."""
+        return Shielded(script("shield").run(self.client, shield_command(message_id, fence, shielded=shielded)))
 
     def replay(self, message_id: str) -> bool:
         """Puts a buried message at the end of its lanes; False if no such message is buried."""

@@ -86,6 +86,8 @@ def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
         "replayed_s": leased.replayed_s,
     }
     stored, *collected = envelope.split(leased.stored)
+    if envelope.is_interruptible(leased.stored):
+        lane |= {"interruptible": True, "interrupted": leased.interrupted}
     if collected:
         lane["bodies"] = [each.partition(b"\n")[2].decode() for each in collected]
     return envelope.unpack(

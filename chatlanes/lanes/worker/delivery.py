@@ -7,22 +7,25 @@ the message, and all processes of the machine share the clock (clock.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chatlanes.lanes.errors import LeaseLost
-from chatlanes.lanes.leases.report_channel import DELAYED, DONE, GONE, RELEASED
-from chatlanes.lanes.protocol import envelope
-from chatlanes.lanes.protocol.commands import Write, commit_command, read_commands
+from chatlanes.lanes.errors import Interrupted, LeaseLost
+from chatlanes.lanes.leases.report_channel import DELAYED, DONE, GONE, INTERRUPTED, RELEASED
+from chatlanes.lanes.protocol import envelope, keys
+from chatlanes.lanes.protocol.commands import Write, commit_command, read_commands, shield_command
 from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
-from chatlanes.lanes.protocol.replies import Outcome, Read, read_answer
+from chatlanes.lanes.protocol.replies import Outcome, PreviousCall, Read, Shielded, previous_calls_answer, read_answer
 from chatlanes.lanes.protocol.scripts import script
-from chatlanes.lanes.runtime import clock
+from chatlanes.lanes.runtime import clock, os_threads
 from chatlanes.lanes.worker.journal import AppLanes, Journal
 
 #: The attribute of a request that holds its delivery.
 REQUEST_ATTRIBUTE = "lanes_delivery"
+
+#: Held only to change the list of callbacks of a delivery.
+_callbacks_lock = os_threads.lock()
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +44,13 @@ class Delivery:
     waited_s: float = 0.0
     #: The bodies of the messages that were collected with this one, the oldest first, in Celery's JSON format.
     bodies: tuple[str, ...] = ()
+    #: A newer message may end this run. `interrupted`: how many earlier runs were ended so.
+    is_interruptible: bool = False
+    interrupted: int = 0
+    #: A newer message has ended this run: nothing that it still does has an effect. Set by another thread.
+    is_interrupted: bool = field(default=False, init=False)
     _journal: Journal | None = field(default=None, init=False, repr=False)
+    _on_interrupt: list[Callable[[], object]] = field(default_factory=list, init=False, repr=False)
 
     @property
     def journal(self) -> Journal:
@@ -50,6 +59,8 @@ class Delivery:
             with Journal.creation_lock:
                 if self._journal is None:
                     self._journal = Journal(self.lanes, self.tag, self.deadline_s)
+                    if self.is_interrupted:
+                        self._journal.mark_interrupted()
         return self._journal
 
     @property
@@ -77,11 +88,84 @@ class Delivery:
         if in_flight.reports.is_owner:
             if not in_flight.claim(self.tag, starts=True):
                 raise LeaseLost(f"{self.id} was released before it started")
+        else:
+            if clock.now_s() >= self.deadline_s:
+                self.check()
+            if not in_flight.channel.begins(self.tag):
+                raise LeaseLost(f"{self.id} waited too long behind other jobs; it is released")
+        if self.is_interruptible:
+            self._listen()
+
+    def _listen(self) -> None:
+        """From now on an interrupt is noticed; one that came before is found by the check."""
+        self.lanes.interrupts.watch(self.tag, self.interrupt)
+        if not self.is_interrupted and not self.lanes.store.holds(self.id, self.fence):
+            self.interrupt()
+        if self.is_interrupted:
+            self.end_listening()
+            raise self._lost()
+
+    def end_listening(self) -> None:
+        """The run has ended."""
+        if self.is_interruptible:
+            self.lanes.interrupts.forget(self.tag)
+
+    def interrupt(self) -> None:
+        """A newer message has ended this run. Called on any thread."""
+        with _callbacks_lock:
+            callbacks, self._on_interrupt = self._on_interrupt, []
+            is_first, self.is_interrupted = not self.is_interrupted, True
+        if not is_first:
             return
-        if clock.now_s() >= self.deadline_s:
-            self.check()
-        if not in_flight.channel.begins(self.tag):
-            raise LeaseLost(f"{self.id} waited too long behind other jobs; it is released")
+        if self._journal is not None:
+            self._journal.mark_interrupted()
+        self.lanes.in_flight.reports.send(INTERRUPTED, self.tag)
+        for callback in callbacks:
+            callback()
+
+    def on_interrupt(self, callback: Callable[[], object]) -> None:
+        """Call this once, on another thread, when a newer message ends this run; at once if it has already."""
+        with _callbacks_lock:
+            is_late = self.is_interrupted
+            if not is_late:
+                self._on_interrupt.append(callback)
+        if is_late:
+            callback()
+
+    def previous_calls(self) -> list[PreviousCall]:
+        """The calls that the interrupted runs before this one have begun, the oldest first; not those that were
+        refused. While Redis does not answer, behaves like `park`.
+        """
+        if not self.interrupted:
+            return []
+        command = PipelinedCommand(None, ["HGETALL", keys.journal(self.id)])
+        [fields] = self.journal.retry_until_done(lambda: self.lanes.pipelined.run(command))
+        return previous_calls_answer(fields)
+
+    def shield(self) -> None:
+        """Keep this run from being interrupted until `unshield`. Raises Interrupted or LeaseLost, like a call. While
+        Redis does not answer, behaves like `park`.
+        """
+        self._set_shielded(True)
+
+    def unshield(self) -> None:
+        """Allow interrupts again: one for which a newer message has waited meanwhile takes place now.
+
+        Raises LeaseLost if the lease was lost before. While Redis does not answer, behaves like `park`.
+        """
+        self._set_shielded(False)
+
+    def _set_shielded(self, shielded: bool) -> None:
+        if not self.is_interruptible:
+            return
+        command = PipelinedCommand(script("shield"), shield_command(self.id, self.fence, shielded=shielded))
+        [code] = self.journal.retry_until_done(lambda: self.lanes.pipelined.run(command))
+        outcome = Shielded(code)
+        if outcome is Shielded.INTERRUPTED:
+            self.interrupt()
+        elif outcome is Shielded.LOST:
+            self.journal.mark_lost()
+            raise self._lost()
 
     def check(self) -> None:
         """Check the lease in Redis. Raises LeaseLost if the fence is old; the caller must stop and change nothing."""
@@ -90,6 +174,8 @@ class Delivery:
 
     def is_lost(self) -> bool:
         """True if this process already knows that the lease is over. Sends nothing to Redis."""
+        if self.is_interrupted:
+            return True
         if self._journal is not None:
             return self._journal.is_lost
         in_flight = self.lanes.in_flight
@@ -187,6 +273,8 @@ class Delivery:
         return self.lanes.in_flight.evict(self.tag, delay_ms, problem)
 
     def _lost(self) -> LeaseLost:
+        if self.is_interrupted:
+            return Interrupted(f"a newer message has ended this run of {self.id}")
         return LeaseLost(f"the lease of {self.id} is over; another worker may run it")
 
     def _report_ended(self, *, delayed: bool = False) -> None:
@@ -216,4 +304,6 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: AppLanes) -> Delivery:
         died=lane["died"],
         waited_s=lane["waited_s"],
         bodies=tuple(lane.get("bodies", ())),
+        is_interruptible=lane.get("interruptible", False),
+        interrupted=lane.get("interrupted", 0),
     )

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from redis.exceptions import RedisError, ResponseError
 
-from chatlanes.lanes.errors import LeaseLost
+from chatlanes.lanes.errors import Interrupted, LeaseLost
 from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.protocol.commands import begin_command, end_command
 from chatlanes.lanes.protocol.pipelined_pool import Fate, PipelinedCommand, PipelinedPool, UnawaitedCommand
@@ -24,6 +24,7 @@ from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.runtime.retry import Retries
+from chatlanes.lanes.worker.interrupts import Interrupts
 from chatlanes.lanes.worker.stopping import is_stopping
 
 T = TypeVar("T")
@@ -41,6 +42,9 @@ class AppLanes(Protocol):
     @property
     def pipelined(self) -> PipelinedPool: ...
 
+    @property
+    def interrupts(self) -> Interrupts: ...
+
 
 class Journal:
     """Threads and greenlets of one handler may share it. A run that makes no call costs nothing."""
@@ -54,7 +58,7 @@ class Journal:
         self._lanes = lanes
         self._tag = tag
         self._lease = self.id, fence
-        self._is_lost = False
+        self._is_lost = self._is_interrupted = False
         self._sure_until_s = sure_until_s  # clock.now_s
         self._numbers: dict[str, count[int]] = {}
         self._ends: list[UnawaitedCommand] = []  # those that Redis may not have received
@@ -104,6 +108,10 @@ class Journal:
     def mark_lost(self) -> None:
         """The run is over: it makes no more calls, even if its handler continues."""
         self._is_lost = True
+
+    def mark_interrupted(self) -> None:
+        """A newer message has ended the run: from now on it gets Interrupted instead of LeaseLost."""
+        self._is_interrupted = self._is_lost = True
 
     @property
     def is_lost(self) -> bool:
@@ -170,6 +178,10 @@ class Journal:
         self._sure_until_s = max(self._sure_until_s, asked_s + self._lanes.in_flight.lease_s)
 
     def _refuse_if_lost(self, what: str) -> None:
+        if self._is_interrupted:
+            raise Interrupted(
+                f"a newer message has ended this run of {self.id}; {what.partition(':')[0]} was not called"
+            )
         if self.is_lost:
             raise LeaseLost(f"the lease of {self.id} is over; {what.partition(':')[0]} was not called")
 

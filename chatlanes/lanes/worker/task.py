@@ -16,7 +16,7 @@ from celery.utils.log import get_task_logger
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 from redis.exceptions import RedisError
 
-from chatlanes.lanes.errors import LeaseLost, RedisAway
+from chatlanes.lanes.errors import Interrupted, LeaseLost, RedisAway
 from chatlanes.lanes.leases.report_channel import DONE
 from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.protocol.replies import Outcome
@@ -89,6 +89,9 @@ class LaneTask(Task):
             raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
         try:
             return self.run(*args, **kwargs)
+        except Interrupted as interrupted:
+            logger.info("lanes: %s", interrupted)
+            raise Ignore(str(interrupted)) from None
         except RedisAway as away:
             delivery.release()
             raise Reject(f"{delivery.id} is released uncounted: {away}", requeue=True) from None
@@ -98,6 +101,8 @@ class LaneTask(Task):
             if isinstance(error, GreenletExit) and self.app.lanes.in_flight.release(delivery.tag):
                 raise Ignore(f"{delivery.id} was terminated") from None
             raise
+        finally:
+            delivery.end_listening()
 
     def loop_of(self, message_id: str) -> Loop | None:
         """The loop on whose thread this message may run with -P threads, for a task that waits only in coroutines and

@@ -11,7 +11,7 @@
 --       id, fence, queue, ms since its append or replay, past, stored}; `past` is empty if nothing is known of earlier
 --       runs. Otherwise: how often a worker died with it, how often it failed, whether it is parked (0 or 1), ms since
 --       its replay (-1: never) and since the last sign of life of a holder that died with it (-1: none, or a run has
---       ended since)
+--       ended since), how often it was interrupted
 local holder, lease_ms, room, budget, max_deaths, holding, first, times, settles = unpack(ARGV, 1, 9)
 room, budget, holding, first = tonumber(room), tonumber(budget), tonumber(holding), tonumber(first)
 

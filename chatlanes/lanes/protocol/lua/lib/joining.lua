@@ -1,7 +1,7 @@
 -- joining: a message joins the group that is last in all its lanes. It gets no record of its own: its body is added to
 -- that of the first message. So the whole group has one lease, one fence, one journal, and is settled or buried at
--- once. A group is open until it is leased: a later run gets the same messages.
--- With  places take_back
+-- once. A group is open until it is leased, so that a later run gets the same messages, and again after an interrupt.
+-- With  places interrupting
 -- Owns  new_bodies body_at collected absorbed
 -- Reads  unwritten (ready)
 
@@ -24,10 +24,14 @@ local function extend_body(id, stored)
 end
 
 -- A group as it is sent and stored: `quiet_ms max_wait_ms most interrupts name`. Two are the same if they are equal.
+local function limits_of(group)
+  local quiet_ms, max_wait_ms, most, interrupts = string.match(group, '^(%d+) (%d+) (%d+) (%d) ')
+  return tonumber(quiet_ms), tonumber(max_wait_ms), tonumber(most), interrupts == '1'
+end
+
 local function due_of(group, size, first_ms)
-  local quiet_ms, max_wait_ms, most = string.match(group, '^(%d+) (%d+) (%d+) ')
-  if size >= tonumber(most) then return now_ms end
-  return math.min(first_ms + max_wait_ms, now_ms + quiet_ms)
+  local quiet_ms, max_wait_ms, most = limits_of(group)
+  return size < most and math.min(first_ms + max_wait_ms, now_ms + quiet_ms) or now_ms
 end
 
 -- The message that is last in all these lanes, or nil.
@@ -52,18 +56,22 @@ local function join_group(queue, group, lanes, stored)
   local id = last_in_all(lanes)
   if not id then return false end
   local found =
-    redis.call('HMGET', MESSAGE .. id, 'group', 'queue', 'lanes', 'state', 'fence', 'open', 'size', 'seq')
-  local state, fence, open_ms, size, seq = unpack(found, 4, 8)
-  local is_same = found[1] == group and found[2] == queue and found[3] == table.concat(lanes, '\n')
-  if not is_same or (fence and not open_ms) then return false end
+    redis.call('HMGET', MESSAGE .. id, 'group', 'queue', 'lanes', 'state', 'fence', 'open', 'size', 'seq', 'shielded')
+  local state, fence, open_ms, size, seq, is_shielded = unpack(found, 4, 9)
   size = (size or 1) + 1
-  local due_ms = due_of(group, size, open_ms or seq / 1000)
-  if size > tonumber(string.match(group, '^%d+ %d+ (%d+) ')) then return false end
+  local _, _, most, interrupts = limits_of(group)
+  local is_same = found[1] == group and found[2] == queue and found[3] == table.concat(lanes, '\n')
+  if not is_same or size > most then return false end
+  if state == 'leased' and interrupts and not is_shielded then
+    interrupt(id)
+    state, open_ms = 'collecting', now_ms
+  end
+  if fence and not open_ms then return false end
   redis.call('HSET', MESSAGE .. id, 'size', size)
   extend_body(id, stored)
   collected = collected + 1
   if state == 'ready' or unwritten[id] then return true end
-  set_due(id, queue, due_ms)
+  set_due(id, queue, due_of(group, size, open_ms or seq / 1000))
   if state == 'collecting' then make_ready(id, queue) end
   return true
 end

@@ -8,24 +8,27 @@ local reply = {}
 local bodies, leases = {}, {} -- keys of bodies still to be read; pairs of expiry and id still to be written to LEASES
 
 -- The known past of a message: how often a worker died with the message, how often it failed, whether it is parked,
--- and in ms its replay and the last sign of life of a holder that died with it. A message that was never leased nor
+-- in ms its replay and the last sign of life of a holder that died with it, how often it was interrupted, and since when
+-- it is open again. A message that was never leased nor
 -- buried has no fence, and no past.
 local NO_PAST = {}
 local function past_of(id, fence)
-  return fence and redis.call('HMGET', MESSAGE .. id, 'died', 'failed', 'parked', 'replayed', 'alive') or NO_PAST
+  local fields = { 'died', 'failed', 'parked', 'replayed', 'alive', 'interrupted', 'open' }
+  return fence and redis.call('HMGET', MESSAGE .. id, unpack(fields)) or NO_PAST
 end
 
 local function format_past(past)
-  local died, failed, parked, replayed, alive = unpack(past, 1, 5)
-  if not (died or failed or parked or replayed or alive) then return '' end
+  local died, failed, parked, replayed, alive, interrupted = unpack(past, 1, 6)
+  if not (died or failed or parked or replayed or alive or interrupted) then return '' end
   return table.concat({ died or 0, failed or 0, parked and 1 or 0, replayed and now_ms - replayed or -1,
-    alive and now_ms - alive or -1 }, ' ')
+    alive and now_ms - alive or -1, interrupted or 0 }, ' ')
 end
 
 -- Adds a message to the reply, without its body, which `attach_bodies` adds.
 local function lease(id, queue, record, past, holder, until_ms)
   local fence, seq, n, at = next_fence(record[2]), record[3], #leases, #reply
   redis.call('HSET', MESSAGE .. id, 'state', 'leased', 'fence', fence, 'holder', holder)
+  if past[7] then redis.call('HDEL', MESSAGE .. id, 'open') end
   unwritten[id] = nil
   bodies[#bodies + 1] = BODY .. id
   leases[n + 1], leases[n + 2] = until_ms, id

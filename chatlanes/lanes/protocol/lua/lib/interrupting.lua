@@ -1,0 +1,31 @@
+-- interrupting: end the run of a group, because a message joins the group. It gets a new fence, so that this run
+-- changes nothing more, and is open again.
+-- With  take_back
+
+-- The calls of a run stay in the journal, each under its fence and its position, for later runs to read: they are not
+-- answered from them. A refused call took no effect.
+local function keep_calls(id)
+  local journal, kept, moved = redis.call('HGETALL', JOURNAL .. id), {}, {}
+  for i = 1, #journal, 2 do
+    local position, call = journal[i], journal[i + 1]
+    local state, by = string.match(call, '^(%S+) (%S+) ')
+    if not string.find(position, ' ', 1, true) then moved[#moved + 1] = position end
+    if state and state ~= 'refused' and moved[#moved] == position then
+      local n = #kept
+      kept[n + 1], kept[n + 2] = by .. ' ' .. position, call
+    end
+  end
+  call_in_batches('HSET', JOURNAL .. id, kept)
+  call_in_batches('HDEL', JOURNAL .. id, moved)
+end
+
+-- The holder is told. If that fails, it learns it from its next renewal.
+local function interrupt(id)
+  local found = redis.call('HMGET', MESSAGE .. id, 'holder', 'fence')
+  if found[1] then redis.pcall('PUBLISH', INTERRUPTS .. found[1], id .. '#' .. found[2]) end
+  take_back(id, 'waiting')
+  redis.call('HSET', MESSAGE .. id, 'open', now_ms)
+  redis.call('HINCRBY', MESSAGE .. id, 'interrupted', 1)
+  keep_calls(id)
+  count('interrupted', 1)
+end

@@ -1,0 +1,136 @@
+"""INTERRUPT=on: a newer update of the group ends the run in progress; the next run gets the old and the new ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pipeline.conftest import POOLS, MakePipeline
+from tests.pipeline.test_collecting import answers, joined, said, texts
+from tests.support.pipeline import Pipeline
+from tests.support.waiting import until
+
+PLAIN, COROUTINES = "tests.support.talking_bot:bot", "tests.support.talking_bot:bot_async"
+#: Every kind of handler in every pool that can interrupt it.
+CELLS = [
+    *((PLAIN, pool) for pool in ("prefork", "threads", "gevent")),
+    *((COROUTINES, pool) for pool in ("prefork", "threads")),
+]
+
+
+def interruptible(make_pipeline: MakePipeline, bot: str, pool: str, **settings: object) -> Pipeline:
+    """A pipeline with a running poller and worker. An interrupted run would be buried if it counted as an attempt."""
+    shared = {"COLLECT": "messages", "COLLECT_QUIET": 0.3, "INTERRUPT": "on", "LEASE_SECONDS": 30, "MAX_ATTEMPTS": 1}
+    pipeline = make_pipeline(**{"BOT": bot, **shared, **settings})
+    pipeline.poller()
+    pipeline.worker(pool, POOLS[pool])
+    return pipeline
+
+
+def reached(pipeline: Pipeline, gate: str) -> None:
+    until(lambda: (pipeline.directory / f"{gate}.reached").exists())
+
+
+def events(pipeline: Pipeline) -> list[str]:
+    return [event.what for event in pipeline.history]
+
+
+def check_interrupted_once(pipeline: Pipeline, ended_by: str) -> None:
+    """One run was interrupted, which no hook and no log counts as a failure, and the next one ended."""
+    assert sorted(events(pipeline)) == sorted(["start", ended_by, "start", "end"])
+    assert pipeline.session(7) == {"runs": 1}
+    assert pipeline.leftovers() == []
+    assert pipeline.dead() == []
+    log = pipeline.workers[0].log
+    assert "ERROR" not in log
+    assert "Traceback" not in log
+    assert "WARNING" not in log
+
+
+@pytest.mark.parametrize(("bot", "pool"), CELLS)
+def test_a_newer_message_ends_the_run(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
+    pipeline = interruptible(make_pipeline, bot, pool)
+    # Given a run that has sent a message and would not end by itself
+    first = pipeline.push(*texts("poll:a"))
+    reached(pipeline, "a")
+    # When a newer message arrives, and the second run may end
+    second = pipeline.push(*texts("no, b"))
+    until(lambda: events(pipeline).count("start") == 2)
+    pipeline.open("a")
+    pipeline.drained()
+    # Then the next run has deleted the first message and answers both
+    assert said(pipeline) == ["one moment", "one moment", joined(first + second, "poll:a", "no, b")]
+    assert len(pipeline.simulator.calls("deleteMessage")) == 1
+    check_interrupted_once(pipeline, "CancelledError" if bot == COROUTINES else "Interrupted")
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+def test_a_handler_that_does_not_look_is_refused_at_its_next_call(make_pipeline: MakePipeline, pool: str) -> None:
+    pipeline = interruptible(make_pipeline, PLAIN, pool)
+    first = pipeline.push(*texts("gate:a"))
+    reached(pipeline, "a")
+    second = pipeline.push(*texts("no, b"))
+    # The next run does not wait for the handler of the first
+    until(lambda: events(pipeline).count("start") == 2)
+    pipeline.open("a")
+    pipeline.drained()
+    until(lambda: len(events(pipeline)) == 4)
+    assert answers(pipeline) == [joined(first + second, "gate:a", "no, b")]
+    check_interrupted_once(pipeline, "Interrupted")
+
+
+@pytest.mark.parametrize(("bot", "pool"), CELLS)
+def test_a_shield_is_not_interrupted(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
+    pipeline = interruptible(make_pipeline, bot, pool)
+    first = pipeline.push(*texts("shield:a"))
+    reached(pipeline, "a")
+    second = pipeline.push(*texts("no, b"))
+    until(lambda: pipeline.simulator.stats()["confirmed"] == 2)
+    assert events(pipeline) == ["start"]
+    pipeline.open("a")
+    pipeline.drained()
+    # Then the run was interrupted at the end of the shield
+    assert answers(pipeline) == ["booked", "booked", joined(first + second, "shield:a", "no, b")]
+    check_interrupted_once(pipeline, "CancelledError" if bot == COROUTINES else "Interrupted")
+
+
+def test_a_run_may_be_interrupted_again_and_again(make_pipeline: MakePipeline) -> None:
+    pipeline = interruptible(make_pipeline, COROUTINES, "threads")
+    ids: list[int] = []
+    for number in range(1, 5):
+        ids += pipeline.push(*texts(f"gate:g{number}"))
+        until(lambda number=number: events(pipeline).count("start") == number)  # type: ignore[misc]
+        reached(pipeline, "g1")
+    for number in range(1, 5):
+        pipeline.open(f"g{number}")
+    pipeline.drained()
+    assert answers(pipeline) == [joined(ids, "gate:g1", "gate:g2", "gate:g3", "gate:g4")]
+    assert events(pipeline).count("end") == 1
+    assert pipeline.session(7) == {"runs": 1}
+
+
+def test_what_does_not_belong_to_the_run_waits_for_it(make_pipeline: MakePipeline) -> None:
+    pipeline = interruptible(make_pipeline, COROUTINES, "threads")
+    first = pipeline.push(*texts("gate:a"))
+    reached(pipeline, "a")
+    command, last = pipeline.push(*texts("/now", "later"))
+    until(lambda: pipeline.simulator.stats()["confirmed"] == 3)
+    pipeline.open("a")
+    pipeline.drained()
+    assert answers(pipeline) == [joined(first, "gate:a"), joined([command], "/now"), joined([last], "later")]
+
+
+def test_a_killed_worker_does_not_lose_what_an_interrupted_run_had_sent(make_pipeline: MakePipeline) -> None:
+    pipeline = interruptible(make_pipeline, COROUTINES, "threads", LEASE_SECONDS=3, MAX_ATTEMPTS=5)
+    first = pipeline.push(*texts("gate:a"))
+    reached(pipeline, "a")
+    # When the second run dies with its worker, after it has deleted the message of the first
+    second = pipeline.push(*texts("gate:b"))
+    until(lambda: len(said(pipeline)) == 2)
+    pipeline.workers[0].kill_all()
+    for gate in ("a", "b"):
+        pipeline.open(gate)
+    pipeline.worker("threads", 2)
+    pipeline.drained()
+    # Then the third run repeats no call of the second
+    assert said(pipeline) == ["one moment", "one moment", joined(first + second, "gate:a", "gate:b")]
+    assert len(pipeline.simulator.calls("deleteMessage")) == 1
