@@ -211,10 +211,10 @@ def begin_answer(answer: list[bytes]) -> Begun:
     return Begun(Noted(noted.decode()), *outcome)
 
 
-def previous_calls_answer(fields: list[bytes]) -> list[PreviousCall]:
+def previous_calls_answer(journal: dict[bytes, bytes]) -> list[PreviousCall]:
     """The calls that interrupted runs have left in a journal, by run, series and number."""
     found = []
-    for place, noted in zip(fields[::2], fields[1::2], strict=True):
+    for place, noted in journal.items():
         fence, blank, position = place.decode().partition(" ")
         if blank:
             state, _, what, outcome = noted.split(b" ", 3)
