@@ -2,8 +2,8 @@
 interrupt.
 
 Bursts: ten messages each, every burst in a chat of its own, all loaded before the worker continues; beside them the
-same messages one by one. Interrupt: the real poller and worker. A message is sent while the handler of the message before it
-runs; the time is taken until the next run starts, without COLLECT_QUIET.
+same messages one by one. Interrupt: the real poller and worker. A message is sent while the handler of the message
+before it runs; the time is taken until the next run starts, without COLLECT_QUIET.
 """
 
 from __future__ import annotations
