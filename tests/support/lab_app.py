@@ -244,10 +244,13 @@ def collect(self: Any, name: str, gate: str | None = None) -> None:
 def converse(self: Any, name: str, gate: str | None = None, shields: str | None = None) -> None:
     """As `collect`, with one call to begin with and one at the end, until the gate is open or it is interrupted.
 
-    With `shields`, it is shielded until that gate is open.
+    With `shields`, it is shielded until that gate is open. The arguments are those of the newest message.
     """
     delivery, journal = self.delivery, self.delivery.journal
-    names = "+".join([name, *(json.loads(body)[1]["name"] for body in delivery.bodies)])
+    collected = [json.loads(body)[1] for body in delivery.bodies]
+    names = "+".join([name, *(each["name"] for each in collected)])
+    if collected:
+        gate, shields = collected[-1].get("gate"), collected[-1].get("shields")
     record("start", names)
     delivery.on_interrupt(lambda: record("told", names))
     for call in delivery.previous_calls():

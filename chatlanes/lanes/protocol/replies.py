@@ -211,10 +211,10 @@ def begin_answer(answer: list[bytes]) -> Begun:
     return Begun(Noted(noted.decode()), *outcome)
 
 
-def previous_calls_answer(fields: dict[bytes, bytes]) -> list[PreviousCall]:
+def previous_calls_answer(journal: dict[bytes, bytes]) -> list[PreviousCall]:
     """The calls that interrupted runs have left in a journal, by run, series and number."""
     found = []
-    for place, noted in fields.items():
+    for place, noted in journal.items():
         fence, blank, position = place.decode().partition(" ")
         if blank:
             state, _, what, outcome = noted.split(b" ", 3)

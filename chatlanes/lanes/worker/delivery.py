@@ -139,8 +139,8 @@ class Delivery:
         if not self.interrupted:
             return []
         command = PipelinedCommand(None, ["HGETALL", keys.journal(self.id)])
-        [fields] = self.journal.retry_until_done(lambda: self.lanes.pipelined.run(command))
-        return previous_calls_answer(fields)
+        [journal] = self.journal.retry_until_done(lambda: self.lanes.pipelined.run(command))
+        return previous_calls_answer(journal)
 
     def shield(self) -> None:
         """Keep this run from being interrupted until `unshield`. Raises Interrupted or LeaseLost, like a call. While
