@@ -38,8 +38,8 @@ from chatlanes.tasks.outcome import Bury, RetryIn, decide
 from chatlanes.tasks.time_limits import Enforcer, Run
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate
-from chatlanes.traces import Ending
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
+from chatlanes.traces import Ending
 
 LEASE_MS = 60_000
 TOKEN = "1:TOKEN"
