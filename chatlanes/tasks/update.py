@@ -191,10 +191,15 @@ def limited_run(request: Any, served: ServedBot, ctx: Context, delivery: lanes.D
     """A run with UPDATE_TIMEOUT, enforced as far as this pool allows."""
     limit_s = served.settings.update_timeout
     assert limit_s is not None, "only a run with a deadline is limited"  # noqa: S101
+
+    def report() -> None:
+        if not ctx.interrupted:
+            call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery))
+
     run = Run(
         limit_s,
         enforcer_here(forks=app.lanes.in_flight.forks),
-        report=lambda: ctx.interrupted or call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery)),
+        report=report,
         evict=lambda: evict(app, run, request, served, ctx, delivery),
     )
     return run

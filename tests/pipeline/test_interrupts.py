@@ -44,6 +44,7 @@ def check_interrupted_once(pipeline: Pipeline, ended_by: str) -> None:
     assert "ERROR" not in log
     assert "Traceback" not in log
     assert "WARNING" not in log
+    assert log.count("retry: Retry in 0s: Interrupted('a newer update has ended this run of") == 1
 
 
 @pytest.mark.parametrize(("bot", "pool"), CELLS)

@@ -19,7 +19,7 @@ from chatlanes.bot.bot import Bot, UpdateTimeoutError
 from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
 from chatlanes.lanes import Lanes, install
-from chatlanes.lanes.errors import LeaseLost, RedisAway
+from chatlanes.lanes.errors import Interrupted, LeaseLost, RedisAway
 from chatlanes.lanes.leases.flusher import AckFlusher
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
@@ -39,6 +39,7 @@ from chatlanes.tasks.time_limits import Enforcer, Run
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
+from chatlanes.traces import Ending
 
 LEASE_MS = 60_000
 TOKEN = "1:TOKEN"
@@ -486,3 +487,8 @@ def test_update_of_an_unknown_bot_stays_in_its_lane(
     assert raised_error.value.when == update.UNKNOWN_BOT_AGAIN_AFTER_S
     assert "1:1 belongs to a bot whose token this worker does not have" in caplog.text
     assert not is_held(delivery)
+
+
+def test_an_interrupted_run_is_not_a_failure_in_its_trace() -> None:
+    interruption = Retry(exc=Interrupted("a newer update"), when=0)
+    assert settlement.ending_of(interruption) == Ending({"outcome": "interrupted"}, None)
