@@ -18,6 +18,9 @@ from typing import Any
 from chatlanes import lanes
 from chatlanes.lanes.worker.executor import blocking_executor
 
+#: The text of a stream is in the journal too (stream/messages.py). It is not a call.
+STREAM_TEXT = "text:"
+
 
 @dataclass(frozen=True, slots=True)
 class PreviousCall:
@@ -50,15 +53,18 @@ class Interrupts:
     def read_ahead(self) -> None:
         """Read the calls of interrupted runs, if there were any: a read in a coroutine would block the event loop."""
         with suppress(lanes.LeaseLost):
-            _ = self.previous_calls
+            _ = self.recorded
 
     @cached_property
+    def recorded(self) -> list[lanes.PreviousCall]:
+        """What the interrupted runs have left in the journal. Raises LeaseLost and RedisAway."""
+        return self._delivery.previous_calls()
+
+    @property
     def previous_calls(self) -> list[PreviousCall]:
         """Raises LeaseLost and RedisAway."""
-        return [
-            PreviousCall(what.partition(":")[0], json.loads(outcome) if outcome else None)
-            for what, outcome in self._delivery.previous_calls()
-        ]
+        calls = [call for call in self.recorded if not call.what.startswith(STREAM_TEXT)]
+        return [PreviousCall(call.what.partition(":")[0], _result(call)) for call in calls]
 
     def shield(self) -> None:
         """Raises Interrupted, LeaseLost and RedisAway; then the shield has not begun."""
@@ -75,6 +81,10 @@ class Interrupts:
                 self._delivery.unshield()
         if self.is_interrupted:
             raise lanes.Interrupted(f"a newer update has ended this run of {self._delivery.id}")
+
+
+def _result(call: lanes.PreviousCall) -> Any:
+    return json.loads(call.outcome) if call.outcome else None
 
 
 class Shield:

@@ -13,11 +13,12 @@ from celery.utils.log import get_task_logger
 
 from chatlanes import lanes, traces
 from chatlanes.bot.bot import Bot, BotStartError, UpdateTimeoutError
-from chatlanes.bot.calls.run_calls import calls_of
+from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
 from chatlanes.bot.interrupts import Interrupts
 from chatlanes.bot.session.stored import Stored
+from chatlanes.lanes.runtime.blocking import run_blocking
 from chatlanes.lanes.worker.delivery import delivery_of
 from chatlanes.lanes.worker.exits import check_is_exception
 from chatlanes.logs import Ids, about
@@ -210,6 +211,7 @@ def run_bot(bot: Bot, ctx: Context) -> None:
     cannot be stored, and ParkUpdate.
     """
     try:
+        finish_interrupted_streams(ctx)
         bot(ctx)
         ctx.stage()
     except BaseException as error:
@@ -217,6 +219,16 @@ def run_bot(bot: Bot, ctx: Context) -> None:
         if isinstance(error, SoftTimeLimitExceeded):
             raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was interrupted") from error
         raise
+
+
+def finish_interrupted_streams(ctx: Context) -> None:
+    """Keep, delete or mark what interrupted runs had streamed. Raises what a call raises."""
+    previous = [] if ctx.interrupts is None else ctx.interrupts.recorded
+    calls = ctx.api
+    if isinstance(calls, Calls) and any(":stream-" in call.what for call in previous):
+        from chatlanes.bot.stream import finish_interrupted  # a bot without streams does not import them
+
+        run_blocking(lambda: finish_interrupted(calls, previous))
 
 
 def settle(ctx: Context, delivery: lanes.Delivery | None) -> None:

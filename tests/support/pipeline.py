@@ -58,7 +58,7 @@ def chats_of(queue: int, queues: int) -> Iterator[int]:
 
 
 def one_chat_each(workers: Sequence[object]) -> list[int]:
-    """A chat in the queue of each worker (Pipeline.workers)."""
+    """A chat in the queue of each worker (Pipeline.start_workers)."""
     return [next(chats_of(place, len(workers))) for place in range(len(workers))]
 
 
@@ -98,7 +98,7 @@ class Pipeline:
             worker.tells(READY)
         return worker
 
-    def workers(self, cells: Sequence[tuple[str, str, int]]) -> list[Process]:
+    def start_workers(self, cells: Sequence[tuple[str, str, int]]) -> list[Process]:
         """Start a worker for each (bot, pool, slots), and wait until all consume. Each has a queue of its own, by its
         place; QUEUES must be the number of cells.
         """
@@ -137,6 +137,11 @@ class Pipeline:
         process = Process(name, command, self.directory, {**self.settings, **defaults, **settings}, [SECRET])
         self._processes.append(process)
         return process
+
+    @property
+    def workers(self) -> list[Process]:
+        """In the order of their start."""
+        return [process for process in self._processes if process.name.startswith("worker")]
 
     # -- updates and their history
 

@@ -6,8 +6,10 @@ message (messages.py), as is the text that was shown last.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, get_args
 
@@ -15,13 +17,31 @@ from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.stream.messages import PLACE
 from chatlanes.bot.stream.splitting import LIMIT, units
-from chatlanes.telegram.errors import BadRequest
+from chatlanes.lanes import Kind, PreviousCall
+from chatlanes.telegram.errors import BadRequest, Forbidden
 
 #: `keep` leaves the messages as they are, `delete` deletes them, `mark` adds MARK to the last one.
 OnInterrupt = Literal["keep", "delete", "mark"]
 CHOICES = get_args(OnInterrupt)
 
 MARK = " ⏹"
+
+#: The series of the calls made here, in the journal of the next run.
+SERIES = "interrupt/"
+
+
+def finish_interrupted(calls: Calls, previous: Iterable[PreviousCall]) -> None:
+    """Apply the choices of the streams that earlier runs left open. Call it before the handler. Raises what a call
+    raises.
+    """
+    runs: dict[int, dict[str, RecordedCall]] = defaultdict(dict)
+    for call in previous:
+        outcome = None if call.outcome is None else json.loads(call.outcome)
+        state = Kind.DONE.value if call.outcome is not None else ""
+        runs[call.fence][call.position] = RecordedCall(state, call.what, outcome)
+    # A run whose handler had begun to make calls had done this for the runs before it.
+    last_handled = max(fence for fence, made in runs.items() if any(not place.startswith(SERIES) for place in made))
+    apply_on_interrupt(calls.in_series(SERIES), runs[last_handled])
 
 
 def apply_on_interrupt(calls: Calls, previous: Mapping[str, RecordedCall]) -> None:
@@ -34,7 +54,7 @@ def apply_on_interrupt(calls: Calls, previous: Mapping[str, RecordedCall]) -> No
         newest = {_number(place)[0]: previous[stream + place] for place in places}
         for number, call in sorted(newest.items()):
             choice = call.what.rpartition("-")[2]
-            with suppress(BadRequest):  # the user has deleted it
+            with suppress(BadRequest, Forbidden):  # the user has deleted it, or has blocked the bot
                 if choice == "delete":
                     _delete(calls, call.outcome)
                 elif choice == "mark" and number == max(newest):

@@ -128,10 +128,12 @@ class Noted(Enum):
 
 
 class PreviousCall(NamedTuple):
-    """A call that an interrupted run has begun. `outcome`: None: unknown, it may have been made."""
+    """A call that an interrupted run, with this fence, has begun. `outcome`: None: unknown, it may have been made."""
 
     what: str
     outcome: bytes | None
+    fence: int
+    position: str
 
 
 class Shielded(Enum):
@@ -213,13 +215,13 @@ def begin_answer(answer: list[bytes]) -> Begun:
 
 def previous_calls_answer(journal: dict[bytes, bytes]) -> list[PreviousCall]:
     """The calls that interrupted runs have left in a journal, by run, series and number."""
-    found = []
+    found: list[tuple[int, str, int, PreviousCall]] = []
     for place, noted in journal.items():
         fence, blank, position = place.decode().partition(" ")
         if blank:
             state, _, what, outcome = noted.split(b" ", 3)
             series = position.rstrip("0123456789")
-            call = PreviousCall(what.decode(), outcome if state == b"done" else None)
+            call = PreviousCall(what.decode(), outcome if state == b"done" else None, int(fence), position)
             found.append((int(fence), series, int(position[len(series) :]), call))
     return [call for *_, call in sorted(found)]
 

@@ -39,7 +39,7 @@ def test_outage_is_not_counted(make_pipeline: MakePipeline, own_redis: Server) -
     chats = [chat for place in range(len(CELLS)) for chat in islice(chats_of(place, len(CELLS)), 2)]
     in_flight = pipeline.push(*(message(1, chat, do="waits") for chat in chats))
     pipeline.poller()
-    pipeline.workers(CELLS)
+    pipeline.start_workers(CELLS)
     pipeline.started(*in_flight)
     # When Redis hangs for longer than its clients wait
     with frozen(own_redis):
@@ -57,7 +57,7 @@ def test_bots_that_swallow_errors_lose_no_message(make_pipeline: MakePipeline, o
     chats = one_chat_each(SWALLOWING_CELLS)
     in_flight = pipeline.push(*(message(1, chat) for chat in chats))
     pipeline.poller()
-    pipeline.workers(SWALLOWING_CELLS)
+    pipeline.start_workers(SWALLOWING_CELLS)
     pipeline.started(*in_flight)
     with frozen(own_redis):
         pipeline.open("gate")

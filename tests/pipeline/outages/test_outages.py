@@ -64,7 +64,7 @@ def test_an_outage_is_not_an_attempt(make_pipeline: MakePipeline, own_redis: Ser
     chats = chats_with_one_slot_each(WHERE)
     in_flight = pipeline.push(*(message(1, chat, do=do) for chat in chats))
     pipeline.poller()
-    workers = pipeline.workers(WHERE)
+    workers = pipeline.start_workers(WHERE)
     pipeline.started(*in_flight)
     # When Redis hangs for longer than every timeout
     with frozen(own_redis):
@@ -121,7 +121,7 @@ def test_a_timeout_during_an_outage_is_not_an_attempt(
     chats = one_chat_each(cells)
     in_flight = pipeline.push(*(message(1, chat, do="gate:a") for chat in chats))
     pipeline.poller()
-    pipeline.workers(cells)
+    pipeline.start_workers(cells)
     pipeline.started(*in_flight)
     with frozen(own_redis):
         pipeline.open("a")

@@ -35,7 +35,7 @@ def test_idle_workers_end(make_pipeline: MakePipeline, own_redis: Server) -> Non
     # Given workers that have run an update and have nothing in flight
     pipeline = make_pipeline(redis_url=own_redis.url, QUEUES=len(PLAIN_POOLS))
     pipeline.poller()
-    workers = pipeline.workers(PLAIN_POOLS)
+    workers = pipeline.start_workers(PLAIN_POOLS)
     pipeline.ended(*pipeline.push(*(message(1, chat) for chat in one_chat_each(PLAIN_POOLS))))
     pipeline.drained()
     with frozen(own_redis):
@@ -55,7 +55,7 @@ def test_workers_end_after_their_handlers(make_pipeline: MakePipeline, own_redis
     chats = one_chat_each(WHERE)
     in_flight = pipeline.push(*(message(number, chat, do=f"{do}:{chat}") for chat in chats))
     pipeline.poller()
-    workers = pipeline.workers(WHERE)
+    workers = pipeline.start_workers(WHERE)
     pipeline.started(*in_flight)
     until(lambda: do == "gate" or all((pipeline.directory / f"{chat}.read").exists() for chat in chats))
     with frozen(own_redis):
@@ -82,7 +82,7 @@ def test_workers_wait_for_running_handlers(make_pipeline: MakePipeline, own_redi
     pipeline = make_pipeline(redis_url=own_redis.url, QUEUES=len(PLAIN_POOLS))
     in_flight = pipeline.push(*(message(0, chat, do="takes:12000") for chat in one_chat_each(PLAIN_POOLS)))
     pipeline.poller()
-    workers = pipeline.workers(PLAIN_POOLS)
+    workers = pipeline.start_workers(PLAIN_POOLS)
     pipeline.started(*in_flight)
     with frozen(own_redis):
         for worker in workers:
