@@ -10,7 +10,7 @@ import sqlite3
 
 from tests.bot.adapters.bots.script import TOKEN, note
 
-OWNER = 99
+OWNER = 999
 
 
 async def main():
