@@ -35,6 +35,7 @@ def reader(tmp_path: Path, telegram: Simulator) -> Iterator[Reader]:
         "123456:ABC-your-token-from-BotFather": TOKEN,
         "https://api.telegram.org": telegram.url,
         "@my_bot": "@simulated_bot",
+        "time.sleep(20)": "time.sleep(10)",
     }
     redis, page, flower = ports.values()
     options = {
@@ -42,6 +43,8 @@ def reader(tmp_path: Path, telegram: Simulator) -> Iterator[Reader]:
         "chatlanes flower": f"--port={flower}",
     }
     reader = Reader(tmp_path, here, options=options)
+    # Shorter waits than the page's; its steps and outputs are the same
+    reader.environment.update(LEASE_SECONDS="5", RETRY_BACKOFF="0.3")
     reader.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     yield reader
     reader.end()

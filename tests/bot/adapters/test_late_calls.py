@@ -2,70 +2,85 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from tests.pipeline.conftest import MakePipeline
-from tests.support.pipeline import Pipeline, message
+from tests.support.pipeline import Pipeline, chats_of, message, one_chat_each
 from tests.support.waiting import until
 
-BOTS = {"plain": "handle", "async-telebot": "bot", "aiogram": "dp", "ptb": "application"}
+BOTS = [f"tests.bot.adapters.bots.leaving:{bot}" for bot in ("plain", "async_telebot", "aiogram", "ptb")]
 POOLS = {"prefork": 2, "threads": 8, "solo": 1}
 WHEN = {"once": ["task"], "zero": ["task"], "after": ["handler", "task"], "twice": ["task", "second"]}
-CHATS = range(1, 11)
+#: Chats of each bot.
+CHATS = 10
 
 
 @pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("name", BOTS)
-def test_calls_of_unawaited_tasks_are_made(make_pipeline: MakePipeline, name: str, pool: str) -> None:
-    pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.leaving:{BOTS[name]}")
+def test_calls_of_unawaited_tasks_are_made(make_pipeline: MakePipeline, pool: str) -> None:
+    # Given a worker with a bot of each framework
+    pipeline = make_pipeline(QUEUES=len(BOTS))
     pipeline.poller()
-    worker = pipeline.worker(pool, POOLS[pool])
-    pipeline.push(*(message(0, chat, do=f"{when} {chat}") for when in (*WHEN, "later") for chat in CHATS))
-    expected = {f"{when} {chat} {which}" for when, texts in WHEN.items() for chat in CHATS for which in texts}
-    later = {f"later {chat} task" for chat in CHATS}
+    workers = pipeline.workers([(bot, pool, POOLS[pool]) for bot in BOTS])
+    chats = [chat for place in range(len(BOTS)) for chat in islice(chats_of(place, len(BOTS)), CHATS)]
+    pipeline.push(*(message(0, chat, do=f"{when} {chat}") for when in (*WHEN, "later") for chat in chats))
+    expected = {f"{when} {chat} {which}" for when, texts in WHEN.items() for chat in chats for which in texts}
+    later = {f"later {chat} task" for chat in chats}
+
+    def logged(text: str) -> bool:
+        return any(text in worker.log for worker in workers)
+
     # Calls made during the update, or right after it
     pipeline.drained()
-    until(lambda: len(sent(pipeline)) >= len(expected) or "never retrieved" in worker.log)
+    until(lambda: len(sent(pipeline)) >= len(expected) or logged("never retrieved"))
     # Calls made long after the update
-    assert "LeaseLost" not in worker.log
+    assert not logged("LeaseLost")
     pipeline.open("gate")
-    until(lambda: len(sent(pipeline)) >= len(expected | later) or "never retrieved" in worker.log)
+    until(lambda: len(sent(pipeline)) >= len(expected | later) or logged("never retrieved"))
     assert sorted(sent(pipeline)) == sorted(expected | later)
-    assert "LeaseLost" not in worker.log
+    assert not logged("LeaseLost")
     assert pipeline.dead() == []
 
 
-@pytest.mark.parametrize("name", BOTS)
-def test_failing_handler_keeps_the_calls_of_its_task(make_pipeline: MakePipeline, name: str) -> None:
-    pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.leaving:{BOTS[name]}", MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
+def test_failing_handlers_keep_the_calls_of_their_tasks(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(QUEUES=len(BOTS), MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
     pipeline.poller()
-    pipeline.worker("threads", 4)
-    pipeline.push(message(0, 7, do="fails"))
+    pipeline.workers([(bot, "threads", 4) for bot in BOTS])
+    chats = one_chat_each(BOTS)
+    pipeline.push(*(message(0, chat, do=f"fails {chat}") for chat in chats))
     pipeline.drained()
     # Made in the first run, and known to the second
-    assert sent(pipeline) == ["fails task"]
-    assert len(pipeline.dead()) == 1
+    assert sorted(sent(pipeline)) == sorted(f"fails {chat} task" for chat in chats)
+    assert len(pipeline.dead()) == len(BOTS)
 
 
-@pytest.mark.parametrize(("name", "pool"), [("plain", "threads"), ("aiogram", "threads"), ("aiogram", "prefork")])
-def test_task_of_a_run_without_lease_sends_nothing(make_pipeline: MakePipeline, name: str, pool: str) -> None:
-    pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.leaving:{BOTS[name]}", LEASE_SECONDS=3)
+def test_tasks_of_a_run_without_lease_send_nothing(make_pipeline: MakePipeline) -> None:
+    cells = [(bot, pool, 2) for bot, pool in ((BOTS[0], "threads"), (BOTS[2], "threads"), (BOTS[2], "prefork"))]
+    pipeline = make_pipeline(QUEUES=len(cells), LEASE_SECONDS=3)
+    pipeline.push(*(message(0, chat, do="frozen") for chat in one_chat_each(cells)))
     pipeline.poller()
-    first = pipeline.worker(pool, 2)
-    pipeline.push(message(0, 7, do="frozen"))
-    until(lambda: (pipeline.directory / "begun").exists())
-    # Given a worker that is frozen in a handler for longer than its lease, and another worker that runs its update
-    first.freeze()
-    pipeline.worker(pool, 2)
+    # Given workers that are frozen in a handler for longer than their lease, and others that run their updates
+    first = pipeline.workers(cells)
+    until(lambda: noted(pipeline, "begun") == len(cells))
+    for worker in first:
+        worker.freeze()
+    pipeline.workers(cells)
     pipeline.drained()
-    # When it is thawed
+    # When they are thawed
     pipeline.open("thawed")
-    first.thaw()
+    for worker in first:
+        worker.thaw()
     pipeline.open("gate")
-    # Then the call of its handler's task is refused
-    until(lambda: (pipeline.directory / "refused").exists())
+    # Then the calls of their handlers' tasks are refused
+    until(lambda: noted(pipeline, "refused") == len(cells) or sent(pipeline))
     assert sent(pipeline) == []
 
 
 def sent(pipeline: Pipeline) -> list[str]:
     return [call["params"]["text"] for call in pipeline.simulator.calls("sendMessage")]
+
+
+def noted(pipeline: Pipeline, what: str) -> int:
+    file = pipeline.directory / what
+    return len(file.read_text().splitlines()) if file.exists() else 0

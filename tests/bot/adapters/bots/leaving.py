@@ -2,6 +2,8 @@
 task makes its call: at `once`, after `zero` (sleep(0)), `after` a call of the handler, `twice` in a row, or `later`.
 The handler of `fails` raises after starting its task. In its first run, the handler of `frozen` waits until `thawed`
 exists, and its task calls later.
+
+A worker imports only the framework of the bot that it asks for.
 """
 
 from __future__ import annotations
@@ -13,10 +15,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from aiogram import Dispatcher
-from telebot.async_telebot import AsyncTeleBot
-from telegram.ext import Application, MessageHandler, filters
-
 from chatlanes.bot import current
 from chatlanes.lanes import LeaseLost
 from tests.bot.adapters.bots.script import TOKEN, note
@@ -24,12 +22,14 @@ from tests.support.bots import GATES
 
 Send = Callable[[str], Awaitable[Any]]
 
-dp = Dispatcher()
-bot = AsyncTeleBot(TOKEN)
-application = Application.builder().token(TOKEN).build()
-
 #: asyncio itself holds tasks by weak references.
 tasks: set[asyncio.Task[None]] = set()
+
+
+def __getattr__(name):
+    if name not in MADE:
+        raise AttributeError(name)
+    return MADE[name]()
 
 
 async def leave(text: str, send: Send) -> None:
@@ -67,25 +67,46 @@ async def call(when: str, text: str, send: Send) -> None:
         await send(f"{text} second")
 
 
-@dp.message()
-async def aiogram_handler(message):
-    await leave(message.text, message.answer)
+def _aiogram():
+    from aiogram import Dispatcher
+
+    dispatcher = Dispatcher()
+
+    @dispatcher.message()
+    async def handle(message):
+        await leave(message.text, message.answer)
+
+    return dispatcher
 
 
-@bot.message_handler(func=lambda _: True)
-async def telebot_handler(message):
-    await leave(message.text, lambda text: bot.send_message(message.chat.id, text))
+def _async_telebot():
+    from telebot.async_telebot import AsyncTeleBot
+
+    bot = AsyncTeleBot(TOKEN)
+
+    @bot.message_handler(func=lambda _: True)
+    async def handle(message):
+        await leave(message.text, lambda text: bot.send_message(message.chat.id, text))
+
+    return bot
 
 
-async def ptb_handler(update, _):
-    await leave(update.message.text, update.message.reply_text)
+def _ptb():
+    from telegram.ext import Application, MessageHandler, filters
+
+    async def handle(update, _):
+        await leave(update.message.text, update.message.reply_text)
+
+    application = Application.builder().token(TOKEN).build()
+    application.add_handler(MessageHandler(filters.TEXT, handle))
+    return application
 
 
-application.add_handler(MessageHandler(filters.TEXT, ptb_handler))
-
-
-async def handle(ctx):
+async def plain(ctx):
     async def send(text):
         await ctx.reply(text)
 
     await leave(ctx.text, send)
+
+
+MADE = {"aiogram": _aiogram, "async_telebot": _async_telebot, "ptb": _ptb}

@@ -1,23 +1,22 @@
-"""Bots in common styles: an `async def main()` that prepares, polls and cleans up; and async factories."""
+"""Bots in common styles: an `async def main()` that prepares, polls and cleans up; and async factories.
+
+A worker imports only the framework of the bot that it asks for.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 
-from aiogram import Bot, Dispatcher
-from aiogram.types import BotCommand
-from telebot.async_telebot import AsyncTeleBot
-from telebot.types import BotCommand as TelebotCommand
-from telegram.ext import Application, MessageHandler, filters
-
 from tests.bot.adapters.bots.script import TOKEN, note
 
-OWNER = 99
+OWNER = 999
 
 
 async def main():
-    """aiogram."""
+    from aiogram import Bot, Dispatcher
+    from aiogram.types import BotCommand
+
     bot, dp = Bot(TOKEN), Dispatcher()
     dp.message.register(answer)
     dp.startup.register(started)
@@ -44,6 +43,9 @@ async def answer(message, database=None):
 
 
 async def telebot_main():
+    from telebot.async_telebot import AsyncTeleBot
+    from telebot.types import BotCommand
+
     bot = AsyncTeleBot(TOKEN)
 
     @bot.message_handler(func=lambda _: True)
@@ -51,13 +53,15 @@ async def telebot_main():
         await bot.send_message(message.chat.id, f"answer {message.text}")
 
     await bot.delete_webhook()
-    await bot.set_my_commands([TelebotCommand("start", "Begin")])
+    await bot.set_my_commands([BotCommand("start", "Begin")])
     await bot.send_message(OWNER, "started")
     await bot.infinity_polling(skip_pending=True)
     note("closed")
 
 
 async def ptb_main():
+    from telegram.ext import Application, MessageHandler, filters
+
     application = Application.builder().token(TOKEN).build()
     application.add_handler(MessageHandler(filters.TEXT, ptb_answer))
     try:
@@ -76,6 +80,8 @@ async def ptb_answer(update, _):
 
 
 async def factory():
+    from aiogram import Bot, Dispatcher
+
     bot, dp = Bot(TOKEN), Dispatcher()
     dp.message.register(answer)
     return dp, bot
@@ -90,6 +96,8 @@ async def plain_factory():
 
 def plain_main():
     """A synchronous main() that makes a call before it polls."""
+    from aiogram import Bot, Dispatcher
+
     dp = Dispatcher()
     dp.message.register(answer)
     asyncio.run(announce())
@@ -97,6 +105,9 @@ def plain_main():
 
 
 async def announce():
+    from aiogram import Bot
+    from aiogram.types import BotCommand
+
     async with Bot(TOKEN) as bot:
         await bot.set_my_commands([BotCommand(command="start", description="Begin")])
         await bot.send_message(OWNER, "started")

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from tests.bot.adapters.test_matrix import texts
 from tests.pipeline.conftest import MakePipeline
-from tests.support.pipeline import message
+from tests.support.pipeline import chats_of, message
 
 MODULE = "tests.bot.adapters.bots.main:"
-CHATS = range(1, 9)
+#: Chats of each worker.
+CHATS = 8
+#: The chat that main() writes to.
+OWNER = 999
 #: Their main() sends a message before polling, and cleans up after it.
 MAINS = ("main", "telebot_main", "ptb_main")
 
 
-@pytest.mark.parametrize(("pool", "slots"), [("prefork", 2), ("threads", 8)])
 @pytest.mark.parametrize("name", [*MAINS, "factory", "plain_factory"])
-def test_async_main(make_pipeline: MakePipeline, name: str, pool: str, slots: int) -> None:
-    pipeline = make_pipeline(BOT=f"{MODULE}{name}")
+def test_async_main(make_pipeline: MakePipeline, name: str) -> None:
+    pools = {"prefork": 2, "threads": 8}
+    pipeline = make_pipeline(QUEUES=len(pools))
     pipeline.poller()
-    worker = pipeline.worker(pool, slots)
-    pipeline.push(*(message(0, chat, do="hello") for chat in CHATS))
+    workers = pipeline.workers([(f"{MODULE}{name}", pool, slots) for pool, slots in pools.items()])
+    chats = [chat for place in range(len(pools)) for chat in islice(chats_of(place, len(pools)), CHATS)]
+    pipeline.push(*(message(0, chat, do="hello") for chat in chats))
     pipeline.drained()
-    worker.stop()
-    assert {chat: texts(pipeline, chat) for chat in CHATS} == {chat: ["answer hello"] for chat in CHATS}
+    for worker in workers:
+        worker.ask_to_stop()
+    assert [worker.exit_code() for worker in workers] == [0, 0]
+    assert {chat: texts(pipeline, chat) for chat in chats} == {chat: ["answer hello"] for chat in chats}
     # main() runs in each process: up to its polling at the start, and the rest at the end; its calls reach our server
-    processes = slots if pool == "prefork" else 1
+    processes = pools["prefork"] + 1
     expected = processes if name in MAINS else 0
-    assert texts(pipeline, 99) == ["started"] * expected
+    assert texts(pipeline, OWNER) == ["started"] * expected
     assert len(pipeline.simulator.calls("setMyCommands")) == expected
-    assert len(noted(pipeline, "closed")) == expected
-    assert len(noted(pipeline, "startup")) == (expected if name == "main" else 0)
+    assert len(set(noted(pipeline, "closed"))) == len(noted(pipeline, "closed")) == expected
+    assert len(set(noted(pipeline, "startup"))) == (expected if name == "main" else 0)
     # Calls that change how updates arrive are not sent
     assert pipeline.simulator.calls("deleteWebhook") == []
 
@@ -42,18 +50,17 @@ def test_calls_of_a_plain_main_reach_the_server(make_pipeline: MakePipeline) -> 
     pipeline.push(message(0, 7, do="hello"))
     pipeline.drained()
     assert texts(pipeline, 7) == ["answer hello"]
-    assert texts(pipeline, 99) == ["started"]
+    assert texts(pipeline, OWNER) == ["started"]
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize(
     ("name", "why"), [("broken", "RuntimeError: no database"), ("returns_nothing", "returned None and did not poll")]
 )
-def test_failing_async_main_ends_the_worker(make_pipeline: MakePipeline, name: str, why: str, pool: str) -> None:
+def test_failing_async_main_ends_the_worker(make_pipeline: MakePipeline, name: str, why: str) -> None:
     pipeline = make_pipeline(BOT=f"{MODULE}{name}")
-    worker = pipeline.worker(pool, 1, is_awaited=False)
-    assert worker.exit_code() == 1
-    assert why in worker.log
+    for worker in [pipeline.worker(pool, 1, is_awaited=False) for pool in ("prefork", "threads")]:
+        assert worker.exit_code() == 1
+        assert why in worker.log
 
 
 def noted(pipeline, what):
