@@ -37,6 +37,7 @@ COUNTERS = {
     "held": "Messages held because they arrived before their predecessors (webhook).",
     "late": "Messages that arrived late: their successors had stopped waiting for them (webhook).",
     "collected": "Messages that joined a group: they have no run of their own (COLLECT).",
+    "interrupted": "Runs that a newer message has ended (INTERRUPT).",
     "uncertain": "Calls that a dead worker left without an outcome.",
     "answered": "Calls that were not repeated, because the journal had the outcome of an earlier run.",
 }

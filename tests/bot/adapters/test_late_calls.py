@@ -22,7 +22,7 @@ def test_calls_of_unawaited_tasks_are_made(make_pipeline: MakePipeline, pool: st
     # Given a worker with a bot of each framework
     pipeline = make_pipeline(QUEUES=len(BOTS))
     pipeline.poller()
-    workers = pipeline.workers([(bot, pool, POOLS[pool]) for bot in BOTS])
+    workers = pipeline.start_workers([(bot, pool, POOLS[pool]) for bot in BOTS])
     chats = [chat for place in range(len(BOTS)) for chat in islice(chats_of(place, len(BOTS)), CHATS)]
     pipeline.push(*(message(0, chat, do=f"{when} {chat}") for when in (*WHEN, "later") for chat in chats))
     expected = {f"{when} {chat} {which}" for when, texts in WHEN.items() for chat in chats for which in texts}
@@ -46,7 +46,7 @@ def test_calls_of_unawaited_tasks_are_made(make_pipeline: MakePipeline, pool: st
 def test_failing_handlers_keep_the_calls_of_their_tasks(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(QUEUES=len(BOTS), MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
     pipeline.poller()
-    pipeline.workers([(bot, "threads", 4) for bot in BOTS])
+    pipeline.start_workers([(bot, "threads", 4) for bot in BOTS])
     chats = one_chat_each(BOTS)
     pipeline.push(*(message(0, chat, do=f"fails {chat}") for chat in chats))
     pipeline.drained()
@@ -61,11 +61,11 @@ def test_tasks_of_a_run_without_lease_send_nothing(make_pipeline: MakePipeline) 
     pipeline.push(*(message(0, chat, do="frozen") for chat in one_chat_each(cells)))
     pipeline.poller()
     # Given workers that are frozen in a handler for longer than their lease, and others that run their updates
-    first = pipeline.workers(cells)
+    first = pipeline.start_workers(cells)
     until(lambda: noted(pipeline, "begun") == len(cells))
     for worker in first:
         worker.freeze()
-    pipeline.workers(cells)
+    pipeline.start_workers(cells)
     pipeline.drained()
     # When they are thawed
     pipeline.open("thawed")

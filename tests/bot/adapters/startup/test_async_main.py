@@ -24,7 +24,7 @@ def test_async_main(make_pipeline: MakePipeline, name: str) -> None:
     pools = {"prefork": 2, "threads": 8}
     pipeline = make_pipeline(QUEUES=len(pools))
     pipeline.poller()
-    workers = pipeline.workers([(f"{MODULE}{name}", pool, slots) for pool, slots in pools.items()])
+    workers = pipeline.start_workers([(f"{MODULE}{name}", pool, slots) for pool, slots in pools.items()])
     chats = [chat for place in range(len(pools)) for chat in islice(chats_of(place, len(pools)), CHATS)]
     pipeline.push(*(message(0, chat, do="hello") for chat in chats))
     pipeline.drained()

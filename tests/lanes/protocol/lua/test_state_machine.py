@@ -20,11 +20,19 @@ from redis import Redis
 
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import Delete, Group, Move, NewMessage, Set, Write
-from chatlanes.lanes.protocol.replies import Fetched, Kind, Leased, Noted, Outcome
+from chatlanes.lanes.protocol.replies import Fetched, Kind, Leased, Noted, Outcome, Shielded
 from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage
 from tests.lanes.protocol.lua.model.reading import read
-from tests.lanes.protocol.lua.model.state import CLOCK, FENCES_FROM, KEPT, LEASE_MS, MINUTE_MS, TALK
+from tests.lanes.protocol.lua.model.state import (
+    CLOCK,
+    FENCES_FROM,
+    INTERRUPTING,
+    KEPT,
+    LEASE_MS,
+    MINUTE_MS,
+    TALK,
+)
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "100"))
 STEPS = 50
@@ -52,7 +60,7 @@ a_batch = st.lists(
         st.sampled_from(QUEUES),
         st.one_of(st.lists(st.sampled_from("abcd"), max_size=3), st.sampled_from(["a", "b", "ab"]).map(list)),
         st.sampled_from([None, None, None, "Malformed"]),
-        st.sampled_from([None, TALK, TALK, TALK._replace(name="h")]),
+        st.sampled_from([None, TALK, INTERRUPTING, INTERRUPTING, TALK._replace(name="h")]),
     ),
     max_size=5,
 )
@@ -71,7 +79,7 @@ some_writes = st.lists(
 )
 a_position = st.sampled_from(["1", "2", "3", "hook1/1", "hook1/2"])
 a_call = st.sampled_from(["x", "x", "x", "y"])
-LATE = ["settle", "commit", "release", "death", "retry", "park", "bury", "renew", "begin", "end"]
+LATE = ["settle", "commit", "release", "death", "retry", "park", "bury", "renew", "begin", "end", "shield"]
 
 
 class LanesMachine(RuleBasedStateMachine):
@@ -112,6 +120,26 @@ class LanesMachine(RuleBasedStateMachine):
         assert appended.pending == self.model.pending({message.queue for message in messages})
         assert (appended.due_ms is None) == (not self.model.gaps)
         self.compare()
+
+    @precondition(lambda self: self.grouped())
+    @rule(data=st.data(), holds=st.booleans(), count=st.integers(1, 2))
+    def append_to_a_group(self, data: st.DataObject, holds: bool, count: int) -> None:
+        """Append messages that would join a group, if it is still open."""
+        running = [item for item in self.grouped() if item.state == "leased"]
+        item = self.draw(data, running or self.grouped())
+        self.append([(1, item.queue, [*item.lanes], None, item.group)] * count, holds)
+
+    @rule(lanes=st.sampled_from(["a", "b", "ab", "cd"]).map(list), count=st.integers(1, 2))
+    def run_a_group(self, lanes: list[str], count: int) -> None:
+        """Append an interruptible group, and lease it if no other message is before it."""
+        self.append([(1, "q", lanes, None, INTERRUPTING)] * count, False)
+        for item in self.collected():
+            self.end_collecting(item)
+        self.sweep()
+        self.take_turn(QUEUES, "me", 4, [], [])
+
+    def grouped(self) -> list[ModelMessage]:
+        return [item for item in self.model.in_order() if item.group]
 
     @rule(
         data=st.data(),
@@ -171,7 +199,7 @@ class LanesMachine(RuleBasedStateMachine):
             self.last_seq[lane] = item.seq
         assert (message.queue, message.died, message.failed) == (item.queue, item.died, item.failed)
         assert (message.replayed_s is None) == (item.replayed is None)
-        assert message.stored == item.body.encode()
+        assert (message.stored, message.interrupted) == (item.body.encode(), item.interrupted)
         self.model.hand_out(item, holder)
         self.hand_outs.append((message.id, message.fence))
 
@@ -259,6 +287,21 @@ class LanesMachine(RuleBasedStateMachine):
         item.journal.end(item.fence or 0, position, what, kind, outcome)
         self.compare()
 
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), shields=st.booleans(), appends=st.integers(0, 2), unshields=st.booleans())
+    def shield(self, data: st.DataObject, shields: bool, appends: int, unshields: bool) -> None:
+        grouped = [item for item in self.grouped() if item.state == "leased"]
+        item = self.draw(data, grouped or self.model.in_state("leased"))
+        if shields:
+            item.is_shielded = True
+            assert self.store.shield(item.id, str(item.fence), shielded=True) is Shielded.DONE
+            self.append([(1, item.queue, [*item.lanes], None, item.group)] * appends, False)
+        if unshields and item.state == "leased":
+            fence = str(item.fence)
+            expected = Shielded.INTERRUPTED if self.model.unshield(item) else Shielded.DONE
+            assert self.store.shield(item.id, fence, shielded=False) is expected
+            self.compare()
+
     @precondition(lambda self: self.stale())
     @rule(data=st.data(), verb=st.sampled_from(LATE))
     def late_verb(self, data: st.DataObject, verb: str) -> None:
@@ -276,11 +319,16 @@ class LanesMachine(RuleBasedStateMachine):
             "renew": lambda: self.store.renew([(message_id, fence)], LEASE_MS),
             "begin": lambda: self.store.begin(message_id, fence, lease_ms=LEASE_MS, position="1", what="x").noted,
             "end": lambda: self.store.end(message_id, fence, position="1", what="x", kind=Kind.DONE),
+            "shield": lambda: self.store.shield(message_id, fence, shielded=True),
         }
-        assert late[verb]() in ([message_id], Outcome.LOST, Noted.LOST)
+        assert late[verb]() in ([message_id], Outcome.LOST, Noted.LOST, Shielded.LOST)
         assert not self.store.holds(message_id, fence)
         # The end of a call may arrive after the commit of its own run.
-        self.model.counts["refused"] += verb != "renew" and (verb != "end" or message_id in self.model.items)
+        item = self.model.items.get(message_id)
+        if verb != "end":
+            self.model.counts["refused"] += verb != "renew"
+        elif item and not item.journal.end_left(int(fence), "1", "x"):
+            self.model.counts["refused"] += 1
         self.compare()
 
     @precondition(lambda self: self.model.items)

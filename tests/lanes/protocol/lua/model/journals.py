@@ -25,6 +25,8 @@ class ModelJournal:
     notes: dict[str, Note] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     times_uncertain: int = 0
+    #: (fence, position) -> a call that an interrupted run has left
+    left: dict[tuple[int, str], Note] = field(default_factory=dict)
 
     def begin(self, fence: int, position: str, what: str) -> Begun:
         series, number = parts(position)
@@ -57,12 +59,27 @@ class ModelJournal:
         elif position in self.notes and self.notes[position][:2] == ("begun", fence):
             del self.notes[position]
 
+    def leave(self) -> None:
+        """The run was interrupted: the next one does not continue its calls."""
+        self.left |= {(note.by, position): note for position, note in self.notes.items() if note.state != "refused"}
+        self.notes, self.last = {}, {}
+
+    def end_left(self, fence: int, position: str, what: str) -> bool:
+        """True if an interrupted run has left the call, which is now done."""
+        found = self.left.get((fence, position))
+        if found is None or found.state != "begun":
+            return False
+        self.left[fence, position] = Note("done", fence, what)
+        return True
+
     def fields(self) -> dict[str, str]:
         """The expected fields in Redis."""
         noted = {
             position: f"{note.state} {_short(note.by)} {note.what} {note.outcome}"
             for position, note in self.notes.items()
         }
+        for (fence, position), note in self.left.items():
+            noted[f"{fence} {position}"] = f"{note.state} {_short(note.by)} {note.what} {note.outcome}"
         return noted | {f"{series}last": str(number) for series, number in self.last.items()}
 
 

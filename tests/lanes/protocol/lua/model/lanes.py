@@ -54,10 +54,14 @@ class ModelMessage:
     #: of a group: its messages, and minutes until it is due; None: it does not wait for further ones
     names: tuple[str, ...] = ()
     due: int | None = None
+    interrupted: int = 0
+    is_open: bool = False
+    is_shielded: bool = False
 
     @property
     def body(self) -> str:
-        return "".join(f"\x1ebody of {name}" if self.group else f"body of {name}" for name in self.names)
+        separator = ("\x1d" if self.group.interrupts else "\x1e") if self.group else ""
+        return "".join(f"{separator}body of {name}" for name in self.names)
 
 
 @dataclass
@@ -174,13 +178,46 @@ class Model:
     def _join(self, first: ModelMessage, item: ModelMessage) -> bool:
         """True if `item` joined the group of `first`."""
         is_same = (first.group, first.queue, first.lanes) == (item.group, item.queue, item.lanes)
-        if not is_same or first.fence is not None or len(first.names) == MOST:
+        if not is_same or not first.group or len(first.names) == MOST:
+            return False
+        if first.state == "leased" and first.group.interrupts and not first.is_shielded:
+            self._interrupt(first)
+            first.due = QUIET_MINUTES
+        if first.fence is not None and not first.is_open:
             return False
         is_ready = first in self.ready()
         first.names += item.names
         if not is_ready:
             first.due = QUIET_MINUTES if len(first.names) < MOST else None
         self.counts["collected"] += 1
+        return True
+
+    def _interrupt(self, item: ModelMessage) -> None:
+        self._take_back(item, "queued")
+        item.is_open = True
+        item.interrupted += 1
+        item.journal.leave()
+        self.counts["interrupted"] += 1
+
+    def unshield(self, item: ModelMessage) -> bool:
+        """True if a message that waited for it has ended the run."""
+        item.is_shielded = False
+        queued = [each for each in self.in_order() if each.state not in ("buried", "held")]
+        behind = [[each for each in queued if lane in each.lanes][1:] for lane in item.lanes]
+        followers = {each[0].id if each else None for each in behind}
+        follower = self.items.get(next(iter(followers)) or "") if len(followers) == 1 else None
+        if follower is None or not item.group or not item.group.interrupts or follower.fence is not None:
+            return False
+        is_same = (item.group, item.queue, item.lanes) == (follower.group, follower.queue, follower.lanes)
+        if not is_same or len(item.names + follower.names) > MOST:
+            return False
+        self._interrupt(item)
+        item.names += follower.names
+        is_last = all(len(each) == 1 for each in behind)
+        item.due = follower.due if is_last and len(item.names) < MOST else None
+        del self.items[follower.id]
+        self.counts["collected"] += 1
+        self.counts["settled"] += 1
         return True
 
     def end_due(self) -> None:
@@ -253,6 +290,7 @@ class Model:
 
     def hand_out(self, item: ModelMessage, holder: str) -> None:
         item.state, item.holder, item.minutes, item.graced = "leased", holder, LEASE_MINUTES, False
+        item.is_open = False
         self.refenced.add(item.id)
         self.counts["handed_out"] += 1
 
@@ -337,6 +375,7 @@ class Model:
 
     def _take_back(self, item: ModelMessage, state: str) -> None:
         item.state, item.holder, item.minutes, item.graced = state, None, None, False
+        item.is_open = item.is_shielded = False
         self.refenced.add(item.id)
 
     def _next_seq(self) -> int:
@@ -370,6 +409,9 @@ class Model:
                     group=group_field(item.group) if item.group else None,
                     size=len(item.names),
                     due=item.due,
+                    interrupted=item.interrupted,
+                    is_open=item.is_open,
+                    is_shielded=item.is_shielded,
                     body=item.body if item.group else None,
                 )
             )

@@ -176,6 +176,9 @@ class _Reading:
             group=record.pop("group", None),
             size=int(record.pop("size", 1)),
             due=self.state.collecting.get(message_id),
+            interrupted=int(record.pop("interrupted", 0)),
+            is_open=record.pop("open", None) is not None,
+            is_shielded=record.pop("shielded", None) is not None,
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
         )

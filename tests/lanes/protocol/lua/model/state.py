@@ -35,10 +35,13 @@ TALK = Group("g", QUIET_MINUTES * MINUTE_MS, 10**15, MOST)
 
 
 def group_field(group: Group) -> str:
+    """A group as append.lua receives it."""
     return f"{group.quiet_ms} {group.max_wait_ms} {group.most} {int(group.interrupts)} {group.name}"
 
 
 GROUP = group_field(TALK)
+#: Such a group whose runs are interrupted.
+INTERRUPTING = TALK._replace(name="i", interrupts=True)
 
 #: The prefix of other keys, which holders write with a commit.
 KEPT = "kept:"
@@ -66,6 +69,9 @@ class MessageState:
     group: str | None = None  # as append.lua receives it
     size: int = 1
     due: int | None = None  # minutes until the group is due
+    interrupted: int = 0
+    is_open: bool = False  # again, after an interrupt
+    is_shielded: bool = False
 
 
 @dataclass
@@ -259,6 +265,9 @@ def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
         "held": message.held,
         "group": message.group,
         "size": message.size if message.size > 1 else None,
+        "interrupted": message.interrupted or None,
+        "open": now_ms if message.is_open else None,
+        "shielded": 1 if message.is_shielded else None,
         "parked": message.parked,
         "alive": None if message.alive is None else now_ms - message.alive * MINUTE_MS,
         "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,
