@@ -78,8 +78,9 @@ class Witness:
         with self._lock:
             known, before = self._known, appended.before
             if known is not None and before is not None and known.identity == before.identity:
-                total = max(known.appended, before.appended + appended.added)
-                pending = before.pending + appended.added - appended.buried
+                added = appended.added - appended.joined
+                total = max(known.appended, before.appended + added)
+                pending = before.pending + added - appended.buried
                 self._known = known._replace(appended=total, pending=pending)
 
 

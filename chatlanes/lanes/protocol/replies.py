@@ -58,6 +58,8 @@ class Appended:
     due_ms: int | None = None
     #: The history before the append; None: the lanes did not do the append.
     before: History | None = field(default=None, compare=False)
+    #: How many of the added messages have no record, because they joined groups. The totals do not count them.
+    joined: int = field(default=0, compare=False)
 
 
 class Leased(NamedTuple):
@@ -167,9 +169,9 @@ _NO_PAST = (0, 0, 0, -1, -1, 0)
 def append_answer(answer: list[Any] | None) -> Appended:
     if answer is None:
         raise LeaseLost("another process appends now; nothing was appended")
-    added, seen, buried, pending, held, late, due_ms, before = answer
+    added, seen, buried, pending, held, late, due_ms, before, joined = answer
     due = None if due_ms < 0 else due_ms
-    return Appended(added, seen, buried, pending, held, late, due, history_answer(before))
+    return Appended(added, seen, buried, pending, held, late, due, history_answer(before), joined)
 
 
 def history_answer(answer: list[Any]) -> History:

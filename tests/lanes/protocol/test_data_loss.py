@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.commands import Group, NewMessage
 from chatlanes.lanes.protocol.data_loss import Witness, sentence, witness_of
 from chatlanes.lanes.protocol.replies import History, Loss
 from chatlanes.lanes.protocol.store import Store
@@ -108,6 +108,20 @@ def test_an_older_state_gets_a_new_identity(store: Store, warnings: pytest.LogCa
     assert only(store.client)[1:] == (9, 10, 4, 2, False)
     assert "the database went back to an older state: updates 9 to 10 of all" in warnings.messages[1]
     assert "at least 2 finished updates are pending again" in warnings.messages[1]
+
+
+def test_messages_that_joined_a_group_are_not_a_loss(store: Store) -> None:
+    # Given messages of which all but the first have no record
+    witness, group = Witness(), Group("talk", 60_000, 60_000, 20, interrupts=False)
+    witness.look(store)
+    for ids in (["1", "2", "3"], ["4", "5"]):
+        appended = store.append([NewMessage(id_, "q", "\x1ex", ["lane"], group=group) for id_ in ids])
+        witness.appended(store, witness.known, appended)
+    # When the totals are compared
+    witness.look(store)
+    # Then nothing is missing
+    assert inspection.losses(store.client) == []
+    assert witness.known == store.look()
 
 
 def test_only_settlements_may_be_lost(store: Store) -> None:

@@ -8,7 +8,7 @@
 -- If hold_ms is not 0, messages join their lanes in the order of their numbers: one is held for that long while a lower
 -- number is missing (gaps.lua). If it is 0, held messages with lower numbers join before.
 -- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due
--- (-1: none), history before this append}, or nil if the guard has another fence
+-- (-1: none), history before this append, added without a record because they joined groups}, or nil if the guard has another fence
 local seen_ttl_s, seen_block, fence, hold_ms = unpack(ARGV, 1, 4)
 hold_ms = tonumber(hold_ms)
 
@@ -84,4 +84,4 @@ count('held', held)
 count('late', late)
 for group in pairs(groups) do pending = pending + redis.call('ZCARD', PENDING .. group) end
 wake_workers()
-return { added, seen, buried, pending, held, late, due_ms, before }
+return { added, seen, buried, pending, held, late, due_ms, before, collected - absorbed }
