@@ -118,12 +118,8 @@ async def _is_ours(api: object) -> bool:
     """True if the run still holds its lease when it ends. Only then may its remaining tasks call the Bot API."""
     if not isinstance(api, Calls) or api.is_sure():
         return True
-    for _ in range(2):  # after a freeze of this process, the first command may find its time over
-        try:
-            await blocking_executor().call(partial(api.ensure, "its end"))
-        except LeaseLost:
-            return False
-        except RedisError:  # while Redis is away, no other worker gets the update
-            continue
-        return True
+    try:
+        await blocking_executor().call(partial(api.ensure, "its end"))
+    except (LeaseLost, RedisError):  # RedisError: unknown, as after a freeze of this process; the update runs again
+        return False
     return True

@@ -13,7 +13,6 @@ from chatlanes.lanes.protocol.replies import (
     Kind,
     Noted,
     Outcome,
-    PreviousCall,
     Shielded,
     previous_calls_answer,
 )
@@ -140,8 +139,10 @@ def test_an_interrupted_run_changes_nothing(client: Redis, store: Store) -> None
     assert after == before
 
 
-def calls(client: Redis) -> list[PreviousCall]:
-    return previous_calls_answer(client.hgetall(keys.journal(A)))  # type: ignore[arg-type]
+def calls(client: Redis) -> list[tuple[str, bytes | None]]:
+    """What each previous call was, and its outcome."""
+    found = previous_calls_answer(client.hgetall(keys.journal(A)))  # type: ignore[arg-type]
+    return [(call.what, call.outcome) for call in found]
 
 
 def begin(store: Store, by: str, position: str, what: str) -> Noted:
@@ -160,14 +161,14 @@ def test_the_next_run_sees_the_calls_of_the_interrupted_one(client: Redis, store
     store.append([new(B)])
     # Then the calls that may have been made are left, and the next run is not answered from them
     assert calls(client) == [
-        PreviousCall("done", b"its result"), PreviousCall("under_way", None), PreviousCall("failing", None)
+        ("done", b"its result"), ("under_way", None), ("failing", None)
     ]  # fmt: skip
     second = lease(client, store)
     assert begin(store, second, "1", "done") is Noted.BEGUN
     # And outcomes that arrive late are added
     store.end(A, first, position="10", what="under_way", kind=Kind.DONE, outcome=b"late")
     store.end(A, first, position="11", what="failing", kind=Kind.REFUSED)
-    assert calls(client) == [PreviousCall("done", b"its result"), PreviousCall("under_way", b"late")]
+    assert calls(client) == [("done", b"its result"), ("under_way", b"late")]
     assert client.hget(keys.COUNTS, "refused") is None
     # And they are deleted with the message
     assert store.commit(A, second) is Outcome.DONE
