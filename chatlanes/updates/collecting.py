@@ -5,6 +5,7 @@ album's parts always are. Two updates of different chats never have the same nam
 """
 
 import re
+import reprlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -98,7 +99,7 @@ def _custom(collect: str) -> GroupName:
         if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise KeysError(
                 f"{collect} (COLLECT) must return None, or a name with 1 to 256 characters and no control characters, "
-                f"not {name!r}"
+                f"not {reprlib.repr(name)}"
             )
         return name
 

@@ -34,6 +34,10 @@ def events(pipeline: Pipeline) -> list[str]:
     return [event.what for event in pipeline.history]
 
 
+def deleted(pipeline: Pipeline) -> list[int]:
+    return [call["params"]["message_id"] for call in pipeline.simulator.calls("deleteMessage")]
+
+
 def check_interrupted_once(pipeline: Pipeline, ended_by: str) -> None:
     """One run was interrupted, which no hook and no log counts as a failure, and the next one ended."""
     assert sorted(events(pipeline)) == sorted(["start", ended_by, "start", "end"])
@@ -105,8 +109,25 @@ def test_a_run_may_be_interrupted_again_and_again(make_pipeline: MakePipeline) -
         pipeline.open(f"g{number}")
     pipeline.drained()
     assert answers(pipeline) == [joined(ids, "gate:g1", "gate:g2", "gate:g3", "gate:g4")]
+    # And no message is deleted twice, which Telegram refuses
+    assert deleted(pipeline) == sorted(set(deleted(pipeline)))
     assert events(pipeline).count("end") == 1
     assert pipeline.session(7) == {"runs": 1}
+
+
+def test_a_deleted_stream_is_not_among_the_previous_calls(make_pipeline: MakePipeline) -> None:
+    pipeline = interruptible(make_pipeline, PLAIN, "threads")
+    # Given a run that has sent a message and streams another
+    first = pipeline.push(*texts("stream:a"))
+    until(lambda: bool(pipeline.simulator.calls("editMessageText")))
+    # When it is interrupted, and the next run deletes what the first had sent
+    second = pipeline.push(*texts("no, b"))
+    until(lambda: events(pipeline).count("start") == 2)
+    pipeline.open("a")
+    pipeline.drained()
+    # Then the stream's message is deleted once, before the handler
+    assert deleted(pipeline) == [2, 1]
+    assert said(pipeline)[-1] == joined(first + second, "stream:a", "no, b")
 
 
 def test_what_does_not_belong_to_the_run_waits_for_it(make_pipeline: MakePipeline) -> None:

@@ -139,6 +139,7 @@ def test_a_function_is_not_asked_about_payments() -> None:
         (5, "must return None, or a name with 1 to 256 characters and no control characters, not 5"),
         ("", "must return None, or a name with 1 to 256 characters and no control characters, not ''"),
         ("a\nb", "must return None, or a name .* not 'a\\\\nb'"),
+        ("x" * 100_000, r"must return None, or a name .* not 'x{1,20}\.\.\.x{1,20}'$"),
     ],
 )
 def test_a_name_that_is_not_one_is_refused(language: Any, problem: str) -> None:
