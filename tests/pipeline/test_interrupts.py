@@ -15,6 +15,8 @@ CELLS = [
     *((PLAIN, pool) for pool in ("prefork", "threads", "gevent")),
     *((COROUTINES, pool) for pool in ("prefork", "threads")),
 ]
+#: The next run waits for the only slot, so nothing may keep it.
+SOLO = [(PLAIN, "solo"), (COROUTINES, "solo")]
 
 
 def interruptible(make_pipeline: MakePipeline, bot: str, pool: str, **settings: object) -> Pipeline:
@@ -51,7 +53,7 @@ def check_interrupted_once(pipeline: Pipeline, ended_by: str) -> None:
     assert log.count("retry: Retry in 0s: Interrupted('a newer update has ended this run of") == 1
 
 
-@pytest.mark.parametrize(("bot", "pool"), CELLS)
+@pytest.mark.parametrize(("bot", "pool"), [*CELLS, *SOLO])
 def test_a_newer_message_ends_the_run(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
     pipeline = interruptible(make_pipeline, bot, pool)
     # Given a run that has sent a message and would not end by itself

@@ -9,7 +9,7 @@ from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import message
 from tests.support.waiting import until
 
-BOTS = ["dp", "application", "telebot"]
+BOTS = ["dp", "application", "telebot", "async_telebot"]
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aiogram import Dispatcher
 from telebot import ExceptionHandler, TeleBot
+from telebot.async_telebot import AsyncTeleBot
 from telegram.ext import Application, MessageHandler, filters
 
 from chatlanes import current
@@ -70,3 +71,17 @@ def answer_with_telebot(message):
     telebot.send_message(message.chat.id, "one moment")
     pass_gate("a" if len(ctx.updates) == 1 else "b")
     telebot.send_message(message.chat.id, " ".join(ctx.texts))
+
+
+async_telebot = AsyncTeleBot(TOKEN, exception_handler=NotingHandler())
+
+
+@async_telebot.message_handler()
+async def answer_with_async_telebot(message):
+    ctx = current()
+    for call in ctx.previous_calls:
+        if call.method == "sendMessage":
+            await async_telebot.delete_message(message.chat.id, call.result["message_id"])
+    await async_telebot.send_message(message.chat.id, "one moment")
+    await pass_gate_async("a" if len(ctx.updates) == 1 else "b")
+    await async_telebot.send_message(message.chat.id, " ".join(ctx.texts))
