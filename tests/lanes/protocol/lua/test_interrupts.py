@@ -13,6 +13,7 @@ from chatlanes.lanes.protocol.replies import (
     Kind,
     Noted,
     Outcome,
+    PreviousCall,
     Shielded,
     previous_calls_answer,
 )
@@ -139,10 +140,11 @@ def test_an_interrupted_run_changes_nothing(client: Redis, store: Store) -> None
     assert after == before
 
 
-def calls(client: Redis) -> list[tuple[str, bytes | None]]:
-    """What each previous call was, and its outcome."""
-    found = previous_calls_answer(client.hgetall(keys.journal(A)))  # type: ignore[arg-type]
-    return [(call.what, call.outcome) for call in found]
+def calls(client: Redis, by: str) -> list[tuple[str, bytes | None, str]]:
+    """The calls that the run with this fence has left."""
+    found: list[PreviousCall] = previous_calls_answer(client.hgetall(keys.journal(A)))  # type: ignore[arg-type]
+    assert {call.fence for call in found} == {int(by)}
+    return [(call.what, call.outcome, call.position) for call in found]
 
 
 def begin(store: Store, by: str, position: str, what: str) -> Noted:
@@ -160,15 +162,14 @@ def test_the_next_run_sees_the_calls_of_the_interrupted_one(client: Redis, store
     # When it is interrupted
     store.append([new(B)])
     # Then the calls that may have been made are left, and the next run is not answered from them
-    assert calls(client) == [
-        ("done", b"its result"), ("under_way", None), ("failing", None)
-    ]  # fmt: skip
+    done = ("done", b"its result", "1")
+    assert calls(client, first) == [done, ("under_way", None, "10"), ("failing", None, "11")]
     second = lease(client, store)
     assert begin(store, second, "1", "done") is Noted.BEGUN
     # And outcomes that arrive late are added
     store.end(A, first, position="10", what="under_way", kind=Kind.DONE, outcome=b"late")
     store.end(A, first, position="11", what="failing", kind=Kind.REFUSED)
-    assert calls(client) == [("done", b"its result"), ("under_way", b"late")]
+    assert calls(client, first) == [done, ("under_way", b"late", "10")]
     assert client.hget(keys.COUNTS, "refused") is None
     # And they are deleted with the message
     assert store.commit(A, second) is Outcome.DONE
