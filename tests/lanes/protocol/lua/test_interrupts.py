@@ -176,6 +176,18 @@ def test_the_next_run_sees_the_calls_of_the_interrupted_one(client: Redis, store
     assert not client.exists(keys.journal(A))
 
 
+def test_the_calls_of_a_run_that_died_are_left_by_the_run_after_it(client: Redis, store: Store) -> None:
+    store.append([new(A)])
+    first = lease(client, store)
+    begin(store, first, "1", "done")
+    store.end(A, first, position="1", what="done", kind=Kind.DONE, outcome=b"its result")
+    assert store.release([(A, first)], died=True) == []
+    second = lease(client, store)
+    assert begin(store, second, "1", "done") is Noted.DONE
+    store.append([new(B)])
+    assert calls(client, second) == [("done", b"its result", "1")]
+
+
 def test_a_message_that_waited_for_the_shield_ends_the_run(client: Redis, store: Store) -> None:
     # Given a shielded run, and two messages of its group that arrived since
     seed(client, state_with(running()))

@@ -2,17 +2,17 @@
 -- changes nothing more, and is open again.
 -- With  take_back
 
--- The calls of a run stay in the journal, each under its fence and its position, for later runs to read: they are not
--- answered from them. A refused call took no effect.
-local function keep_calls(id)
+-- The calls of a run, and of runs that died before it, stay in the journal, each under the fence of the run and its
+-- position, for later runs to read: they are not answered from them. A refused call took no effect.
+local function keep_calls(id, fence)
   local journal, kept, moved = redis.call('HGETALL', JOURNAL .. id), {}, {}
   for i = 1, #journal, 2 do
     local position, call = journal[i], journal[i + 1]
-    local state, by = string.match(call, '^(%S+) (%S+) ')
+    local state = string.match(call, '^(%S+) ')
     if not string.find(position, ' ', 1, true) then moved[#moved + 1] = position end
     if state and state ~= 'refused' and moved[#moved] == position then
       local n = #kept
-      kept[n + 1], kept[n + 2] = by .. ' ' .. position, call
+      kept[n + 1], kept[n + 2] = fence .. ' ' .. position, call
     end
   end
   call_in_batches('HSET', JOURNAL .. id, kept)
@@ -26,6 +26,6 @@ local function interrupt(id)
   take_back(id, 'waiting')
   redis.call('HSET', MESSAGE .. id, 'open', now_ms)
   redis.call('HINCRBY', MESSAGE .. id, 'interrupted', 1)
-  keep_calls(id)
+  keep_calls(id, found[2])
   count('interrupted', 1)
 end
