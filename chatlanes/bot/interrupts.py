@@ -22,8 +22,10 @@ from chatlanes.telegram.client import prepare
 
 #: The text of a stream is in the journal too (stream/messages.py). It is not a call.
 STREAM_TEXT = "text:"
-#: A message of a stream with on_interrupt="delete". Unless the stream had ended, it is deleted before the next handler.
+#: A message of a stream with on_interrupt="delete". Unless its final text was delivered, it is deleted before
+#: the next handler.
 DELETED_STREAM = "sendMessage:stream-delete"
+DELIVERED_STREAM = "text:delivered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Interrupts:
     def previous_calls(self) -> list[PreviousCall]:
         """Raises LeaseLost and RedisAway."""
         deleted = {call.what for call in self.recorded if call.outcome and call.what.startswith("delete")}
-        ended = {_stream_of(call) for call in self.recorded if call.what.startswith(STREAM_TEXT)}
+        ended = {_stream_of(call) for call in self.recorded if call.what == DELIVERED_STREAM}
         return [
             PreviousCall(call.what.partition(":")[0], result)
             for call in self.recorded

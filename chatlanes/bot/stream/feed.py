@@ -172,6 +172,7 @@ class Feed:
                 raise
             log.warning("a stream's final text is sent without formatting, because its markup is invalid: %s", error)
             yield from self.messages.finish(split(text), self._pace)
+        self.messages.record_end()
 
     def _pieces(self, text: str, entities: Sequence[dict[str, Any]] | None) -> list[Piece]:
         if entities:

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.calls.run_calls import Calls
-from chatlanes.bot.stream.messages import PLACE
+from chatlanes.bot.stream.messages import END, PLACE
 from chatlanes.bot.stream.splitting import LIMIT, units
 from chatlanes.lanes import Kind, PreviousCall
 from chatlanes.telegram.errors import BadRequest, Forbidden
@@ -45,10 +45,10 @@ def finish_interrupted(calls: Calls, previous: Iterable[PreviousCall]) -> None:
 
 
 def apply_on_interrupt(calls: Calls, previous: Mapping[str, RecordedCall]) -> None:
-    """Delete or mark the messages of the streams that were open when the previous run was interrupted.
+    """Delete or mark the messages of the streams that were not delivered when the previous run was interrupted.
 
     `previous` are the calls of that run: place in its journal -> record. `calls` are those of the next run, in a series
-    of their own. Does nothing for streams that had ended. Raises what a call raises.
+    of their own. Does nothing for a stream whose final text was delivered. Raises what a call raises.
     """
     for stream, places in sorted(_open_streams(previous).items()):
         newest = {_number(place)[0]: previous[stream + place] for place in places}
@@ -66,7 +66,7 @@ def _open_streams(previous: Mapping[str, RecordedCall]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for place, call in previous.items():
         series, colon, rest = place.partition(":")
-        if colon and PLACE.fullmatch(rest) and call.is_done and call.outcome and f"{series}:text1" not in previous:
+        if colon and PLACE.fullmatch(rest) and call.is_done and call.outcome and f"{series}:{END}" not in previous:
             found.setdefault(series + colon, []).append(rest)
     return {series: sorted(places, key=_number) for series, places in found.items()}
 

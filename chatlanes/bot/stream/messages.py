@@ -21,6 +21,8 @@ from chatlanes.telegram.errors import BadRequest, NotModified
 PLACE = re.compile(r"part(\d+):(\d+)")
 #: The place of the whole text, recorded when the stream ended.
 TEXT = "text1"
+#: The place in the journal that says that the final text is delivered, and what is there.
+END, DELIVERED = "end1", "text:delivered"
 
 #: Parameters of sendMessage for the first message of a stream only.
 _FIRST = frozenset({"reply_parameters", "reply_to_message_id", "allow_sending_without_reply", "message_effect_id"})
@@ -98,6 +100,10 @@ class Messages:
     def record_text(self, text: str, entities: Sequence[dict[str, Any]] | None) -> None:
         """Record the whole text, so that a later run need not write it again."""
         self._sender.record(TEXT, "text:stream", {"text": text, "entities": entities})
+
+    def record_end(self) -> None:
+        """Record that the final text is delivered: an interrupt leaves this stream as it is."""
+        self._sender.record(END, DELIVERED, True)
 
     def finish(self, pieces: list[Piece], pace: Pace) -> Iterator[float]:
         """Deliver the final text: yields how long to wait before each request. Raises what a call raises."""

@@ -14,6 +14,7 @@ import pytest
 
 from chatlanes.bot.addressing import NoChatError
 from chatlanes.bot.async_context import awaited
+from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.context import Context
 from chatlanes.bot.stream import apply_on_interrupt
 from chatlanes.lanes.errors import LeaseLost
@@ -368,6 +369,17 @@ def test_the_choice_of_an_interrupted_stream_is_applied_by_the_next_run(
     for _ in range(2):  # a rerun of the next run repeats nothing
         apply_on_interrupt(run.calls.in_series("interrupt/"), previous)
         assert chat.messages == left
+
+
+def test_a_stream_whose_block_has_ended_is_interrupted_until_its_text_is_delivered(chat: Chat) -> None:
+    fail_after(chat, FIRST, on_interrupt="delete")
+    run = chat.run()
+    assert run.calls.journal is not None
+    previous = run.calls.journal.recorded("")
+    series = next(iter(previous)).partition(":")[0]
+    previous[f"{series}:text1"] = RecordedCall("done", "text:stream", {"text": FIRST, "entities": None})
+    apply_on_interrupt(run.calls.in_series("interrupt/"), previous)
+    assert chat.messages == {}
 
 
 def test_a_finished_stream_is_not_interrupted(chat: Chat) -> None:
