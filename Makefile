@@ -37,9 +37,9 @@ lock:
 run: install
 	$(BIN)/python -m chatlanes.sandbox
 
-# Three processes, because most tests wait for processes; ARGS="-n 0" for one.
+# Four processes, because most tests wait for processes; ARGS="-n 0" for one.
 test: install
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 # The tests that depend on Celery. Redis scripts, the poller and the bot do not; `make test` runs their tests.
 PROMISES := tests/lanes/leases tests/lanes/transport tests/lanes/worker
@@ -50,13 +50,14 @@ PROMISES := tests/lanes/leases tests/lanes/transport tests/lanes/worker
 CORE := $(PROMISES) $(addprefix tests/pipeline/, test_bot_hooks.py test_crashes.py test_failures.py test_journal.py test_order.py \
 	deployment/test_rolling_restart.py deployment/test_stops.py outages/test_stops_without_redis.py)
 test-core: install
-	FAST=0 $(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS) $(CORE)
+	FAST=0 $(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS) $(CORE)
 
 # The tests that depend on the versions of Celery and kombu, on 5.6: order, recovery, shutdown, retries and terminate in all
 # pools, and the whole path in order and with crashes.
+OLDEST := tests/lanes/transport tests/lanes/worker tests/lanes/test_contract.py tests/lanes/fast/test_replaced.py \
+	tests/pipeline/test_order.py tests/pipeline/test_crashes.py
 test-oldest: $(VENV)-oldest/installed
-	$(VENV)-oldest/bin/python -m pytest -n 3 --dist worksteal $(ARGS) tests/lanes/transport tests/lanes/worker \
-		tests/lanes/test_contract.py tests/lanes/fast/test_replaced.py tests/pipeline/test_order.py tests/pipeline/test_crashes.py
+	$(VENV)-oldest/bin/python -m pytest -n 4 --dist worksteal $(ARGS) $(OLDEST)
 
 # Celery and kombu 5.6 before the packages of $(VENV), which it reads from there.
 $(VENV)-oldest/installed: $(VENV)/installed requirements-oldest.lock
