@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from chatlanes.bot.interrupts import Interrupts, PreviousCall, Shield
+from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
@@ -220,7 +220,7 @@ class Context(Shorthands):
         return self.interrupts is not None and self.interrupts.is_interrupted
 
     @property
-    def previous_calls(self) -> list[PreviousCall]:
+    def previous_calls(self) -> list[PreviousApiCall]:
         """The Bot API calls of the interrupted runs before this one, oldest first, so that this run can edit or delete
         what they sent. Empty if none was interrupted.
 

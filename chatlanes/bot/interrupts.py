@@ -29,7 +29,7 @@ DELIVERED_STREAM = "text:delivered"
 
 
 @dataclass(frozen=True, slots=True)
-class PreviousCall:
+class PreviousApiCall:
     """A Bot API call that an interrupted run had begun, and that Telegram has not refused."""
 
     method: str
@@ -67,12 +67,12 @@ class Interrupts:
         return self._delivery.previous_calls()
 
     @property
-    def previous_calls(self) -> list[PreviousCall]:
+    def previous_calls(self) -> list[PreviousApiCall]:
         """Raises LeaseLost and RedisAway."""
         deleted = {call.what for call in self.recorded if call.outcome and call.what.startswith("delete")}
         ended = {_stream_of(call) for call in self.recorded if call.what == DELIVERED_STREAM}
         return [
-            PreviousCall(call.what.partition(":")[0], result)
+            PreviousApiCall(call.what.partition(":")[0], result)
             for call in self.recorded
             if not call.what.startswith(STREAM_TEXT)
             and (call.what != DELETED_STREAM or _stream_of(call) in ended)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from chatlanes.bot.stream.splitting import LIMIT, Piece, end_of_piece, units
+from chatlanes.bot.stream.splitting import LIMIT, TextPiece, end_of_piece, units
 
 _HTML = re.compile(
     r"<tg-emoji\b[^>]*>[^<]*</tg-emoji\s*>|<tg-time\b[^>]*>[^<]*</tg-time\s*>|<(?P<close>/?)(?P<tag>[\w-]+)[^>]*>"
@@ -37,10 +37,10 @@ class Open(NamedTuple):
 Scan = Callable[[str, list[Open], re.Match[str]], None]
 
 
-def split_markup(text: str, parse_mode: str, limit: int = LIMIT) -> list[Piece]:
+def split_markup(text: str, parse_mode: str, limit: int = LIMIT) -> list[TextPiece]:
     """Split a text in this parse mode; an unknown one is split as if it had no markup."""
     if units(text) <= limit:
-        return [Piece(text, None, parse_mode)] if text.strip() else []
+        return [TextPiece(text, None, parse_mode)] if text.strip() else []
     pattern, note = _LANGUAGES.get(parse_mode.lower(), (None, _html))
     tokens = [] if pattern is None else list(_tokens(pattern, text))
     inside = {index for token in tokens for index in range(token.start() + 1, token.end())}
@@ -59,7 +59,7 @@ def split_markup(text: str, parse_mode: str, limit: int = LIMIT) -> list[Piece]:
             begin, still_open = "", []
             end = end_of_piece(text, start, limit, lambda index: index not in inside)
         if not text[start:end].isspace():
-            pieces.append(Piece(begin + text[start:end] + _closing(still_open), None, parse_mode))
+            pieces.append(TextPiece(begin + text[start:end] + _closing(still_open), None, parse_mode))
         start, opened = end, still_open
     return pieces
 

@@ -22,8 +22,8 @@ from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
 from chatlanes.bot.stream.feed import Feed
 from chatlanes.bot.stream.interrupts import CHOICES, OnInterrupt
-from chatlanes.bot.stream.messages import Messages
-from chatlanes.bot.stream.pacing import Pace
+from chatlanes.bot.stream.messages import StreamMessages
+from chatlanes.bot.stream.pacing import StreamPace
 from chatlanes.bot.stream.sender import PlainSender, Sender
 from chatlanes.lanes.errors import LeaseLost
 from chatlanes.lanes.worker.executor import blocking_executor
@@ -56,13 +56,13 @@ class Stream:
         target = {**chat_of_reply(ctx._parsed), **params}
         target = {name: target.pop(name) for name in _TARGET if target.get(name) is not None}
         options = {name: value for name, value in params.items() if name not in _TARGET and value is not None}
-        pace = Pace(target["chat_id"], ctx.stream_first)
+        pace = StreamPace(target["chat_id"], ctx.stream_first)
         sender, number = _sender(ctx, pace.interval_s)
         self._life = ctx.api.life if isinstance(ctx.api, Calls) else Lifecycle()
         self._tokens = tokens
         self._feed = Feed(
             sender,
-            Messages(sender, target, options, on_interrupt),
+            StreamMessages(sender, target, options, on_interrupt),
             pace,
             parse_mode=options.get("parse_mode"),
             typing={name: value for name, value in target.items() if name != "direct_messages_topic_id"}
