@@ -1,4 +1,4 @@
-"""INTERRUPT for a handler: whether a newer update has ended its run, what an interrupted run had sent, and a shield.
+"""INTERRUPT for a handler: whether its run was interrupted, the calls of interrupted runs, and the shield.
 
 An interrupted run changes nothing any more: its next call raises Interrupted, and its session and its end have no
 effect. Between the begin and the end of a shield a run is not interrupted; an interruption waits for the end.
@@ -63,7 +63,7 @@ class Interrupts:
 
     @cached_property
     def recorded(self) -> list[lanes.PreviousCall]:
-        """What the interrupted runs have left in the journal. Raises LeaseLost and RedisAway."""
+        """The calls and records that the interrupted runs have left in the journal. Raises LeaseLost and RedisAway."""
         return self._delivery.previous_calls()
 
     @property

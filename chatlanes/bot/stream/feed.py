@@ -1,4 +1,4 @@
-"""The text of one stream on its way to Telegram: what is written, what is shown, and what is due next.
+"""The state of one stream: the text that is written, the text that is shown, and the next request.
 
 A write only appends to a list. `act` makes one request and never waits for flood control; `finishing` delivers the
 final text, and waits. An error in `act` is raised at the next write.
@@ -79,7 +79,7 @@ class Feed:
         """Until `act` has something to do; None: until the writer wakes it."""
         if self.error is not None:
             return None
-        # Set before the rest is read: what is written from now on either wakes the sender or is seen below.
+        # Set before the rest is read: a later write either wakes the sender or is seen below.
         if self._version == self._shown_version or self._began_s is None:
             self._wake_length = 0
         else:

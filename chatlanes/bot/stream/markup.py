@@ -1,7 +1,7 @@
 """Splits a text in a parse mode (HTML, MarkdownV2, Markdown) into messages. Pure.
 
-A text that fits is not changed. Otherwise no split is inside a tag, an escape or a link, and what is open at a split is
-closed there and opened again in the next message. The markup counts towards the limit.
+A text that fits is not changed. Otherwise no split is inside a tag, an escape or a link, and formatting that is open at
+a split is closed there and opened again in the next message. The markup counts towards the limit.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _tokens(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
 
 
 def _opened(text: str, start: int, end: int, opened: list[Open], tokens: list[re.Match[str]], note: Scan) -> list[Open]:
-    """What is open at `end`, if `opened` is open at `start`."""
+    """The formatting that is open at `end`, if `opened` is open at `start`."""
     now = [each for each in opened if each.name != ">"]
     for token in tokens:
         if start <= token.start() and token.end() <= end:

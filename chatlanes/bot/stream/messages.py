@@ -21,7 +21,7 @@ from chatlanes.telegram.errors import BadRequest, NotModified
 PLACE = re.compile(r"part(\d+):(\d+)")
 #: The place of the whole text, recorded when the stream ended.
 TEXT = "text1"
-#: The place in the journal that says that the final text is delivered, and what is there.
+#: The place in the journal of the record that the final text is delivered, and the name of this record.
 END, DELIVERED = "end1", "text:delivered"
 
 #: Parameters of sendMessage for the first message of a stream only.

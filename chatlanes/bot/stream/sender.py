@@ -92,7 +92,7 @@ class Sender:
         return calls.make(prepare(method, params), uncertain="repeat", known_as=known_as)
 
     def recorded(self) -> dict[str, RecordedCall]:
-        """What earlier runs recorded, by place. Raises ParkUpdate."""
+        """The records of earlier runs, by place. Raises ParkUpdate."""
         if self._calls.journal is None:
             return {}
         try:
