@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from celery import Celery
 from celery.signals import worker_ready
 from kombu import Exchange, Queue
 
-from bench.apps import endless, slow_chat
-from bench.measure.scale import QUEUES, READY
+from bench.apps import endless, no_op, slow_chat
+from bench.measure.scale import QUEUES
 from chatlanes import lanes
 from chatlanes.lanes.fast import table
 
@@ -26,27 +25,11 @@ app.conf.update(
         for n in range(QUEUES)
     ],
 )
-
-
-@app.task(name="bench.noop")
-def noop(update: dict[str, Any]) -> None:
-    """Measures only the cost of delivery."""
-
-
 if release_after := os.environ.get(endless.RELEASE_AFTER):
     app.conf.broker_transport_options = {"lease_seconds": int(release_after)}
 
+noop = app.task(name="bench.noop")(no_op.handle)
+hold = app.task(name="bench.hold")(endless.handle)
+chat = app.task(name="bench.chat")(slow_chat.handle)
 
-@app.task(name="bench.hold")
-def hold(update: dict[str, Any]) -> None:
-    endless.handle(update)
-
-
-@app.task(name="bench.chat")
-def chat(update: dict[str, Any]) -> None:
-    slow_chat.handle(update)
-
-
-@worker_ready.connect
-def say_ready(**_: Any) -> None:
-    print(READY, flush=True)
+worker_ready.connect(no_op.say_ready)

@@ -5,14 +5,12 @@ Acknowledges late, as stock_app does; queues are chosen by the same hash as in l
 
 from __future__ import annotations
 
-from typing import Any
-
 from celery import Celery
 from celery.signals import worker_ready
 from kombu import Queue
 
-from bench.apps import slow_chat
-from bench.measure.scale import QUEUES, READY
+from bench.apps import no_op, slow_chat
+from bench.measure.scale import QUEUES
 
 app = Celery("bench")
 app.conf.update(
@@ -22,17 +20,7 @@ app.conf.update(
     task_queues=[Queue(f"updates.{n}") for n in range(QUEUES)],
 )
 
+noop = app.task(name="bench.noop")(no_op.handle)
+chat = app.task(name="bench.chat")(slow_chat.handle)
 
-@app.task(name="bench.noop")
-def noop(update: dict[str, Any]) -> None:
-    """Measures only the cost of delivery."""
-
-
-@app.task(name="bench.chat")
-def chat(update: dict[str, Any]) -> None:
-    slow_chat.handle(update)
-
-
-@worker_ready.connect
-def say_ready(**_: Any) -> None:
-    print(READY, flush=True)
+worker_ready.connect(no_op.say_ready)

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal
 
-from chatlanes.bot.interrupts import Interrupts, PreviousCall, Shield
+from chatlanes.bot.api import Api, HasFiles
+from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
@@ -19,19 +20,6 @@ from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part
 
 if TYPE_CHECKING:
     from chatlanes.bot.stream import Stream
-
-
-class Api(Protocol):
-    """Calls the Bot API: the client, or a wrapper around it."""
-
-    def call(self, method: str, /, **params: Any) -> Any: ...
-
-
-@runtime_checkable
-class HasFiles(Protocol):
-    """An Api that can download files."""
-
-    def download(self, file_path: str, to: Path | None = None) -> bytes: ...
 
 
 @dataclass(init=False, eq=False, repr=False)
@@ -220,7 +208,7 @@ class Context(Shorthands):
         return self.interrupts is not None and self.interrupts.is_interrupted
 
     @property
-    def previous_calls(self) -> list[PreviousCall]:
+    def previous_calls(self) -> list[PreviousApiCall]:
         """The Bot API calls of the interrupted runs before this one, oldest first, so that this run can edit or delete
         what they sent. Empty if none was interrupted.
 
@@ -317,7 +305,8 @@ class Context(Shorthands):
         """
         from chatlanes.bot.stream import Stream
 
-        return Stream(self, tokens, draft=draft, on_interrupt=on_interrupt, **params)
+        run = self.api, self.update, self.stream_first
+        return Stream(*run, tokens, draft=draft, on_interrupt=on_interrupt, **params)
 
     @cached_property
     def _session(self) -> Session:

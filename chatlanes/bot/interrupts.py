@@ -1,4 +1,4 @@
-"""INTERRUPT for a handler: whether a newer update has ended its run, what an interrupted run had sent, and a shield.
+"""INTERRUPT for a handler: whether its run was interrupted, the calls of interrupted runs, and the shield.
 
 An interrupted run changes nothing any more: its next call raises Interrupted, and its session and its end have no
 effect. Between the begin and the end of a shield a run is not interrupted; an interruption waits for the end.
@@ -29,7 +29,7 @@ DELIVERED_STREAM = "text:delivered"
 
 
 @dataclass(frozen=True, slots=True)
-class PreviousCall:
+class PreviousApiCall:
     """A Bot API call that an interrupted run had begun, and that Telegram has not refused."""
 
     method: str
@@ -63,16 +63,16 @@ class Interrupts:
 
     @cached_property
     def recorded(self) -> list[lanes.PreviousCall]:
-        """What the interrupted runs have left in the journal. Raises LeaseLost and RedisAway."""
+        """The calls and records that the interrupted runs have left in the journal. Raises LeaseLost and RedisAway."""
         return self._delivery.previous_calls()
 
     @property
-    def previous_calls(self) -> list[PreviousCall]:
+    def previous_calls(self) -> list[PreviousApiCall]:
         """Raises LeaseLost and RedisAway."""
         deleted = {call.what for call in self.recorded if call.outcome and call.what.startswith("delete")}
         ended = {_stream_of(call) for call in self.recorded if call.what == DELIVERED_STREAM}
         return [
-            PreviousCall(call.what.partition(":")[0], result)
+            PreviousApiCall(call.what.partition(":")[0], result)
             for call in self.recorded
             if not call.what.startswith(STREAM_TEXT)
             and (call.what != DELETED_STREAM or _stream_of(call) in ended)

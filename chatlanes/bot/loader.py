@@ -12,8 +12,8 @@ from functools import partial, update_wrapper
 from typing import Any
 
 from chatlanes.bot.adapters import adapted, importing
-from chatlanes.bot.adapters.async_handler import AsyncHandler, is_async
 from chatlanes.bot.adapters.startup import background
+from chatlanes.bot.adapters.startup.async_handler import AsyncHandler, is_async
 from chatlanes.bot.adapters.startup.async_main import AsyncMain
 from chatlanes.bot.adapters.startup.polling import PollingRefused
 from chatlanes.bot.async_context import SessionPrefetch, awaited

@@ -32,7 +32,7 @@ from chatlanes.lanes.protocol.server import check_server
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.transport import release_5_6
 from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
-from chatlanes.lanes.worker.interrupts import Interrupts
+from chatlanes.lanes.worker.interrupt_listener import InterruptListener
 from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_dead_children_at_once
 from chatlanes.lanes.worker.receiving import BuryUnrunnable
 from chatlanes.lanes.worker.shutdown import ShutdownStep, fix_pool_shutdown
@@ -40,9 +40,9 @@ from chatlanes.lanes.worker.stopping import is_stopping, share_with_children
 from chatlanes.lanes.worker.task import LaneTask, Trace
 
 _ALIASES = {
-    "redis": "chatlanes.lanes.transport.transport:Transport",
-    "rediss": "chatlanes.lanes.transport.transport:Transport",
-    "sentinel": "chatlanes.lanes.transport.transport:SentinelTransport",
+    "redis": "chatlanes.lanes.transport.transport:LanesTransport",
+    "rediss": "chatlanes.lanes.transport.transport:LanesTransport",
+    "sentinel": "chatlanes.lanes.transport.transport:LanesSentinelTransport",
 }
 
 #: The Celery settings that lanes need, each with its reason. The app's own configuration overrides them.
@@ -77,7 +77,7 @@ class Lanes:
         self.make_channel: Callable[[], ReportChannel] = ReportChannel
         self._stores: dict[int, Store] = {}
         self._pipelined: dict[int, PipelinedPool] = {}
-        self._interrupts: dict[int, Interrupts] = {}
+        self._interrupt_listener: dict[int, InterruptListener] = {}
 
     @cached_property
     def in_flight(self) -> InFlight:
@@ -105,13 +105,13 @@ class Lanes:
         return self._pipelined[pid]
 
     @property
-    def interrupts(self) -> Interrupts:
+    def interrupt_listener(self) -> InterruptListener:
         """The runs of this process that may be interrupted."""
         pid = os.getpid()
-        if pid not in self._interrupts:
+        if pid not in self._interrupt_listener:
             connect = partial(connect_like, self._app.connection_for_write())
-            self._interrupts = {pid: Interrupts(self.in_flight.holder, connect)}
-        return self._interrupts[pid]
+            self._interrupt_listener = {pid: InterruptListener(self.in_flight.holder, connect)}
+        return self._interrupt_listener[pid]
 
 
 def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
@@ -142,11 +142,11 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
 
 def check_transport(app: Celery) -> None:
     """Raises Misconfigured if a URL of the app does not use the lanes transport."""
-    from chatlanes.lanes.transport.transport import Transport
+    from chatlanes.lanes.transport.transport import LanesTransport
 
     for connection in (app.connection_for_read(), app.connection_for_write()):
         cls = connection.get_transport_cls()
-        if not issubclass(cls, Transport):
+        if not issubclass(cls, LanesTransport):
             raise Misconfigured(
                 f"the broker {connection.as_uri()} is used through {cls.__module__}.{cls.__name__}, not through lanes: "
                 "call lanes.install(app) before anything connects, and use a redis://, rediss:// or sentinel:// "

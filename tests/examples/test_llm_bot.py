@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from chatlanes.sandbox.simulator import Simulator, start
-from tests.bot.stream.conftest import shown
 from tests.support.pipeline import TOKEN, Pipeline
+from tests.support.shown import shown
 from tests.support.waiting import until
 
 CHAT = 7

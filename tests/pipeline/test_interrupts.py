@@ -40,6 +40,19 @@ def deleted(pipeline: Pipeline) -> list[int]:
     return [call["params"]["message_id"] for call in pipeline.simulator.calls("deleteMessage")]
 
 
+def interrupt(pipeline: Pipeline, text: str) -> list[int]:
+    """A newer message arrives while the run of `text` waits at gate a, which opens when the next run has started.
+    Returns the ids of both when their answer is there.
+    """
+    first = pipeline.push(*texts(text))
+    reached(pipeline, "a")
+    second = pipeline.push(*texts("no, b"))
+    until(lambda: events(pipeline).count("start") == 2)
+    pipeline.open("a")
+    pipeline.drained()
+    return first + second
+
+
 def check_interrupted_once(pipeline: Pipeline, ended_by: str) -> None:
     """One run was interrupted, which no hook and no log counts as a failure, and the next one ended."""
     assert sorted(events(pipeline)) == sorted(["start", ended_by, "start", "end"])
@@ -57,15 +70,10 @@ def check_interrupted_once(pipeline: Pipeline, ended_by: str) -> None:
 def test_a_newer_message_ends_the_run(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
     pipeline = interruptible(make_pipeline, bot, pool)
     # Given a run that has sent a message and would not end by itself
-    first = pipeline.push(*texts("poll:a"))
-    reached(pipeline, "a")
     # When a newer message arrives, and the second run may end
-    second = pipeline.push(*texts("no, b"))
-    until(lambda: events(pipeline).count("start") == 2)
-    pipeline.open("a")
-    pipeline.drained()
+    both = interrupt(pipeline, "poll:a")
     # Then the next run has deleted the first message and answers both
-    assert said(pipeline) == ["one moment", "one moment", joined(first + second, "poll:a", "no, b")]
+    assert said(pipeline) == ["one moment", "one moment", joined(both, "poll:a", "no, b")]
     assert len(pipeline.simulator.calls("deleteMessage")) == 1
     check_interrupted_once(pipeline, "CancelledError" if bot == COROUTINES else "Interrupted")
 
@@ -73,15 +81,10 @@ def test_a_newer_message_ends_the_run(make_pipeline: MakePipeline, bot: str, poo
 @pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
 def test_a_handler_that_does_not_look_is_refused_at_its_next_call(make_pipeline: MakePipeline, pool: str) -> None:
     pipeline = interruptible(make_pipeline, PLAIN, pool)
-    first = pipeline.push(*texts("gate:a"))
-    reached(pipeline, "a")
-    second = pipeline.push(*texts("no, b"))
     # The next run does not wait for the handler of the first
-    until(lambda: events(pipeline).count("start") == 2)
-    pipeline.open("a")
-    pipeline.drained()
+    both = interrupt(pipeline, "gate:a")
     until(lambda: len(events(pipeline)) == 4)
-    assert answers(pipeline) == [joined(first + second, "gate:a", "no, b")]
+    assert answers(pipeline) == [joined(both, "gate:a", "no, b")]
     check_interrupted_once(pipeline, "Interrupted")
 
 

@@ -80,11 +80,11 @@ def test_invalid_setting_ends_each_command_with_a_sentence(
 @pytest.mark.parametrize(
     ("settings", "transport"),
     [
-        ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "chatlanes.lanes.transport.transport Transport"),
-        ({"REDIS_URL": "rediss://127.0.0.1:1/0"}, "chatlanes.lanes.transport.transport Transport"),
+        ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "chatlanes.lanes.transport.transport LanesTransport"),
+        ({"REDIS_URL": "rediss://127.0.0.1:1/0"}, "chatlanes.lanes.transport.transport LanesTransport"),
         (
             {"REDIS_URL": "sentinel://127.0.0.1:1/0", "SENTINEL_MASTER": "main"},
-            "chatlanes.lanes.transport.transport SentinelTransport",
+            "chatlanes.lanes.transport.transport LanesSentinelTransport",
         ),
     ],
 )

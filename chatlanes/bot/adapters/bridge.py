@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from chatlanes.bot.api import Api
 from chatlanes.bot.calls.run_calls import Calls
-from chatlanes.bot.context import Api
 from chatlanes.bot.current import current, handling
 from chatlanes.lanes.worker.executor import blocking_executor
 from chatlanes.telegram import BotApiError, ChatMigrated, NetworkError, TooManyRequests

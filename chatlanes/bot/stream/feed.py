@@ -1,4 +1,4 @@
-"""The text of one stream on its way to Telegram: what is written, what is shown, and what is due next.
+"""The state of one stream: the text that is written, the text that is shown, and the next request.
 
 A write only appends to a list. `act` makes one request and never waits for flood control; `finishing` delivers the
 final text, and waits. An error in `act` is raised at the next write.
@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import Any
 
 from chatlanes.bot.stream.markup import split_markup
-from chatlanes.bot.stream.messages import Messages
-from chatlanes.bot.stream.pacing import Pace
+from chatlanes.bot.stream.messages import StreamMessages
+from chatlanes.bot.stream.pacing import StreamPace
 from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent
-from chatlanes.bot.stream.splitting import Piece, split, split_entities
+from chatlanes.bot.stream.splitting import TextPiece, split, split_entities
 from chatlanes.telegram.errors import BadRequest, BotApiError, NetworkError, NotFound, ServerError
 
 log = logging.getLogger(__name__)
@@ -30,8 +30,8 @@ class Feed:
     def __init__(
         self,
         sender: Sender | PlainSender,
-        messages: Messages,
-        pace: Pace,
+        messages: StreamMessages,
+        pace: StreamPace,
         *,
         parse_mode: str | None,
         typing: dict[str, Any],
@@ -79,7 +79,7 @@ class Feed:
         """Until `act` has something to do; None: until the writer wakes it."""
         if self.error is not None:
             return None
-        # Set before the rest is read: what is written from now on either wakes the sender or is seen below.
+        # Set before the rest is read: a later write either wakes the sender or is seen below.
         if self._version == self._shown_version or self._began_s is None:
             self._wake_length = 0
         else:
@@ -131,12 +131,12 @@ class Feed:
                     return
         self._shown_version = version
 
-    def _is_shown(self, number: int, piece: Piece, *, is_last: bool) -> bool:
+    def _is_shown(self, number: int, piece: TextPiece, *, is_last: bool) -> bool:
         if is_last and self._draft:
             return self._drafted == piece.text
         return self.messages.is_shown(number, piece.text)
 
-    def _attempt(self, number: int, piece: Piece, *, is_last: bool) -> Sent | Held:
+    def _attempt(self, number: int, piece: TextPiece, *, is_last: bool) -> Sent | Held:
         if not (is_last and self._draft):
             return self.messages.attempt(number, piece.text)
         try:
@@ -174,7 +174,7 @@ class Feed:
             yield from self.messages.finish(split(text), self._pace)
         self.messages.record_end()
 
-    def _pieces(self, text: str, entities: Sequence[dict[str, Any]] | None) -> list[Piece]:
+    def _pieces(self, text: str, entities: Sequence[dict[str, Any]] | None) -> list[TextPiece]:
         if entities:
             return split_entities(text, entities)
         return split_markup(text, self._parse_mode) if self._parse_mode else split(text)

@@ -1,7 +1,7 @@
-"""What becomes of the messages of an interrupted stream.
+"""Keeps, deletes or marks the messages of an interrupted stream (`on_interrupt`).
 
-An interrupted run can change nothing any more, so the next run does it. The choice is part of the record of each
-message (messages.py), as is the text that was shown last.
+The next run does this, because an interrupted run can change nothing any more. The record of each message contains the
+choice and the text that was shown last (messages.py).
 """
 
 from __future__ import annotations

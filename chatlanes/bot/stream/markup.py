@@ -1,7 +1,7 @@
 """Splits a text in a parse mode (HTML, MarkdownV2, Markdown) into messages. Pure.
 
-A text that fits is not changed. Otherwise no split is inside a tag, an escape or a link, and what is open at a split is
-closed there and opened again in the next message. The markup counts towards the limit.
+A text that fits is not changed. Otherwise no split is inside a tag, an escape or a link, and formatting that is open at
+a split is closed there and opened again in the next message. The markup counts towards the limit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from chatlanes.bot.stream.splitting import LIMIT, Piece, end_of_piece, units
+from chatlanes.bot.stream.splitting import LIMIT, TextPiece, end_of_piece, units
 
 _HTML = re.compile(
     r"<tg-emoji\b[^>]*>[^<]*</tg-emoji\s*>|<tg-time\b[^>]*>[^<]*</tg-time\s*>|<(?P<close>/?)(?P<tag>[\w-]+)[^>]*>"
@@ -37,10 +37,10 @@ class Open(NamedTuple):
 Scan = Callable[[str, list[Open], re.Match[str]], None]
 
 
-def split_markup(text: str, parse_mode: str, limit: int = LIMIT) -> list[Piece]:
+def split_markup(text: str, parse_mode: str, limit: int = LIMIT) -> list[TextPiece]:
     """Split a text in this parse mode; an unknown one is split as if it had no markup."""
     if units(text) <= limit:
-        return [Piece(text, None, parse_mode)] if text.strip() else []
+        return [TextPiece(text, None, parse_mode)] if text.strip() else []
     pattern, note = _LANGUAGES.get(parse_mode.lower(), (None, _html))
     tokens = [] if pattern is None else list(_tokens(pattern, text))
     inside = {index for token in tokens for index in range(token.start() + 1, token.end())}
@@ -59,7 +59,7 @@ def split_markup(text: str, parse_mode: str, limit: int = LIMIT) -> list[Piece]:
             begin, still_open = "", []
             end = end_of_piece(text, start, limit, lambda index: index not in inside)
         if not text[start:end].isspace():
-            pieces.append(Piece(begin + text[start:end] + _closing(still_open), None, parse_mode))
+            pieces.append(TextPiece(begin + text[start:end] + _closing(still_open), None, parse_mode))
         start, opened = end, still_open
     return pieces
 
@@ -80,7 +80,7 @@ def _tokens(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
 
 
 def _opened(text: str, start: int, end: int, opened: list[Open], tokens: list[re.Match[str]], note: Scan) -> list[Open]:
-    """What is open at `end`, if `opened` is open at `start`."""
+    """The formatting that is open at `end`, if `opened` is open at `start`."""
     now = [each for each in opened if each.name != ">"]
     for token in tokens:
         if start <= token.start() and token.end() <= end:

@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chatlanes.bot.stream.pacing import Pace
+from chatlanes.bot.stream.pacing import StreamPace
 from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent
-from chatlanes.bot.stream.splitting import Piece
+from chatlanes.bot.stream.splitting import TextPiece
 from chatlanes.telegram.errors import BadRequest, NotModified
 
 #: The place of a message in the journal: its number, and how often it was sent anew because a user had deleted it.
 PLACE = re.compile(r"part(\d+):(\d+)")
 #: The place of the whole text, recorded when the stream ended.
 TEXT = "text1"
-#: The place in the journal that says that the final text is delivered, and what is there.
+#: The place in the journal of the record that the final text is delivered, and the name of this record.
 END, DELIVERED = "end1", "text:delivered"
 
 #: Parameters of sendMessage for the first message of a stream only.
@@ -33,7 +33,7 @@ _GONE = ("message to edit not found", "message_id_invalid", "message can't be ed
 
 
 @dataclass
-class Part:
+class StreamPart:
     """One message. `shown`: its text as it was last sent; None: unknown. `copies`: how often it was sent."""
 
     message: dict[str, Any] | None = None
@@ -43,7 +43,7 @@ class Part:
     takes_edits: bool = True
 
 
-class Messages:
+class StreamMessages:
     """`target`: the chat, topic and business connection; `options`: other parameters of sendMessage."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Messages:
         self._buttons = {"reply_markup": markup} if isinstance(markup, dict) and "inline_keyboard" in markup else {}
         self._options = {name: value for name, value in options.items() if name not in self._buttons}
         self._what = f"sendMessage:stream-{on_interrupt}"
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, StreamPart] = {}
         self.earlier_text: dict[str, Any] | None = None
 
     def load(self) -> None:
@@ -105,7 +105,7 @@ class Messages:
         """Record that the final text is delivered: an interrupt leaves this stream as it is."""
         self._sender.record(END, DELIVERED, True)
 
-    def finish(self, pieces: list[Piece], pace: Pace) -> Iterator[float]:
+    def finish(self, pieces: list[TextPiece], pace: StreamPace) -> Iterator[float]:
         """Deliver the final text: yields how long to wait before each request. Raises what a call raises."""
         for number, piece in enumerate(pieces, 1):
             buttons = self._buttons if number == len(pieces) else {}
@@ -118,7 +118,7 @@ class Messages:
             if number > len(pieces):
                 self._delete(number)
 
-    def _finish(self, number: int, piece: Piece, buttons: dict[str, Any]) -> None:
+    def _finish(self, number: int, piece: TextPiece, buttons: dict[str, Any]) -> None:
         part, content = self._part(number), {**_formatting(piece), **buttons}
         if part.message is not None:
             try:
@@ -150,15 +150,15 @@ class Messages:
         except BadRequest:  # it is deleted already
             pass
 
-    def _part(self, number: int) -> Part:
-        return self._parts.setdefault(number, Part(what=self._what))
+    def _part(self, number: int) -> StreamPart:
+        return self._parts.setdefault(number, StreamPart(what=self._what))
 
     def _opening(self, number: int) -> tuple[str, str]:
         """The place and the content of a sending in the journal. They do not depend on the text."""
         part = self._part(number)
         return f"part{number}:{part.copies + 1}", part.what.partition(":")[2]
 
-    def _opened(self, part: Part, message: Any, text: str | None) -> None:
+    def _opened(self, part: StreamPart, message: Any, text: str | None) -> None:
         part.message = message if isinstance(message, dict) else {}
         part.copies += 1
         part.shown, part.takes_edits = text, True
@@ -174,13 +174,13 @@ class Messages:
         options = {k: v for k, v in self._options.items() if k != "parse_mode" and (number == 1 or k not in _FIRST)}
         return {**self._target, **options, "text": text}
 
-    def _edited(self, part: Part, text: str) -> dict[str, Any]:
+    def _edited(self, part: StreamPart, text: str) -> dict[str, Any]:
         known = {**self._target, **self._options}
         kept = {name: known[name] for name in _OF_EDITS if name in known}
         message_id = (part.message or {}).get("message_id")
         return {"chat_id": known["chat_id"], "message_id": message_id, **kept, "text": text}
 
 
-def _formatting(piece: Piece) -> dict[str, Any]:
+def _formatting(piece: TextPiece) -> dict[str, Any]:
     found = {"entities": piece.entities, "parse_mode": piece.parse_mode}
     return {name: value for name, value in found.items() if value}

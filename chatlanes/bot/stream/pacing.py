@@ -23,7 +23,7 @@ TYPING_S = 4.5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
 
-class Pace:
+class StreamPace:
     """The times of one stream."""
 
     def __init__(self, chat: int | str | None, first_chars: int) -> None:

@@ -12,9 +12,9 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from chatlanes import traces
+from chatlanes.bot.api import Api
 from chatlanes.bot.calls.journal import JournaledCall, RecordedCall
 from chatlanes.bot.calls.run_calls import Calls, ending_of
-from chatlanes.bot.context import Api
 from chatlanes.bot.stream.pacing import shared_interval
 from chatlanes.lanes.errors import RedisAway
 from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
@@ -92,7 +92,7 @@ class Sender:
         return calls.make(prepare(method, params), uncertain="repeat", known_as=known_as)
 
     def recorded(self) -> dict[str, RecordedCall]:
-        """What earlier runs recorded, by place. Raises ParkUpdate."""
+        """The records of earlier runs, by place. Raises ParkUpdate."""
         if self._calls.journal is None:
             return {}
         try:

@@ -22,7 +22,7 @@ BOUNDARIES = tuple(map(re.compile, (r"\n\s*\n", r"\n", r"[.!?…。！？]+[)\"'
 Allowed = Callable[[int], bool]
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """The content of one message. `entities` as in the Bot API; None: not given."""
 
     text: str
@@ -39,12 +39,12 @@ def units(text: str) -> int:
     return len(text) if text.isascii() else len(text) + sum(character > "\uffff" for character in text)
 
 
-def split(text: str, limit: int = LIMIT) -> list[Piece]:
+def split(text: str, limit: int = LIMIT) -> list[TextPiece]:
     """Split a text without formatting."""
-    return [Piece(text[start:end]) for start, end in _ranges(text, limit, lambda index: True)]
+    return [TextPiece(text[start:end]) for start, end in _ranges(text, limit, lambda index: True)]
 
 
-def split_entities(text: str, entities: Sequence[dict[str, Any]], limit: int = LIMIT) -> list[Piece]:
+def split_entities(text: str, entities: Sequence[dict[str, Any]], limit: int = LIMIT) -> list[TextPiece]:
     """Split a text with entities, if possible between two of them."""
     places = [0, *accumulate(units(character) for character in text)]  # index in the text -> offset in units
     inside = [
@@ -52,7 +52,7 @@ def split_entities(text: str, entities: Sequence[dict[str, Any]], limit: int = L
         for each in entities
     ]
     ranges = _ranges(text, limit, lambda index: not any(index in each for each in inside))
-    return [Piece(text[start:end], _within(entities, places[start], places[end])) for start, end in ranges]
+    return [TextPiece(text[start:end], _within(entities, places[start], places[end])) for start, end in ranges]
 
 
 def end_of_piece(text: str, start: int, limit: int, allowed: Allowed) -> int:

@@ -17,16 +17,17 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from chatlanes.bot.addressing import chat_of_reply
+from chatlanes.bot.api import Api
 from chatlanes.bot.calls.lifecycle import Lifecycle, Phase
 from chatlanes.bot.calls.run_calls import Calls
-from chatlanes.bot.context import Context
 from chatlanes.bot.stream.feed import Feed
 from chatlanes.bot.stream.interrupts import CHOICES, OnInterrupt
-from chatlanes.bot.stream.messages import Messages
-from chatlanes.bot.stream.pacing import Pace
+from chatlanes.bot.stream.messages import StreamMessages
+from chatlanes.bot.stream.pacing import StreamPace
 from chatlanes.bot.stream.sender import PlainSender, Sender
 from chatlanes.lanes.errors import LeaseLost
 from chatlanes.lanes.worker.executor import blocking_executor
+from chatlanes.updates import parse
 
 T = TypeVar("T")
 
@@ -44,8 +45,11 @@ class Stream:
 
     def __init__(
         self,
-        ctx: Context,
+        api: Api,
+        update: dict[str, Any],
+        first_chars: int,
         tokens: AsyncIterable[str] | None = None,
+        /,
         *,
         draft: bool = False,
         on_interrupt: OnInterrupt = "keep",
@@ -53,21 +57,21 @@ class Stream:
     ) -> None:
         if on_interrupt not in CHOICES:
             raise ValueError(f"on_interrupt={on_interrupt!r}: use 'keep', 'delete' or 'mark'")
-        target = {**chat_of_reply(ctx._parsed), **params}
+        target = {**chat_of_reply(parse(update)), **params}
         target = {name: target.pop(name) for name in _TARGET if target.get(name) is not None}
         options = {name: value for name, value in params.items() if name not in _TARGET and value is not None}
-        pace = Pace(target["chat_id"], ctx.stream_first)
-        sender, number = _sender(ctx, pace.interval_s)
-        self._life = ctx.api.life if isinstance(ctx.api, Calls) else Lifecycle()
+        pace = StreamPace(target["chat_id"], first_chars)
+        sender, number = _sender(api, pace.interval_s)
+        self._life = api.life if isinstance(api, Calls) else Lifecycle()
         self._tokens = tokens
         self._feed = Feed(
             sender,
-            Messages(sender, target, options, on_interrupt),
+            StreamMessages(sender, target, options, on_interrupt),
             pace,
             parse_mode=options.get("parse_mode"),
             typing={name: value for name, value in target.items() if name != "direct_messages_topic_id"}
             | {"action": "typing"},
-            draft=_draft(ctx, target, number) if draft else None,
+            draft=_draft(update, target, number) if draft else None,
         )
         self._is_open = self._is_closing = False
         self._driver: threading.Thread | asyncio.Task[None] | None = None
@@ -221,9 +225,8 @@ class Stream:
 _TARGET = ("chat_id", "business_connection_id", "message_thread_id", "direct_messages_topic_id")
 
 
-def _sender(ctx: Context, interval_s: float) -> tuple[Sender | PlainSender, int]:
+def _sender(calls: Api, interval_s: float) -> tuple[Sender | PlainSender, int]:
     """The sender, and the number of the stream in its run, from 1."""
-    calls = ctx.api
     if not isinstance(calls, Calls):
         return PlainSender(calls), 1
     if not calls.life.is_open:
@@ -232,9 +235,9 @@ def _sender(ctx: Context, interval_s: float) -> tuple[Sender | PlainSender, int]
     return Sender(calls, series, interval_s), int(series.rpartition("stream")[2][:-1])
 
 
-def _draft(ctx: Context, target: dict[str, Any], number: int) -> dict[str, Any] | None:
+def _draft(update: dict[str, Any], target: dict[str, Any], number: int) -> dict[str, Any] | None:
     """The parameters of sendMessageDraft; None where Telegram has no drafts."""
     chat = target["chat_id"]
     if not isinstance(chat, int) or chat < 0 or target.keys() - {"chat_id", "message_thread_id"}:
         return None
-    return {**target, "draft_id": (ctx.update_id * DRAFTS + number) % 0x7FFFFFFF + 1}
+    return {**target, "draft_id": (int(update["update_id"]) * DRAFTS + number) % 0x7FFFFFFF + 1}

@@ -10,7 +10,7 @@ from typing import Any
 
 from kombu.transport import redis as stock
 
-from chatlanes.lanes.transport.transport import Transport
+from chatlanes.lanes.transport.transport import LanesTransport
 
 #: kombu checks every second whether bindings, which live for at least an hour, must be refreshed, or swept, which is
 #: due once a minute.
@@ -40,4 +40,4 @@ def register_with_event_loop(self: Any, connection: Any, loop: Any) -> None:
 
 
 def apply(_worker: Any) -> None:
-    Transport.register_with_event_loop = register_with_event_loop
+    LanesTransport.register_with_event_loop = register_with_event_loop

@@ -7,7 +7,7 @@ from typing import Any
 from kombu.transport import virtual
 
 from chatlanes.lanes.protocol.envelope import LANE
-from chatlanes.lanes.transport.transport import Channel, SentinelChannel
+from chatlanes.lanes.transport.transport import LanesChannel, LanesSentinelChannel
 
 
 class Message(virtual.Message):
@@ -30,4 +30,4 @@ class Message(virtual.Message):
 
 
 def apply(_worker: Any) -> None:
-    Channel.Message = SentinelChannel.Message = Message
+    LanesChannel.Message = LanesSentinelChannel.Message = Message

@@ -126,13 +126,13 @@ class GatherEvents(bootsteps.StartStopStep):
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)
-        self._sender: Sender | None = None
+        self._sender: EventSender | None = None
 
     def start(self, consumer: Any) -> None:
         self.shutdown(consumer)
         dispatcher = consumer.event_dispatcher
         if dispatcher and dispatcher.enabled:
-            self._sender = Sender(dispatcher)
+            self._sender = EventSender(dispatcher)
 
     def shutdown(self, consumer: Any) -> None:
         if self._sender:
@@ -140,7 +140,7 @@ class GatherEvents(bootsteps.StartStopStep):
             self._sender = None
 
 
-class Sender:
+class EventSender:
     """A thread, or with gevent a greenlet, that sends the buffered events, so that tasks do not wait for it."""
 
     def __init__(self, dispatcher: Any) -> None:

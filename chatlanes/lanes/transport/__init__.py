@@ -3,14 +3,14 @@
 from chatlanes.lanes.transport.channel import FIRST_QUEUE_ARGUMENTS, LANES_ARGUMENT, QUEUE_ARGUMENTS
 from chatlanes.lanes.transport.fetch import FetchLoop
 from chatlanes.lanes.transport.publish import headers
-from chatlanes.lanes.transport.transport import SentinelTransport, Transport
+from chatlanes.lanes.transport.transport import LanesSentinelTransport, LanesTransport
 
 __all__ = [
     "FIRST_QUEUE_ARGUMENTS",
     "LANES_ARGUMENT",
     "QUEUE_ARGUMENTS",
     "FetchLoop",
-    "SentinelTransport",
-    "Transport",
+    "LanesSentinelTransport",
+    "LanesTransport",
     "headers",
 ]

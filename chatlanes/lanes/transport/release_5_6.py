@@ -1,7 +1,7 @@
-"""What lanes need on Celery 5.6 or kombu 5.6 only. To end their support, delete this file and the two uses of it.
+"""The parts that only Celery 5.6 or kombu 5.6 needs. To end their support, delete this file and the two uses of it.
 
-transport.py takes its base classes from here instead of from kombu.transport.redis. install.py adds the consumer's
-step. The versions are checked separately: Celery 5.6 also runs on kombu 5.7.
+transport.py takes its base classes from here instead of from kombu.transport.redis, so they have the names that they
+have there. install.py adds the consumer's step. The versions are checked separately: Celery 5.6 also runs on kombu 5.7.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class LanesPoller(stock.MultiChannelPoller):
             self._unregister_from_poll(fileno)
 
 
-class QoS(stock.QoS):
+class LanesQoS(stock.QoS):
     """Acknowledgements of lane messages go to the in-flight table, which outlives the channel."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
@@ -97,18 +97,18 @@ def is_lane_tag(delivery_tag: str) -> bool:
     return "#" in str(delivery_tag)
 
 
-class Channel(LaneChannelMixin, stock.Channel):
-    QoS = QoS
+class LanesChannel(LaneChannelMixin, stock.Channel):
+    QoS = LanesQoS
 
 
-class SentinelChannel(LaneChannelMixin, stock.SentinelChannel):
-    QoS = QoS
+class LanesSentinelChannel(LaneChannelMixin, stock.SentinelChannel):
+    QoS = LanesQoS
 
 
-class Transport(stock.Transport):
+class LanesTransport(stock.Transport):
     """For `redis://` and `rediss://`, instead of kombu's class (install.py)."""
 
-    Channel = Channel
+    Channel = LanesChannel
     cycle: LanesPoller
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -130,7 +130,7 @@ class Transport(stock.Transport):
         return established
 
 
-class SentinelTransport(Transport, stock.SentinelTransport):
+class LanesSentinelTransport(LanesTransport, stock.SentinelTransport):
     """For `sentinel://`."""
 
-    Channel = SentinelChannel
+    Channel = LanesSentinelChannel

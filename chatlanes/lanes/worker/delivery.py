@@ -98,7 +98,7 @@ class Delivery:
 
     def _listen(self) -> None:
         """From now on an interrupt is noticed; one that came before is found by the check."""
-        self.lanes.interrupts.watch(self.tag, self.interrupt)
+        self.lanes.interrupt_listener.watch(self.tag, self.interrupt)
         if not self.is_interrupted and not self.lanes.store.holds(self.id, self.fence):
             self.interrupt()
         if self.is_interrupted:
@@ -108,7 +108,7 @@ class Delivery:
     def end_listening(self) -> None:
         """The run has ended."""
         if self.is_interruptible:
-            self.lanes.interrupts.forget(self.tag)
+            self.lanes.interrupt_listener.forget(self.tag)
 
     def interrupt(self) -> None:
         """A newer message has ended this run. Called on any thread."""

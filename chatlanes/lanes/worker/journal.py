@@ -24,7 +24,7 @@ from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
 from chatlanes.lanes.runtime.retry import Retries
-from chatlanes.lanes.worker.interrupts import Interrupts
+from chatlanes.lanes.worker.interrupt_listener import InterruptListener
 from chatlanes.lanes.worker.stopping import is_stopping
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class AppLanes(Protocol):
     def pipelined(self) -> PipelinedPool: ...
 
     @property
-    def interrupts(self) -> Interrupts: ...
+    def interrupt_listener(self) -> InterruptListener: ...
 
 
 class Journal:

@@ -23,6 +23,7 @@ from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Parking, RunGate, Waiting
 from tests.pipeline.conftest import make_pipeline, simulated, simulator
 from tests.support.pipeline import BOT_ID, TOKEN, message
+from tests.support.shown import shown
 from tests.support.waiting import until
 
 __all__ = ["make_pipeline", "simulated", "simulator"]
@@ -95,21 +96,3 @@ def chat(redis_url: str, simulator: Simulator, quick: None) -> Iterator[Chat]:
         lanes = install(app)
         lanes.store.append([NewMessage(ID, "q", "{}", [f"{BOT_ID}/chat:7"])])
         yield Chat(lanes, simulator, redis, 7)
-
-
-def shown(simulator: Simulator, chat: int) -> dict[int, str]:
-    """The texts of the messages in a chat, by message id."""
-    texts: dict[int, str] = {}
-    sent = 0
-    for call in simulator.calls():
-        params = call["params"]
-        if not call["ok"] or str(params.get("chat_id")) != str(chat):
-            continue
-        if call["method"] == "sendMessage":
-            sent += 1
-            texts[sent] = params["text"]
-        elif call["method"] == "editMessageText":
-            texts[int(params["message_id"])] = params["text"]
-        elif call["method"] == "deleteMessage":
-            texts.pop(int(params["message_id"]), None)
-    return texts

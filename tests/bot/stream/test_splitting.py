@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatlanes.bot.stream.splitting import LIMIT, Piece, split, split_entities, units
+from chatlanes.bot.stream.splitting import LIMIT, TextPiece, split, split_entities, units
 
 #: Characters of one and two UTF-16 units, and all boundaries.
 TEXTS = st.text(st.sampled_from("ab. \n!。😀é"), max_size=120)
 LIMITS = st.integers(2, 30)
 
 
-def joined(pieces: list[Piece]) -> str:
+def joined(pieces: list[TextPiece]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
@@ -70,7 +70,7 @@ def test_a_long_text_has_pieces_of_telegram_s_length() -> None:
 # -- entities
 
 
-def entities_of(pieces: list[Piece]) -> set[tuple[int, str]]:
+def entities_of(pieces: list[TextPiece]) -> set[tuple[int, str]]:
     """(unit of the whole text, type) of each unit that an entity covers."""
     covered, start = set(), 0
     for piece in pieces:
@@ -101,7 +101,7 @@ def test_entities_cover_the_same_text(given: tuple[str, list[dict[str, Any]]], l
     pieces = split_entities(text, entities, limit)
     assert all(units(piece.text) <= limit for piece in pieces)
     if joined(pieces) == text:
-        assert entities_of(pieces) == entities_of([Piece(text, entities)])
+        assert entities_of(pieces) == entities_of([TextPiece(text, entities)])
 
 
 def test_a_split_is_not_inside_of_an_entity() -> None:
@@ -109,7 +109,7 @@ def test_a_split_is_not_inside_of_an_entity() -> None:
     start = text.index("a link")
     link = {"type": "text_link", "url": "https://a.example", "offset": start, "length": len("a link with a long text")}
     first, second, *_ = split_entities(text, [link], 30)
-    assert first == Piece("some words before ", [])
+    assert first == TextPiece("some words before ", [])
     assert second.text.startswith("a link with a long text ")
     assert second.entities == [{**link, "offset": 0}]
 

@@ -8,9 +8,9 @@ import pytest
 
 from chatlanes.bot.stream.pacing import GROUP_S, PRIVATE_S
 from tests.bot.stream.bots.script import answer
-from tests.bot.stream.conftest import shown
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import Pipeline, message
+from tests.support.shown import shown
 from tests.support.waiting import until
 
 BOTS = {

@@ -65,16 +65,16 @@ REPLACED = [
     ("celery.worker.pidbox:gPidbox.loop", "monitoring/log_filters.py", "e01599bba283"),
     ("redis._parsers.base:BaseParser.parse_error", "protocol/pipelined.py", "66c735931d7e"),
     ("redis._parsers.hiredis:_HiredisParser.on_connect", "protocol/pipelined.py", "d4bdd994b8fb"),
-    ("urllib3.connection:HTTPConnection.request", "../telegram/http_client.py: ConnectionCls", "751c8aa0eb50"),
-    ("urllib3.connection:HTTPConnection.send", "../telegram/http_client.py: ConnectionCls", "fdc99bf3088b"),
+    ("urllib3.connection:HTTPConnection.request", "../telegram/http_session.py: ConnectionCls", "751c8aa0eb50"),
+    ("urllib3.connection:HTTPConnection.send", "../telegram/http_session.py: ConnectionCls", "fdc99bf3088b"),
     (
         "urllib3.connectionpool:HTTPConnectionPool._new_conn",
-        "../telegram/http_client.py: ConnectionCls",
+        "../telegram/http_session.py: ConnectionCls",
         "243b34ca0fe6",
     ),
-    ("http.client:HTTPConnection.getresponse", "../telegram/http_client.py: response_class", "cde52757ebba"),
-    ("requests.adapters:HTTPAdapter.cert_verify", "../telegram/http_client.py: cert_verify", "d5b2e7394e8c"),
-    ("requests.adapters:HTTPAdapter.get_connection_with_tls_context", "../telegram/http_client.py", "cf749a3be9e2"),
+    ("http.client:HTTPConnection.getresponse", "../telegram/http_session.py: response_class", "cde52757ebba"),
+    ("requests.adapters:HTTPAdapter.cert_verify", "../telegram/http_session.py: cert_verify", "d5b2e7394e8c"),
+    ("requests.adapters:HTTPAdapter.get_connection_with_tls_context", "../telegram/http_session.py", "cf749a3be9e2"),
 ]
 
 

@@ -26,8 +26,8 @@ from pydantic import ValidationError
 from chatlanes.bot.adapters import bridge, storage_json
 from chatlanes.bot.adapters.aiogram.calls import BridgedSession
 from chatlanes.bot.adapters.aiogram.state import UpdateStorage
-from chatlanes.bot.adapters.async_handler import AsyncHandler
 from chatlanes.bot.adapters.errors import UnreadableUpdateError, check_token, is_interruption
+from chatlanes.bot.adapters.startup.async_handler import AsyncHandler
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context

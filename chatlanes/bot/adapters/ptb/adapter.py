@@ -17,7 +17,6 @@ from telegram.error import NetworkError, RetryAfter
 from telegram.ext import Application
 
 from chatlanes.bot.adapters import storage_json
-from chatlanes.bot.adapters.async_handler import AsyncHandler
 from chatlanes.bot.adapters.errors import check_token
 from chatlanes.bot.adapters.ptb.buttons import Buttons
 from chatlanes.bot.adapters.ptb.calls import BridgedRequest
@@ -25,6 +24,7 @@ from chatlanes.bot.adapters.ptb.conversations import AnyApplication, wait_for_ha
 from chatlanes.bot.adapters.ptb.data import DataKeeper, replace_persistence
 from chatlanes.bot.adapters.ptb.failures import no_failures, updates_here, watch
 from chatlanes.bot.adapters.ptb.unsupported import NoJobsError, switch_off
+from chatlanes.bot.adapters.startup.async_handler import AsyncHandler
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from chatlanes.bot.adapters.async_handler import AsyncHandler, is_async
 from chatlanes.bot.adapters.errors import PermanentError
 from chatlanes.bot.adapters.startup import api_server, polling
+from chatlanes.bot.adapters.startup.async_handler import AsyncHandler, is_async
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context

@@ -18,7 +18,7 @@ from telebot.asyncio_storage import StateMemoryStorage, StatePickleStorage
 from telebot.asyncio_storage.base_storage import StateDataContext, StateStorageBase
 from telebot.types import Update
 
-from chatlanes.bot.adapters.async_handler import AsyncHandler
+from chatlanes.bot.adapters.startup.async_handler import AsyncHandler
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.adapters.telebot import async_calls
 from chatlanes.bot.adapters.telebot.errors import AsyncErrorCollector, ErrorCollector, raising_failures

@@ -1,5 +1,5 @@
 -- begin: record that a call is about to be made, or return its outcome in an earlier run. Extends the lease.
--- With  journal
+-- With  journal lease
 -- KEYS  none
 -- ARGV  id fence lease_ms position what
 -- Returns {'begun'}, {'done', outcome}, {'refused', outcome}, {'uncertain'}: an earlier run began it and left no outcome,
@@ -7,10 +7,7 @@
 local id, fence, lease_ms, position, what = unpack(ARGV, 1, 5)
 
 even_when_full()
-if not holds(id, fence) then
-  count('refused', 1)
-  return { 'lost' }
-end
+if not check_lease(id, fence) then return { 'lost' } end
 redis.call('ZADD', LEASES, now_ms + lease_ms, id)
 
 -- A position is a series, which may be empty, and a number. `last` is the highest number that was begun.

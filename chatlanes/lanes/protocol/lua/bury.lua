@@ -1,16 +1,13 @@
 -- bury: move a message to the dead letters with its error; its lanes continue.
--- With  ending
+-- With  ending lease
 -- KEYS  none
 -- ARGV  id fence problem
 -- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, problem = unpack(ARGV, 1, 3)
 
 even_when_full()
-local queue, lanes = holds(id, fence)
-if not queue then
-  count('refused', 1)
-  return 0
-end
+local queue, lanes = check_lease(id, fence)
+if not queue then return 0 end
 bury(id, lanes, problem)
 flush_removals()
 wake_workers()

@@ -1,5 +1,5 @@
 -- commit: do the writes of a run and settle its message, in one step. Afterwards the message does not run again.
--- With  ending
+-- With  ending lease
 -- KEYS  none
 -- ARGV  id fence skipped
 --       then what key value ttl_ms, once for each write, in this order: `set` (ttl_ms 0: no expiry), `delete`, or
@@ -8,11 +8,8 @@
 local id, fence, skipped = unpack(ARGV, 1, 3)
 
 even_when_full()
-local queue, lanes = holds(id, fence)
-if not queue then
-  count('refused', 1)
-  return 0
-end
+local queue, lanes = check_lease(id, fence)
+if not queue then return 0 end
 
 for i = 4, #ARGV, 4 do
   local what, key, value, ttl_ms = unpack(ARGV, i, i + 3)

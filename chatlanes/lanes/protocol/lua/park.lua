@@ -1,5 +1,5 @@
 -- park: postpone a message that has not failed: it stays first in its lanes, which wait until it is due.
--- With  take_back
+-- With  take_back lease
 -- KEYS  none
 -- ARGV  id fence delay_ms kind reason
 --       `kind` is the word under which it is counted (may be empty), `reason` is shown to people
@@ -7,10 +7,7 @@
 local id, fence, delay_ms, kind, reason = unpack(ARGV, 1, 5)
 
 even_when_full()
-if not holds(id, fence) then
-  count('refused', 1)
-  return 0
-end
+if not check_lease(id, fence) then return 0 end
 local queue = take_back(id, 'delayed')
 redis.call('HSET', MESSAGE .. id, 'parked', reason)
 redis.call('HDEL', MESSAGE .. id, 'alive')

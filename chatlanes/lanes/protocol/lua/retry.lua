@@ -1,15 +1,12 @@
 -- retry: give a message back after a failure: it stays first in its lanes, which wait until it is due.
--- With  take_back
+-- With  take_back lease
 -- KEYS  none
 -- ARGV  id fence delay_ms problem
 -- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, delay_ms, problem = unpack(ARGV, 1, 4)
 
 even_when_full()
-if not holds(id, fence) then
-  count('refused', 1)
-  return 0
-end
+if not check_lease(id, fence) then return 0 end
 take_back(id, 'delayed')
 redis.call('HDEL', MESSAGE .. id, 'parked', 'alive')
 redis.call('HINCRBY', MESSAGE .. id, 'failed', 1)

@@ -1,6 +1,6 @@
 -- shield: keep a run from being interrupted, or allow it again. A group that arrived meanwhile and would have
 -- interrupted it joins it then, and ends the run.
--- With  following
+-- With  following lease
 -- KEYS  none
 -- ARGV  id fence shielded
 --       `shielded` is 1 or 0
@@ -8,11 +8,8 @@
 local id, fence, shielded = unpack(ARGV, 1, 3)
 
 even_when_full()
-local queue, lanes = holds(id, fence)
-if not queue then
-  count('refused', 1)
-  return 0
-end
+local queue, lanes = check_lease(id, fence)
+if not queue then return 0 end
 if shielded == '1' then
   redis.call('HSET', MESSAGE .. id, 'shielded', 1)
   return 1

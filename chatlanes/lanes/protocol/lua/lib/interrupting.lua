@@ -19,7 +19,7 @@ local function keep_calls(id, fence)
   call_in_batches('HDEL', JOURNAL .. id, moved)
 end
 
--- The holder is told. If that fails, it learns it from its next renewal.
+-- Notifies the holder. If that fails, the next renewal of the holder finds the interrupt.
 local function interrupt(id)
   local found = redis.call('HMGET', MESSAGE .. id, 'holder', 'fence')
   if found[1] then redis.pcall('PUBLISH', INTERRUPTS .. found[1], id .. '#' .. found[2]) end

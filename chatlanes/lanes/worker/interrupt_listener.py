@@ -29,7 +29,7 @@ _AGAIN_AFTER_S = 1.0
 _CHECK_EVERY_S = 15.0
 
 
-class Interrupts:
+class InterruptListener:
     """The watched runs of one process. The first one starts the thread, which listens until the process ends."""
 
     def __init__(self, holder: str, connect: Callable[[], Redis]) -> None:
