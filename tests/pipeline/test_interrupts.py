@@ -132,6 +132,20 @@ def test_a_deleted_stream_is_not_among_the_previous_calls(make_pipeline: MakePip
     assert said(pipeline)[-1] == joined(first + second, "stream:a", "no, b")
 
 
+def test_messages_deleted_in_one_call_are_not_among_the_previous_calls(make_pipeline: MakePipeline) -> None:
+    pipeline = interruptible(make_pipeline, PLAIN, "threads")
+    # Given a run that has sent a message, and two more, which it has deleted
+    pipeline.push(*texts("bulk:2 gate:a"))
+    reached(pipeline, "a")
+    # When it is interrupted, and the next run deletes what the first had sent
+    pipeline.push(*texts("no, b"))
+    until(lambda: events(pipeline).count("start") == 2)
+    pipeline.open("a")
+    pipeline.drained()
+    # Then it deletes only the first message
+    assert deleted(pipeline) == [1]
+
+
 def test_what_does_not_belong_to_the_run_waits_for_it(make_pipeline: MakePipeline) -> None:
     pipeline = interruptible(make_pipeline, COROUTINES, "threads")
     first = pipeline.push(*texts("gate:a"))

@@ -58,7 +58,9 @@ class Delivery:
         if self._journal is None:
             with Journal.creation_lock:
                 if self._journal is None:
-                    self._journal = Journal(self.lanes, self.tag, self.deadline_s)
+                    self._journal = Journal(
+                        self.lanes, self.tag, self.deadline_s, is_interruptible=self.is_interruptible
+                    )
                     if self.is_interrupted:
                         self._journal.mark_interrupted()
         return self._journal

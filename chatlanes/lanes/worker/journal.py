@@ -53,8 +53,9 @@ class Journal:
     _lock = Lock()
     creation_lock = Lock()
 
-    def __init__(self, lanes: AppLanes, tag: str, sure_until_s: float) -> None:
+    def __init__(self, lanes: AppLanes, tag: str, sure_until_s: float, *, is_interruptible: bool) -> None:
         self.id, _, fence = tag.rpartition("#")
+        self.is_interruptible = is_interruptible
         self._lanes = lanes
         self._tag = tag
         self._lease = self.id, fence
