@@ -18,6 +18,9 @@ CELLS = [
 #: The next run waits for the only slot, so nothing may keep it.
 SOLO = [(PLAIN, "solo"), (COROUTINES, "solo")]
 
+#: What the worker logs when a run was interrupted, after the handler has ended.
+RETRIED = "retry: Retry in 0s: Interrupted('a newer update has ended this run of"
+
 
 def interruptible(make_pipeline: MakePipeline, bot: str, pool: str, **settings: object) -> Pipeline:
     """A pipeline with a running poller and worker. An interrupted run would be buried if it counted as an attempt."""
@@ -46,11 +49,12 @@ def check_interrupted_once(pipeline: Pipeline, ended_by: str) -> None:
     assert pipeline.session(7) == {"runs": 1}
     assert pipeline.leftovers() == []
     assert pipeline.dead() == []
+    until(lambda: RETRIED in pipeline.workers[0].log)
     log = pipeline.workers[0].log
     assert "ERROR" not in log
     assert "Traceback" not in log
     assert "WARNING" not in log
-    assert log.count("retry: Retry in 0s: Interrupted('a newer update has ended this run of") == 1
+    assert log.count(RETRIED) == 1
 
 
 @pytest.mark.parametrize(("bot", "pool"), [*CELLS, *SOLO])
