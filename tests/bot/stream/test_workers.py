@@ -22,7 +22,7 @@ BOTS = {
     "ptb": "tests.bot.stream.bots.ptb:application",
 }
 STREAMS = 50
-#: FLOOD_429="5-126": how long the 429s of a flood last, in seconds, instead of 1 to 4. That takes seven minutes.
+#: FLOOD_429="5-126": how long the 429s of a flood last, in seconds, instead of 1 to 4. That takes ten minutes.
 SHORTEST_S, LONGEST_S = (int(limit) for limit in os.environ.get("FLOOD_429", "1-4").split("-"))
 #: The longest FLOOD_WAIT. After a longer 429 the update is parked.
 FLOOD_WAIT_S = 60
