@@ -49,6 +49,7 @@ class Scale:
     policies: tuple[str, ...]  # of recovery
     bursts: int  # of ten messages
     interrupts: int  # in a round
+    uncollected: int  # updates of a round that never belong together
     killed: int  # workers of the recovery row
     idle_s: float  # length of an idle round
     worked: int  # updates of the worker whose memory is measured
@@ -93,6 +94,7 @@ FULL = Scale(
     policies=("lease 15 s", "lease 3 s", "stock"),
     bursts=4_000,
     interrupts=20,
+    uncollected=8_000,
     killed=5,
     idle_s=30.0,
     worked=100_000,
@@ -147,6 +149,7 @@ QUICK = Scale(
     policies=("lease 3 s",),
     bursts=200,
     interrupts=2,
+    uncollected=500,
     killed=1,
     idle_s=1.0,
     worked=1_500,

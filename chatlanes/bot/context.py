@@ -195,8 +195,11 @@ class Context(Shorthands):
 
     @property
     def is_stale(self) -> bool:
-        """True when Telegram no longer accepts an answer to this update, such as after 30 s for an inline query."""
-        return is_stale(self.kind, self.age_s)
+        """True when Telegram no longer accepts an answer to this update, such as after 30 s for an inline query.
+
+        False for several updates (COLLECT): only the age of the oldest is known, and the newest may still be answered.
+        """
+        return len(self.updates) == 1 and is_stale(self.kind, self.age_s)
 
     @property
     def interrupted(self) -> bool:

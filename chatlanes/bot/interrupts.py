@@ -16,9 +16,8 @@ from types import TracebackType
 from typing import Any
 
 from chatlanes import lanes
-from chatlanes.bot.calls.run_calls import fingerprint
+from chatlanes.bot.calls import deletions
 from chatlanes.lanes.worker.executor import blocking_executor
-from chatlanes.telegram.client import prepare
 
 #: The text of a stream is in the journal too (stream/messages.py). It is not a call.
 STREAM_TEXT = "text:"
@@ -69,15 +68,14 @@ class Interrupts:
     @property
     def previous_calls(self) -> list[PreviousApiCall]:
         """Raises LeaseLost and RedisAway."""
-        deleted = {call.what for call in self.recorded if call.outcome and call.what.startswith("delete")}
+        deleted = deletions.deleted(call.what for call in self.recorded if call.outcome)
         ended = {_stream_of(call) for call in self.recorded if call.what == DELIVERED_STREAM}
-        return [
-            PreviousApiCall(call.what.partition(":")[0], result)
+        found = [
+            PreviousApiCall(call.what.partition(":")[0], _result(call))
             for call in self.recorded
-            if not call.what.startswith(STREAM_TEXT)
-            and (call.what != DELETED_STREAM or _stream_of(call) in ended)
-            and deleted.isdisjoint(_deletions(result := _result(call)))
+            if not call.what.startswith(STREAM_TEXT) and (call.what != DELETED_STREAM or _stream_of(call) in ended)
         ]
+        return [call for call in found if not (sent := deletions.places(call.result)) or sent - deleted]
 
     def shield(self) -> None:
         """Raises Interrupted, LeaseLost and RedisAway; then the shield has not begun."""
@@ -98,17 +96,6 @@ class Interrupts:
 
 def _stream_of(call: lanes.PreviousCall) -> tuple[int, str]:
     return call.fence, call.position.partition(":")[0]
-
-
-def _deletions(result: Any) -> list[str]:
-    """The calls that delete this message, as the journal names them."""
-    if not (isinstance(result, dict) and "message_id" in result and "chat" in result):
-        return []
-    named = {"chat_id": result["chat"]["id"], "message_id": result["message_id"]}
-    if connection := result.get("business_connection_id"):
-        business = {"business_connection_id": connection, "message_ids": [result["message_id"]]}
-        return [f"deleteBusinessMessages:{fingerprint(prepare('deleteBusinessMessages', business))}"]
-    return [f"deleteMessage:{fingerprint(prepare('deleteMessage', named))}"]
 
 
 def _result(call: lanes.PreviousCall) -> Any:

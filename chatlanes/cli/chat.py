@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from chatlanes.bot.session.stored import SESSION
+from chatlanes.cli.collected import with_size
 from chatlanes.cli.command import CommandContext, command
 from chatlanes.cli.formatting import moment, table
 from chatlanes.cli.selection import is_of_chat, wanted
@@ -49,7 +50,7 @@ def _show_lane(lanes: CommandContext, key: str, paused: dict[str, int]) -> None:
     titles = inspection.titles(client, [record.id for record in standing])
     click.echo(f"{key}: {count:,} in the lane" + (f", paused since {moment(paused_ms)}" if paused_ms else ""))
     rows = [
-        [record.id, titles[record.id], doing(record, now_us, paused) if place == 0 else record.state]
+        [record.id, with_size(titles[record.id], record), doing(record, now_us, paused) if place == 0 else record.state]
         for place, record in enumerate(standing)
     ]
     if rows:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from chatlanes.cli.collected import ids_of, run_of, with_size
 from chatlanes.cli.command import CommandContext, CommandError, command, lanes
 from chatlanes.cli.formatting import moment, table
 from chatlanes.cli.selection import bot_option, chat_option, in_order, wanted
@@ -49,7 +50,7 @@ def list_(lanes: CommandContext, chat: str | None, bot: str | None, limit: int, 
         if as_json:
             click.echo(json.dumps(_as_json(record, buried_ms[record.id], titles[record.id], last)))
         else:
-            rows.append([record.id, moment(buried_ms[record.id]), titles[record.id], _line(error)])
+            rows.append([record.id, moment(buried_ms[record.id]), with_size(titles[record.id], record), _line(error)])
     if rows:
         click.echo(table(["id", "buried", "update", "error"], rows, left=range(4)))
     elif not as_json:
@@ -60,7 +61,10 @@ def list_(lanes: CommandContext, chat: str | None, bot: str | None, limit: int, 
 @click.argument("message_id", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
-    """Show one buried update: its lanes, its errors with tracebacks, and its content as Telegram sent it."""
+    """Show one buried update: its lanes, its errors with tracebacks, and its content as Telegram sent it.
+
+    If it was collected with others, all of them are shown: they are one dead letter.
+    """
     client = lanes.client
     record = _buried(lanes, message_id)
     buried_ms = inspection.dead(client).get(record.id, 0)
@@ -76,6 +80,8 @@ def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
         click.echo(json.dumps({**run, "lanes": record.lanes, "queue": record.queue}, indent=2))
         return
     click.echo(f"{record.id}  {title}")
+    if record.size > 1:
+        click.echo(f"one run of {record.size} updates: {', '.join(ids_of(client, record))}")
     click.echo(f"appended {moment(record.appended_us / 1000)}, buried {moment(buried_ms)}, queue {record.queue}")
     click.echo(f"lanes {', '.join(record.lanes) or '(none)'}; {len(problems)} errors, {record.died} deaths")
     for problem in problems:
@@ -108,7 +114,7 @@ def drop(
     """Delete buried updates permanently."""
     found = _chosen(lanes, ids, is_all=is_all, chat=chat, bot=bot)
     if found and not yes:
-        _ask(f"Delete {_many(len(found))} permanently?")
+        _ask(f"Delete {_many(sum(record.size for record in found))} permanently?")
     _each(found, lanes.store.drop, "dropped")
 
 
@@ -123,7 +129,8 @@ def _chosen(
     if ids and (chat or bot):
         raise click.UsageError("--chat and --bot require --all")
     if ids:
-        return in_order([_buried(lanes, message_id) for message_id in dict.fromkeys(ids)])
+        runs = {record.id: record for record in (_buried(lanes, message_id) for message_id in ids)}
+        return in_order(runs.values())
     is_wanted = wanted(lanes, chat, bot)
     return in_order(
         record for record in inspection.records(lanes.client, inspection.dead(lanes.client)) if is_wanted(record)
@@ -131,17 +138,22 @@ def _chosen(
 
 
 def _buried(lanes: CommandContext, message_id: str) -> Record:
-    record = next(inspection.records(lanes.client, [message_id]), None)
+    """The dead letter with this update. Raises CommandError."""
+    record = run_of(lanes.client, message_id)
     if record is None:
         raise CommandError(f"{message_id} is not buried: there is no such message; it was settled or never appended")
     if record.state != "buried":
+        if record.id != message_id:
+            raise CommandError(
+                f"{message_id} is not buried: it was collected with {record.id}, which is {record.state}"
+            )
         raise CommandError(f"{message_id} is not buried: it is {record.state}")
     return record
 
 
 def _each(found: list[Record], verb: Callable[[str], bool], done: str) -> None:
     """Apply `verb` to each update. An update that another command has handled meanwhile is not counted."""
-    count = sum(verb(record.id) for record in found)
+    count = sum(record.size for record in found if verb(record.id))
     click.echo(f"{done} {_many(count)}" if found else "nothing is buried")
 
 

@@ -13,6 +13,7 @@ from chatlanes.poller.offset import has_id
 from chatlanes.settings import Settings
 from chatlanes.settings.checks import kinds
 from chatlanes.settings.imports import ImportPathError, import_callable
+from chatlanes.updates import copy_of
 
 log = logging.getLogger("poller")
 
@@ -41,7 +42,7 @@ class Filter:
         if not has_id(update):
             return True
         try:
-            return bool(wants(update))
+            return bool(wants(copy_of(update)))
         except Exception as error:
             if type(error) not in self._logged:
                 self._logged.add(type(error))

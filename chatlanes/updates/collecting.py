@@ -15,7 +15,7 @@ from chatlanes.settings import Settings
 from chatlanes.settings.checks import NO_COLLECT
 from chatlanes.settings.imports import ImportPathError, import_callable
 from chatlanes.updates.parsing import ParsedUpdate, text_id
-from chatlanes.updates.routing import KeysError, is_express
+from chatlanes.updates.routing import KeysError, copy_of, is_express
 
 #: From an update to the name of its group, or None.
 GroupName = Callable[[dict[str, Any], ParsedUpdate], str | None]
@@ -93,7 +93,7 @@ def _custom(collect: str) -> GroupName:
         if is_payment(parsed):
             return None
         try:
-            name = function(update)
+            name = function(copy_of(update))
         except Exception as failure:
             raise KeysError(f"{collect} (COLLECT) failed with {type(failure).__name__}: {failure}") from failure
         if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):

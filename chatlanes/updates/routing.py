@@ -6,9 +6,12 @@ process. They depend on nothing but the update.
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from typing import Any
 from zlib import crc32
+
+import orjson
 
 from chatlanes.settings.imports import ImportPathError, import_callable
 from chatlanes.updates.parsing import ParsedUpdate, chat_of, kind_of, parse
@@ -45,6 +48,15 @@ def keys_of(update: dict[str, Any], order_by: str = "chat", parsed: ParsedUpdate
     built_in = ORDERS.get(order_by)
     keys = _custom(order_by)(update) if built_in is None else built_in(parsed or parse(update))
     return list(dict.fromkeys(keys)) if len(keys) > 1 else keys
+
+
+def copy_of(update: dict[str, Any]) -> dict[str, Any]:
+    """The update for a user's function, which may change it: its id and content are needed afterwards."""
+    try:
+        copied: dict[str, Any] = orjson.loads(orjson.dumps(update))
+    except TypeError:  # half a surrogate pair, a number beyond 64 bits, more than 254 levels
+        copied = deepcopy(update)
+    return copied
 
 
 def queue_of(keys: list[str], update_id: int, queues: int, group: str = "updates") -> str:
@@ -127,7 +139,7 @@ def _custom(order_by: str) -> Order:
 
     def by_function(update: dict[str, Any]) -> list[str]:
         try:
-            keys = function(update)
+            keys = function(copy_of(update))
         except Exception as failure:
             raise KeysError(f"{order_by} (ORDER_BY) failed with {type(failure).__name__}: {failure}") from failure
         return _checked(order_by, keys)

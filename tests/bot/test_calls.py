@@ -19,7 +19,7 @@ from redis import Redis
 from chatlanes.bot.async_context import awaited
 from chatlanes.bot.calls.run_calls import Calls, calls_of, fingerprint
 from chatlanes.bot.context import Context
-from chatlanes.lanes import Delivery, Lanes, LeaseLost, install
+from chatlanes.lanes import Delivery, Group, Interrupted, Lanes, LeaseLost, install
 from chatlanes.lanes.leases.report_channel import GONE
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
@@ -58,11 +58,20 @@ def run(lanes: Lanes, api: BotApi) -> Callable[..., CallsOfRun]:
     return lambda uncertain="repeat": begin_run(lanes, api, uncertain)
 
 
-def begin_run(lanes: Lanes, api: BotApi, uncertain: str = "repeat") -> CallsOfRun:
-    [leased] = lanes.store.turn(["q"], holder="test", lease_ms=LEASE_MS, room=1).leased
+def begin_run(
+    lanes: Lanes, api: BotApi, uncertain: str = "repeat", *, queue: str = "q", is_interruptible: bool = False
+) -> CallsOfRun:
+    [leased] = lanes.store.turn([queue], holder="test", lease_ms=LEASE_MS, room=1).leased
     [held] = lanes.in_flight.finish_fetch([leased], clock.now_s(), suspects_wait=False)
     lanes.in_flight.claim(held.tag, starts=True)
-    delivery = Delivery(lanes, held.tag, held.deadline_s, failed=leased.failed, died=leased.died)
+    delivery = Delivery(
+        lanes,
+        held.tag,
+        held.deadline_s,
+        failed=leased.failed,
+        died=leased.died,
+        is_interruptible=is_interruptible,
+    )
     return CallsOfRun(lanes, delivery, calls_of(api, delivery, uncertain))  # type: ignore[arg-type]
 
 
@@ -352,6 +361,51 @@ def test_slow_process_with_a_valid_lease_sends(web: HttpServer, run: Any, monkey
     monkeypatch.setattr(clock, "now_s", lambda: now_s + 3600)
     assert slow.calls.call("getMe") is True
     assert slow.call("a") is True
+
+
+# -- a run that a newer update has ended
+
+TALK = Group("talk", quiet_ms=0, max_wait_ms=0, most=9, interrupts=True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda run: run.call("b"),
+        lambda run: run.delivery.read([]),
+        lambda run: run.delivery.check(),
+        lambda run: run.delivery.shield(),
+    ],
+)
+def test_what_is_refused_before_the_notice_of_an_interrupt_raises_interrupted(
+    web: HttpServer, lanes: Lanes, api: BotApi, command: Callable[[CallsOfRun], object]
+) -> None:
+    # Given a run that has made a call, and whose process gets no notices
+    web.answer = Answer({"ok": True, "result": {}})
+    talk = NewMessage("1:2", "p", "{}", ["1/chat:8"], group=TALK)
+    lanes.store.append([talk])
+    ended: list[str] = []
+    run = begin_run(lanes, api, queue="p", is_interruptible=True)
+    run.delivery.on_interrupt(lambda: ended.append("ended"))
+    run.call("a")
+    # When a newer update ends it
+    lanes.store.append([talk._replace(id="1:3")])
+    # Then the next command says so, and the handler is told once
+    with pytest.raises(Interrupted):
+        command(run)
+    with pytest.raises(Interrupted):
+        run.call("c")
+    assert (texts(web), ended, run.delivery.is_interrupted) == (["a"], ["ended"], True)
+
+
+def test_a_run_whose_lease_expired_was_not_interrupted(web: HttpServer, lanes: Lanes, api: BotApi) -> None:
+    lanes.store.append([NewMessage("1:2", "p", "{}", ["1/chat:8"], group=TALK)])
+    run = begin_run(lanes, api, queue="p", is_interruptible=True)
+    assert lanes.store.release([("1:2", run.delivery.fence)], died=True) == []
+    with pytest.raises(LeaseLost) as lost:
+        run.call("b")
+    assert type(lost.value) is LeaseLost
+    assert not run.delivery.is_interrupted
 
 
 # -- fingerprints

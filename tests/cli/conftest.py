@@ -15,7 +15,7 @@ from redis import Redis
 
 from chatlanes import lanes
 from chatlanes.cli import lanes as command
-from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.commands import Group, NewMessage
 from chatlanes.lanes.protocol.envelope import pack_task
 from chatlanes.lanes.protocol.store import Store
 
@@ -56,6 +56,15 @@ class Cli:
         body = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
         stored = pack_task("run", title, body % json.dumps(update or {"update_id": 1}).encode())
         self.store.append([NewMessage(message_id, queue, stored, lane_keys)])
+
+    def collect(self, lane: str, *numbers: int) -> None:
+        """Append updates that are one run."""
+        body = b'[[{"update_id": %d}],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
+        chat = lane.rpartition(":")[2]
+        group = Group("all", 60_000, 60_000, len(numbers))
+        for number in numbers:
+            stored = pack_task("run", f"(message, chat {chat}, update {number})", body % number)
+            self.store.append([NewMessage(f"1:{number}", "shop.0", stored, [lane], group=group)])
 
     def take(self, room: int = 1, queue: str = "shop.0", holder: str = "east:4711:abcdef") -> list[tuple[str, str]]:
         """Lease messages; returns (id, fence) of each."""

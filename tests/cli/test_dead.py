@@ -103,6 +103,43 @@ def test_replay_all_keeps_the_order_of_arrival(three: Cli) -> None:
     assert inspection.dead(three.client) == {}
 
 
+@pytest.fixture
+def collected(three: Cli) -> Cli:
+    """A dead letter with the updates 21, 23 and 24 of chat 9, and a group with 31 and 32 that waits in its lane."""
+    three.collect("1/chat:9", 21, 23, 24)
+    [(taken, fence)] = three.take()
+    three.store.bury(taken, fence, {"type": "ValueError", "message": "no"})
+    three.collect("1/chat:9", 31, 32)
+    return three
+
+
+@pytest.mark.parametrize("message_id", ["1:21", "1:23", "1:24"])
+def test_a_group_is_found_by_the_id_of_each_of_its_updates(collected: Cli, message_id: str) -> None:
+    text = collected.text("dead", "show", message_id)
+    assert text.startswith("1:21  message, chat 9, update 21\none run of 3 updates: 1:21, 1:23, 1:24\n")
+    assert '"update_id": 24' in text
+    assert json.loads(collected.text("dead", "show", message_id, "--json"))["id"] == "1:21"
+    assert collected.said("dead", "replay", message_id, "1:24") == ["replayed 3 updates"]
+    assert "1:21" not in inspection.dead(collected.client)
+
+
+def test_a_group_is_dropped_as_a_whole_and_listed_with_its_size(collected: Cli) -> None:
+    assert "message, chat 9, update 21, and 2 more" in collected.text("dead", "list")
+    assert collected.said("dead", "drop", "1:23") == [
+        "Delete 3 updates permanently? There is no terminal to confirm on: use --yes"
+    ]
+    assert collected.said("dead", "drop", "1:23", "--yes") == ["dropped 3 updates"]
+    assert collected.said("dead", "show", "1:24")[0].startswith("1:24 is not buried: there is no such message")
+
+
+def test_a_group_that_is_not_buried_is_named(collected: Cli) -> None:
+    assert collected.said("dead", "show", "1:32") == ["1:32 is not buried: it was collected with 1:31, which is ready"]
+    # Neither the same number of another bot, nor one between those of the group
+    for other in ("2:24", "1:22", "own:24x"):
+        assert "there is no such message" in collected.text("dead", "show", other)
+    assert "message, chat 9, update 31, and 1 more" in collected.text("chat", "9")
+
+
 def test_drop_asks_for_confirmation(three: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without a terminal
     assert three.said("dead", "drop", "--all") == [

@@ -15,6 +15,11 @@ def query(kind: str, user: int) -> dict[str, Any]:
     return {kind: {"id": "q", "from": {"id": user, "is_bot": False, "first_name": "Ann"}}}
 
 
+def by_user(update: dict[str, Any]) -> str | None:
+    """The group of an inline query: that of user 7."""
+    return "7" if update["inline_query"]["from"]["id"] == 7 else None
+
+
 def push(pipeline: Pipeline, kind: str, user: int) -> int:
     [update_id] = pipeline.simulator.push(query(kind, user))
     assert update_id is not None
@@ -34,7 +39,10 @@ def test_a_payment_passes_a_backlog_but_not_its_own_chat(make_pipeline: MakePipe
     pipeline.open("a")
     pipeline.drained()
     # Then the first payment runs next, and the other one after the message of its user
-    assert ids(pipeline.history, "start") == [first, alone, *backlog, behind]
+    started = ids(pipeline.history, "start")
+    assert started[:2] == [first, alone]
+    assert sorted(started) == sorted([first, alone, *backlog, behind])
+    assert started.index(behind) > started.index(backlog[-1])
 
 
 def test_a_stale_update_is_settled_and_not_run(make_pipeline: MakePipeline) -> None:
@@ -55,3 +63,21 @@ def test_a_stale_update_is_settled_and_not_run(make_pipeline: MakePipeline) -> N
     assert (pipeline.count("skipped"), pipeline.count("settled")) == (1, 4)
     assert f"{BOT_ID}:{late}: not run: its inline_query is 36" in worker.log
     assert pipeline.leftovers() == []
+
+
+def test_a_group_with_a_stale_update_is_run(make_pipeline: MakePipeline) -> None:
+    # Given a group that has waited for an hour when another update joins it, and a single update as old
+    settings = {"COLLECT": f"{__name__}:by_user", "COLLECT_QUIET": 60, "COLLECT_MAX_WAIT": 300, "COLLECT_MAX": 2}
+    pipeline = make_pipeline(STALE="skip", **settings)
+    pipeline.poller()
+    first, single = push(pipeline, "inline_query", 7), push(pipeline, "inline_query", 8)
+    until(lambda: pipeline.count("appended") == 2)
+    for update in (first, single):
+        pipeline.redis.hincrby(keys.message(f"{BOT_ID}:{update}"), "seq", -3_600_000_000)
+    fresh = push(pipeline, "inline_query", 7)
+    until(lambda: pipeline.count("collected") == 1)
+    # When a worker starts
+    pipeline.worker("prefork", 1)
+    pipeline.drained()
+    # Then the group is run, because nothing says how old its newest update is; the single one is not
+    assert (pipeline.happened("start"), pipeline.count("skipped")) == ([fresh], 1)

@@ -18,6 +18,9 @@ CELLS = [
 #: The next run waits for the only slot, so nothing may keep it.
 SOLO = [(PLAIN, "solo"), (COROUTINES, "solo")]
 
+#: What the worker logs when a run was interrupted, after the handler has ended.
+RETRIED = "retry: Retry in 0s: Interrupted('a newer update has ended this run of"
+
 
 def interruptible(make_pipeline: MakePipeline, bot: str, pool: str, **settings: object) -> Pipeline:
     """A pipeline with a running poller and worker. An interrupted run would be buried if it counted as an attempt."""
@@ -59,11 +62,12 @@ def check_interrupted_once(pipeline: Pipeline, ended_by: str) -> None:
     assert pipeline.session(7) == {"runs": 1}
     assert pipeline.leftovers() == []
     assert pipeline.dead() == []
+    until(lambda: RETRIED in pipeline.workers[0].log)
     log = pipeline.workers[0].log
     assert "ERROR" not in log
     assert "Traceback" not in log
     assert "WARNING" not in log
-    assert log.count("retry: Retry in 0s: Interrupted('a newer update has ended this run of") == 1
+    assert log.count(RETRIED) == 1
 
 
 @pytest.mark.parametrize(("bot", "pool"), [*CELLS, *SOLO])
@@ -133,6 +137,20 @@ def test_a_deleted_stream_is_not_among_the_previous_calls(make_pipeline: MakePip
     # Then the stream's message is deleted once, before the handler
     assert deleted(pipeline) == [2, 1]
     assert said(pipeline)[-1] == joined(first + second, "stream:a", "no, b")
+
+
+def test_messages_deleted_in_one_call_are_not_among_the_previous_calls(make_pipeline: MakePipeline) -> None:
+    pipeline = interruptible(make_pipeline, PLAIN, "threads")
+    # Given a run that has sent a message, and two more, which it has deleted
+    pipeline.push(*texts("bulk:2 gate:a"))
+    reached(pipeline, "a")
+    # When it is interrupted, and the next run deletes what the first had sent
+    pipeline.push(*texts("no, b"))
+    until(lambda: events(pipeline).count("start") == 2)
+    pipeline.open("a")
+    pipeline.drained()
+    # Then it deletes only the first message
+    assert deleted(pipeline) == [1]
 
 
 def test_what_does_not_belong_to_the_run_waits_for_it(make_pipeline: MakePipeline) -> None:

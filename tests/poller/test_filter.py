@@ -19,6 +19,9 @@ def failing(update):
         raise KeyError("message")
     return 1 // (update["update_id"] - 3)
 
+def emptying(update):
+    return update.pop("update_id") and not update.clear()
+
 async def later(update):
     return True
 
@@ -34,6 +37,11 @@ def own_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def filter_of(**env: str) -> Filter:
     return Filter(load({"BOT_TOKEN": "123456:SECRET-part-of-it", **env}, env_file=None))
+
+
+def test_a_function_that_changes_the_update_changes_a_copy() -> None:
+    batch = [update(1), update(2, "poll")]
+    assert filter_of(FILTER="own_filters:emptying").admitted(batch) == [update(1), update(2, "poll")] == batch
 
 
 def ids(updates: list[Any]) -> list[int]:

@@ -1,8 +1,8 @@
 """A bot that answers what it was given, for tests of COLLECT and INTERRUPT: the ids of its updates, and their texts.
 
 A text may contain orders: `gate:a` waits until the test opens gate a, `poll:a` too, or until the run is interrupted,
-`shield:a` waits inside of a shield, `stream:a` inside of a stream that an interrupt deletes, `fails:2`
-fails the first two attempts.
+`shield:a` waits inside of a shield, `stream:a` inside of a stream that an interrupt deletes, `bulk:2` sends two
+messages and deletes them in one call, `fails:2` fails the first two attempts.
 """
 
 from __future__ import annotations
@@ -96,6 +96,9 @@ def execute(ctx: Context, order: str, value: str) -> None:
             while not is_open(value):
                 out.write(f"streams {value} and {value} and {value} ")
                 time.sleep(0.02)
+    elif order == "bulk":
+        sent = [ctx.reply("for a moment")["message_id"] for _ in range(int(value))]
+        ctx.call("deleteMessages", chat_id=ctx.chat_id, message_ids=sent)
     elif order == "fails" and ctx.attempt <= int(value):
         raise RuntimeError(f"attempt {ctx.attempt}")
 

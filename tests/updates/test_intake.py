@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,16 @@ def unnamed(update: dict[str, Any]) -> str:
     return raising(update)[0]
 
 
+def emptying(update: dict[str, Any]) -> list[str]:
+    keys = [f"chat:{update['message']['chat']['id']}:{update.pop('update_id')}"]
+    update.pop("message").clear()
+    return keys
+
+
+def emptying_name(update: dict[str, Any]) -> str:
+    return emptying(update)[0]
+
+
 def no_list(_: dict[str, Any]) -> Any:
     return "chat:7"
 
@@ -297,6 +308,24 @@ def test_update_on_which_collect_fails_is_buried_with_its_lanes(client: Redis, a
     failure = problem(client, f"{BOT_ID}:2")
     assert failure["message"] == "tests.updates.test_intake:unnamed (COLLECT) failed with LookupError: unknown person"
     assert record(client, f"{BOT_ID}:2")["lanes"] == f"{BOT_ID}/chat:7"
+
+
+def test_functions_that_change_the_update_change_a_copy(client: Redis, any_server: Server) -> None:
+    # Given functions for the keys and the group that remove the content of the update, and its id
+    functions = {
+        "ORDER_BY": "tests.updates.test_intake:emptying",
+        "COLLECT": "tests.updates.test_intake:emptying_name",
+    }
+    updates = [message(1), message(2, text="half a pair: \ud83d", left=2**70)]
+    copies = [deepcopy(each) for each in updates]
+    # When updates are appended
+    with connected(any_server.url, **functions) as intake:
+        assert intake.append(updates) == Appended(added=2, seen=0, buried=0, pending=2)
+    # Then they are stored as they were, and the caller can still read the ids that it has to confirm
+    assert updates == copies
+    found = [json.loads(client.get(keys.body(f"{BOT_ID}:{number}"))[1:].partition(b"\n")[2]) for number in (1, 2)]
+    assert [each[0][0] for each in found] == copies
+    assert record(client, f"{BOT_ID}:2")["lanes"] == f"{BOT_ID}/chat:7:2"
 
 
 @pytest.mark.parametrize("name", ["no_list", "odd_keys"])

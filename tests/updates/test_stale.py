@@ -37,3 +37,5 @@ def test_context_knows_whether_it_is_stale() -> None:
     assert ctx.is_stale
     assert 31 <= ctx.age_s < 60
     assert not Context(update, api=None).is_stale  # type: ignore[arg-type]
+    # And of several updates only the age of the oldest is known
+    assert not Context([update, update], api=None, appended_s=time.monotonic() - 31).is_stale  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
-"""Conversations: bursts of messages that COLLECT hands over as one run, and the time until the next run after an
-interrupt.
+"""Conversations: bursts of messages that COLLECT hands over as one run, the time until the next run after an interrupt,
+and the cost of collecting for a bot that never collects (collecting.py).
 
 Bursts: ten messages each, every burst in a chat of its own, all loaded before the worker continues; beside them the
 same messages one by one. Interrupt: the real poller and worker. A message is sent while the handler of the message
@@ -23,6 +23,7 @@ from bench.load.updates import Update, make_update
 from bench.measure.backlog_rate import measure, until
 from bench.measure.figures import Goal, Result, Side
 from bench.measure.harness import BenchProcess, Harness
+from bench.rows.delivery import collecting
 from bench.rows.delivery.intake import poller_settings
 from bench.systems.backlogs import BATCH, LanesSide, lane_message, worker
 from bench.systems.worker_group import WorkerGroup, worker_group
@@ -55,7 +56,7 @@ class Bursts(LanesSide):
 
 
 def run(harness: Harness) -> list[Result]:
-    return [_bursts(harness), *_interrupts(harness)]
+    return [_bursts(harness), *_interrupts(harness), *collecting.run(harness)]
 
 
 def _bursts(harness: Harness) -> Result:

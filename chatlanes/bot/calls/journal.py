@@ -55,6 +55,11 @@ class CallJournal:
         """The id of the update."""
         return self._journal.id
 
+    @property
+    def is_interruptible(self) -> bool:
+        """True if a newer update may end this run; the next one then reads which calls this run has made."""
+        return self._journal.is_interruptible
+
     def in_series(self, series: str) -> CallJournal:
         """The journal of another series of calls. Calls of the same series in an earlier run are replayed."""
         return CallJournal(self._journal, self._uncertain, series)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from chatlanes import lanes, traces
+from chatlanes.bot.calls import deletions
 from chatlanes.bot.calls.journal import CallJournal, JournaledCall, Uncertain
 from chatlanes.bot.calls.late_calls import LateCalls
 from chatlanes.bot.calls.lifecycle import Lifecycle
@@ -60,7 +61,7 @@ class Calls:
                 passage = self.gate.passage(call, self.journal.ask)
                 if is_read_only(method):
                     return self._read(call, passage)
-                known_as = known_as or fingerprint(call)
+                known_as = known_as or self._name(call, self.journal)
                 begun = self.journal.begin(method, known_as, uncertain=uncertain, along=passage.commands())
                 span.set(call=begun.position, replayed=not begun.is_due)
                 if begun.is_due:
@@ -105,6 +106,10 @@ class Calls:
         """Check the lease, in Redis if necessary. Raises LeaseLost if another worker may run the update."""
         if self.journal is not None:
             self.journal.ensure(method)
+
+    @staticmethod
+    def _name(call: Prepared, journal: CallJournal) -> str:
+        return fingerprint(call) + (deletions.suffix(call) if journal.is_interruptible else "")
 
     def _make(self, call: Prepared, begun: JournaledCall, passage: Passage | OpenPassage) -> Any:
         while True:

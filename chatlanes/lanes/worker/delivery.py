@@ -8,8 +8,11 @@ the message, and all processes of the machine share the clock (clock.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+from redis.exceptions import RedisError
 
 from chatlanes.lanes.errors import Interrupted, LeaseLost
 from chatlanes.lanes.leases.report_channel import DELAYED, DONE, GONE, INTERRUPTED, RELEASED
@@ -58,7 +61,8 @@ class Delivery:
         if self._journal is None:
             with Journal.creation_lock:
                 if self._journal is None:
-                    self._journal = Journal(self.lanes, self.tag, self.deadline_s)
+                    find_interrupt = self._find_interrupt if self.is_interruptible else None
+                    self._journal = Journal(self.lanes, self.tag, self.deadline_s, find_interrupt)
                     if self.is_interrupted:
                         self._journal.mark_interrupted()
         return self._journal
@@ -164,13 +168,13 @@ class Delivery:
         if outcome is Shielded.INTERRUPTED:
             self.interrupt()
         elif outcome is Shielded.LOST:
-            self.journal.mark_lost()
+            self.journal.mark_refused()
             raise self._lost()
 
     def check(self) -> None:
         """Check the lease in Redis. Raises LeaseLost if the fence is old; the caller must stop and change nothing."""
         if not self.lanes.store.holds(self.id, self.fence):
-            raise self._lost()
+            raise self._refused()
 
     def is_lost(self) -> bool:
         """True if this process already knows that the lease is over. Sends nothing to Redis."""
@@ -241,7 +245,7 @@ class Delivery:
         asked = [PipelinedCommand(None, command) for command in read_commands(self.id, names)]
         found = read_answer(self.journal.retry_until_done(lambda: self.lanes.pipelined.run(*asked)), self.fence)
         if found is None:
-            raise self._lost()
+            raise self._refused()
         return found
 
     def bury(self, problem: dict[str, Any]) -> Outcome:
@@ -271,6 +275,20 @@ class Delivery:
         """
         delay_ms = None if delay_s is None else round(delay_s * 1000)
         return self.lanes.in_flight.evict(self.tag, delay_ms, problem)
+
+    def _find_interrupt(self) -> None:
+        """Redis has refused a command of this run. If a newer message has ended it, the notice may still be on its way:
+        then the run learns it here.
+        """
+        with suppress(RedisError):
+            interrupted: Any = self.lanes.store.client.hget(keys.message(self.id), "interrupted")
+            if int(interrupted or 0) > self.interrupted:
+                self.interrupt()
+
+    def _refused(self) -> LeaseLost:
+        if self.is_interruptible:
+            self._find_interrupt()
+        return self._lost()
 
     def _lost(self) -> LeaseLost:
         if self.is_interrupted:

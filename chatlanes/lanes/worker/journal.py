@@ -53,8 +53,12 @@ class Journal:
     _lock = Lock()
     creation_lock = Lock()
 
-    def __init__(self, lanes: AppLanes, tag: str, sure_until_s: float) -> None:
+    def __init__(
+        self, lanes: AppLanes, tag: str, sure_until_s: float, find_interrupt: Callable[[], None] | None = None
+    ) -> None:
+        """`find_interrupt` is called when Redis has refused a command, if a newer message may end this run."""
         self.id, _, fence = tag.rpartition("#")
+        self._find_interrupt = find_interrupt
         self._lanes = lanes
         self._tag = tag
         self._lease = self.id, fence
@@ -84,7 +88,7 @@ class Journal:
         answer, *answers = self._run_after_ends(begin, *along)
         begun = begin_answer(answer)
         if begun.noted is Noted.LOST:
-            self.mark_lost()
+            self.mark_refused()
         elif self.is_lost:  # released meanwhile, because Redis did not answer: the call is not made
             self._pipelined.send_unawaited(self._end_of(position, what, Kind.UNDONE))
         self._refuse_if_lost(what)
@@ -109,9 +113,20 @@ class Journal:
         """The run is over: it makes no more calls, even if its handler continues."""
         self._is_lost = True
 
+    def mark_refused(self) -> None:
+        """Redis has refused a command of this run."""
+        self.mark_lost()
+        if self._find_interrupt is not None:
+            self._find_interrupt()
+
     def mark_interrupted(self) -> None:
         """A newer message has ended the run: from now on it gets Interrupted instead of LeaseLost."""
         self._is_interrupted = self._is_lost = True
+
+    @property
+    def is_interruptible(self) -> bool:
+        """True if a newer message may end this run."""
+        return self._find_interrupt is not None
 
     @property
     def is_lost(self) -> bool:
@@ -131,7 +146,8 @@ class Journal:
         if self.is_sure():
             return
         asked_s = clock.now_s()
-        self._is_lost = bool(self.retry_until_done(lambda: self._lanes.store.renew([self._lease], self._lease_ms)))
+        if self.retry_until_done(lambda: self._lanes.store.renew([self._lease], self._lease_ms)):
+            self.mark_refused()
         self._refuse_if_lost(what)
         self._sure_from(asked_s)
 

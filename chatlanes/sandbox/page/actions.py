@@ -24,6 +24,8 @@ from chatlanes.sandbox.simulator.responses import json_reply
 
 LONGEST_NAME = 64
 MOST_PHOTO_BYTES = 10 << 20
+#: Of an album.
+MOST_PHOTOS = 10
 
 Body = dict[str, Any]
 
@@ -86,25 +88,34 @@ async def replay(page: Page, body: Body) -> Body:
     return {}
 
 
-async def photo(request: Request) -> Response:
+async def photos(request: Request) -> Response:
     page: Page = request.app.state.page
 
     async def sent() -> Body:
         async with request.form() as form:
-            upload, chat = form.get("file"), _chat(page, dict(form))
-            if not isinstance(upload, UploadFile):
-                raise ActionError("the request contains no file")
-            content = await upload.read()
-            if len(content) > MOST_PHOTO_BYTES:
-                raise ActionError("a photo has at most 10 MB")
-            if not kind_of(content):
-                raise ActionError("this is not a picture (PNG, JPEG, GIF or WebP)")
+            chat = _chat(page, dict(form))
+            contents = [await _photo(upload) for upload in form.getlist("file")]
+            if not 1 <= len(contents) <= MOST_PHOTOS:
+                raise ActionError(f"send 1 to {MOST_PHOTOS} photos")
             user_id, caption = int(str(form.get("user_id"))), str(form.get("caption") or "")
-            file_id = page.bot.files.keep(upload.filename or "photo.jpg", content)
-            said = user_actions.said_photo(page.bot.history, chat, user_id, file_id, content, caption)
-            return message_shown(page.bot.say(chat, said), page.bot.tracker.progress_table)
+            photos = [(page.bot.files.keep(name, content), content) for name, content in contents]
+            said = user_actions.said_photos(page.bot.history, chat, user_id, photos, caption)
+            shown = [message_shown(page.bot.say(chat, each), page.bot.tracker.progress_table) for each in said]
+            return {"messages": shown}
 
     return await _answer(sent)
+
+
+async def _photo(upload: UploadFile | str) -> tuple[str, bytes]:
+    """File name and content. Raises ActionError."""
+    if not isinstance(upload, UploadFile):
+        raise ActionError("the request contains no file")
+    content = await upload.read()
+    if len(content) > MOST_PHOTO_BYTES:
+        raise ActionError("a photo has at most 10 MB")
+    if not kind_of(content):
+        raise ActionError("this is not a picture (PNG, JPEG, GIF or WebP)")
+    return upload.filename or "photo.jpg", content
 
 
 def _chat(page: Page, body: Body) -> Chat:
@@ -146,5 +157,5 @@ ACTS = [
     _doing("/page/kill", kill),
     _doing("/page/restart", restart),
     _doing("/page/replay", replay),
-    Route("/page/photo", photo, methods=["POST"]),
+    Route("/page/photos", photos, methods=["POST"]),
 ]

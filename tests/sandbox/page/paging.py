@@ -64,9 +64,11 @@ class PageClient:
     def say(self, text: str, chat_id: int = 101, user_id: int = 101, **more: Any) -> Any:
         return self.do("send", chat_id=chat_id, user_id=user_id, text=text, **more)
 
-    def photo(self, content: bytes, caption: str = "") -> requests.Response:
+    def photos(self, *contents: bytes, caption: str = "") -> requests.Response:
         data = {"chat_id": 101, "user_id": 101, "caption": caption}
-        return requests.post(f"{self.url}/page/photo", data=data, files={"file": content}, timeout=PATIENCE_S)
+        return requests.post(
+            f"{self.url}/page/photos", data=data, files=[("file", each) for each in contents], timeout=PATIENCE_S
+        )
 
     def get(self, path: str, **headers: str) -> requests.Response:
         return requests.get(f"{self.url}{path}", headers=headers, timeout=PATIENCE_S)

@@ -26,7 +26,7 @@ THEIRS = ("BOT_TOKEN", "REDIS_URL", "BOT", "BOTS")
 class BrowserSandbox:
     """`chatlanes sandbox` in a folder of its own."""
 
-    def __init__(self, folder: Path, bot: str) -> None:
+    def __init__(self, folder: Path, bot: str, **settings: str) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._log = folder / "log"
@@ -34,7 +34,8 @@ class BrowserSandbox:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "chatlanes.sandbox", "--bot", bot, "--port-simulator", str(port)],
                 cwd=folder,
-                env={name: value for name, value in os.environ.items() if name not in THEIRS} | {"LEASE_SECONDS": "3"},
+                env={name: value for name, value in os.environ.items() if name not in THEIRS}
+                | {"LEASE_SECONDS": "3", **settings},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -53,8 +54,8 @@ class BrowserSandbox:
 
 
 @contextmanager
-def sandbox(folder: Path, bot: str) -> Iterator[BrowserSandbox]:
-    running = BrowserSandbox(folder, bot)
+def sandbox(folder: Path, bot: str, **settings: str) -> Iterator[BrowserSandbox]:
+    running = BrowserSandbox(folder, bot, **settings)
     try:
         yield running
     finally:

@@ -76,6 +76,36 @@ def test_an_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
         assert complaints == []
 
 
+COUNTING = "def handle(ctx):\n    ctx.reply(f'{len(ctx.photos)} photos: {ctx.text}')"
+
+
+def test_several_photos_are_sent_as_one_album(tmp_path: Path) -> None:
+    complaints: list[str] = []
+    # Given a bot that gets each album as one run
+    (tmp_path / "my_bot.py").write_text(COUNTING)
+    with sandbox(tmp_path, "my_bot:handle", COLLECT="albums") as running, browser() as window:
+        ann = ChatRegion(opened(window, running.url, complaints), "Ann")
+        photos = ann.here.get_by_label("Photo", exact=True)
+        # When Ann picks more photos than an album has, or another file among them, then the page says so
+        photos.set_input_files([PHOTO] * 11)
+        expect(ann.page.get_by_text("An album has at most 10 photos.")).to_be_visible()
+        photos.set_input_files([PHOTO, HERE / "story_bot.py"])
+        expect(ann.page.get_by_text("story_bot.py is not a picture; the page sends only photos.")).to_be_visible()
+        # When she picks three, and writes below them
+        photos.set_input_files([PHOTO] * 3)
+        expect(ann.here.get_by_text("An album of 3 photos, with what you write below it")).to_be_visible()
+        ann.write("my holiday")
+        # Then the bot answers the whole album once, and each photo is shown
+        expect(ann.message("3 photos: my holiday")).to_be_visible()
+        expect(ann.here.get_by_role("img", name="Photo")).to_have_count(3)
+        expect(ann.here.get_by_text(re.compile(r"^\d+ photos: "))).to_have_count(1)
+        # And a single photo is no album
+        photos.set_input_files(PHOTO)
+        ann.field.press("Enter")
+        expect(ann.message("1 photos:")).to_be_visible()
+        assert complaints == []
+
+
 def presses_buttons(page: Page, ann: ChatRegion) -> None:
     ann.write("/menu")
     asked = ann.message("What would you like? /no")

@@ -120,14 +120,14 @@ def test_an_edit_reaches_the_bot_if_it_asked_for_edits(page: PageClient, bot: Bo
 def test_a_photo_both_ways(page: PageClient, bot: BotClient, running: Simulator) -> None:
     # When a user sends one
     picture = PICTURE.read_bytes()
-    shown = page.photo(picture, "Look /here").json()
+    [shown] = page.photos(picture, caption="Look /here").json()["messages"]
     # Then the bot can download it
     photo = newest(bot)["message"]["photo"][-1]
     assert (photo["width"], photo["height"], photo["file_size"]) == (64, 64, len(picture))
     path = bot.result("getFile", file_id=photo["file_id"])["file_path"]
     assert requests.get(f"{running.url}/file/bot{running.token}/{path}", timeout=PATIENCE_S).content == picture
     assert page.get(shown["photo"]).headers["content-type"] == "image/png"
-    assert "not a picture" in page.photo(b"<script>").json()["error"]
+    assert "not a picture" in page.photos(b"<script>").json()["error"]
     # When the bot sends a page with a script in it as a document, then no browser runs it
     url = f"{running.url}/bot{running.token}/sendDocument"
     requests.post(url, data={"chat_id": 101}, files={"document": ("a.html", b"<script>")}, timeout=PATIENCE_S)
@@ -137,6 +137,29 @@ def test_a_photo_both_ways(page: PageClient, bot: BotClient, running: Simulator)
     assert served.headers["content-type"] == "application/octet-stream"
     assert served.headers["content-disposition"].startswith("attachment")
     assert served.headers["x-content-type-options"] == "nosniff"
+
+
+def test_several_photos_are_an_album(page: PageClient, bot: BotClient) -> None:
+    # When a user sends three at once
+    picture = PICTURE.read_bytes()
+    shown = page.photos(picture, picture, picture, caption="Three").json()["messages"]
+    # Then the bot gets a message for each, with the same media_group_id, and the caption at the first
+    sent = [update["message"] for update in bot.updates()]
+    assert [each["message_id"] for each in sent] == [each["message_id"] for each in shown]
+    [album] = {each["media_group_id"] for each in sent}
+    assert {each["media_group_id"] for each in shown} == {album}
+    assert [each.get("caption") for each in sent] == ["Three", None, None]
+    assert len({each["photo"][0]["file_id"] for each in sent}) == 3
+    # And a photo alone is no album, and the next album is another one
+    [alone] = page.photos(picture).json()["messages"]
+    assert alone["media_group_id"] is None
+    *_, last = page.photos(picture, picture).json()["messages"]
+    assert last["media_group_id"] not in (None, album)
+    # And nothing is sent of an album that has too many photos, or something else among them
+    assert page.photos(*[picture] * 11).json() == {"error": "send 1 to 10 photos"}
+    assert page.photos().json() == {"error": "send 1 to 10 photos"}
+    assert "not a picture" in page.photos(picture, b"<script>").json()["error"]
+    assert page.say("next")["message_id"] == last["message_id"] + 1
 
 
 @pytest.mark.parametrize(

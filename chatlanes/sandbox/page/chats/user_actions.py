@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -37,14 +37,18 @@ def said_text(history: ChatHistory, chat: Chat, user_id: int, text: str, reply_t
     return _said(history, chat, user_id, marked({"text": text}, "text"), reply_to)
 
 
-def said_photo(
-    history: ChatHistory, chat: Chat, user_id: int, file_id: str, content: bytes, caption: str
-) -> ChatMessage:
+def said_photos(
+    history: ChatHistory, chat: Chat, user_id: int, photos: Sequence[tuple[str, bytes]], caption: str
+) -> list[ChatMessage]:
+    """One message for each photo (file id, content). Several are an album, whose caption is that of the first."""
     if len(caption) > LONGEST_CAPTION:
         raise ActionError(f"a caption has at most {LONGEST_CAPTION} characters")
-    return _said(
-        history, chat, user_id, {"photo": [photo_size(file_id, content)], **marked({"caption": caption}, "caption")}
-    )
+    album = {"media_group_id": str(time.time_ns())} if len(photos) > 1 else {}
+    captions = [marked({"caption": caption}, "caption"), *({} for _ in photos[1:])]
+    return [
+        _said(history, chat, user_id, {**album, "photo": [photo_size(file_id, content)], **own})
+        for (file_id, content), own in zip(photos, captions, strict=True)
+    ]
 
 
 def edited(history: ChatHistory, chat: Chat, user_id: int, message_id: int, text: str) -> ChatMessage:

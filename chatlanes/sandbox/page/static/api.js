@@ -26,10 +26,10 @@ export const api = {
   kill: (worker) => post("kill", { worker }),
   replay: (update_id) => post("replay", { update_id }),
   restart: () => post("restart", {}),
-  photo(chat_id, user_id, caption, file) {
+  photos(chat_id, user_id, caption, files) {
     const body = new FormData();
     for (const [name, value] of Object.entries({ chat_id, user_id, caption })) body.append(name, value);
-    body.append("file", file, file.name || "photo.png");
-    return ask("photo", { method: "POST", body });
+    for (const file of files) body.append("file", file, file.name || "photo.png");
+    return ask("photos", { method: "POST", body });
   },
 };

@@ -143,7 +143,7 @@ export class Composer {
     event.preventDefault();
     const text = this.text.value.trim();
     if (this.editing) this.change(text);
-    else if (this.attachment.file) this.postPhoto(text);
+    else if (this.attachment.files.length) this.postPhotos(text);
     else if (text) this.post(text, true);
   }
 
@@ -156,13 +156,13 @@ export class Composer {
     await this.tried(() => api.send(this.chat.info.id, this.writerId, text, reply?.message_id), text);
   }
 
-  async postPhoto(caption) {
-    const file = this.attachment.file;
+  async postPhotos(caption) {
+    const { files } = this.attachment;
     this.attachment.clear();
     this.setText("");
     tell("wrote", this.chat);
     this.refocus();
-    await this.tried(() => api.photo(this.chat.info.id, this.writerId, caption, file), caption);
+    await this.tried(() => api.photos(this.chat.info.id, this.writerId, caption, files), caption);
   }
 
   async change(text) {
