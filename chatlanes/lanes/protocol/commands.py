@@ -86,7 +86,34 @@ class Move:
     to: str
 
 
-Write = Set | Delete | Move
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """A write of a commit: a message that joins its lanes when it is due, at the end of them.
+
+    Empty `lanes` and an empty `queue` are those of the committed message. It replaces the timer of this `owner` and
+    `name`. It is due at `at_ms`, the time in ms since 1970; if that is None, `in_ms` after the commit. An `id` that
+    ends in a colon is completed by the time at which it is due, a colon and a unique number.
+    """
+
+    owner: str
+    name: str
+    id: str
+    queue: str
+    stored: str | bytes
+    at_ms: int | None = None
+    in_ms: int = 0
+    lanes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """A write of a commit: removes a timer that is not due yet. Nothing happens if there is none."""
+
+    owner: str
+    name: str
+
+
+Write = Set | Delete | Move | SetTimer | CancelTimer
 
 
 def only_seen(scope: str, number: int) -> NewMessage:
@@ -144,6 +171,12 @@ def write_row(write: Write) -> tuple[Argument, ...]:
         return "set", write.key, write.value, write.ttl_ms
     if isinstance(write, Move):
         return "move", write.key, write.to, 0
+    if isinstance(write, SetTimer):
+        fields = _join_fields(write.id, write.queue, _joined_lanes(write.lanes), write.stored)
+        what, time_ms = ("in", write.in_ms) if write.at_ms is None else ("at", write.at_ms)
+        return what, timer_key(write.owner, write.name), fields, time_ms
+    if isinstance(write, CancelTimer):
+        return "cancel", timer_key(write.owner, write.name), "", 0
     return "delete", write.key, "", 0
 
 
@@ -180,14 +213,61 @@ def problem_json(problem: dict[str, Any]) -> str:
     return json.dumps({"at_ms": round(time.time() * 1000), **problem})
 
 
+def timer_key(owner: str, name: str) -> str:
+    """Raises ValueError for an owner or a name with control characters."""
+    for part in (owner, name):
+        if _CONTROL.search(part):
+            raise ValueError(f"{part!r} has control characters: use a string without them")
+    return keys.timer(owner, name)
+
+
+def schedule_command(
+    message: NewMessage,
+    owner: str,
+    name: str,
+    *,
+    at_ms: int | None = None,
+    in_ms: int = 0,
+    replaces: bool = True,
+) -> list[Argument]:
+    """Raises ValueError for an owner, name or lane key with control characters."""
+    id_, queue, stored, scope, number, *_, lanes = _append_row(message._replace(group=None))
+    return script("schedule").command(
+        timer=timer_key(owner, name),
+        id=id_,
+        queue=queue,
+        lanes=lanes,
+        stored=stored,
+        at_ms="" if at_ms is None else at_ms,
+        in_ms=in_ms,
+        scope=scope,
+        number=number,
+        replaces=int(replaces),
+        seen_ttl_s=keys.SEEN_TTL_S,
+        seen_block=keys.SEEN_BLOCK,
+    )
+
+
+def _join_fields(*fields: str | bytes) -> bytes:
+    """As lua/lib/timers.lua reads them."""
+    plain = [field.encode() if isinstance(field, str) else field for field in fields]
+    return b"".join(b"%d:%s" % (len(field), field) for field in plain)
+
+
 def _append_row(message: NewMessage) -> tuple[Argument, ...]:
-    for key in message.lanes:
-        if not key or _CONTROL.search(key):
-            raise ValueError(f"{key!r} is not a lane key: use a non-empty string without control characters")
+    lanes = _joined_lanes(message.lanes)
     scope, number = message.once or ("", "")
     problem = problem_json(message.problem) if message.problem else ""
     stored, group = _grouped(message)
-    return message.id, message.queue, stored, scope, number, problem, group, "\n".join(message.lanes)
+    return message.id, message.queue, stored, scope, number, problem, group, lanes
+
+
+def _joined_lanes(lanes: Sequence[str]) -> str:
+    """As the scripts read them. Raises ValueError for a lane key with control characters."""
+    for key in lanes:
+        if not key or _CONTROL.search(key):
+            raise ValueError(f"{key!r} is not a lane key: use a non-empty string without control characters")
+    return "\n".join(lanes)
 
 
 def _grouped(message: NewMessage) -> tuple[str | bytes, str]:

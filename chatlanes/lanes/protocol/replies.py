@@ -96,7 +96,7 @@ class Fetched:
     more: bool
     suspects: bool | None
     leased: list[Leased]
-    #: Until the next group is due; None: none is collected.
+    #: Until the next group or timer is due; None: there is none.
     due_s: float | None = None
 
 
@@ -116,6 +116,18 @@ class Swept:
     due: int
     next_ms: int | None
     history: History | None = field(default=None, compare=False)
+
+
+class Timer(NamedTuple):
+    """A message that joins the end of its lanes when it is due, at `at_ms` since 1970."""
+
+    owner: str
+    name: str
+    at_ms: int
+    id: str
+    queue: str
+    lanes: list[str]
+    stored: bytes
 
 
 class Noted(Enum):
@@ -226,6 +238,16 @@ def previous_calls_answer(journal: dict[bytes, bytes]) -> list[PreviousCall]:
             call = PreviousCall(what.decode(), outcome if state == b"done" else None, int(fence), position)
             found.append((int(fence), series, int(position[len(series) :]), call))
     return [call for *_, call in sorted(found)]
+
+
+def timers_answer(stored: bytes | None) -> list[tuple[str, list[bytes]]]:
+    """The name of each timer of an owner, and its id, queue, lanes and stored form."""
+    fields, rest = [], stored or b""
+    while rest:
+        length, _, rest = rest.partition(b":")
+        fields.append(rest[: int(length)])
+        rest = rest[int(length) :]
+    return [(fields[i].decode(), fields[i + 1 : i + 5]) for i in range(0, len(fields), 5)]
 
 
 def read_answer(answers: list[Any], fence: str) -> Read | None:

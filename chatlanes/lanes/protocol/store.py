@@ -6,8 +6,9 @@ Does not retry: a step whose answer was lost may have been done, and only the ca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from redis import Redis
 
@@ -24,7 +25,9 @@ from chatlanes.lanes.protocol.commands import (
     fetch_command,
     problem_json,
     read_commands,
+    schedule_command,
     shield_command,
+    timer_key,
 )
 from chatlanes.lanes.protocol.replies import (
     Appended,
@@ -37,6 +40,7 @@ from chatlanes.lanes.protocol.replies import (
     Read,
     Shielded,
     Swept,
+    Timer,
     append_answer,
     begin_answer,
     fetch_answer,
@@ -44,6 +48,7 @@ from chatlanes.lanes.protocol.replies import (
     loss_answer,
     read_answer,
     texts,
+    timers_answer,
 )
 from chatlanes.lanes.protocol.scripts import Argument, script
 from chatlanes.lanes.runtime.blocking import run_blocking
@@ -141,6 +146,71 @@ class Store:
     def shield(self, message_id: str, fence: str, *, shielded: bool) -> Shielded:
         """Keeps a run from being interrupted, or allows it again."""
         return Shielded(script("shield").run(self.client, shield_command(message_id, fence, shielded=shielded)))
+
+    def schedule(
+        self,
+        message: NewMessage,
+        owner: str,
+        name: str,
+        *,
+        at_ms: int | None = None,
+        in_ms: int = 0,
+        replaces: bool = True,
+    ) -> bool:
+        """Sets the timer of this owner and name: the message joins the end of its lanes at `at_ms` (ms since 1970), or
+        if that is None in `in_ms`. False: the message was seen before, or the timer is set and `replaces` is false.
+
+        Raises ValueError for an owner, name or lane key with control characters.
+        """
+        command = schedule_command(message, owner, name, at_ms=at_ms, in_ms=in_ms, replaces=replaces)
+        return bool(script("schedule").run(self.client, command))
+
+    def cancel(self, owner: str, name: str) -> bool:
+        """Removes a timer that is not due yet; False if there is none."""
+        return bool(self._run("cancel", timer=timer_key(owner, name)))
+
+    def timers(self, *owners: str) -> list[Timer]:
+        """The timers of these owners, the next one first."""
+        if not owners:
+            return []
+        names = [keys.TIMER + owner for owner in owners]
+        values = cast("list[bytes | None]", run_blocking(lambda: self.client.mget(names)))
+        found = [
+            (owner, name, fields)
+            for owner, value in zip(owners, values, strict=True)
+            for name, fields in timers_answer(value)
+        ]
+        return self._timers(found)
+
+    def timer_owners(self, prefix: str) -> list[str]:
+        """The owners of timers that begin with `prefix`, sorted. Scans all timers, in small steps."""
+        pattern = re.sub(r"([\\*?\[\]])", r"\\\1", prefix) + "*"
+        found: Any = run_blocking(lambda: list(self.client.zscan_iter(keys.TIMERS, pattern, count=1000)))
+        return sorted({timer.decode().partition("\n")[0] for timer, _ in found})
+
+    def next_timers(self, start: int = 0, count: int = 100) -> list[Timer]:
+        """Of all timers the next ones, without the first `start`."""
+        entries: list[Any] = self.client.zrange(keys.TIMERS, start, start + count - 1)
+        found = []
+        for owner, name in (entry.decode().split("\n") for entry in entries):
+            fields = dict(timers_answer(self._get(keys.TIMER + owner))).get(name)
+            found += [(owner, name, fields)] if fields else []
+        return self._timers(found)
+
+    def _get(self, key: str) -> bytes | None:
+        value: Any = self.client.get(key)
+        return cast("bytes | None", value)
+
+    def _timers(self, found: list[tuple[str, str, list[bytes]]]) -> list[Timer]:
+        if not found:
+            return []
+        scores: list[Any] = self.client.zmscore(keys.TIMERS, [keys.timer(owner, name) for owner, name, _ in found])
+        timers = [
+            Timer(owner, name, int(score), id_.decode(), queue.decode(), lanes.decode().split("\n"), stored)
+            for (owner, name, (id_, queue, lanes, stored)), score in zip(found, scores, strict=True)
+            if score is not None
+        ]
+        return sorted(timers, key=lambda timer: timer.at_ms)
 
     def replay(self, message_id: str) -> bool:
         """Puts a buried message at the end of its lanes; False if no such message is buried."""

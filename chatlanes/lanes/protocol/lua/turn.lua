@@ -6,7 +6,8 @@
 -- ARGV  holder lease_ms room budget max_deaths holding first times settles
 --       then id fence, once for each of `settles`; `times` is what the holder counted: for each
 --       field of TIMES a line with the field, a tab and a number
--- Returns {lost ids, ready messages left (0 or 1), suspects left (0 or 1), ms until the next group is due (-1: none),
+-- Returns {lost ids, ready messages left (0 or 1), suspects left (0 or 1), ms until the next group or timer is due
+--       (-1: none),
 --       then for each message handed out
 --       id, fence, queue, ms since its append or replay, past, stored}; `past` is empty if nothing is known of earlier
 --       runs. Otherwise: how often a worker died with it, how often it failed, whether it is parked (0 or 1), ms since
