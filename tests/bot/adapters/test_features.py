@@ -6,7 +6,7 @@ import pytest
 
 from tests.bot.adapters.test_matrix import texts
 from tests.pipeline.conftest import MakePipeline
-from tests.support.pipeline import BOT_ID, message
+from tests.support.pipeline import message
 from tests.support.waiting import until
 
 PTB = "tests.bot.adapters.bots.features.ptb:"

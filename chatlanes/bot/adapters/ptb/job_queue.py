@@ -196,11 +196,10 @@ class LaneJobQueue(JobQueue[Any]):
 
     def end_start(self) -> None:
         """Set the jobs of the start. Raises RedisError."""
-        numbers = Counter[tuple[Any, ...]]()
+        once = Counter[tuple[Any, ...]]()
         for place, (record, at_ms, in_ms) in enumerate(self._wanted or ()):
-            number = numbers[record.identity]
-            numbers[record.identity] += 1
-            self.storage.ensure(record, number, at_ms, in_ms, (f"jobs:{_START}", place))
+            self.storage.ensure(record, once[record.identity], at_ms, in_ms, (f"jobs:{_START}", place))
+            once[record.identity] += record.plan is None
         self._wanted = None
 
     def begin(self, job: dict[str, Any]) -> LaneJob | None:

@@ -164,15 +164,15 @@ class JobStorage:
         return record, next_ms
 
     def ensure(self, record: Record, number: int, at_ms: int | None, in_ms: int, once: tuple[str, int]) -> None:
-        """Set a job of the bot's start, unless it is set. It is the `number`th with its name, callback, chat and user;
-        `once` identifies it among those that this worker sets.
+        """Set a job of the bot's start, unless it is set. One that runs once is the `number`th such with its name,
+        callback, chat and user; `once` identifies it among those that this worker sets.
         """
         here = [found.record for found in self.find(record)]
         own = next((found for found in here if found.id == record.id), None)
         others = [found for found in here if found.identity == record.identity and not found.origin]
         if record.plan is None:
             is_past = at_ms is not None and at_ms <= self.now_ms()
-            if own is None and len(others) <= number and not is_past:
+            if own is None and sum(other.plan is None for other in others) <= number and not is_past:
                 self._schedule(record, record.id, record.update, at_ms, in_ms=in_ms, replaces=False, once=once)
             return
         if own is None and any(other.plan and other.plan.kind == record.plan.kind for other in others):
