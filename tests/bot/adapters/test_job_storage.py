@@ -101,31 +101,31 @@ def test_jobs_are_found_by_name(storage: JobStorage) -> None:
 
 def test_every_start_sets_the_same_jobs(storage: JobStorage, client: Redis) -> None:
     morning, evening = (daily(time(hour), (0, 1, 2, 3, 4, 5, 6), UTC) for hour in (8, 20))
-    for start in ("a", "b", "a"):
+    for _ in range(3):
         for number, plan in enumerate((HOURLY, morning, evening)):
-            storage.ensure(of_start(plan, number), number, 0, 0, (start, number))
+            storage.ensure_repeating(of_start(plan, number), plan)
     before = due(client)
     assert [before[f"start:{number} next"] % HOUR_MS for number in range(3)] == [HOURLY.start_ms % HOUR_MS, 0, 0]
     # A start after one that died between its two steps sets the next run
     [timer] = [name for name in client.zrange("lanes:timers", 0, -1) if name.endswith(b"start:0 next")]
     Store(client).cancel(*timer.decode().split("\n"))
     later = Interval(HOUR_MS, HOURLY.start_ms + 1)
-    storage.ensure(of_start(later), 0, 0, 0, ("c", 0))
+    storage.ensure_repeating(of_start(later), later)
     assert due(client) == before
 
 
 @pytest.mark.parametrize("changed", [of_start(Interval(2 * HOUR_MS, 0)), of_start(Calendar(0, "UTC", (1,)))])
 def test_a_changed_plan_replaces_the_job(storage: JobStorage, client: Redis, changed: Record) -> None:
-    storage.ensure(of_start(), 0, 0, 0, ("a", 0))
-    storage.ensure(changed, 0, 0, 0, ("b", 0))
     assert changed.plan
+    storage.ensure_repeating(of_start(), HOURLY)
+    storage.ensure_repeating(changed, changed.plan)
     assert due(client)["start:0 next"] == changed.plan.next_ms(storage.now_ms())
     assert [found.record for found in storage.all()] == [changed]
     # So does changed data, but not data that a run has changed
-    storage.ensure(new := of_start(changed.plan, data='"x"'), 0, 0, 0, ("c", 0))
+    storage.ensure_repeating(new := of_start(changed.plan, data='"x"'), changed.plan)
     assert [found.record for found in storage.all()] == [new]
     storage.write(replace(new, data='"y"'))
-    storage.ensure(new, 0, 0, 0, ("d", 0))
+    storage.ensure_repeating(new, changed.plan)
     assert [found.record.data for found in storage.all()] == ['"y"']
 
 
@@ -133,23 +133,23 @@ def test_a_start_does_not_repeat_jobs_that_handlers_have_set(storage: JobStorage
     storage.set(record("1"), HOURLY.next_ms(storage.now_ms()))
     storage.set(record("2", None), None, HOUR_MS)
     before = due(client)
-    storage.ensure(of_start(), 0, 0, 0, ("a", 0))
-    storage.ensure(of_start(None, 1), 0, None, 1000, ("a", 1))
+    storage.ensure_repeating(of_start(), HOURLY)
+    storage.ensure_once(of_start(None, 1), 0, None, 1000, ("a", 1))
     assert due(client) == before
     # A second job that runs once is another one
-    storage.ensure(of_start(None, 2), 1, None, 1000, ("a", 2))
+    storage.ensure_once(of_start(None, 2), 1, None, 1000, ("a", 2))
     assert set(due(client)) == {*before, "start:2"}
 
 
 def test_a_start_sets_a_job_that_runs_once_only_once(storage: JobStorage, client: Redis) -> None:
     for start, expected in (("a", 1), ("a", 0), ("b", 1)):
-        storage.ensure(of_start(None), 0, None, 0, (start, 0))
-        storage.ensure(of_start(None), 0, None, 0, (start, 0))
+        storage.ensure_once(of_start(None), 0, None, 0, (start, 0))
+        storage.ensure_once(of_start(None), 0, None, 0, (start, 0))
         assert len(due(client)) == expected
         if expected:
             assert fire(client) == 1
     # One for a time that has passed is not set
-    storage.ensure(of_start(None), 0, storage.now_ms() - 1, 0, ("c", 0))
+    storage.ensure_once(of_start(None), 0, storage.now_ms() - 1, 0, ("c", 0))
     assert due(client) == {}
 
 

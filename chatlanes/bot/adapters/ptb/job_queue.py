@@ -198,8 +198,11 @@ class LaneJobQueue(JobQueue[Any]):
         """Set the jobs of the start. Raises RedisError."""
         once = Counter[tuple[Any, ...]]()
         for place, (record, at_ms, in_ms) in enumerate(self._wanted or ()):
-            self.storage.ensure(record, once[record.identity], at_ms, in_ms, (f"jobs:{_START}", place))
-            once[record.identity] += record.plan is None
+            if record.plan is not None:
+                self.storage.ensure_repeating(record, record.plan)
+                continue
+            self.storage.ensure_once(record, once[record.identity], at_ms, in_ms, (f"jobs:{_START}", place))
+            once[record.identity] += 1
         self._wanted = None
 
     def begin(self, job: dict[str, Any]) -> LaneJob | None:

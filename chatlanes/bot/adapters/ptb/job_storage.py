@@ -163,26 +163,30 @@ class JobStorage:
             self._schedule(record, record.next_name, record.next_update, next_ms, replaces=False)
         return record, next_ms
 
-    def ensure(self, record: Record, number: int, at_ms: int | None, in_ms: int, once: tuple[str, int]) -> None:
-        """Set a job of the bot's start, unless it is set. One that runs once is the `number`th such with its name,
-        callback, chat and user; `once` identifies it among those that this worker sets.
+    def ensure_once(self, record: Record, number: int, at_ms: int | None, in_ms: int, once: tuple[str, int]) -> None:
+        """Set a job of the bot's start that runs once, unless it is set or its time has passed.
+
+        It is the `number`th such job of its name, callback, chat and user, as far as handlers may have set them before.
+        `once` identifies it among the jobs of this worker's start.
         """
         here = [found.record for found in self.find(record)]
-        own = next((found for found in here if found.id == record.id), None)
-        others = [found for found in here if found.identity == record.identity and not found.origin]
-        if record.plan is None:
-            is_past = at_ms is not None and at_ms <= self.now_ms()
-            if own is None and sum(other.plan is None for other in others) <= number and not is_past:
-                self._schedule(record, record.id, record.update, at_ms, in_ms=in_ms, replaces=False, once=once)
+        waiting = sum(each.identity == record.identity and each.plan is None and not each.origin for each in here)
+        is_past = at_ms is not None and at_ms <= self.now_ms()
+        if waiting <= number and not is_past:
+            self._schedule(record, record.id, record.update, at_ms, in_ms=in_ms, replaces=False, once=once)
+
+    def ensure_repeating(self, record: Record, plan: Plan) -> None:
+        """Set a repeating job of the bot's start, unless it or one like it, which a handler has set, is set."""
+        here = {found.record.id: found.record for found in self.find(record)}
+        own = here.get(record.id)
+        if own is None and any(each.identity == record.identity and is_like(each.plan, plan) for each in here.values()):
             return
-        if own is None and any(other.plan and other.plan.kind == record.plan.kind for other in others):
-            return
-        is_same = own is not None and own.plan is not None and own.origin == record.origin
-        plan = own.plan if is_same and own and own.plan else record.plan
+        is_same = own is not None and own.origin == record.origin
         if not is_same:
             self.write(record)
-        # A process may have died between the two steps.
-        if (next_ms := plan.next_ms(self.now_ms())) is not None:
+        # If the job is set, its next run is set too, unless a process has died between the two steps.
+        lasting = own.plan if is_same and own and own.plan else plan
+        if (next_ms := lasting.next_ms(self.now_ms())) is not None:
             self._schedule(record, record.next_name, record.next_update, next_ms, replaces=not is_same)
 
     def now_ms(self) -> int:
@@ -257,6 +261,11 @@ class JobStorage:
     def _store(self) -> Store:
         """For code outside of updates."""
         return Store(connect_to(self._settings))
+
+
+def is_like(plan: Plan | None, other: Plan) -> bool:
+    """True if both have the same interval, or the same time of day and days."""
+    return plan is not None and plan.kind == other.kind
 
 
 def origin_of(plan: Plan | None, data: str) -> str:
