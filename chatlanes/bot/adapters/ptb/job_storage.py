@@ -21,13 +21,12 @@ from chatlanes.bot.adapters.ptb.job_plans import JobError, Plan, plan_from, plan
 from chatlanes.bot.current import current
 from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.protocol.commands import CancelTimer, NewMessage, SetTimer
-from chatlanes.lanes.protocol.envelope import pack_task
 from chatlanes.lanes.protocol.replies import Timer
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings, load
 from chatlanes.updates import keys_of, queue_of
 from chatlanes.updates.connection import connect_to
-from chatlanes.updates.intake import TASK
+from chatlanes.updates.intake import pack_update
 
 #: The kind of the updates that run jobs.
 KIND = "job"
@@ -295,10 +294,10 @@ def _packed(update: dict[str, Any]) -> bytes:
     job = update[KIND]
     described = f"({KIND}, chat {job.get('chat', job.get('from', {})).get('id')})"
     try:
-        content = json.dumps([[update], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}])
+        content = json.dumps(update)
     except (TypeError, ValueError) as error:
         raise JobError(f"job {job['name']!r} cannot be stored: {error}") from error
-    return pack_task(TASK, described, content.encode())
+    return pack_update(described, content.encode())
 
 
 def _plain(name: str) -> str:
