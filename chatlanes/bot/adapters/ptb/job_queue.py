@@ -267,7 +267,7 @@ class LaneJobQueue(JobQueue[Any]):
                 f"job {name!r} cannot be stored: its data has {len(text):,} bytes, and at most {MOST_BYTES:,} are "
                 "allowed. Store the data elsewhere, and its key in the job"
             )
-        return Record(uuid4().hex, name, path, text, chat_id, user_id, plan)
+        return Record(uuid4().hex[:16], name, path, text, chat_id, user_id, plan)
 
     def _jobs(self, stored: list[Found], is_asked: Callable[[Record], bool]) -> tuple[LaneJob, ...]:
         """The stored jobs, and those that the start of the bot is about to set."""

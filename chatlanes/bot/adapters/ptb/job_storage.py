@@ -66,8 +66,9 @@ class Record:
     @property
     def update(self) -> dict[str, Any]:
         """The content of the record's timer."""
-        plan = {"plan": plan_json(self.plan)} if self.plan else {}
-        return self._update(callback=self.callback, data=self.data, origin=self.origin, **plan)
+        plan = plan_json(self.plan) if self.plan else None
+        more = {"data": self.data, "plan": plan, "origin": self.origin or None}
+        return self._update(callback=self.callback, **{name: value for name, value in more.items() if value})
 
     @property
     def next_update(self) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def record_of(job: dict[str, Any]) -> Record | None:
         job.get("chat", {}).get("id"),
         job.get("from", {}).get("id"),
         plan_from(job["plan"]) if "plan" in job else None,
-        job["origin"],
+        job.get("origin", ""),
     )
 
 
@@ -294,7 +295,7 @@ def _packed(update: dict[str, Any]) -> bytes:
     job = update[KIND]
     described = f"({KIND}, chat {job.get('chat', job.get('from', {})).get('id')})"
     try:
-        content = json.dumps(update)
+        content = json.dumps(update, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise JobError(f"job {job['name']!r} cannot be stored: {error}") from error
     return pack_update(described, content.encode())
