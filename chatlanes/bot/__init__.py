@@ -3,6 +3,7 @@
 from chatlanes.bot.bot import Bot, UpdateTimeoutError
 from chatlanes.bot.context import Context
 from chatlanes.bot.current import current
+from chatlanes.bot.schedule import Schedule
 from chatlanes.bot.session.codec import SessionError
 
-__all__ = ["Bot", "Context", "SessionError", "UpdateTimeoutError", "current"]
+__all__ = ["Bot", "Context", "Schedule", "SessionError", "UpdateTimeoutError", "current"]

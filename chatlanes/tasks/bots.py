@@ -6,17 +6,18 @@ sentence. Calls no handler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 from chatlanes.bot.bot import Bot
-from chatlanes.bot.loader import is_fully_async, load_bot
+from chatlanes.bot.loader import is_fully_async, load_bot, load_schedules
+from chatlanes.bot.schedule import Schedule
 from chatlanes.bot.session.keys import check_order
 from chatlanes.bot.session.session import SessionPlan
 from chatlanes.logs.process import give_up
 from chatlanes.settings import Settings, SettingsError
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import BotImportError, ImportPathError
 from chatlanes.tasks.settings import settings
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
@@ -24,16 +25,19 @@ from chatlanes.telegram.flood import Gate, Rates
 
 @dataclass(frozen=True)
 class ServedBot:
-    """One bot: its settings, its handler, its client, and the flood-control gate that all its calls pass."""
+    """One bot: its settings, its handler, its client, the flood-control gate that all its calls pass, and its schedules
+    by their names.
+    """
 
     settings: Settings
     bot: Bot
     api: BotApi
     gate: Gate
+    schedules: Mapping[str, Schedule]
 
     @cached_property
     def is_fully_async(self) -> bool:
-        return is_fully_async(self.bot)
+        return is_fully_async(self.bot, self.schedules.values())
 
     @cached_property
     def session_plan(self) -> SessionPlan:
@@ -48,8 +52,11 @@ class Bots:
 
     @classmethod
     def load(cls, settings: Settings) -> Bots:
-        """Raises BotImportError, and SettingsError for a missing token."""
+        """Raises ImportPathError, and SettingsError for a missing token."""
         return cls(_load(each) for each in settings.served)
+
+    def __iter__(self) -> Iterator[ServedBot]:
+        return iter(self._by_id.values())
 
     def of(self, message_id: str) -> ServedBot | None:
         """The bot that the message belongs to; None if it is not served here.
@@ -67,7 +74,7 @@ def bots() -> Bots:
     """The bots of this worker. A bot that cannot be loaded ends the process with its traceback and one sentence."""
     try:
         return Bots.load(settings())
-    except BotImportError as error:
+    except ImportPathError as error:
         give_up(settings(), str(error), error.__cause__)
     except SettingsError as error:
         give_up(settings(), f"{error}. The worker needs it to call the Bot API.")
@@ -89,4 +96,5 @@ def _load(settings: Settings) -> ServedBot:
             Rates(settings.rate_per_bot, settings.rate_per_chat, settings.rate_per_group),
             settings.flood_wait,
         ),
+        schedules=load_schedules(settings.schedules, settings.name_of("schedules")) if settings.schedules else {},
     )

@@ -101,6 +101,7 @@ class State:
     paused: set[str] = field(default_factory=set)
     times: dict[str, int] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
+    schedules: dict[str, str] = field(default_factory=dict)  # <owner>, a newline, <name> -> its record
 
 
 def fence(number: int) -> str:
@@ -223,6 +224,8 @@ def seed(client: Redis, state: State) -> None:
             ends = {number: now_ms + minutes * MINUTE_MS for number, minutes in above.items()}
             _zset(pipe, keys.MISSING + scope, {f"{number}:{end_ms}": number for number, end_ms in ends.items()})
         _hash(pipe, keys.LAST, state.last)
+        if state.schedules:
+            pipe.hset(keys.SCHEDULES, mapping=state.schedules)
         _hash(pipe, keys.PAUSED, dict.fromkeys(state.paused, now_ms))
         _zset(pipe, keys.DEAD, {each: now_ms - MINUTE_MS + index for index, each in enumerate(state.dead)})
         _seed_contents(pipe, state, now_ms)
