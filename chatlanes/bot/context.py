@@ -7,11 +7,13 @@ the update is settled or not at all. Its repr contains no text of a user.
 import time
 from collections.abc import AsyncIterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from chatlanes.bot.interrupts import Interrupts, PreviousCall, Shield
+from chatlanes.bot.occurrences import Occurrence, is_occurrence
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
@@ -76,6 +78,9 @@ class Context(Shorthands):
 
     interrupts: Interrupts | None = None
 
+    late_s: float = 0.0
+    """For `schedule`."""
+
     def __init__(
         self,
         update: dict[str, Any] | list[dict[str, Any]] | tuple[dict[str, Any], ...],
@@ -89,6 +94,7 @@ class Context(Shorthands):
         updates: Sequence[dict[str, Any]] = (),
         interrupts: Interrupts | None = None,
         stream_first: int = 30,
+        late_s: float = 0.0,
     ) -> None:
         """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
         if not updates:
@@ -106,6 +112,7 @@ class Context(Shorthands):
             fence=fence,
             interrupts=interrupts,
             stream_first=stream_first,
+            late_s=late_s,
             _parsed_update=parse(update),
         )
 
@@ -123,10 +130,18 @@ class Context(Shorthands):
         return self._parsed.kind
 
     @property
+    def schedule(self) -> Occurrence | None:
+        """In a function of SCHEDULES the occurrence that it runs for: `name`, `due`, `late_s`. Otherwise None."""
+        if not is_occurrence(self.update):
+            return None
+        body = self._parsed.body
+        return Occurrence(body["name"], datetime.fromtimestamp(body["due_ms"] / 1000, UTC), self.late_s)
+
+    @property
     def chat_id(self) -> int | None:
         """The id of the chat of the update, or of the private chat of its user if it has no chat.
 
-        None for the few updates without both, such as polls.
+        None for the few updates without both, such as polls, and in a function of SCHEDULES.
         """
         return self._parsed.home
 

@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import takewhile
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
+
+#: `ctx.kind` of an occurrence.
+KIND = "schedule"
 
 #: After an outage: one firing for all missed occurrences, one for each, or none.
 Missed = Literal["run", "all", "skip"]
@@ -56,6 +59,28 @@ class Clockwork(NamedTuple):
             if len(found) == most or from_ms == after_ms:
                 return list(found)
             span_ms *= _NEXT_SPAN
+
+
+class Occurrence(NamedTuple):
+    """`ctx.schedule`: the name of the schedule, when it was due, and how many seconds later this run began."""
+
+    name: str
+    due: datetime
+    late_s: float
+
+
+def content_of(name: str, due_ms: int) -> dict[str, Any]:
+    """The content of the message of an occurrence, which takes the place of an update."""
+    return {KIND: {"name": name, "due_ms": due_ms}}
+
+
+def is_occurrence(content: dict[str, Any]) -> bool:
+    return KIND in content and "update_id" not in content
+
+
+def session_key(content: dict[str, Any]) -> str:
+    """The key of the session of an occurrence, which is also the key of its lane: one for each schedule."""
+    return f"{KIND}:{content[KIND]['name']}"
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ sentence. Calls no handler.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from chatlanes.bot.bot import Bot
+from chatlanes.bot.context import Context
 from chatlanes.bot.loader import is_fully_async, load_bot, load_schedules
 from chatlanes.bot.schedule import Schedule
 from chatlanes.bot.session.keys import check_order
@@ -21,6 +22,10 @@ from chatlanes.settings.imports import BotImportError, ImportPathError
 from chatlanes.tasks.settings import settings
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
+
+
+class UnknownScheduleError(Exception):
+    """The schedule was removed, or only newer workers have it. The attempt fails: another worker may have it."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,19 @@ class ServedBot:
     @cached_property
     def is_fully_async(self) -> bool:
         return is_fully_async(self.bot, self.schedules.values())
+
+    def bot_for(self, ctx: Context) -> Bot:
+        """The bot, with the function of the schedule as its handler if this is an occurrence of one.
+
+        Raises UnknownScheduleError.
+        """
+        occurrence = ctx.schedule
+        if occurrence is None:
+            return self.bot
+        schedule = self.schedules.get(occurrence.name)
+        if schedule is None:
+            raise UnknownScheduleError(f"this worker has no schedule {occurrence.name} in SCHEDULES")
+        return replace(self.bot, handle=schedule.function)
 
     @cached_property
     def session_plan(self) -> SessionPlan:

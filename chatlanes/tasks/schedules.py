@@ -16,7 +16,7 @@ import orjson
 from celery.utils.log import get_task_logger
 from redis.exceptions import RedisError
 
-from chatlanes.bot.occurrences import Due, Record, due
+from chatlanes.bot.occurrences import KIND, Due, Record, content_of, due, session_key
 from chatlanes.bot.schedule import Schedule
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.store import Store
@@ -156,11 +156,12 @@ def owner_of(bot_id: int) -> str:
 
 def _messages(watched: _Watched, found: Due) -> Iterator[NewMessage]:
     settings, name = watched.settings, watched.schedule.name
-    key = f"schedule:{name}"
     for due_ms in found.fires:
+        content = content_of(name, due_ms)
+        key = session_key(content)
         yield NewMessage(
-            id=f"{settings.bot_id}:schedule:{due_ms}:{name}",
+            id=f"{settings.bot_id}:{KIND}:{due_ms}:{name}",
             queue=queue_of([key], 0, settings.queues, settings.queue_group),
-            stored=pack_update(f"(schedule {name})", orjson.dumps({"schedule": {"name": name, "due_ms": due_ms}})),
+            stored=pack_update(f"(schedule {name})", orjson.dumps(content)),
             lanes=[f"{settings.bot_id}/{key}"],
         )

@@ -17,6 +17,7 @@ from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
 from chatlanes.bot.interrupts import Interrupts
+from chatlanes.bot.occurrences import KIND, is_occurrence
 from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.runtime.blocking import run_blocking
 from chatlanes.lanes.worker.delivery import delivery_of
@@ -126,7 +127,15 @@ def context_of(
         updates=updates,
         stream_first=served.settings.stream_first,
         interrupts=Interrupts(delivery) if delivery is not None and delivery.is_interruptible else None,
+        late_s=lateness_of(content, delivery),
     )
+
+
+def lateness_of(content: dict[str, Any], delivery: lanes.Delivery | None) -> float:
+    """How long after its time an occurrence of a schedule runs, by Redis' clock. Raises RedisAway."""
+    if delivery is None or not is_occurrence(content):
+        return 0.0
+    return max(run_blocking(delivery.now_ms) - content[KIND]["due_ms"], 0) / 1000
 
 
 def gate_of(
@@ -142,7 +151,7 @@ def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Deliv
     error: Exception | None = None
     try:
         with run.limited():
-            run_bot(served.bot, ctx)
+            run_bot(served.bot_for(ctx), ctx)
     except ParkUpdate:
         pass  # `parking` remembers it, because a bot may swallow the exception
     except Exception as raised:

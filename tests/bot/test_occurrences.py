@@ -25,7 +25,7 @@ def shown(clockwork: Clockwork, after: str, number: int) -> list[str]:
     return [datetime.fromtimestamp(each / 1000, UTC).strftime("%d %H:%M:%S") for each in times]
 
 
-# On 29 March 2026 at 01:00 UTC, Berlin goes from 02:00 to 03:00. On 25 October at 01:00 UTC, it goes from 03:00 to 02:00.
+# In Berlin, 02:00 becomes 03:00 on 29 March 2026 at 01:00 UTC, and 03:00 becomes 02:00 on 25 October at 01:00 UTC.
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,12 @@ class Delivery:
             raise self._lost()
         return found
 
+    def now_ms(self) -> int:
+        """The time of Redis, in ms since 1970. While Redis does not answer, behaves like `park`."""
+        asked = PipelinedCommand(None, ["TIME"])
+        [(seconds, micros)] = self.journal.retry_until_done(lambda: self.lanes.pipelined.run(asked))
+        return int(seconds) * 1000 + int(micros) // 1000
+
     def bury(self, problem: dict[str, Any]) -> Outcome:
         """Move the message to the dead letters; its lanes continue. While Redis does not answer, acts like `park`."""
         self.journal.confirm()

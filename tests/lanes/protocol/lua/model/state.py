@@ -224,8 +224,6 @@ def seed(client: Redis, state: State) -> None:
             ends = {number: now_ms + minutes * MINUTE_MS for number, minutes in above.items()}
             _zset(pipe, keys.MISSING + scope, {f"{number}:{end_ms}": number for number, end_ms in ends.items()})
         _hash(pipe, keys.LAST, state.last)
-        if state.schedules:
-            pipe.hset(keys.SCHEDULES, mapping=state.schedules)
         _hash(pipe, keys.PAUSED, dict.fromkeys(state.paused, now_ms))
         _zset(pipe, keys.DEAD, {each: now_ms - MINUTE_MS + index for index, each in enumerate(state.dead)})
         _seed_contents(pipe, state, now_ms)
@@ -249,6 +247,7 @@ def _seed_contents(pipe: Any, state: State, now_ms: int) -> None:
     """Write bodies, errors, journals, and the holders' other keys."""
     for name, value in _strings(state).items():
         pipe.set(name, value)
+    _hash(pipe, keys.SCHEDULES, state.schedules)
     for message_id, kinds in state.errors.items():
         pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
     for message_id, calls in state.journals.items():
@@ -285,7 +284,7 @@ def _call(noted: str) -> str:
     return f"{state} {fence(int(by))} {what}" if blank else noted
 
 
-def _hash(pipe: Any, key: str, fields: Mapping[str, int]) -> None:
+def _hash(pipe: Any, key: str, fields: Mapping[str, int] | Mapping[str, str]) -> None:
     if fields:
         pipe.hset(key, mapping=fields)
 
