@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
+_OWNER = "/schedules"
 #: `ctx.kind` of an occurrence.
 KIND = "schedule"
 
@@ -67,6 +68,17 @@ class Occurrence(NamedTuple):
     name: str
     due: datetime
     late_s: float
+
+
+def owner_of(bot_id: int) -> str:
+    """The owner of a bot's records in Redis."""
+    return f"{bot_id}{_OWNER}"
+
+
+def bot_of(owner: str) -> int | None:
+    """The bot of an owner of records. None: they are not a bot's."""
+    bot_id = owner.removesuffix(_OWNER)
+    return int(bot_id) if owner.endswith(_OWNER) and bot_id.isdecimal() else None
 
 
 def content_of(name: str, due_ms: int) -> dict[str, Any]:

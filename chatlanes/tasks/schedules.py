@@ -16,7 +16,7 @@ import orjson
 from celery.utils.log import get_task_logger
 from redis.exceptions import RedisError
 
-from chatlanes.bot.occurrences import KIND, Due, Record, content_of, due, session_key
+from chatlanes.bot.occurrences import KIND, Due, Record, content_of, due, owner_of, session_key
 from chatlanes.bot.schedule import Schedule
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.store import Store
@@ -147,11 +147,6 @@ class Watcher:
 
 def watcher(served: Iterable[ServedBot], settings: Settings) -> Watcher:
     return Watcher(served, Store(connect_to(settings, ANSWER_WITHIN_S)))
-
-
-def owner_of(bot_id: int) -> str:
-    """The owner of a bot's schedules in Redis."""
-    return f"{bot_id}/schedules"
 
 
 def _messages(watched: _Watched, found: Due) -> Iterator[NewMessage]:

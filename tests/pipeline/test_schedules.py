@@ -6,10 +6,9 @@ from collections import Counter
 
 import pytest
 
-from chatlanes.bot.occurrences import Record
+from chatlanes.bot.occurrences import Record, owner_of
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.store import Store
-from chatlanes.tasks.schedules import owner_of
 from chatlanes.updates.intake import pack_update
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline
@@ -148,7 +147,7 @@ def test_a_failed_firing_runs_again_and_repeats_no_call(make_pipeline: MakePipel
     pretend_days_without_workers(pipeline, 2, "failing", "UTC")
     pipeline.worker("prefork", 1)
     until(lambda: ended(pipeline))
-    assert [call["text"] for call in pipeline.simulator.calls("sendMessage")] == ["it is 09:00"]
+    assert [call["params"]["text"] for call in pipeline.simulator.calls("sendMessage")] == ["it is 09:00"]
 
 
 def test_a_firing_of_an_unknown_schedule_is_buried(make_pipeline: MakePipeline) -> None:
