@@ -46,6 +46,7 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
         on_error=bot.on_error and _as_plain(label, bot.on_error),
         on_timeout=bot.on_timeout and _as_plain(label, bot.on_timeout),
         session=bot.session,
+        on_timer=bot.on_timer and _as_plain(label, bot.on_timer, is_limited=True),
     )
 
 
@@ -122,7 +123,7 @@ class _Coroutine:
             raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was cancelled") from None
         except asyncio.CancelledError:
             if ctx.interrupted:
-                raise Interrupted(f"a newer update has ended the run of update {ctx.update_id}") from None
+                raise Interrupted(f"a newer update has ended the run of {ctx!r}") from None
             raise
         finally:
             self._sessions.after(ctx)
@@ -132,7 +133,7 @@ def is_fully_async(bot: Bot, schedules: Iterable[Schedule] = ()) -> bool:
     """True if the handler, hooks and schedules of a bot, as loaded here, are all coroutines, so that no update needs a
     thread.
     """
-    functions = (bot.handle, bot.on_error, bot.on_timeout, *(schedule.function for schedule in schedules))
+    functions = (bot.handle, bot.on_error, bot.on_timeout, bot.on_timer, *(schedule.function for schedule in schedules))
     return all(isinstance(each, _Coroutine) for each in functions if each is not None)
 
 

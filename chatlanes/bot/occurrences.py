@@ -11,7 +11,7 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
@@ -88,6 +88,16 @@ def content_of(name: str, due_ms: int) -> dict[str, Any]:
 
 def is_occurrence(content: dict[str, Any]) -> bool:
     return KIND in content and "update_id" not in content
+
+
+def occurrence_of(content: dict[str, Any], late_s: float = 0.0) -> Occurrence:
+    body = content[KIND]
+    return Occurrence(body["name"], datetime.fromtimestamp(body["due_ms"] / 1000, UTC), late_s)
+
+
+def due_of(content: dict[str, Any]) -> datetime | None:
+    """None: it is not an occurrence."""
+    return occurrence_of(content).due if is_occurrence(content) else None
 
 
 def session_key(content: dict[str, Any]) -> str:

@@ -13,9 +13,11 @@ from functools import cache, cached_property
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.bot.loader import is_fully_async, load_bot, load_schedules
+from chatlanes.bot.occurrences import is_occurrence
 from chatlanes.bot.schedule import Schedule
 from chatlanes.bot.session.keys import check_order
 from chatlanes.bot.session.session import SessionPlan
+from chatlanes.bot.timers import TimerPlan
 from chatlanes.logs.process import give_up
 from chatlanes.settings import Settings, SettingsError
 from chatlanes.settings.imports import BotImportError, ImportPathError
@@ -49,17 +51,22 @@ class ServedBot:
 
         Raises UnknownScheduleError.
         """
-        occurrence = ctx.schedule
-        if occurrence is None:
+        if not is_occurrence(ctx.update):
             return self.bot
-        schedule = self.schedules.get(occurrence.name)
+        name = ctx.schedule.name
+        schedule = self.schedules.get(name)
         if schedule is None:
-            raise UnknownScheduleError(f"this worker has no schedule {occurrence.name} in SCHEDULES")
+            raise UnknownScheduleError(f"this worker has no schedule {name} in SCHEDULES")
         return replace(self.bot, handle=schedule.function)
 
     @cached_property
     def session_plan(self) -> SessionPlan:
         return SessionPlan(self.bot.session, self.settings.session_ttl)
+
+    @cached_property
+    def timer_plan(self) -> TimerPlan:
+        settings = self.settings
+        return TimerPlan(self.bot.on_timer is not None, settings.order_by, settings.queues, settings.queue_group)
 
 
 class Bots:
