@@ -13,12 +13,12 @@ from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
 
 from chatlanes import lanes, traces
+from chatlanes.bot import occurrences
 from chatlanes.bot.bot import Bot, BotStartError, UpdateTimeoutError
 from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
 from chatlanes.bot.interrupts import Interrupts
-from chatlanes.bot import occurrences
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.timers import due_of, is_timer
 from chatlanes.lanes.runtime.blocking import run_blocking

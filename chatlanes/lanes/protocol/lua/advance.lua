@@ -19,13 +19,7 @@ end
 local added = 0
 for i = 5, #ARGV, 4 do
   local id, queue, stored, lanes = unpack(ARGV, i, i + 3)
-  if redis.call('EXISTS', MESSAGE .. id) == 0 then
-    local seq = next_place()
-    redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'queue', queue, 'lanes', lanes, 'seq', seq)
-    redis.call('SET', BODY .. id, stored)
-    line_up(id, queue, split(lanes), seq)
-    added = added + 1
-  end
+  if add_message(id, queue, lanes, stored) then added = added + 1 end
 end
 write_places()
 count('appended', added)
