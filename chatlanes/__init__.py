@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chatlanes import lanes, traces
-    from chatlanes.bot import Bot, Context, SessionError, Timer, UpdateTimeoutError
+    from chatlanes.bot import Bot, Context, Schedule, SessionError, Timer, UpdateTimeoutError
     from chatlanes.bot.current import current
     from chatlanes.poller import run
     from chatlanes.settings import Settings, SettingsError, load
@@ -25,6 +25,7 @@ _PUBLIC = {
     "Bot": "chatlanes.bot",
     "BotApi": "chatlanes.telegram.client",
     "Context": "chatlanes.bot",
+    "Schedule": "chatlanes.bot",
     "SessionError": "chatlanes.bot",
     "Settings": "chatlanes.settings",
     "SettingsError": "chatlanes.settings",
@@ -42,6 +43,7 @@ __all__ = [
     "Bot",
     "BotApi",
     "Context",
+    "Schedule",
     "SessionError",
     "Settings",
     "SettingsError",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from chatlanes.bot.api import Api, HasFiles
 from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
+from chatlanes.bot.occurrences import Occurrence, is_occurrence, occurrence_of
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
@@ -121,10 +122,22 @@ class Context(Shorthands):
         return self._parsed.kind
 
     @property
+    def schedule(self) -> Occurrence:
+        """In a function of SCHEDULES: the `name` of the schedule, when it was `due`, in UTC, and `late_s`, the seconds
+        from then to the start of this run.
+
+        Raises:
+            LookupError: This is an update of Telegram.
+        """
+        if not is_occurrence(self.update):
+            raise LookupError(f"an update of kind {self.kind} is not of a schedule; use ctx.schedule in its function")
+        return occurrence_of(self.update, self.timer_plan.late_s)
+
+    @property
     def chat_id(self) -> int | None:
         """The id of the chat of the update, or of the private chat of its user if it has no chat.
 
-        None for the few updates without both, such as polls.
+        None for the few updates without both, such as polls, and in a function of SCHEDULES.
         """
         return self._parsed.home
 

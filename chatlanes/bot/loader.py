@@ -7,7 +7,7 @@ of the import. Nothing polls, and the handler is not called.
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial, update_wrapper
 from typing import Any
@@ -21,6 +21,7 @@ from chatlanes.bot.async_context import SessionPrefetch, awaited
 from chatlanes.bot.bot import Bot, UpdateTimeoutError, check_takes, is_made_in_a_worker, takes_nothing
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import OverdueError, event_loop
+from chatlanes.bot.schedule import Schedule, import_schedules
 from chatlanes.lanes.errors import Interrupted
 from chatlanes.lanes.runtime import os_threads
 from chatlanes.settings.imports import BotImportError, check_callable, import_object
@@ -51,6 +52,18 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
         session=bot.session,
         on_timer=on_timer and _as_plain(label, on_timer, is_limited=True),
     )
+
+
+def load_schedules(path: str, setting: str = "SCHEDULES") -> dict[str, Schedule]:
+    """The schedules at `module:attribute`, by their names. Raises ImportPathError.
+
+    Call it after `load_bot`, because they may be in a module that the bot's import must watch.
+    """
+    label = f"{setting}={path}"
+    return {
+        each.name: replace(each, function=_as_plain(f"{label}: {each.name}", each.function, is_limited=True))
+        for each in import_schedules(path, setting)
+    }
 
 
 def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
@@ -134,9 +147,11 @@ class _Coroutine:
             self._sessions.after(ctx)
 
 
-def is_fully_async(bot: Bot) -> bool:
-    """True if the handler and hooks of a bot from `load_bot` are all coroutines, so that no update needs a thread."""
-    functions = (bot.handle, bot.on_error, bot.on_timeout, bot.on_timer)
+def is_fully_async(bot: Bot, schedules: Iterable[Schedule] = ()) -> bool:
+    """True if the handler, hooks and schedules of a bot, as loaded here, are all coroutines, so that no update needs a
+    thread.
+    """
+    functions = (bot.handle, bot.on_error, bot.on_timeout, bot.on_timer, *(schedule.function for schedule in schedules))
     return all(isinstance(each, _Coroutine) for each in functions if each is not None)
 
 

@@ -77,6 +77,12 @@ class Settings(BaseSettings):
         _MODULE_ATTRIBUTE,
         "Import path of the bot. The current directory is looked in first.",
     )
+    schedules: ImportPath | None = text(
+        None,
+        "module:attribute, such as mybot:schedules",
+        "Import path of a list of `Schedule`: functions of the bot that run at the times of cron expressions "
+        "(docs/schedules.md).",
+    )
     bots: ExistingFile | None = text(
         None,
         "a file that exists",

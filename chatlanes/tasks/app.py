@@ -123,6 +123,16 @@ def keep_announcing(**_: Any) -> None:
     presence().stay()
 
 
+@signals.worker_ready.connect(weak=False)
+def watch_schedules(**_: Any) -> None:
+    from chatlanes.tasks.bots import bots
+    from chatlanes.tasks.schedules import watcher
+
+    watching = watcher(bots(), settings())
+    watching.start()
+    signals.worker_shutdown.connect(lambda **_: watching.stop(), weak=False)
+
+
 @signals.worker_shutdown.connect(weak=False)
 def withdraw_announcement(**_: Any) -> None:
     presence().leave()

@@ -13,6 +13,7 @@ from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
 
 from chatlanes import lanes, traces
+from chatlanes.bot import occurrences
 from chatlanes.bot.bot import Bot, BotStartError, UpdateTimeoutError
 from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
@@ -115,7 +116,7 @@ def context_of(
     later = () if delivery is None else delivery.bodies
     updates = (content, *(read(body.encode())[0][0] for body in later))
     timer_plan = served.timer_plan
-    if delivery is not None and (due := due_of(delivery.id)) is not None:
+    if delivery is not None and (due := due_of(delivery.id) or occurrences.due_of(content)) is not None:
         timer_plan = replace(timer_plan, late_s=max(delivery.time_ms() / 1000 - due.timestamp(), 0.0))
     return Context(
         updates[-1],
@@ -148,7 +149,7 @@ def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Deliv
     error: Exception | None = None
     try:
         with run.limited():
-            run_bot(served.bot, ctx)
+            run_bot(served.bot_for(ctx), ctx)
     except ParkUpdate:
         pass  # `parking` remembers it, because a bot may swallow the exception
     except Exception as raised:

@@ -32,6 +32,8 @@ COLLECTING = "lanes:collecting"
 TIMERS = "lanes:timers"
 #: string, named by an owner: its timers, as lua/lib/timers.lua describes them
 TIMER = "lanes:timer:"
+#: hash: <owner>, a newline, <name> of a schedule -> what its owner keeps of it, such as its last occurrence
+SCHEDULES = "lanes:schedules"
 #: zset: message id -> buried at, ms
 DEAD = "lanes:dead"
 #: zset, named by a group of queues: message id -> seq, for all messages that are not buried; the first is the oldest

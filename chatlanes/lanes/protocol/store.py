@@ -212,6 +212,34 @@ class Store:
         ]
         return sorted(timers, key=lambda timer: timer.at_ms)
 
+    def advance(
+        self,
+        owner: str,
+        name: str,
+        *,
+        known: bytes,
+        record: bytes,
+        until_ms: int = 0,
+        messages: Sequence[NewMessage] = (),
+    ) -> bool:
+        """Appends the messages of a schedule's occurrences up to `until_ms`, and replaces its record, in one step.
+
+        False, and nothing was changed: the record is not `known`, so another process has done it, or `until_ms` is
+        still to come by Redis' clock. An empty `record` removes the schedule.
+        """
+        rows = [(each.id, each.queue, each.stored, "\n".join(each.lanes)) for each in messages]
+        schedule = timer_key(owner, name)
+        return bool(self._run("advance", group=rows, schedule=schedule, known=known, record=record, until_ms=until_ms))
+
+    def schedules(self) -> tuple[int, dict[tuple[str, str], bytes]]:
+        """Redis' time in ms, and the record of each schedule, by its owner and name."""
+        with self.client.pipeline(transaction=False) as pipe:
+            pipe.time()
+            pipe.hgetall(keys.SCHEDULES)
+            (seconds, microseconds), found = run_blocking(pipe.execute)
+        records = {tuple(field.decode().split("\n")): record for field, record in found.items()}
+        return seconds * 1000 + microseconds // 1000, records
+
     def replay(self, message_id: str) -> bool:
         """Puts a buried message at the end of its lanes; False if no such message is buried."""
         return bool(self._run("replay", id=message_id))

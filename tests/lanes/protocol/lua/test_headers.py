@@ -215,6 +215,13 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     ("begin", lambda s: s.begin("1", "5", lease_ms=1, position="1", what="x"), [b"begun"], 0, 0),
     ("end", lambda s: s.end("1", "5", position="1", what="x", kind=Kind.DONE), 1, 0, 0),
     ("shield", lambda s: s.shield("1", "5", shielded=True), 1, 0, 0),
+    (
+        "advance",
+        lambda s: s.advance("o", "n", known=b"", record=b"r", until_ms=1, messages=[NewMessage("1", "q", "x", ["a"])]),
+        1,
+        0,
+        1,
+    ),
     ("replay", lambda s: s.replay("1"), 1, 0, 0),
     ("pause", lambda s: s.pause("lane", "a"), 1, 0, 0),
     ("resume", lambda s: s.resume("group", "q", ["q.0", "q.1"]), 1, 2, 0),

@@ -76,14 +76,7 @@ local function fire_due(limit)
     local owner, name = owner_and_name(timer)
     local _, id, queue, lanes, stored = unpack(taken[owner][name] or {})
     redis.call('ZREM', TIMERS, timer)
-    if id and redis.call('EXISTS', MESSAGE .. id) == 0 then
-      local seq, keys = next_place(), distinct(lanes)
-      lanes = table.concat(keys, '\n')
-      redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'queue', queue, 'lanes', lanes, 'seq', seq)
-      redis.call('SET', BODY .. id, stored)
-      line_up(id, queue, keys, seq)
-      fired = fired + 1
-    end
+    if id and add_message(id, queue, lanes, stored) then fired = fired + 1 end
   end
   count('appended', fired)
   count('fired', fired)

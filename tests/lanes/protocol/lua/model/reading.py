@@ -145,6 +145,9 @@ class _Reading:
     def paused(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.paused = set(map(text, fields))
 
+    def schedules(self, _: str, fields: dict[bytes, bytes]) -> None:
+        self.state.schedules = {text(name): text(record) for name, record in fields.items()}
+
     def swept(self, _: str, at_ms: bytes) -> None:
         self.state.swept = -self.minutes_until(float(at_ms))
 
@@ -247,6 +250,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.PAUSED: (_fields, _Reading.paused),
     keys.PARKED: (_fields, _Reading.parked),
     keys.TIMES: (_fields, _Reading.times),
+    keys.SCHEDULES: (_fields, _Reading.schedules),
     keys.SWEPT: (_string, _Reading.swept),
     keys.IDENTITY: (_string, _Reading.identity),
     KEPT: (_string, _Reading.kept),

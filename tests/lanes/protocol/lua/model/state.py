@@ -123,6 +123,7 @@ class State:
     paused: set[str] = field(default_factory=set)
     times: dict[str, int] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
+    schedules: dict[str, str] = field(default_factory=dict)  # <owner>, a newline, <name> -> its record
     #: owner and name -> minutes
     timers: dict[str, int] = field(default_factory=dict)
     #: owner -> name -> id, queue, lanes and stored form
@@ -277,6 +278,7 @@ def _seed_contents(pipe: Any, state: State, now_ms: int) -> None:
     """Write bodies, errors, journals, and the holders' other keys."""
     for name, value in _strings(state).items():
         pipe.set(name, value)
+    _hash(pipe, keys.SCHEDULES, state.schedules)
     for message_id, kinds in state.errors.items():
         pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
     for message_id, calls in state.journals.items():
@@ -320,7 +322,7 @@ def _call(noted: str) -> str:
     return f"{state} {fence(int(by))} {what}" if blank else noted
 
 
-def _hash(pipe: Any, key: str, fields: Mapping[str, int]) -> None:
+def _hash(pipe: Any, key: str, fields: Mapping[str, int] | Mapping[str, str]) -> None:
     if fields:
         pipe.hset(key, mapping=fields)
 
