@@ -44,6 +44,7 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
         on_error=bot.on_error and _as_plain(label, bot.on_error),
         on_timeout=bot.on_timeout and _as_plain(label, bot.on_timeout),
         session=bot.session,
+        on_blocked=bot.on_blocked and _as_plain(label, bot.on_blocked),
     )
 
 

@@ -23,8 +23,10 @@ from chatlanes.lanes.worker.delivery import delivery_of
 from chatlanes.lanes.worker.exits import check_is_exception
 from chatlanes.logs import Ids, about
 from chatlanes.logs.errors import problem_of, traceback_of
+from chatlanes.tasks import broadcasts
 from chatlanes.tasks.app import app
 from chatlanes.tasks.bots import ServedBot, bots
+from chatlanes.tasks.broadcasts import Recipient
 from chatlanes.tasks.eviction import evict, take_back
 from chatlanes.tasks.hooks import call_hook, hook_context
 from chatlanes.tasks.outcome import fit_for_celery
@@ -57,7 +59,9 @@ class UpdateTask(lanes.LaneTask):
 
     def loop_of(self, message_id: str) -> EventLoop | None:
         served = bots().of(message_id)
-        return event_loop() if served is not None and served.is_fully_async else None
+        if served is None or not served.is_fully_async or ":broadcast:" in message_id:
+            return None
+        return event_loop()
 
     def on_failure(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
         """Flower and the events show this traceback: it begins with the bot's own code."""
@@ -115,7 +119,10 @@ def context_of(
     return Context(
         updates[-1],
         calls_of(
-            served.api, delivery, served.settings.uncertain_call, lambda: gate_of(served, delivery, parking, deadline_s)
+            served.api,
+            delivery,
+            "skip" if broadcasts.KIND in content else served.settings.uncertain_call,
+            lambda: gate_of(served, delivery, parking, deadline_s),
         ),
         attempt=this_attempt,
         deadline_s=deadline_s,
@@ -139,10 +146,11 @@ def gate_of(
 def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Delivery | None, parking: Parking) -> None:
     """Run the bot once. A failure or timeout is reported to the bot's hooks, Redis and Celery."""
     run = UNLIMITED if ctx.deadline_s is None else limited_run(request, served, ctx, delivery)
+    recipient = recipient_of(served, ctx, delivery)
     error: Exception | None = None
     try:
         with run.limited():
-            run_bot(served.bot, ctx)
+            run_bot(recipient or served.bot, ctx)
     except ParkUpdate:
         pass  # `parking` remembers it, because a bot may swallow the exception
     except Exception as raised:
@@ -158,12 +166,26 @@ def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Deliv
     if delivery is not None and parking.is_wanted:
         park(delivery, parking.delay_s(), FloodWait(parking.reason))
     if error is None:
-        settle(ctx, delivery)
+        settle(ctx, delivery, recipient)
         return
     call_hook(served.bot.on_error, hook_context(ctx, "error", delivery), error)
     if delivery is None:  # called directly, or from an ordinary queue: Celery handles the error
         raise fit_for_celery(error, secrets()) from None
+    fail_run(served, delivery, error, recipient)
+
+
+def fail_run(served: ServedBot, delivery: lanes.Delivery, error: Exception, recipient: Recipient | None) -> NoReturn:
+    """Retry or bury the update; a recipient of a broadcast is not buried. Always raises."""
+    if recipient is not None:
+        recipient.end_after(error)
     fail(served, delivery, error, secrets())
+
+
+def recipient_of(served: ServedBot, ctx: Context, delivery: lanes.Delivery | None) -> Recipient | None:
+    """The run of a broadcast's recipient; None for every other update."""
+    if delivery is None or ctx.kind != broadcasts.KIND:
+        return None
+    return Recipient(served, ctx.update, delivery)
 
 
 def check_lease(run: Run | Unlimited, delivery: lanes.Delivery, error: Exception | None) -> None:
@@ -206,7 +228,7 @@ def limited_run(request: Any, served: ServedBot, ctx: Context, delivery: lanes.D
     return run
 
 
-def run_bot(bot: Bot, ctx: Context) -> None:
+def run_bot(bot: Bot | Recipient, ctx: Context) -> None:
     """Run the handler and stage its session. Raises the handler's error as an Exception, SessionError if the session
     cannot be stored, and ParkUpdate.
     """
@@ -231,11 +253,11 @@ def finish_interrupted_streams(ctx: Context) -> None:
         run_blocking(lambda: finish_interrupted(calls, previous))
 
 
-def settle(ctx: Context, delivery: lanes.Delivery | None) -> None:
-    """Write the handler's stored data and settle its update, in one step. Without stored data, Celery's
-    acknowledgement settles the update.
+def settle(ctx: Context, delivery: lanes.Delivery | None, recipient: Recipient | None) -> None:
+    """Write the handler's stored data, and the result of a recipient, and settle its update, in one step. Without such
+    writes, Celery's acknowledgement settles the update.
     """
-    writes = ctx.stored.writes if ctx.stored else []
+    writes = [*(ctx.stored.writes if ctx.stored else ()), *(recipient.writes if recipient else ())]
     if delivery is not None and writes:
         commit(delivery, writes)
 
