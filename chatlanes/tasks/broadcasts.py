@@ -95,7 +95,7 @@ class Recipient:
             reason = reason_of(error)
             if reason is None:
                 raise
-            self._ended(reason, str(error))
+            self._ended(reason, getattr(error, "description", str(error)))
             if reason in (Reason.BLOCKED, Reason.DEACTIVATED):
                 call_hook(self._served.bot.on_blocked, ctx)
             return
