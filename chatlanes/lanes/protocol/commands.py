@@ -109,11 +109,11 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """A write of a commit: a message that joins the lanes of the committed one when it is due, at the end of them.
+    """A write of a commit: a message that joins its lanes when it is due, at the end of them.
 
-    It replaces the timer of this `owner` and `name`. It is due at `at_ms`, the time in ms since 1970; if that is None,
-    `in_ms` after the commit. An `id` that ends in a colon is completed by the time at which it is due, a colon and a
-    unique number.
+    Empty `lanes` and an empty `queue` are those of the committed message. It replaces the timer of this `owner` and
+    `name`. It is due at `at_ms`, the time in ms since 1970; if that is None, `in_ms` after the commit. An `id` that
+    ends in a colon is completed by the time at which it is due, a colon and a unique number.
     """
 
     owner: str
@@ -123,6 +123,7 @@ class SetTimer:
     stored: str | bytes
     at_ms: int | None = None
     in_ms: int = 0
+    lanes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ def write_row(write: Write) -> tuple[Argument, ...]:
     if isinstance(write, Push):
         return "push", write.key, write.value, 0
     if isinstance(write, SetTimer):
-        fields = _join_fields(write.id, write.queue, write.stored)
+        fields = _join_fields(write.id, write.queue, _joined_lanes(write.lanes), write.stored)
         what, time_ms = ("in", write.in_ms) if write.at_ms is None else ("at", write.at_ms)
         return what, timer_key(write.owner, write.name), fields, time_ms
     if isinstance(write, CancelTimer):
@@ -284,13 +285,19 @@ def _join_fields(*fields: str | bytes) -> bytes:
 
 
 def _append_row(message: NewMessage) -> tuple[Argument, ...]:
-    for key in message.lanes:
-        if not key or _CONTROL.search(key):
-            raise ValueError(f"{key!r} is not a lane key: use a non-empty string without control characters")
+    lanes = _joined_lanes(message.lanes)
     scope, number = message.once or ("", "")
     problem = problem_json(message.problem) if message.problem else ""
     stored, group = _grouped(message)
-    return message.id, message.queue, stored, scope, number, problem, group, "\n".join(message.lanes)
+    return message.id, message.queue, stored, scope, number, problem, group, lanes
+
+
+def _joined_lanes(lanes: Sequence[str]) -> str:
+    """As the scripts read them. Raises ValueError for a lane key with control characters."""
+    for key in lanes:
+        if not key or _CONTROL.search(key):
+            raise ValueError(f"{key!r} is not a lane key: use a non-empty string without control characters")
+    return "\n".join(lanes)
 
 
 def _grouped(message: NewMessage) -> tuple[str | bytes, str]:

@@ -6,6 +6,7 @@ Does not retry: a step whose answer was lost may have been done, and only the ca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -168,10 +169,24 @@ class Store:
         """Removes a timer that is not due yet; False if there is none."""
         return bool(self._run("cancel", timer=timer_key(owner, name)))
 
-    def timers(self, owner: str) -> list[Timer]:
-        """The timers of an owner, the next one first."""
-        named = timers_answer(run_blocking(lambda: self._get(keys.TIMER + owner)))
-        return self._timers([(owner, name, fields) for name, fields in named])
+    def timers(self, *owners: str) -> list[Timer]:
+        """The timers of these owners, the next one first."""
+        if not owners:
+            return []
+        names = [keys.TIMER + owner for owner in owners]
+        values = cast("list[bytes | None]", run_blocking(lambda: self.client.mget(names)))
+        found = [
+            (owner, name, fields)
+            for owner, value in zip(owners, values, strict=True)
+            for name, fields in timers_answer(value)
+        ]
+        return self._timers(found)
+
+    def timer_owners(self, prefix: str) -> list[str]:
+        """The owners of timers that begin with `prefix`, sorted. Scans all timers, in small steps."""
+        pattern = re.sub(r"([\\*?\[\]])", r"\\\1", prefix) + "*"
+        found: Any = run_blocking(lambda: list(self.client.zscan_iter(keys.TIMERS, pattern, count=1000)))
+        return sorted({timer.decode().partition("\n")[0] for timer, _ in found})
 
     def next_timers(self, start: int = 0, count: int = 100) -> list[Timer]:
         """Of all timers the next ones, without the first `start`."""

@@ -4,9 +4,9 @@
 -- ARGV  id fence skipped
 --       then what key value time_ms, once for each write, in this order: `set` (time_ms 0: no expiry), `delete`,
 --       `move` to the key `value`, which is overwritten (if `key` does not exist, nothing happens), `add` time_ms to
---       the field `value` of the hash `key`, `push` to the end of the list `key`, `at` or `in`: set
---       the timer `key` for a time, or in a time from now, with the lanes of this message (`value`: its id, its queue,
---       which may be empty for the queue of this message, and its stored form, as timers.lua joins fields), or `cancel`
+--       the field `value` of the hash `key`, `push` to the end of the list `key`, `at` or `in`: set the timer `key` for
+--       a time, or in a time from now (`value`: its id, its queue, its lanes and its stored form, as timers.lua joins
+--       fields; an empty queue and empty lanes are those of this message), or `cancel`
 -- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, skipped = unpack(ARGV, 1, 3)
 
@@ -32,9 +32,11 @@ for i = 4, #ARGV, 4 do
   elseif what == 'cancel' then
     cancel_timer(key)
   elseif what == 'at' or what == 'in' then
-    local timer_id, timer_queue, stored = unpack(fields_of(value))
+    local timer_id, timer_queue, timer_lanes, stored = unpack(fields_of(value))
     local due_ms = time_ms + (what == 'in' and now_ms or 0)
-    set_timer(key, due_ms, timer_id, timer_queue ~= '' and timer_queue or queue, lanes, stored)
+    if timer_queue == '' then timer_queue = queue end
+    if timer_lanes == '' then timer_lanes = lanes end
+    set_timer(key, due_ms, timer_id, timer_queue, timer_lanes, stored)
   elseif redis.call('EXISTS', key) == 1 then
     redis.call('RENAME', key, value)
   end
