@@ -68,6 +68,13 @@ class AsyncContext(Context):
             self._begun.append(begun)
         return begun
 
+    def broadcast(self, *arguments: Any, **params: Any) -> Any:
+        """Like Context.broadcast, but awaitable."""
+        begun = PendingCall(blocking_executor().call(partial(super().broadcast, *arguments, **params)))
+        self.life.add(begun.future)
+        self._begun.append(begun)
+        return begun
+
     async def ended(self) -> None:
         """Wait for every call of the run. Raises the error of a call that the handler did not await."""
         await self.life.ended()

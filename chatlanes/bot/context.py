@@ -5,12 +5,13 @@ the update is settled or not at all. Its repr contains no text of a user.
 """
 
 import time
-from collections.abc import AsyncIterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from chatlanes.bot.broadcasting import Broadcasting
 from chatlanes.bot.interrupts import Interrupts, PreviousCall, Shield
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
@@ -76,6 +77,8 @@ class Context(Shorthands):
 
     interrupts: Interrupts | None = None
 
+    broadcasting: Broadcasting | None = None
+
     def __init__(
         self,
         update: dict[str, Any] | list[dict[str, Any]] | tuple[dict[str, Any], ...],
@@ -89,6 +92,7 @@ class Context(Shorthands):
         updates: Sequence[dict[str, Any]] = (),
         interrupts: Interrupts | None = None,
         stream_first: int = 30,
+        broadcasting: Broadcasting | None = None,
     ) -> None:
         """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
         if not updates:
@@ -106,6 +110,7 @@ class Context(Shorthands):
             fence=fence,
             interrupts=interrupts,
             stream_first=stream_first,
+            broadcasting=broadcasting,
             _parsed_update=parse(update),
         )
 
@@ -318,6 +323,38 @@ class Context(Shorthands):
         from chatlanes.bot.stream import Stream
 
         return Stream(self, tokens, draft=draft, on_interrupt=on_interrupt, **params)
+
+    def broadcast(
+        self,
+        to: Iterable[int] | Literal["sessions"],
+        method: str | None = None,
+        /,
+        *,
+        handler: str | None = None,
+        rate: float | None = None,
+        paid: bool = False,
+        **params: Any,
+    ) -> str:
+        """Call a method for each of many chats, each in its own lane, or run a function with each chat's ctx.
+
+        It starts when this update is settled, once, also if the update runs again. Returns its id, for
+        `celery -A tasks lanes broadcast status ID`. In an `async def` handler: `await ctx.broadcast(…)`.
+
+        Args:
+            to: The ids of the chats, or `"sessions"` for every chat that has a session.
+            method: The method, such as `sendMessage`, and `params` its parameters, as JSON allows them.
+            handler: Instead of a method: the import path `module:function` of a function that takes a ctx.
+            rate: The recipients per second, instead of BROADCAST_RATE.
+            paid: Pass allow_paid_broadcast, for rates above 30; Telegram charges Stars for it.
+
+        Raises:
+            chatlanes.broadcasts.RecipientsError: There are no recipients, or more than a million.
+            chatlanes.broadcasts.RateError: The rate is above 30 and not paid.
+            LookupError: The update did not come through a lane.
+        """
+        if self.broadcasting is None:
+            raise LookupError("ctx.broadcast needs an update that came through a lane")
+        return self.broadcasting.start(to, method, handler, rate, paid, params)
 
     @cached_property
     def _session(self) -> Session:

@@ -7,6 +7,7 @@ the lanes by themselves (feeding.py), so it needs no other process, and continue
 from chatlanes.broadcasts import keys
 from chatlanes.broadcasts.broadcast import Broadcasts, Call, Progress, UnknownBroadcastError, new_id
 from chatlanes.broadcasts.feeding import FEED_TASK, Feeder, feed_again, feed_message
+from chatlanes.broadcasts.pacing import RateError, checked_rate
 from chatlanes.broadcasts.reasons import NOT_REACHED, Reason, reason_of
 from chatlanes.broadcasts.recipients import RecipientsError, read_recipients
 
@@ -17,9 +18,11 @@ __all__ = [
     "Call",
     "Feeder",
     "Progress",
+    "RateError",
     "Reason",
     "RecipientsError",
     "UnknownBroadcastError",
+    "checked_rate",
     "feed_again",
     "feed_message",
     "keys",

@@ -59,7 +59,8 @@ def feeder_of(settings: Settings) -> str:
 def feed_again(settings: Settings, id_: str, in_ms: int) -> SetTimer:
     """The write that sets the timer of the next run, for the commit of this one."""
     message = feed_message(settings, id_)
-    return SetTimer(feeder_of(settings), id_, message.id, message.queue, message.stored, in_ms=in_ms)
+    owner, lanes = feeder_of(settings), message.lanes
+    return SetTimer(owner, id_, message.id, message.queue, message.stored, in_ms=in_ms, lanes=lanes)
 
 
 class Feeder:

@@ -17,6 +17,23 @@ RECOVERS_AFTER_S = 30.0
 #: Live calls wait for a slot of RATE_PER_BOT: nothing is fed meanwhile.
 BUSY_S = 0.2
 
+#: Without `allow_paid_broadcast` Telegram accepts about this many messages a second from a bot.
+MOST_UNPAID = 30.0
+
+
+class RateError(Exception):
+    """The rate is not allowed. The text says what to do."""
+
+
+def checked_rate(rate: float, *, paid: bool) -> float:
+    """Raises RateError for a rate that Telegram would refuse."""
+    if rate > MOST_UNPAID and not paid:
+        raise RateError(
+            f"a rate of {rate:g} per second must be paid (--paid, paid=True): above {MOST_UNPAID:g}, Telegram refuses "
+            "messages without allow_paid_broadcast, for which it charges Stars"
+        )
+    return rate
+
 
 class Pace(NamedTuple):
     """The state of the pace. `fed_us`: the time up to which recipients are fed. `slow`: how often the rate is halved,

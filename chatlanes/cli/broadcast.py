@@ -22,8 +22,10 @@ from chatlanes.broadcasts import (
     Call,
     Feeder,
     Progress,
+    RateError,
     RecipientsError,
     UnknownBroadcastError,
+    checked_rate,
     new_id,
     read_recipients,
 )
@@ -33,8 +35,6 @@ from chatlanes.settings import Settings
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import prepare
 
-#: Without `--paid` Telegram accepts about this many messages a second from a bot.
-MOST_UNPAID = 30.0
 #: The time over which the rate is measured.
 RATE_OVER_S = 1.0
 BAR = 40
@@ -71,9 +71,11 @@ def start(lanes: CommandContext, file: Any, sessions: bool, bot: str | None, **g
     if bool(file) == sessions:
         raise click.UsageError("give the recipients: either --to FILE or --sessions")
     call = _call(settings, given)
-    rate = _rate(settings, given["rate"], paid=given["paid"])
     try:
+        rate = checked_rate(given["rate"] or settings.broadcast_rate, paid=given["paid"])
         chats = session_chats(lanes.client, settings.bot_id) if sessions else read_recipients(file)
+    except RateError as error:
+        raise CommandError(str(error)) from None
     except RecipientsError as error:
         raise CommandError(f"{file.name}: {error}") from None
     if not chats:
@@ -264,16 +266,6 @@ def _param(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
-
-
-def _rate(settings: Settings, given: float | None, *, paid: bool) -> float:
-    rate = given or settings.broadcast_rate
-    if rate > MOST_UNPAID and not paid:
-        raise CommandError(
-            f"a rate of {rate:g} per second needs --paid: above {MOST_UNPAID:g}, Telegram refuses messages without "
-            "allow_paid_broadcast, for which it charges Stars"
-        )
-    return rate
 
 
 def _progress(broadcasts: Broadcasts, id_: str) -> Progress:

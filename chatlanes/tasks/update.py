@@ -13,6 +13,7 @@ from celery.utils.log import get_task_logger
 
 from chatlanes import lanes, traces
 from chatlanes.bot.bot import Bot, BotStartError, UpdateTimeoutError
+from chatlanes.bot.broadcasting import Broadcasting
 from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
@@ -116,6 +117,7 @@ def context_of(
     deadline_s = None if limit_s is None else monotonic() + limit_s
     later = () if delivery is None else delivery.bodies
     updates = (content, *(read(body.encode())[0][0] for body in later))
+    stored = None if delivery is None else Stored(delivery, parking)
     return Context(
         updates[-1],
         calls_of(
@@ -127,11 +129,12 @@ def context_of(
         attempt=this_attempt,
         deadline_s=deadline_s,
         appended_s=None if delivery is None else monotonic() - delivery.age_s,
-        stored=None if delivery is None else Stored(delivery, parking),
+        stored=stored,
         session_plan=served.session_plan,
         fence=None if delivery is None else int(delivery.fence),
         updates=updates,
         stream_first=served.settings.stream_first,
+        broadcasting=None if stored is None else Broadcasting(served.settings, stored),
         interrupts=Interrupts(delivery) if delivery is not None and delivery.is_interruptible else None,
     )
 
