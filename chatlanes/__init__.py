@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chatlanes import lanes, traces
-    from chatlanes.bot import Bot, Context, SessionError, UpdateTimeoutError
+    from chatlanes.bot import Bot, Context, SessionError, Timer, UpdateTimeoutError
     from chatlanes.bot.current import current
     from chatlanes.poller import run
     from chatlanes.settings import Settings, SettingsError, load
@@ -28,6 +28,7 @@ _PUBLIC = {
     "SessionError": "chatlanes.bot",
     "Settings": "chatlanes.settings",
     "SettingsError": "chatlanes.settings",
+    "Timer": "chatlanes.bot",
     "UpdateTimeoutError": "chatlanes.bot",
     "app": "chatlanes.tasks.app",
     "current": "chatlanes.bot",
@@ -44,6 +45,7 @@ __all__ = [
     "SessionError",
     "Settings",
     "SettingsError",
+    "Timer",
     "UpdateTimeoutError",
     "app",
     "current",

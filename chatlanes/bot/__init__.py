@@ -4,5 +4,6 @@ from chatlanes.bot.bot import Bot, UpdateTimeoutError
 from chatlanes.bot.context import Context
 from chatlanes.bot.current import current
 from chatlanes.bot.session.codec import SessionError
+from chatlanes.bot.timers import Timer
 
-__all__ = ["Bot", "Context", "SessionError", "UpdateTimeoutError", "current"]
+__all__ = ["Bot", "Context", "SessionError", "Timer", "UpdateTimeoutError", "current"]

@@ -12,6 +12,7 @@ from typing import Any
 from chatlanes.bot.context import Context
 from chatlanes.bot.current import handling
 from chatlanes.bot.session.keys import OURS, KeyFunction
+from chatlanes.bot.timers import is_timer
 
 Handler = Callable[[Context], Any]
 OnError = Callable[[Context, Exception], Any]
@@ -22,6 +23,12 @@ class UpdateTimeoutError(Exception):
 
     The attempt counts as failed: `on_error` gets this error, whose cause shows where the handler was, and the update is
     retried or buried.
+    """
+
+
+class NoHandlerError(Exception):
+    """A message that the bot had set itself cannot be run, because the bot has no function for it any more. It is
+    buried.
     """
 
 
@@ -43,6 +50,8 @@ class Bot:
             in it is logged and changes nothing.
         on_blocked: `on_blocked(ctx)`, called in the chat's lane when a broadcast finds that the user has blocked the
             bot or deleted the account. It may change `ctx.session`. An exception in it is logged and changes nothing.
+        on_timer: `on_timer(ctx)`, called for each timer that `ctx.later` has set, when it is due. `ctx.timer` is the
+            timer; everything else is as in `handle`.
         session: The owner of `ctx.session`: `"chat"`, `"user"`, `"chat+user"`, `"topic"`, or a function from an update
             to a key or None (no session).
 
@@ -56,6 +65,7 @@ class Bot:
     on_timeout: Handler | None = None
     session: str | KeyFunction = "chat"
     on_blocked: Handler | None = None
+    on_timer: Handler | None = None
 
     def __post_init__(self) -> None:
         check_takes("handle", self.handle, "ctx")
@@ -67,6 +77,8 @@ class Bot:
             check_takes("on_timeout", self.on_timeout, "ctx")
         if self.on_blocked is not None:
             check_takes("on_blocked", self.on_blocked, "ctx")
+        if self.on_timer is not None:
+            check_takes("on_timer", self.on_timer, "ctx")
         if not isinstance(self.session, str):
             check_takes("session", self.session, "update")
         elif self.session not in OURS:
@@ -74,7 +86,20 @@ class Bot:
 
     def __call__(self, ctx: Context) -> Any:
         with handling(ctx):
-            return self.handle(ctx)
+            return self._function_for(ctx)(ctx)
+
+    def _function_for(self, ctx: Context) -> Handler:
+        """The handler for an update of Telegram; for a message that the bot has set itself, the function of its kind.
+        Raises NoHandlerError.
+        """
+        if not is_timer(ctx.update):
+            return self.handle
+        if self.on_timer is None:
+            raise NoHandlerError(
+                f"the timer {ctx.timer.name!r} is due, but the bot has no on_timer: write Bot(…, on_timer=…), and "
+                "replay it"
+            )
+        return self.on_timer
 
 
 def check_takes(name: str, function: Any, *arguments: str) -> None:

@@ -45,6 +45,7 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
         on_timeout=bot.on_timeout and _as_plain(label, bot.on_timeout),
         session=bot.session,
         on_blocked=bot.on_blocked and _as_plain(label, bot.on_blocked),
+        on_timer=bot.on_timer and _as_plain(label, bot.on_timer, is_limited=True),
     )
 
 
@@ -109,7 +110,7 @@ class _Coroutine:
             raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was cancelled") from None
         except asyncio.CancelledError:
             if ctx.interrupted:
-                raise Interrupted(f"a newer update has ended the run of update {ctx.update_id}") from None
+                raise Interrupted(f"a newer update has ended the run of {ctx!r}") from None
             raise
         finally:
             self._sessions.after(ctx)
@@ -117,7 +118,8 @@ class _Coroutine:
 
 def is_fully_async(bot: Bot) -> bool:
     """True if the handler and hooks of a bot from `load_bot` are all coroutines, so that no update needs a thread."""
-    return all(isinstance(each, _Coroutine) for each in (bot.handle, bot.on_error, bot.on_timeout) if each is not None)
+    functions = (bot.handle, bot.on_error, bot.on_timeout, bot.on_timer)
+    return all(isinstance(each, _Coroutine) for each in functions if each is not None)
 
 
 def takes_nothing(found: Any) -> bool:

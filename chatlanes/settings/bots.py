@@ -22,7 +22,7 @@ PER_BOT = (
     *("bot", "bot_api_url", "order_by", "queues", "allowed_updates", "filter"),
     *("collect", "collect_quiet", "collect_max_wait", "collect_max", "interrupt"),
     *("poll_balance", "poll_max_delay", "max_pending"),
-    *("stale", "session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
+    *("stale", "timer_late", "timer_late_after", "session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
     *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group", "broadcast_rate"),
 )
 TOKEN_KEYS = ("token_env", "token_file")

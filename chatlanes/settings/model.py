@@ -204,6 +204,13 @@ class Settings(BaseSettings):
         "Whether to run an update that Telegram no longer accepts an answer to, such as an inline query from 30 s ago: "
         "`skip` settles it without running it.",
     )
+    timer_late: Literal["run", "skip"] = text(
+        "run",
+        "run or skip",
+        "Whether to run a timer that is late by more than TIMER_LATE_AFTER, such as after an outage: `skip` settles it "
+        "without running it.",
+    )
+    timer_late_after: float = number(3600.0, "s", 0.0, 315_360_000.0, "See TIMER_LATE.")
     session_ttl: float | None = number(
         None, "s", 1.0, 315_360_000.0, "How long a session is kept after its last change. Unset: without limit."
     )

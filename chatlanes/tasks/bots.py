@@ -14,6 +14,7 @@ from chatlanes.bot.bot import Bot
 from chatlanes.bot.loader import is_fully_async, load_bot
 from chatlanes.bot.session.keys import check_order
 from chatlanes.bot.session.session import SessionPlan
+from chatlanes.bot.timers import TimerPlan
 from chatlanes.logs.process import give_up
 from chatlanes.settings import Settings, SettingsError
 from chatlanes.settings.imports import BotImportError
@@ -38,6 +39,11 @@ class ServedBot:
     @cached_property
     def session_plan(self) -> SessionPlan:
         return SessionPlan(self.bot.session, self.settings.session_ttl)
+
+    @cached_property
+    def timer_plan(self) -> TimerPlan:
+        settings = self.settings
+        return TimerPlan(self.bot.on_timer is not None, settings.order_by, settings.queues, settings.queue_group)
 
 
 class Bots:

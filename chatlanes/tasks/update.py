@@ -5,6 +5,7 @@ finally buried. If the outcome could not be recorded in Redis, the update runs a
 because a process may die between any two of them.
 """
 
+from dataclasses import replace
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
 from chatlanes.bot.interrupts import Interrupts
 from chatlanes.bot.session.stored import Stored
+from chatlanes.bot.timers import due_of, is_timer
 from chatlanes.lanes.runtime.blocking import run_blocking
 from chatlanes.lanes.worker.delivery import delivery_of
 from chatlanes.lanes.worker.exits import check_is_exception
@@ -90,14 +92,14 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     if served is None:
         park_unknown(message_id, delivery)
     parking = Parking()
-    ctx = context_of(content, served, delivery, parking, this_attempt)
     try:
+        ctx = context_of(content, served, delivery, parking, this_attempt)
         with (
             about(lambda: Ids(message_id, ctx.chat_id, this_attempt)),
             traces.here().running(request, ctx, delivery, ending_of) as span,
         ):
-            if delivery is not None and served.settings.stale == "skip" and ctx.is_stale:
-                skip(ctx, delivery)
+            if delivery is not None and (reason := reason_to_skip(served, ctx, delivery)):
+                skip(delivery, reason)
                 span.set(outcome="skipped")
                 return
             attempt(request, served, ctx, delivery, parking)
@@ -118,6 +120,9 @@ def context_of(
     later = () if delivery is None else delivery.bodies
     updates = (content, *(read(body.encode())[0][0] for body in later))
     stored = None if delivery is None else Stored(delivery, parking)
+    timer_plan = served.timer_plan
+    if delivery is not None and (due := due_of(delivery.id)) is not None:
+        timer_plan = replace(timer_plan, late_s=max(delivery.time_ms() / 1000 - due.timestamp(), 0.0))
     return Context(
         updates[-1],
         calls_of(
@@ -135,6 +140,7 @@ def context_of(
         updates=updates,
         stream_first=served.settings.stream_first,
         broadcasting=None if stored is None else Broadcasting(served.settings, stored),
+        timer_plan=timer_plan,
         interrupts=Interrupts(delivery) if delivery is not None and delivery.is_interruptible else None,
     )
 
@@ -265,15 +271,22 @@ def settle(ctx: Context, delivery: lanes.Delivery | None, recipient: Recipient |
         commit(delivery, writes)
 
 
-def skip(ctx: Context, delivery: lanes.Delivery) -> None:
+def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) -> str | None:
+    """Why the settings say not to run this update; None if it runs. A failed or replayed timer is not too late."""
+    settings = served.settings
+    if settings.stale == "skip" and ctx.is_stale:
+        return f"its {ctx.kind} is {ctx.age_s:.0f} s old, and Telegram no longer accepts an answer to it (STALE=skip)"
+    if settings.timer_late == "skip" and is_timer(ctx.update) and ctx.attempt == 1 and not delivery.is_replayed:
+        late_s = ctx.timer.late_s
+        if late_s > settings.timer_late_after:
+            return f"its timer is {late_s:.0f} s late (TIMER_LATE=skip)"
+    return None
+
+
+def skip(delivery: lanes.Delivery, reason: str) -> None:
     """Settle the update without running its handler. Raises the same as `commit`."""
     commit(delivery, skipped=True)
-    logger.info(
-        "%s: not run: its %s is %.0f s old, and Telegram no longer accepts an answer to it (STALE=skip)",
-        delivery.id,
-        ctx.kind,
-        ctx.age_s,
-    )
+    logger.info("%s: not run: %s", delivery.id, reason)
 
 
 def park_unknown(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:

@@ -10,6 +10,7 @@ from chatlanes.updates.routing import (
     by_user,
     chat_of,
     check_order_by,
+    is_express,
     keys_of,
     queue_of,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "by_user",
     "chat_of",
     "check_order_by",
+    "is_express",
     "is_stale",
     "keys_of",
     "number",

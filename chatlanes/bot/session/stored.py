@@ -55,6 +55,10 @@ class Stored:
         """The same in each run of the update."""
         return self._delivery.id
 
+    @property
+    def bot_id(self) -> str:
+        return self._delivery.id.partition(":")[0]
+
     def fetch(self, *keys: str) -> None:
         """Read these keys in one round trip, for `load`. Raises the same as `load`."""
         if self.is_unread(*keys):
@@ -141,7 +145,7 @@ class Stored:
         except RedisAway as outage:
             self._parking.cut_off(outage)
         # The update's lanes, not the current ORDER_BY, which may have changed since the append.
-        self._order = frozenset(key.removeprefix(f"{self._bot_id}/") for key in answer.lanes)
+        self._order = frozenset(key.removeprefix(f"{self.bot_id}/") for key in answer.lanes)
         self._found.update(zip(wanted, answer.values, strict=True))
 
     def _check(self, key: str) -> None:
@@ -153,9 +157,5 @@ class Stored:
             "the same time, and one of the two writes would be lost"
         )
 
-    @property
-    def _bot_id(self) -> str:
-        return self._delivery.id.partition(":")[0]
-
     def _name(self, key: str) -> str:
-        return redis_key(self._bot_id, key)
+        return redis_key(self.bot_id, key)
