@@ -168,13 +168,12 @@ def fetch_command(
     first: int = 0,
     last: int = 0,
     last_room: int = 0,
-    free: int = 0,
     times: Mapping[str, int] | None = None,
 ) -> list[Argument]:
     """The script `turn` as a command, for callers that read the answer later. It examines at most 64 ids more than fit.
 
-    The `first` queues are emptied before the others are read, and the `last` ones are read when all others are empty:
-    at most `last_room` of their messages, and only for the `free` slots.
+    The `first` queues are emptied before the others are read. The `last` ones are read when all others are empty, and
+    if fewer than `last_room` messages were leased until then.
     """
     return script("turn").command(
         queues,
@@ -188,7 +187,6 @@ def fetch_command(
         first=first,
         last=last,
         last_room=last_room,
-        free=free,
         times=_lines(times or {}),
         settles=len(settles),
     )

@@ -90,7 +90,6 @@ class Store:
         first: int = 0,
         last: int = 0,
         last_room: int = 0,
-        free: int = 0,
         times: Mapping[str, int] | None = None,
     ) -> Fetched:
         """Settles (id, fence) pairs and leases up to `room` ready messages, in one step. The `first` queues are
@@ -108,7 +107,6 @@ class Store:
             first=first,
             last=last,
             last_room=last_room,
-            free=free,
             times=times,
         )
         return fetch_answer(script("turn").run(self.client, command))

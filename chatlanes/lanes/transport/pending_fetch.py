@@ -61,7 +61,6 @@ class PendingFetch(PolledConnection):
             first=len(queues.first),
             last=len(queues.last),
             last_room=in_flight.room_for_last(queues.last),
-            free=in_flight.free_slots(),
             times=in_flight.pending_acks.times_to_fetch(),
         )
         self.asked_s = clock.now_s()
