@@ -1,4 +1,4 @@
-"""The bot of the broadcast row: it replies, and records the time from Telegram's answer to the end of its reply; and the
+"""The bot of the broadcast row: it replies, and records the time from Telegram's answer to the end of its reply; and a
 plain loop that a broadcast is compared with: `python -m bench.apps.reply_bot URL COUNT RATE`.
 """
 

@@ -1,4 +1,4 @@
-"""A broadcast beside live updates: how long users wait for replies, with and without it; its rate beside a plain loop's.
+"""A broadcast beside live updates: the time of replies, with and without it; and its rate beside that of a plain loop.
 
 Each call takes 50 ms at the simulator, as at Telegram. Live updates arrive at random moments, 20 a second, while a
 broadcast, or a loop in a process of its own, sends 25 a second.
