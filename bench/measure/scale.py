@@ -47,6 +47,7 @@ class Scale:
     costed: int  # updates whose processor time and bytes are counted
     counted: int  # updates whose commands are counted
     policies: tuple[str, ...]  # of recovery
+    replies: int  # live updates, and recipients, of a round of the broadcast row
     bursts: int  # of ten messages
     interrupts: int  # in a round
     uncollected: int  # updates of a round that never belong together
@@ -92,6 +93,7 @@ FULL = Scale(
     costed=4_000,
     counted=1_000,
     policies=("lease 15 s", "lease 3 s", "stock"),
+    replies=300,
     bursts=4_000,
     interrupts=20,
     uncollected=8_000,
@@ -147,6 +149,7 @@ QUICK = Scale(
     costed=400,
     counted=100,
     policies=("lease 3 s",),
+    replies=30,
     bursts=200,
     interrupts=2,
     uncollected=500,

@@ -69,6 +69,13 @@ class AsyncContext(Context):
             self._begun.append(begun)
         return begun
 
+    def broadcast(self, *arguments: Any, **params: Any) -> Any:
+        """Like Context.broadcast, but awaitable."""
+        begun = PendingCall(blocking_executor().call(partial(super().broadcast, *arguments, **params)))
+        self.life.add(begun.future)
+        self._begun.append(begun)
+        return begun
+
     def timers(self) -> Awaitable[list[Timer]]:  # type: ignore[override]
         return blocking_executor().call(super().timers)
 

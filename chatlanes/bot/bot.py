@@ -53,6 +53,8 @@ class Bot:
             nothing.
         on_timeout: `on_timeout(ctx)`, called once for each attempt that takes longer than UPDATE_TIMEOUT. An exception
             in it is logged and changes nothing.
+        on_blocked: `on_blocked(ctx)`, called in the chat's lane when a broadcast finds that the user has blocked the
+            bot or deleted the account. It may change `ctx.session`. An exception in it is logged and changes nothing.
         on_timer: `on_timer(ctx)`, called for each timer that `ctx.later` has set, when it is due. `ctx.timer` is the
             timer; everything else is as in `handle`.
         session: The owner of `ctx.session`: `"chat"`, `"user"`, `"chat+user"`, `"topic"`, or a function from an update
@@ -67,6 +69,7 @@ class Bot:
     on_error: OnError | None = None
     on_timeout: Handler | None = None
     session: str | KeyFunction = "chat"
+    on_blocked: Handler | None = None
     on_timer: Handler | None = None
 
     def __post_init__(self) -> None:
@@ -78,6 +81,8 @@ class Bot:
             check_takes("on_error", self.on_error, "ctx", "error")
         if self.on_timeout is not None:
             check_takes("on_timeout", self.on_timeout, "ctx")
+        if self.on_blocked is not None:
+            check_takes("on_blocked", self.on_blocked, "ctx")
         if self.on_timer is not None:
             check_takes("on_timer", self.on_timer, "ctx")
         if not isinstance(self.session, str):

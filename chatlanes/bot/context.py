@@ -5,13 +5,14 @@ the update is settled or not at all. Its repr contains no text of a user.
 """
 
 import time
-from collections.abc import AsyncIterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from chatlanes.bot.api import Api, HasFiles
+from chatlanes.bot.broadcasting import Broadcasting
 from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
 from chatlanes.bot.occurrences import Occurrence, is_occurrence, occurrence_of
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
@@ -66,6 +67,8 @@ class Context(Shorthands):
 
     interrupts: Interrupts | None = None
 
+    broadcasting: Broadcasting | None = None
+
     timer_plan: TimerPlan = DEFAULT_TIMER_PLAN
 
     def __init__(
@@ -81,6 +84,7 @@ class Context(Shorthands):
         updates: Sequence[dict[str, Any]] = (),
         interrupts: Interrupts | None = None,
         stream_first: int = 30,
+        broadcasting: Broadcasting | None = None,
         timer_plan: TimerPlan = DEFAULT_TIMER_PLAN,
     ) -> None:
         """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
@@ -99,6 +103,7 @@ class Context(Shorthands):
             fence=fence,
             interrupts=interrupts,
             stream_first=stream_first,
+            broadcasting=broadcasting,
             timer_plan=timer_plan,
             _parsed_update=parse(update),
         )
@@ -386,6 +391,38 @@ class Context(Shorthands):
 
         run = self.api, self.update, self.stream_first
         return Stream(*run, tokens, draft=draft, on_interrupt=on_interrupt, **params)
+
+    def broadcast(
+        self,
+        to: Iterable[int] | Literal["sessions"],
+        method: str | None = None,
+        /,
+        *,
+        handler: str | None = None,
+        rate: float | None = None,
+        paid: bool = False,
+        **params: Any,
+    ) -> str:
+        """Call a method for each of many chats, each in its own lane, or run a function with each chat's ctx.
+
+        It starts when this update is settled, once, also if the update runs again. Returns its id, for
+        `celery -A tasks lanes broadcast status ID`. In an `async def` handler: `await ctx.broadcast(…)`.
+
+        Args:
+            to: The ids of the chats, or `"sessions"` for every chat that has a session.
+            method: The method, such as `sendMessage`, and `params` its parameters, as JSON allows them.
+            handler: Instead of a method: the import path `module:function` of a function that takes a ctx.
+            rate: The recipients per second, instead of BROADCAST_RATE.
+            paid: Pass allow_paid_broadcast, for rates above 30; Telegram charges Stars for it.
+
+        Raises:
+            chatlanes.broadcasts.RecipientsError: There are no recipients, or more than a million.
+            chatlanes.broadcasts.RateError: The rate is above 30 and not paid.
+            LookupError: The update did not come through a lane.
+        """
+        if self.broadcasting is None:
+            raise LookupError("ctx.broadcast needs an update that came through a lane")
+        return self.broadcasting.start(to, method, handler, rate, paid, params)
 
     @cached_property
     def _session(self) -> Session:

@@ -51,6 +51,7 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
         on_timeout=bot.on_timeout and _as_plain(label, bot.on_timeout),
         session=bot.session,
         on_timer=on_timer and _as_plain(label, on_timer, is_limited=True),
+        on_blocked=bot.on_blocked and _as_plain(label, bot.on_blocked),
     )
 
 

@@ -23,7 +23,7 @@ PER_BOT = (
     *("collect", "collect_quiet", "collect_max_wait", "collect_max", "interrupt"),
     *("poll_balance", "poll_max_delay", "max_pending"),
     *("stale", "timer_late", "timer_late_after", "session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
-    *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group"),
+    *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group", "broadcast_rate"),
 )
 TOKEN_KEYS = ("token_env", "token_file")
 #: It becomes a part of queue names and of the webhook's path.

@@ -265,6 +265,13 @@ class Settings(BaseSettings):
         "The same for one group or channel, which may receive 3 at once; in addition to RATE_PER_CHAT. Telegram "
         "advises 20.",
     )
+    broadcast_rate: float = number(
+        25.0,
+        "messages/s",
+        0.1,
+        1_000.0,
+        "How many recipients a broadcast reaches per second (docs/broadcasts.md). More than 30 only with `--paid`.",
+    )
     stream_first: int = number(
         30,
         "characters",
@@ -378,6 +385,11 @@ class Settings(BaseSettings):
     def express_queue(self) -> str:
         """For updates that Telegram expects an answer to within seconds; read before all others."""
         return f"{self.queue_group}.express"
+
+    @property
+    def broadcast_queue(self) -> str:
+        """For broadcasts; read only while no other queue has ready messages."""
+        return f"{self.queue_group.replace('updates', 'broadcasts', 1)}.0"
 
     @property
     def queue_names(self) -> list[str]:

@@ -298,6 +298,21 @@ coroutines = Bot(handle_async, on_error=on_error_async)
 bot = Bot(handle, never_retry=(BotRefusedError,), on_error=on_error, on_timeout=on_timeout)
 
 
+def on_blocked(ctx: Context) -> None:
+    ctx.session["gone"] = True
+
+
+def greet(ctx: Context) -> None:
+    """The function of a broadcast: chats above 100 are wrong, for the first attempts or for all of them."""
+    ctx.session["greeted"] = ctx.session.get("greeted", 0) + 1
+    if ctx.chat_id and ctx.chat_id > 100 and (ctx.attempt == 1 or ctx.chat_id > 200):
+        raise ValueError(f"chat {ctx.chat_id}")
+    ctx.call("sendMessage", chat_id=ctx.chat_id, text="hi")
+
+
+broadcasting = Bot(handle, on_blocked=on_blocked)
+
+
 def record(what: str, ctx: Context) -> None:
     event = history.Event(what, ctx.update_id, ctx.attempt, os.getpid(), os.environ[WORKER])
     history.record(os.environ[HISTORY], event)

@@ -9,7 +9,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from chatlanes.lanes.protocol import envelope, keys
@@ -56,10 +56,14 @@ class NewMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Lets one of several appenders append: the one whose `fence` is in the field `fence` of the hash `key`."""
+    """Lets one of several appenders append: the one whose `fence` is in the field `fence` of the hash `key`.
+
+    The append also sets the fields `sets` of the hash, such as another fence.
+    """
 
     key: str
     fence: str
+    sets: Mapping[str, str | int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,23 @@ class Move:
 
     key: str
     to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A write of a commit: adds `by` to the number in the field of the hash `key`."""
+
+    key: str
+    field: str
+    by: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A write of a commit: adds a value to the end of the list `key`."""
+
+    key: str
+    value: str | bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +134,7 @@ class CancelTimer:
     name: str
 
 
-Write = Set | Delete | Move | SetTimer | CancelTimer
+Write = Set | Delete | Move | Add | Push | SetTimer | CancelTimer
 
 
 def only_seen(scope: str, number: int) -> NewMessage:
@@ -123,13 +144,14 @@ def only_seen(scope: str, number: int) -> NewMessage:
 
 def append_command(messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> list[Argument]:
     """The append as a command, for callers that send other commands with it."""
-    guards, fence = ([guard.key], guard.fence) if guard else ([], "")
+    guards, fence, sets = ([guard.key], guard.fence, guard.sets) if guard else ([], "", {})
     return script("append").command(
         guards,
         map(_append_row, messages),
         seen_ttl_s=keys.SEEN_TTL_S,
         seen_block=keys.SEEN_BLOCK,
         fence=fence,
+        sets=_lines(sets),
         hold_ms=hold_ms,
     )
 
@@ -144,11 +166,14 @@ def fetch_command(
     settles: Sequence[tuple[str, str]],
     max_deaths: int,
     first: int = 0,
+    last: int = 0,
+    last_room: int = 0,
     times: Mapping[str, int] | None = None,
 ) -> list[Argument]:
     """The script `turn` as a command, for callers that read the answer later. It examines at most 64 ids more than fit.
 
-    The `first` queues are emptied before the others are read.
+    The `first` queues are emptied before the others are read. The `last` ones are read when all others are empty, and
+    if fewer than `last_room` messages were leased until then.
     """
     return script("turn").command(
         queues,
@@ -160,7 +185,9 @@ def fetch_command(
         max_deaths=max_deaths,
         holding=holding,
         first=first,
-        times="".join(f"{field}\t{by}\n" for field, by in (times or {}).items()),
+        last=last,
+        last_room=last_room,
+        times=_lines(times or {}),
         settles=len(settles),
     )
 
@@ -171,6 +198,10 @@ def write_row(write: Write) -> tuple[Argument, ...]:
         return "set", write.key, write.value, write.ttl_ms
     if isinstance(write, Move):
         return "move", write.key, write.to, 0
+    if isinstance(write, Add):
+        return "add", write.key, write.field, write.by
+    if isinstance(write, Push):
+        return "push", write.key, write.value, 0
     if isinstance(write, SetTimer):
         fields = _join_fields(write.id, write.queue, _joined_lanes(write.lanes), write.stored)
         what, time_ms = ("in", write.in_ms) if write.at_ms is None else ("at", write.at_ms)
@@ -246,6 +277,10 @@ def schedule_command(
         seen_ttl_s=keys.SEEN_TTL_S,
         seen_block=keys.SEEN_BLOCK,
     )
+
+
+def _lines(fields: Mapping[str, str | int]) -> str:
+    return "".join(f"{name}\t{value}\n" for name, value in fields.items())
 
 
 def _join_fields(*fields: str | bytes) -> bytes:

@@ -88,7 +88,8 @@ class Leased(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The result of a fetch. `more`: ready messages are left; `suspects`: some of them must run alone in a
+    """The result of a fetch. `more`: ready messages are left; `last_wait`: only messages of the queues that are read
+    last are left, for which there was no room; `suspects`: some of them must run alone in a
     worker, None: unknown, because the fetch asked for no messages.
     """
 
@@ -98,6 +99,7 @@ class Fetched:
     leased: list[Leased]
     #: Until the next group or timer is due; None: there is none.
     due_s: float | None = None
+    last_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,8 @@ def fetch_answer(answer: list[Any]) -> Fetched:
                 interrupted,
             )
         )
-    return Fetched(texts(lost), bool(more), bool(suspects), leased, None if due_ms < 0 else due_ms / 1000)
+    due_s = None if due_ms < 0 else due_ms / 1000
+    return Fetched(texts(lost), more == 1, bool(suspects), leased, due_s, last_wait=more == 2)
 
 
 def begin_answer(answer: list[bytes]) -> Begun:

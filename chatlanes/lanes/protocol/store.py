@@ -88,10 +88,13 @@ class Store:
         settles: Sequence[tuple[str, str]] = (),
         max_deaths: int = MAX_DEATHS,
         first: int = 0,
+        last: int = 0,
+        last_room: int = 0,
         times: Mapping[str, int] | None = None,
     ) -> Fetched:
         """Settles (id, fence) pairs and leases up to `room` ready messages, in one step. The `first` queues are
-        emptied before the others. `times` is added to the counters in Redis (timings.py).
+        emptied before the others, and the `last` ones are read last (fetch_command). `times` is added to the counters
+        in Redis (timings.py).
         """
         command = fetch_command(
             queues,
@@ -102,6 +105,8 @@ class Store:
             settles=settles,
             max_deaths=max_deaths,
             first=first,
+            last=last,
+            last_room=last_room,
             times=times,
         )
         return fetch_answer(script("turn").run(self.client, command))

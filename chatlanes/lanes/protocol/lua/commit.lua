@@ -3,9 +3,10 @@
 -- KEYS  none
 -- ARGV  id fence skipped
 --       then what key value time_ms, once for each write, in this order: `set` (time_ms 0: no expiry), `delete`,
---       `move` to the key `value`, which is overwritten (if `key` does not exist, nothing happens), `at` or `in`: set
---       the timer `key` for a time, or in a time from now (`value`: its id, its queue, its lanes and its stored form, as
---       timers.lua joins fields; an empty queue and empty lanes are those of this message), or `cancel`
+--       `move` to the key `value`, which is overwritten (if `key` does not exist, nothing happens), `add` time_ms to
+--       the field `value` of the hash `key`, `push` to the end of the list `key`, `at` or `in`: set the timer `key` for
+--       a time, or in a time from now (`value`: its id, its queue, its lanes and its stored form, as timers.lua joins
+--       fields; an empty queue and empty lanes are those of this message), or `cancel`
 -- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, skipped = unpack(ARGV, 1, 3)
 
@@ -21,6 +22,10 @@ for i = 4, #ARGV, 4 do
     redis.call('SET', key, value, 'PX', time_ms)
   elseif what == 'delete' then
     redis.call('DEL', key)
+  elseif what == 'add' then
+    redis.call('HINCRBY', key, value, time_ms)
+  elseif what == 'push' then
+    redis.call('RPUSH', key, value)
   elseif what == 'cancel' then
     cancel_timer(key)
   elseif what == 'at' or what == 'in' then
