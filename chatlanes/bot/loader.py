@@ -55,16 +55,17 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
     )
 
 
-def load_schedules(path: str, setting: str = "SCHEDULES") -> dict[str, Schedule]:
-    """The schedules at `module:attribute`, by their names. Raises ImportPathError.
+def load_schedules(path: str, setting: str, bot: Bot) -> dict[str, Schedule]:
+    """The schedules at `module:attribute`, by their names, of a bot from `load_bot`. Raises ImportPathError.
 
-    Call it after `load_bot`, because they may be in a module that the bot's import must watch.
+    Each `async def` is wrapped as a plain function, which runs when the bot has started.
     """
-    label = f"{setting}={path}"
-    return {
-        each.name: replace(each, function=_as_plain(f"{label}: {each.name}", each.function, is_limited=True))
-        for each in import_schedules(path, setting)
-    }
+    schedules, handle = {}, bot.handle.function if isinstance(bot.handle, _Coroutine) else None
+    for each in import_schedules(path, setting):
+        function = handle.beside(each.function) if isinstance(handle, AsyncHandler) else each.function
+        plain = _as_plain(f"{setting}={path}: {each.name}", function, is_limited=True)
+        schedules[each.name] = replace(each, function=plain)
+    return schedules
 
 
 def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
@@ -124,11 +125,11 @@ class _Coroutine:
 
     def __init__(self, function: Callable[..., Any], *, is_limited: bool) -> None:
         update_wrapper(self, function)
-        self._function, self._is_limited = function, is_limited
+        self.function, self._is_limited = function, is_limited
         self._sessions = SessionPrefetch()
 
     def __call__(self, ctx: Context, *arguments: Any) -> Any:
-        function = self._function
+        function = self.function
         self._sessions.before(ctx)
         if ctx.interrupts is not None:
             ctx.interrupts.read_ahead()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: It becomes a part of keys in Redis and of message ids.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_EXPECTED = "write minute, hour, day, month and weekday, such as 0 9 * * mon-fri"
 
 
 class ScheduleError(ImportPathError):
@@ -88,15 +89,14 @@ def _problems(schedule: Schedule) -> Iterator[str]:
 
 
 def _problems_of_cron(schedule: Schedule) -> Iterator[str]:
-    expected = "write minute, hour, day, month and weekday, such as 0 9 * * mon-fri"
     if not isinstance(schedule.cron, str):
-        yield f"{schedule.cron!r} is not a cron expression; {expected}"
+        yield f"{schedule.cron!r} is not a cron expression; {_EXPECTED}"
         return
     try:
         if schedule.clockwork.next(0) is None:
             yield f"{schedule.cron!r} never occurs; correct its days and months"
     except CronSimError as error:
-        yield f"{schedule.cron!r} is not a cron expression ({error}); {expected}"
+        yield f"{schedule.cron!r} is not a cron expression ({error}); {_EXPECTED}"
 
 
 def _is_zone(tz: object) -> bool:

@@ -121,5 +121,5 @@ def _load(settings: Settings) -> ServedBot:
             Rates(settings.rate_per_bot, settings.rate_per_chat, settings.rate_per_group),
             settings.flood_wait,
         ),
-        schedules=load_schedules(settings.schedules, settings.name_of("schedules")) if settings.schedules else {},
+        schedules=load_schedules(settings.schedules, settings.name_of("schedules"), bot) if settings.schedules else {},
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.bot.loader import load_schedules
 from chatlanes.bot.schedule import Schedule, ScheduleError
@@ -26,7 +27,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, value: Any) -> dict[str, Schedule]:
     module = ModuleType("scheduled_bot")
     module.schedules = value  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "scheduled_bot", module)
-    return load_schedules("scheduled_bot:schedules")
+    return load_schedules("scheduled_bot:schedules", "SCHEDULES", Bot(send))
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, value: Any) -> str:

@@ -53,6 +53,6 @@ def test_subscribers_get_the_digest(pipeline: Pipeline) -> None:
     until(lambda: len(pipeline.simulator.calls("sendMessage")) >= sent + 2 and pipeline.pending() == 0)
     calls = pipeline.simulator.calls("sendMessage")[sent:]
     assert [(call["params"]["chat_id"], call["params"]["text"][:14]) for call in calls] == [
-        ("7", "The digest of "),
-        ("9", "The digest of "),
+        (7, "The digest of "),
+        (9, "The digest of "),
     ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from chatlanes.bot.occurrences import Record, owner_of
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.store import Store
+from chatlanes.sandbox.server import start_server
 from chatlanes.updates.intake import pack_update
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline
@@ -65,6 +67,30 @@ def test_three_workers_fire_each_occurrence_once_while_one_is_killed(
     runs = Counter(firing.due_ms for firing in done)
     assert sum(runs.values()) <= len(times) + 1  # the killed worker may have run one that it did not settle
     assert all(firing.at_s * 1000 >= firing.due_ms for firing in done)
+
+
+def test_occurrences_of_an_outage_of_redis_are_fired_when_it_is_back(
+    make_pipeline: MakePipeline, tmp_path: Path
+) -> None:
+    # Given two workers, and a schedule that fires every second
+    redis = start_server(tmp_path / "redis")
+    pipeline = make_pipeline(redis_url=redis.url, SCHEDULES="tests.support.schedules:every_second")
+    workers = [pipeline.worker("threads", 2) for _ in range(2)]
+    until(lambda: len(ended(pipeline)) >= 2)
+    # When Redis is killed, and is back later
+    redis.kill()
+    for worker in workers:
+        worker.tells("schedules: Redis does not answer")
+    fired = len(ended(pipeline))
+    with start_server(tmp_path / "redis", port=redis.port):
+        for worker in workers:
+            worker.tells("schedules: Redis answers again")
+        until(lambda: len(ended(pipeline)) >= fired + 4)
+        for worker in workers:
+            worker.stop()
+    # Then every second was fired, in order
+    times = list(dict.fromkeys(firing.due_ms for firing in ended(pipeline)))
+    assert times == [times[0] + 1000 * n for n in range(len(times))]
 
 
 def test_a_new_schedule_begins_now(make_pipeline: MakePipeline) -> None:

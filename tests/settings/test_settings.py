@@ -22,6 +22,7 @@ DEFAULTS = {
     "BOT_TOKEN": None,
     "BOT_API_URL": "https://api.telegram.org",
     "BOT": "chatlanes.demo.echo:handle",
+    "SCHEDULES": None,
     "BOTS": None,
     "REDIS_URL": "redis://127.0.0.1:6379/0",
     "REDIS_CA": None,
