@@ -17,6 +17,9 @@ from chatlanes.bot.timers import is_timer
 Handler = Callable[[Context], Any]
 OnError = Callable[[Context, Exception], Any]
 
+#: The top-level packages of frameworks that have an adapter.
+FRAMEWORKS = frozenset({"telebot", "aiogram", "telegram"})
+
 
 class UpdateTimeoutError(Exception):
     """The handler took longer than UPDATE_TIMEOUT.
@@ -41,7 +44,9 @@ class Bot:
     """A handler with its hooks and options: `BOT=mybot:bot` with `bot = Bot(handle, never_retry=(ValueError,))`.
 
     Args:
-        handle: Called with a Context for each update; a function or a coroutine function.
+        handle: Called with a Context for each update; a function or a coroutine function. It may also be what BOT can
+            name instead: a framework's object, a tuple that contains one, or a function without parameters that makes
+            the bot. Such a bot runs only in a worker.
         never_retry: Exception classes after which another attempt is useless. The update is buried at once, and its
             lanes continue.
         on_error: `on_error(ctx, error)`, called once for each failed attempt. An exception in it is logged and changes
@@ -59,7 +64,7 @@ class Bot:
         TypeError: An argument cannot work, such as a handler that takes no argument.
     """
 
-    handle: Handler
+    handle: Any
     never_retry: tuple[type[Exception], ...] = ()
     on_error: OnError | None = None
     on_timeout: Handler | None = None
@@ -68,7 +73,8 @@ class Bot:
     on_timer: Handler | None = None
 
     def __post_init__(self) -> None:
-        check_takes("handle", self.handle, "ctx")
+        if not is_made_in_a_worker(self.handle):
+            check_takes("handle", self.handle, "ctx")
         if not isinstance(self.never_retry, tuple) or not all(map(_is_error, self.never_retry)):
             raise TypeError(f"never_retry={self.never_retry!r}: write a tuple of exception classes, as (ValueError,)")
         if self.on_error is not None:
@@ -93,13 +99,26 @@ class Bot:
         Raises NoHandlerError.
         """
         if not is_timer(ctx.update):
-            return self.handle
+            handle: Handler = self.handle
+            return handle
         if self.on_timer is None:
             raise NoHandlerError(
                 f"the timer {ctx.timer.name!r} is due, but the bot has no on_timer: write Bot(…, on_timer=…), and "
                 "replay it"
             )
         return self.on_timer
+
+
+def is_made_in_a_worker(handle: Any) -> bool:
+    """True for a framework's object, and for a function that makes a bot: the loader makes a handler from it."""
+    parts = handle if isinstance(handle, tuple) else (handle,)
+    packages = {kind.__module__.partition(".")[0] for part in parts for kind in type(part).__mro__}
+    return not packages.isdisjoint(FRAMEWORKS) or takes_nothing(handle)
+
+
+def takes_nothing(found: Any) -> bool:
+    """True for a function without parameters."""
+    return inspect.isfunction(found) and not inspect.signature(found).parameters
 
 
 def check_takes(name: str, function: Any, *arguments: str) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial, update_wrapper
 from typing import Any
 
@@ -17,7 +18,7 @@ from chatlanes.bot.adapters.startup import background
 from chatlanes.bot.adapters.startup.async_main import AsyncMain
 from chatlanes.bot.adapters.startup.polling import PollingRefused
 from chatlanes.bot.async_context import SessionPrefetch, awaited
-from chatlanes.bot.bot import Bot, UpdateTimeoutError, check_takes
+from chatlanes.bot.bot import Bot, UpdateTimeoutError, check_takes, is_made_in_a_worker, takes_nothing
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import OverdueError, event_loop
 from chatlanes.lanes.errors import Interrupted
@@ -38,21 +39,25 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
         with importing(api, label):
             found = made_by(import_object(setting, path, BotImportError), label)
         bot = _bot(setting, path, found, api)
+    handle, on_timer = bot.handle, bot.on_timer
+    if isinstance(handle, AsyncHandler):
+        handle = handle.started(label)
+        on_timer = on_timer and handle.beside(on_timer)
     return Bot(
-        _as_plain(label, bot.handle, is_limited=True),
+        _as_plain(label, handle, is_limited=True),
         bot.never_retry,
         on_error=bot.on_error and _as_plain(label, bot.on_error),
         on_timeout=bot.on_timeout and _as_plain(label, bot.on_timeout),
         session=bot.session,
         on_blocked=bot.on_blocked and _as_plain(label, bot.on_blocked),
-        on_timer=bot.on_timer and _as_plain(label, bot.on_timer, is_limited=True),
+        on_timer=on_timer and _as_plain(label, on_timer, is_limited=True),
     )
 
 
 def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
     label = f"{setting}={path}"
     if isinstance(found, Bot):
-        return found
+        return _completed(found, partial(_bot, setting, path, api=api), label)
     if takes_nothing(found) and inspect.iscoroutinefunction(found):
         return AsyncMain(found, api, label, partial(_bot, setting, path, api=api)).bot()
     bot = adapted(found, api, label)
@@ -60,6 +65,22 @@ def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
         check_callable(setting, path, found, BotImportError)
         bot = Bot(_handler(label, found))
     return bot
+
+
+def _completed(bot: Bot, bot_of: Callable[[Any], Bot], label: str) -> Bot:
+    """The bot, with a handler if it names another object: the handler and the options of that object's own bot."""
+    if not is_made_in_a_worker(bot.handle):
+        return bot
+    made = bot_of(made_by(bot.handle, label))
+    return replace(
+        bot,
+        handle=made.handle,
+        never_retry=(*bot.never_retry, *made.never_retry),
+        on_error=bot.on_error or made.on_error,
+        on_timeout=bot.on_timeout or made.on_timeout,
+        session=made.session if bot.session == "chat" else bot.session,
+        on_timer=bot.on_timer or made.on_timer,
+    )
 
 
 def _handler(label: str, found: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,8 +103,6 @@ def _as_plain(label: str, function: Callable[..., Any], *, is_limited: bool = Fa
             f"{label} is an `async def`, and an event loop does not run beside greenlets; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
-    if isinstance(function, AsyncHandler):
-        function = function.started(label)
     return _Coroutine(function, is_limited=is_limited)
 
 
@@ -120,11 +139,6 @@ def is_fully_async(bot: Bot) -> bool:
     """True if the handler and hooks of a bot from `load_bot` are all coroutines, so that no update needs a thread."""
     functions = (bot.handle, bot.on_error, bot.on_timeout, bot.on_timer)
     return all(isinstance(each, _Coroutine) for each in functions if each is not None)
-
-
-def takes_nothing(found: Any) -> bool:
-    """True for a function without parameters."""
-    return inspect.isfunction(found) and not inspect.signature(found).parameters
 
 
 def made_by(found: Any, label: str) -> Any:

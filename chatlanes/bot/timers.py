@@ -10,6 +10,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 from chatlanes.bot.session import codec
@@ -81,7 +82,7 @@ class Timers:
         self._update = update
         self._plan = plan
         self._stored = stored
-        self._unnamed = 0
+        self._numbers = count(1) if stored is None else stored.numbers
         self._by_hand: dict[str, Timer] = {}
 
     @property
@@ -103,8 +104,7 @@ class Timers:
             raise TimerError("this bot has no on_timer that could run the timer: write Bot(…, on_timer=…)")
         at_ms, in_ms = _checked_time(when)
         if name is None:
-            self._unnamed += 1
-            name = f"{self._message_name}/{self._unnamed}"
+            name = f"{self._message_name}/{next(self._numbers)}"
         name = _checked_name(name)
         parsed = parse(self._update)
         content = {KIND: {"name": name, **_data(data), **_place(parsed)}}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import TypeVar
 
 from chatlanes.lanes.errors import RedisAway
@@ -48,6 +49,8 @@ class Stored:
         self._found: dict[str, bytes | None] = {}
         self._moves: dict[str, Move] = {}
         self._staged: dict[str, Set | Delete] = {}
+        #: The numbers of things that the run does not name, the same in each run.
+        self.numbers = count(1)
         self._timers: dict[tuple[str, str], SetTimer | CancelTimer] = {}
 
     @property

@@ -32,7 +32,7 @@ for i = 4, #ARGV, 4 do
   elseif what == 'cancel' then
     cancel_timer(key)
   elseif what == 'at' or what == 'in' then
-    local timer_id, timer_queue, timer_lanes, stored = unpack(fields_of(value))
+    local timer_id, timer_queue, timer_lanes, stored = unpack((fields_of(value, 1, 4)))
     local due_ms = time_ms + (what == 'in' and now_ms or 0)
     if timer_queue == '' then timer_queue = queue end
     if timer_lanes == '' then timer_lanes = lanes end

@@ -1,6 +1,7 @@
 -- collecting: open groups have a time at which they are due. Until then, a group that is first in all its lanes is not
 -- ready (stay_back). An open group that gets another message behind it in a lane is due at once.
 -- With  ready
+-- Reads  is_any_timer_set (paused)
 -- Writes  announced (ready), is_anything_collecting (paused)
 
 -- A worker is woken if it may have to wait for this time: it learns it from its fetch (turn.lua).

@@ -6,78 +6,85 @@
 -- Writes  announced (ready), is_any_timer_set (paused)
 
 local TIMER_FIELDS = 5
+local LAST_MS = 2 ^ 53 -- of a greater number, digits would be lost
 
-local function fields_of(text)
-  local fields, at = {}, 1
-  while at <= #text do
+local function owner_and_name(timer) return string.match(timer, '^(.*)\n(.*)$') end
+
+-- Returns up to `most` fields from a position on, and the position after them.
+local function fields_of(text, at, most)
+  local fields = {}
+  while at <= #text and #fields < most do
     local _, colon, length = string.find(text, '^(%d+):', at)
     fields[#fields + 1] = string.sub(text, colon + 1, colon + length)
     at = colon + length + 1
   end
-  return fields
+  return fields, at
 end
 
-local function write_timers(owner, fields)
-  if not fields[1] then return redis.call('DEL', TIMER .. owner) end
-  local parts = {}
-  for i, field in ipairs(fields) do parts[i] = #field .. ':' .. field end
-  redis.call('SET', TIMER .. owner, table.concat(parts))
-end
-
--- Removes a timer from those of its owner. Returns its id, queue, lanes and stored form, or nothing.
-local function take_timer(owner, name)
-  local fields = fields_of(redis.call('GET', TIMER .. owner) or '')
-  for i = 1, #fields, TIMER_FIELDS do
-    if fields[i] == name then
-      local _, id, queue, lanes, stored = unpack(fields, i, i + TIMER_FIELDS - 1)
-      for _ = 1, TIMER_FIELDS do table.remove(fields, i) end
-      write_timers(owner, fields)
-      return id, queue, lanes, stored
+-- Removes the timers with these names from those of their owner. Returns the fields of each, by its name.
+local function take_timers(owner, names)
+  local text, taken, kept, at = redis.call('GET', TIMER .. owner) or '', {}, {}, 1
+  while at <= #text do
+    local fields, after = fields_of(text, at, TIMER_FIELDS)
+    if names[fields[1]] then
+      taken[fields[1]] = fields
+    else
+      kept[#kept + 1] = string.sub(text, at, after - 1)
     end
+    at = after
   end
+  if kept[1] and next(taken) then redis.call('SET', TIMER .. owner, table.concat(kept)) end
+  if not kept[1] then redis.call('DEL', TIMER .. owner) end
+  return taken
 end
 
 -- An id that ends in a colon is completed by the time at which the timer is due, in ms, and a unique number.
 local function set_timer(timer, due_ms, id, queue, lanes, stored)
-  local owner, name = string.match(timer, '^(.*)\n(.*)$')
+  local owner, name = owner_and_name(timer)
+  due_ms = math.max(math.min(tonumber(due_ms), LAST_MS), 0)
   if string.sub(id, -1) == ':' then id = id .. digits(due_ms) .. ':' .. digits(next_place()) end
-  take_timer(owner, name)
+  if redis.call('ZADD', TIMERS, due_ms, timer) == 0 then take_timers(owner, { [name] = true }) end
   local fields = { name, id, queue, lanes, stored }
   for i, field in ipairs(fields) do fields[i] = #field .. ':' .. field end
   redis.call('APPEND', TIMER .. owner, table.concat(fields))
-  redis.call('ZADD', TIMERS, due_ms, timer)
   is_any_timer_set = true
   if redis.call('ZRANGE', TIMERS, 0, 0)[1] == timer then announced[queue] = true end
   count('scheduled', 1)
 end
 
--- Returns 1, or 0 if there was no such timer.
+-- Returns 1, or 0 if there is none.
 local function cancel_timer(timer)
-  local owner, name = string.match(timer, '^(.*)\n(.*)$')
+  local owner, name = owner_and_name(timer)
   local was_set = redis.call('ZREM', TIMERS, timer)
-  take_timer(owner, name)
+  if was_set == 1 then take_timers(owner, { [name] = true }) end
   count('cancelled', was_set)
   return was_set
 end
 
--- Due timers join their lanes, in the order of their times. One whose message exists already is dropped. Returns how
--- many joined.
+-- Due timers join their lanes, in the order of their times. One whose message exists already is dropped.
 local function fire_due(limit)
-  local fired = 0
-  if not is_any_timer_set then return 0 end
-  for _, timer in ipairs(redis.call('ZRANGEBYSCORE', TIMERS, '-inf', now_ms, 'LIMIT', 0, limit)) do
+  if not is_any_timer_set then return end
+  local due = redis.call('ZRANGEBYSCORE', TIMERS, '-inf', now_ms, 'LIMIT', 0, limit)
+  local names, taken, fired = {}, {}, 0
+  for _, timer in ipairs(due) do
+    local owner, name = owner_and_name(timer)
+    names[owner] = names[owner] or {}
+    names[owner][name] = true
+  end
+  for owner, each in pairs(names) do taken[owner] = take_timers(owner, each) end
+  for _, timer in ipairs(due) do
+    local owner, name = owner_and_name(timer)
+    local _, id, queue, lanes, stored = unpack(taken[owner][name] or {})
     redis.call('ZREM', TIMERS, timer)
-    local owner, name = string.match(timer, '^(.*)\n(.*)$')
-    local id, queue, lanes, stored = take_timer(owner, name)
     if id and redis.call('EXISTS', MESSAGE .. id) == 0 then
-      local seq = next_place()
+      local seq, keys = next_place(), distinct(lanes)
+      lanes = table.concat(keys, '\n')
       redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'queue', queue, 'lanes', lanes, 'seq', seq)
       redis.call('SET', BODY .. id, stored)
-      line_up(id, queue, split(lanes), seq)
+      line_up(id, queue, keys, seq)
       fired = fired + 1
     end
   end
   count('appended', fired)
   count('fired', fired)
-  return fired
 end

@@ -13,6 +13,7 @@ from typing import Any
 from redis import Redis
 
 from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.replies import timers_answer
 from tests.lanes.protocol.lua.model.state import (
     BITS,
     CLOCK,
@@ -76,6 +77,14 @@ class _Reading:
 
     def collecting(self, _: str, members: list[tuple[bytes, float]]) -> None:
         self.state.collecting = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
+
+    def timers(self, _: str, members: list[tuple[bytes, float]]) -> None:
+        self.state.timers = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
+
+    def timer(self, owner: str, stored: bytes) -> None:
+        found = timers_answer(stored)
+        self.state.timer_fields[owner] = {name: tuple(map(text, fields)) for name, fields in found}
+        assert len(self.state.timer_fields[owner]) == len(found), f"a timer of {owner} is stored twice"
 
     def dead(self, _: str, members: list[tuple[bytes, float]]) -> None:
         self.state.dead = [text(member) for member, _ in members]
@@ -221,6 +230,8 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.LEASES: (_members, _Reading.leases),
     keys.DELAYED: (_members, _Reading.delayed),
     keys.COLLECTING: (_members, _Reading.collecting),
+    keys.TIMERS: (_members, _Reading.timers),
+    keys.TIMER: (_string, _Reading.timer),
     keys.HELD: (_members, _Reading.held),
     keys.GAP: (_members, _Reading.gap),
     keys.MISSING: (_members, _Reading.missing),
