@@ -21,7 +21,7 @@ from chaos.evidence import findings
 from chaos.evidence.records import Evidence
 from chaos.report import complaints, table
 from chaos.run import chaos
-from chaos.systems import timers
+from chaos.systems import broadcast, timers
 from chaos.systems.definitions import COLLECTING, LANES, RECIPE, WEBHOOK, System
 
 #: Less than the time after which a run without progress is given up.
@@ -48,6 +48,9 @@ def main() -> int:
 
 def _systems(arguments: argparse.Namespace) -> list[System]:
     chosen = _chosen(arguments)
+    if arguments.broadcast:
+        recipients = {broadcast.RECIPIENTS: str(round(arguments.seconds * broadcast.RATE))}
+        chosen = [replace(system, settings={**system.settings, **recipients}) for system in chosen]
     if not arguments.timers:
         return chosen
     each = max(round(arguments.timers / (arguments.seconds * arguments.rate)), 1)
@@ -104,6 +107,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--timers", type=int, default=0, help="how many timers the updates set, all together (default: none)"
     )
+    parser.add_argument("--broadcast", action="store_true", help="a broadcast runs beside the updates")
     parser.add_argument("--both", action="store_true", help="lanes, then the recipe; the exit code is that of lanes")
     parser.add_argument(
         "--keep", type=Path, help="a new folder for the history and the logs (default: nothing is kept)"

@@ -33,6 +33,7 @@ def _cells(evidence: Evidence, verdict: Judgement) -> dict[str, str]:
         "started late, without effect": str(verdict.late_starts),
         "ran with others; interrupted": f"{verdict.in_groups:,}; {verdict.interrupted:,}",
         "timers; sent twice; late p50, p99, max": _timers(verdict),
+        "broadcast": ", ".join(f"{count:,} {result}" for result, count in evidence.results.items()) or "–",
         "recovery after a kill, median; max": _recovery(verdict.recoveries_s),
     }
 

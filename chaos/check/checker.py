@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chaos.check import groups, order, recovery, repeated_messages, stale_calls, timers
+from chaos.check import broadcast, groups, order, recovery, repeated_messages, stale_calls, timers
 from chaos.check.violation import Violation
 from chaos.evidence.records import Evidence
 from chaos.systems import poison
@@ -56,6 +56,8 @@ def check(evidence: Evidence) -> Judgement:
             "poison not buried": _poison_not_buried(evidence),
             "sessions wrong": _sessions_wrong(evidence, finished),
             "sent twice without need": otherwise,
+            "recipients lost": broadcast.lost(evidence),
+            "recipients reached twice": broadcast.wrong(evidence),
             "timers lost": timers.lost(evidence),
             "timers fired twice, early, or of a buried update": timers.wrong(evidence),
         },

@@ -18,6 +18,7 @@ from chaos.evidence.records import (
     TimerRun,
     effects_in,
     groups_in,
+    messages_of_broadcast,
     messages_of_timers,
     runs_in,
     timers_in,
@@ -43,6 +44,9 @@ class Findings:
     backlog: list[tuple[float, int]]
     drills: list[str] = field(default_factory=list)
     timers_each: int = 0
+    recipients: int = 0
+    results: dict[str, int] = field(default_factory=dict)
+    missed: dict[int, str] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(asdict(self)))
@@ -77,6 +81,10 @@ def evidence(folder: Path) -> Evidence:
         timers=_timers(folder),
         timer_messages=messages_of_timers(found.calls),
         timers_each=found.timers_each,
+        recipients=found.recipients,
+        results=found.results,
+        missed={int(chat): reason for chat, reason in found.missed.items()},
+        broadcast_messages=messages_of_broadcast(found.calls),
     )
 
 

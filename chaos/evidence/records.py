@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.evidence.aof import FOREVER, Book, Holds
+from chaos.systems import broadcast
 from chaos.systems.poison import is_poison
 from chaos.systems.timers import TEXT
 
 Record = dict[str, Any]
+
+#: Begin the texts of messages that do not answer an update.
+OTHERS = (TEXT, broadcast.TEXT)
 
 
 @dataclass
@@ -116,6 +120,12 @@ class Evidence:
     #: How many messages of each timer Telegram has got, by its name.
     timer_messages: Mapping[str, int] = field(default_factory=dict)
     timers_each: int = 0
+    #: Of a broadcast: the number of its recipients, of each result, and the reason of each chat that was not reached;
+    #: and how many messages each chat has got.
+    recipients: int = 0
+    results: Mapping[str, int] = field(default_factory=dict)
+    missed: Mapping[int, str] = field(default_factory=dict)
+    broadcast_messages: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def terminated(self) -> frozenset[int]:
@@ -179,7 +189,7 @@ def _called(run: HandlerRun, record: Record, outcome: str) -> None:
 
 def effects_in(calls: Iterable[Record]) -> list[Effect]:
     """The calls that the simulator received and executed, with the marks of chaos/systems/bot.py."""
-    return [_effect(call) for call in calls if _is_message(call) and not call["params"]["text"].startswith(TEXT)]
+    return [_effect(call) for call in calls if _is_message(call) and not call["params"]["text"].startswith(OTHERS)]
 
 
 def timers_in(records: Iterable[Record]) -> list[TimerRun]:
@@ -200,6 +210,12 @@ def messages_of_timers(calls: Iterable[Record]) -> Counter[str]:
     """How many messages of each timer Telegram has got."""
     texts = (call["params"]["text"] for call in calls if _is_message(call))
     return Counter(text.removeprefix(TEXT) for text in texts if text.startswith(TEXT))
+
+
+def messages_of_broadcast(calls: Iterable[Record]) -> Counter[int]:
+    """How many messages of the broadcast each chat has got."""
+    sent = (call["params"] for call in calls if _is_message(call))
+    return Counter(int(params["chat_id"]) for params in sent if params["text"] == broadcast.TEXT)
 
 
 def _is_message(call: Record) -> bool:

@@ -147,7 +147,7 @@ class FaultInjector:
         try:
             with Redis.from_url(url, socket_timeout=1.0) as client:
                 leased: list[bytes] = client.zrange(keys.LEASES, 0, -1)
-            running = [each for each in leased if b":timer:" not in each]
+            running = [each for each in leased if b":timer:" not in each and b":broadcast:" not in each]
             asked += [each.decode() for each in running[int(planned.amount * len(running)) :][:1]]
             if not asked:
                 return ()

@@ -11,6 +11,7 @@ from redis import Redis
 
 from chaos.systems import recipe
 from chaos.systems.bot import HANDLED
+from chaos.systems.broadcast import unreached
 from chatlanes.bot.session.stored import SESSION
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.store import Store
@@ -79,12 +80,13 @@ def _left_in_queues(client: Redis) -> int:
 
 def _waiting_timers(client: Redis) -> int:
     count: int = client.zcard(keys.TIMERS)
-    return count
+    return count + unreached(client)
 
 
 def _dead_letters(client: Redis) -> frozenset[int]:
     message_ids: list[bytes] = client.zrange(keys.DEAD, 0, -1)  # type: ignore[assignment]
-    return frozenset(int(message_id.rpartition(b":")[2]) for message_id in message_ids)
+    updates = [message_id for message_id in message_ids if b":broadcast:" not in message_id]
+    return frozenset(int(message_id.rpartition(b":")[2]) for message_id in updates)
 
 
 def _sessions(client: Redis) -> dict[str, int]:

@@ -58,13 +58,12 @@ def next_feed(now_us: int, pace: Pace, rate: float, pending: int, flood: Flood) 
     """How many recipients to feed, and the pace after that."""
     pace = _adapted(now_us, pace, flood)
     rate /= 2**pace.slow
-    from_us = max(pace.fed_us, now_us - round(WINDOW_S * 1e6))
-    due = math.floor((now_us - from_us) * rate / 1e6 + 1e-6)
-    window = max(1, math.ceil(rate * WINDOW_S)) - pending
-    if flood.paused_ms > 0 or flood.slot_us > BUSY_S * 1e6 or window <= 0:
+    if flood.paused_ms > 0 or flood.slot_us > BUSY_S * 1e6:
         return 0, pace._replace(fed_us=now_us)
-    count = min(due, window)
-    return count, pace._replace(fed_us=now_us if due > window else from_us + round(count / rate * 1e6))
+    from_us = max(pace.fed_us, now_us - round(max(WINDOW_S, 2 / rate) * 1e6))
+    due = math.floor((now_us - from_us) * rate / 1e6 + 1e-6)
+    count = max(0, min(due, max(1, math.ceil(rate * WINDOW_S)) - pending))
+    return count, pace._replace(fed_us=from_us + round(count / rate * 1e6))
 
 
 def _adapted(now_us: int, pace: Pace, flood: Flood) -> Pace:

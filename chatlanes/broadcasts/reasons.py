@@ -24,6 +24,9 @@ class Reason(Enum):
 #: Results of recipients that may not have got the message; each of these recipients is listed.
 NOT_REACHED = tuple(reason for reason in Reason if reason not in (Reason.SENT, Reason.DROPPED))
 
+#: Results whose description is kept.
+DESCRIBED = (Reason.REFUSED, Reason.UNCERTAIN, Reason.FAILED)
+
 #: Parts of Telegram's descriptions, in lower case.
 _BY_DESCRIPTION = (
     ("user is deactivated", Reason.DEACTIVATED),

@@ -44,7 +44,7 @@ def read_recipients(lines: Iterable[str]) -> list[int]:
 
 
 def pack(chats: Sequence[int]) -> Iterator[bytes]:
-    """The recipients in chunks of CHUNK, each compressed: 4 to 5 bytes for each recipient."""
+    """The recipients in chunks of CHUNK, each compressed: 5 to 6 bytes for each recipient."""
     for start in range(0, len(chats), CHUNK):
         yield zlib.compress("\n".join(map(str, chats[start : start + CHUNK])).encode(), 9)
 

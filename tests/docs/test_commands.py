@@ -26,6 +26,7 @@ from celery.bin.celery import celery
 from kombu import Queue
 
 from chatlanes import lanes
+from chatlanes.cli import lanes as lanes_command
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.updates.intake import pack_update
 from tests.cli.conftest import Cli
@@ -148,6 +149,10 @@ def celerys(words: list[str], request: pytest.FixtureRequest) -> None:
 def of_lanes(words: list[str], request: pytest.FixtureRequest) -> None:
     """`chatlanes lanes …` does what it should, with two buried messages and a timer of chat 7."""
     arguments = words[2:]
+    if arguments[:1] == ["broadcast"] and len(arguments) > 1:  # tests/pipeline runs them
+        known = lanes_command.get_command(None, "broadcast").get_command(None, arguments[1])
+        known.make_context(arguments[1], arguments[2:], obj=None)
+        return
     if len(arguments) < 1 + (arguments[:1] == ["dead"]) or arguments[0] in ENDLESS or "--watch" in arguments:
         return
     cli = request.getfixturevalue("with_buried")

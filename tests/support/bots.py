@@ -310,6 +310,16 @@ def greet(ctx: Context) -> None:
     ctx.call("sendMessage", chat_id=ctx.chat_id, text="hi")
 
 
+def start_broadcast(ctx: Context) -> None:
+    if "broadcasts:" not in ctx.text:
+        handle(ctx)
+        return
+    ctx.broadcast("sessions", "sendMessage", text="hi")
+    if ctx.attempt == 1:
+        raise RuntimeError("after the broadcast")
+
+
+starting = Bot(start_broadcast)
 broadcasting = Bot(handle, on_blocked=on_blocked)
 
 

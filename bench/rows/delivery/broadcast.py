@@ -6,6 +6,7 @@ broadcast, or a loop in a process of its own, sends 25 a second.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -98,7 +99,8 @@ class BroadcastingBot:
     def rate_of_loop(self, harness: Harness, count: int) -> float:
         before, began_s = self._sent(), time.monotonic()
         url = f"{self.telegram.url}/bot{self.telegram.token}"
-        with harness.child("loop", "bench.apps.reply_bot", url, str(count), str(RATE)) as child:
+        command = [sys.executable, "-m", "bench.apps.reply_bot", url, str(count), str(RATE)]
+        with harness.foreign("loop", command) as child:
             until(lambda: self._sent() >= before + count, [child], "the loop has ended")
             return count / (time.monotonic() - began_s)
 
