@@ -165,12 +165,12 @@ def _sizes(lanes: CommandContext) -> Iterator[Metric]:
         ("dead_letters", keys.DEAD, "Messages in the dead letters."),
     ):
         yield GaugeMetricFamily(f"lanes_{name}", means, value=int(lanes.client.zcard(key)))
-    waiting = inspection.timers(lanes.client)
-    yield GaugeMetricFamily("lanes_timers", "Timers that are not due yet, or late.", value=waiting.count)
+    timers = inspection.timers(lanes.client)
+    yield GaugeMetricFamily("lanes_timers", "Timers that are not due yet, or late.", value=timers.waiting)
     yield GaugeMetricFamily(
         "lanes_timers_late_seconds",
         "Age of the oldest timer that is due and has not fired; 0: none.",
-        value=waiting.late_s,
+        value=timers.late_s,
     )
     yield GaugeMetricFamily(
         "lanes_losses",

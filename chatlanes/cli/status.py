@@ -106,7 +106,7 @@ def show(seen: Overview, *, watch: bool, as_json: bool) -> None:
         click.echo(f"flood wait: {wait.what} waits for {age(wait.left_s)} more ({wait.bot})")
     if seen.timers.due_s is not None:
         when = f"due in {age(seen.timers.due_s)}" if seen.timers.due_s > 0 else f"late by {age(seen.timers.late_s)}"
-        click.echo(f"timers: {seen.timers.count:,} wait, the next one is {when}")
+        click.echo(f"timers: {seen.timers.waiting:,} wait, the next one is {when}")
     for bot, figures in seen.bots.items():
         if figures.more:
             click.echo(f"{bot}: the newest {figures.more:,} updates are counted in the backlog only, not by state")
@@ -199,5 +199,5 @@ def _as_json(seen: Overview) -> dict[str, Any]:
         "lanes": lanes_,
         "paused_since_ms": seen.paused,
         "flood_waits": [wait._asdict() for wait in seen.flood_waits],
-        "timers": {"waiting": seen.timers.count, "late_s": round(seen.timers.late_s, 3)},
+        "timers": {"waiting": seen.timers.waiting, "late_s": round(seen.timers.late_s, 3)},
     }

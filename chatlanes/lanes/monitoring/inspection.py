@@ -72,7 +72,7 @@ class Settled:
 class WaitingTimers(NamedTuple):
     """How many timers wait. `due_s`: until the next one is due; below 0: so late is it; None: there is none."""
 
-    count: int = 0
+    waiting: int = 0
     due_s: float | None = None
 
     @property
@@ -152,8 +152,8 @@ def collecting(client: Redis) -> int:
 
 
 def timers(client: Redis) -> WaitingTimers:
-    count, first = client.zcard(keys.TIMERS), cast("list[Any]", client.zrange(keys.TIMERS, 0, 0, withscores=True))
-    return WaitingTimers(cast(int, count), first[0][1] / 1000 - now_us(client) / 1e6 if first else None)
+    waiting, first = client.zcard(keys.TIMERS), cast("list[Any]", client.zrange(keys.TIMERS, 0, 0, withscores=True))
+    return WaitingTimers(int(waiting), first[0][1] / 1000 - now_us(client) / 1e6 if first else None)
 
 
 def due_ms(client: Redis, message_id: str) -> int | None:
