@@ -23,7 +23,7 @@ from chaos.faults import drills
 from chaos.faults.inject import FaultInjector
 from chaos.faults.plan import faults
 from chaos.faults.proxy import HOST, Link, Network
-from chaos.systems import bot
+from chaos.systems import bot, timers
 from chaos.systems.definitions import System
 from chaos.systems.feed import Feed
 from chaos.systems.processes import Processes
@@ -92,6 +92,7 @@ class Chaos:
             parts=self.processes.started,
             backlog=self.samples.backlog,
             drills=self.drills,
+            timers_each=int(self.system.settings.get(timers.EACH, 0)),
         ).save(self.folder)
 
     def _read_final_state(self, client: Redis) -> None:
@@ -173,7 +174,7 @@ def _environment(
         **listening,
         "BOT_TOKEN": telegram.token,
         "BOT_API_URL": f"http://{HOST}:{links[part, 'telegram'].port}",
-        "BOT": "chaos.systems.bot:handle",
+        "BOT": "chaos.systems.bot:bot",
         "REDIS_URL": f"redis://{HOST}:{links[part, 'redis'].port}/0",
         "ORDER_BY": system.order_by,
         "LEASE_SECONDS": str(LEASE_S),

@@ -77,6 +77,11 @@ def _left_in_queues(client: Redis) -> int:
     return sum(client.llen(f"updates.{number}") for number in range(recipe.QUEUES)) + client.hlen("unacked")
 
 
+def _waiting_timers(client: Redis) -> int:
+    count: int = client.zcard(keys.TIMERS)
+    return count
+
+
 def _dead_letters(client: Redis) -> frozenset[int]:
     message_ids: list[bytes] = client.zrange(keys.DEAD, 0, -1)  # type: ignore[assignment]
     return frozenset(int(message_id.rpartition(b":")[2]) for message_id in message_ids)
@@ -97,7 +102,7 @@ LANES = System(
         "gevent": _lane_worker("gevent", 20),
     },
     forking=("prefork",),
-    pending=lambda client: Store(client).pending("updates"),
+    pending=lambda client: Store(client).pending("updates") + _waiting_timers(client),
     buried=_dead_letters,
     sessions=_sessions,
     lease_s=None,

@@ -23,7 +23,7 @@ def three(cli: Cli) -> Cli:
     """Two timers of chat 7, of two bots, and a job of python-telegram-bot in the lane of that chat."""
     set_timer(cli, "2/chat:7", "tea", in_ms=7_200_000)
     set_timer(cli, "1/chat:7", "tea", in_ms=3_600_000)
-    set_timer(cli, "1/chat:77", "milk", in_ms=60_000)
+    set_timer(cli, "1/chat:77", "milk", in_ms=100_000)
     set_timer(cli, "1/jobs/alarm/3", "9f", in_ms=90_000_000, lane="1/chat:7")
     return cli
 
@@ -42,7 +42,7 @@ def test_list_shows_the_next_ones_first(three: Cli) -> None:
         ["1/jobs/alarm/3", "9f"],
     ]
     assert lines[0].startswith("1:timer:")
-    assert " 60 s " in lines[0]
+    assert " s  1/chat:77" in lines[0]
 
 
 def test_list_is_filtered(three: Cli) -> None:
