@@ -31,7 +31,7 @@ from chatlanes.updates.routing import KeysError, keys_of
 TASK, FEED_TASK = "tasks.update", "tasks.feed_broadcast"
 _BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
 
-#: The time between two runs of a feeder. Ten batches a second cost 2 % of a core; live updates would notice larger ones.
+#: The time between two runs of a feeder. Ten batches a second cost 2 % of a core; live updates notice larger ones.
 FEED_EVERY_MS = 100
 #: While a cancelled broadcast waits for the recipients that were fed before.
 WAIT_MS = 1_000
