@@ -210,7 +210,9 @@ class Settings(BaseSettings):
         "Whether to run a timer that is late by more than TIMER_LATE_AFTER, such as after an outage: `skip` settles it "
         "without running it.",
     )
-    timer_late_after: float = number(3600.0, "s", 0.0, 315_360_000.0, "See TIMER_LATE.")
+    timer_late_after: float = number(
+        3600.0, "s", 0.0, 315_360_000.0, "How late a timer may begin, if TIMER_LATE is `skip`."
+    )
     session_ttl: float | None = number(
         None, "s", 1.0, 315_360_000.0, "How long a session is kept after its last change. Unset: without limit."
     )

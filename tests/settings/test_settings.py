@@ -44,6 +44,8 @@ DEFAULTS = {
     "MAX_PENDING": 10_000,
     "LEASE_SECONDS": 15.0,
     "STALE": "run",
+    "TIMER_LATE": "run",
+    "TIMER_LATE_AFTER": 3600.0,
     "SESSION_TTL": None,
     "UPDATE_TIMEOUT": None,
     "MAX_ATTEMPTS": 5,

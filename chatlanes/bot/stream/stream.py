@@ -15,6 +15,7 @@ from contextvars import copy_context
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
+from zlib import crc32
 
 from chatlanes.bot.addressing import chat_of_reply
 from chatlanes.bot.calls.lifecycle import Lifecycle, Phase
@@ -237,4 +238,7 @@ def _draft(ctx: Context, target: dict[str, Any], number: int) -> dict[str, Any] 
     chat = target["chat_id"]
     if not isinstance(chat, int) or chat < 0 or target.keys() - {"chat_id", "message_thread_id"}:
         return None
-    return {**target, "draft_id": (ctx.update_id * DRAFTS + number) % 0x7FFFFFFF + 1}
+    update = ctx.update.get("update_id")
+    if update is None:  # a timer
+        update = crc32(ctx.stored.message_id.encode()) if ctx.stored else 0
+    return {**target, "draft_id": (update * DRAFTS + number) % 0x7FFFFFFF + 1}
