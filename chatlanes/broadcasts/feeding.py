@@ -25,10 +25,11 @@ from chatlanes.lanes.protocol.keys import group_of, pending
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings
 from chatlanes.telegram.flood.keys import COUNTS, FLOOD, RATE
+from chatlanes.updates.intake import pack_update
 from chatlanes.updates.routing import KeysError, keys_of
 
-#: The name of the task of a recipient, that of every update, and of the task that feeds (chatlanes/tasks).
-TASK, FEED_TASK = "tasks.update", "tasks.feed_broadcast"
+#: The name of the task that feeds (chatlanes/tasks/broadcasts.py). A recipient is run by that of every update.
+FEED_TASK = "tasks.feed_broadcast"
 _BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
 
 #: The time between two runs of a feeder. Ten batches a second cost 2 % of a core; live updates notice larger ones.
@@ -169,7 +170,7 @@ class Feeder:
         return NewMessage(
             id=f"{bot_id}:broadcast:{id_}:{number}",
             queue=self._settings.broadcast_queue,
-            stored=pack_task(TASK, f"(broadcast {id_}, chat {chat})", _BODY % orjson.dumps(update)),
+            stored=pack_update(f"(broadcast {id_}, chat {chat})", orjson.dumps(update)),
             lanes=[f"{bot_id}/{key}" for key in lanes],
             problem=problem,
         )
