@@ -25,16 +25,17 @@ from chatlanes.lanes.protocol.keys import group_of, pending
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings
 from chatlanes.telegram.flood.keys import COUNTS, FLOOD, RATE
+from chatlanes.updates.intake import pack_update
 from chatlanes.updates.routing import KeysError, keys_of
 
-#: The name of the task of a recipient, that of every update, and of the task that feeds (chatlanes/tasks).
-TASK, FEED_TASK = "tasks.update", "tasks.feed_broadcast"
+#: The name of the task that feeds (chatlanes/tasks/broadcasts.py). A recipient is run by that of every update.
+FEED_TASK = "tasks.feed_broadcast"
 _BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
 
 #: The time between two runs of a feeder. Ten batches a second cost 2 % of a core; larger ones would delay live updates.
 FEED_EVERY_MS = 100
-#: While a cancelled broadcast waits for the recipients that were fed before.
-WAIT_MS = 1_000
+#: The same while nothing is due, or while the broadcast waits for the recipients that were fed before.
+IDLE_MS = 250
 
 #: After this many refusals, and not a single success, the call itself is probably wrong: the broadcast is paused.
 MOST_REFUSED_AT_FIRST = 20
@@ -118,7 +119,7 @@ class Feeder:
             return None
         count, pace = next_feed(now_us, pace, progress.rate, progress.pending, flood)
         self._append(progress, count, pace)
-        return FEED_EVERY_MS
+        return FEED_EVERY_MS if count else IDLE_MS
 
     def _look(self, id_: str) -> tuple[Progress, Pace, Flood, int, int]:
         """Everything that decides about the next feed, at one moment. `alive`: messages of all broadcasts."""
@@ -169,7 +170,7 @@ class Feeder:
         return NewMessage(
             id=f"{bot_id}:broadcast:{id_}:{number}",
             queue=self._settings.broadcast_queue,
-            stored=pack_task(TASK, f"(broadcast {id_}, chat {chat})", _BODY % orjson.dumps(update)),
+            stored=pack_update(f"(broadcast {id_}, chat {chat})", orjson.dumps(update)),
             lanes=[f"{bot_id}/{key}" for key in lanes],
             problem=problem,
         )
@@ -211,7 +212,7 @@ class Feeder:
     def _end_when_reached(self, progress: Progress, alive: int) -> int | None:
         """All are fed. Recipients without a result whose messages do not wait or run any more were buried."""
         if progress.pending > 0 and alive > 1:  # one of them is the message of this run
-            return FEED_EVERY_MS
+            return IDLE_MS
         buried = self._buried(progress) if progress.pending > 0 else []
         self.broadcasts.end(progress, "done", Reason.FAILED, max(progress.pending, 0), buried)
         return None
@@ -220,7 +221,7 @@ class Feeder:
         if progress.ended_ms:
             return None
         if progress.pending > 0 and alive > 1:
-            return WAIT_MS
+            return IDLE_MS
         self.broadcasts.end(progress, "cancelled", Reason.DROPPED, progress.unfed + max(progress.pending, 0))
         return None
 

@@ -53,12 +53,12 @@ _id = click.argument("id_", metavar="ID")
 @click.option(
     "--to",
     "file",
-    type=click.File("r", lazy=True),
+    type=click.File("r"),
     help="A file with one chat id on each line; `-`: the standard input.",
 )
 @click.option("--sessions", is_flag=True, help="Every chat that has a session.")
 @click.option("--method", help="The method of the Bot API to call for each chat, such as sendMessage.")
-@click.option("--text-file", type=click.File("r", lazy=True), help="The file that holds the `text` of the call.")
+@click.option("--text-file", type=click.File("r"), help="The file that holds the `text` of the call.")
 @click.option("--parse-mode", help="The `parse_mode` of the call: HTML or MarkdownV2.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Another parameter; a VALUE may be JSON.")
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Instead of a method: a function that is run with each ctx.")

@@ -150,6 +150,10 @@ def of_lanes(words: list[str], request: pytest.FixtureRequest) -> None:
     """`chatlanes lanes …` does what it should, with two buried messages and a timer of chat 7."""
     arguments = words[2:]
     if arguments[:1] == ["broadcast"] and len(arguments) > 1:  # tests/pipeline runs them
+        folder = request.getfixturevalue("tmp_path")
+        for name in ("chats.txt", "news.txt", "news.html"):
+            (folder / name).touch()
+        request.getfixturevalue("monkeypatch").chdir(folder)
         known = lanes_command.get_command(None, "broadcast").get_command(None, arguments[1])
         known.make_context(arguments[1], arguments[2:], obj=None)
         return

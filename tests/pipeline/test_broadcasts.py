@@ -240,3 +240,24 @@ def test_the_command_starts_and_shows_a_broadcast(make_pipeline: MakePipeline, t
         "parse_mode": "HTML",
         "disable_notification": True,
     }
+
+
+def test_the_command_refuses_what_cannot_work(make_pipeline: MakePipeline, tmp_path: Path) -> None:
+    pipeline = make_pipeline()
+    (tmp_path / "chats.txt").write_text("7\n@ann\n")
+    says_hi = ["--method", "sendMessage", "--param", "text=hi"]
+    for arguments, sentence in {
+        ("--to", "chats.txt", *says_hi): "chats.txt: line 2 is '@ann': write one chat id",
+        ("--sessions", *says_hi): "no chat has a session",
+        ("--sessions", *says_hi, "--rate", "100"): "a rate of 100 per second must be paid",
+        ("--sessions", "--handler", "tests.support.bots:nothing"): "tests.support.bots has no nothing",
+        ("--sessions", "--method", "send message"): "'send message' is not a method of the Bot API",
+        ("--sessions", *says_hi, "--handler", "tests.support.bots:greet"): "give what is done for each chat",
+    }.items():
+        refused = pipeline.command("lanes", "broadcast", "start", *arguments)
+        assert refused.exit_code() in (1, 2)
+        assert sentence in refused.log
+    unknown = pipeline.command("lanes", "broadcast", "pause", "b9")
+    assert unknown.exit_code() == 1
+    assert "there is no broadcast b9 of this bot" in unknown.log
+    assert list(pipeline.redis.scan_iter("broadcast*")) == []

@@ -56,6 +56,7 @@ DEFAULTS = {
     "RATE_PER_BOT": None,
     "RATE_PER_CHAT": None,
     "RATE_PER_GROUP": None,
+    "BROADCAST_RATE": 25.0,
     "STREAM_FIRST": 30,
     "WEBHOOK_URL": None,
     "WEBHOOK_SECRET": None,

@@ -134,6 +134,7 @@ def presses_buttons(page: Page, ann: ChatRegion) -> None:
 
 
 def shows_a_broadcast(page: Page, ann: ChatRegion) -> None:
+    page.get_by_role("tab", name="Lanes").click()
     ann.write("/news")
     broadcasts = page.get_by_role("region", name="Broadcasts")
     expect(broadcasts.get_by_role("progressbar")).to_be_visible()
