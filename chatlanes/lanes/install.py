@@ -126,7 +126,7 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
         kombu_transport._transport_cache.pop(alias, None)
     app.lanes = Lanes(app, fast)
     app.task_cls = LaneTask
-    app.control_cls = "chatlanes.lanes.worker.termination:NamingControl"
+    app.control_cls = "chatlanes.lanes.worker.termination:LanesControl"
     app.events.dispatcher_cls = "chatlanes.lanes.monitoring.events:TaskEventDispatcher"
     app.add_defaults(DEFAULTS)
     app.steps["worker"].add(LanesStep)

@@ -106,10 +106,12 @@ class LaneChannelMixin(_StockChannel):
             publish.check_ordinary(queue, message)
             super()._put(queue, message, **kwargs)
             return
-        new = publish.row(queue, message)
+        new, at_ms = publish.row(queue, message), publish.due_ms(message)
         batch = kwargs.get("_publish_batch")
         if batch is not None:
-            batch.append(new)
+            batch.append(new, at_ms)
+        elif at_ms is not None:
+            self.store.schedule(new, *publish.timer_of(new.id), at_ms=at_ms)
         else:
             self.store.append([new])
 

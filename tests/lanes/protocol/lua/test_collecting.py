@@ -42,7 +42,7 @@ def turn(store: Store) -> Any:
     return store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=9)
 
 
-def test_a_fetch_returns_when_the_next_group_is_due(client: Redis, store: Store) -> None:
+def test_a_fetch_returns_when_the_next_next_is_due(client: Redis, store: Store) -> None:
     # Given a group of two messages, which is first in its lane
     store.append([new(A, "a"), new(B, "a")])
     assert client.llen(keys.bell("q")) == 1
@@ -106,7 +106,7 @@ def test_a_message_of_one_of_two_lanes_makes_the_group_due(client: Redis, store:
     assert read(client).messages[A].state == "ready"
 
 
-def test_a_full_group_is_due(client: Redis, store: Store) -> None:
+def test_a_full_next_is_due(client: Redis, store: Store) -> None:
     store.append([new(A, "a"), new(B, "a"), new(C, "a"), new(D, "a")])
     state = read(client)
     assert (state.messages[A].state, state.messages[A].size) == ("ready", 3)

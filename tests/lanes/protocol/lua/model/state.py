@@ -247,10 +247,7 @@ def seed(client: Redis, state: State) -> None:
         _zset(pipe, keys.DELAYED, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.delayed.items()})
         due_ms = {each: now_ms + minutes * MINUTE_MS for each, minutes in state.collecting.items()}
         _zset(pipe, keys.COLLECTING, due_ms)
-        _zset(pipe, keys.TIMERS, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.timers.items()})
-        for owner, named in state.timer_fields.items():
-            fields = [part for name, fields in named.items() for part in (name, *fields)]
-            pipe.set(keys.TIMER + owner, "".join(f"{len(part)}:{part}" for part in fields))
+        _seed_timers(pipe, state, now_ms)
         _zset(pipe, keys.HELD, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.held.items()})
         for scope, ids in state.gaps.items():
             _zset(pipe, keys.GAP + scope, {each: number_of(each) for each in ids})
@@ -286,6 +283,13 @@ def _seed_contents(pipe: Any, state: State, now_ms: int) -> None:
         pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
     for message_id, calls in state.journals.items():
         pipe.hset(keys.journal(message_id), mapping={name: _call(noted) for name, noted in calls.items()})
+
+
+def _seed_timers(pipe: Any, state: State, now_ms: int) -> None:
+    _zset(pipe, keys.TIMERS, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.timers.items()})
+    for owner, named in state.timer_fields.items():
+        fields = [part for name, fields in named.items() for part in (name, *fields)]
+        pipe.set(keys.TIMER + owner, "".join(f"{len(part)}:{part}" for part in fields))
 
 
 def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
