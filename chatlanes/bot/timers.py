@@ -148,8 +148,8 @@ class Timers:
         return f"{self._stored.bot_id}/{keys[0]}"
 
     def _queue(self, parsed: ParsedUpdate) -> str:
-        """Empty: that of the update."""
-        if not is_express(parsed):
+        """Empty: that of the update. A timer of a payment is not urgent, and one of a broadcast does not yield."""
+        if not is_express(parsed) and parsed.kind != "broadcast":
             return ""
         keys = keys_of(self._update, self._plan.order_by, parsed)
         return queue_of(keys, number(self._update.get("update_id")) or 0, self._plan.queues, self._plan.queue_group)

@@ -164,8 +164,14 @@ def test_a_timer_inherits_lanes_and_queue_of_its_update() -> None:
     assert second == CancelTimer("1/chat:7", "b")
 
 
-def test_a_timer_of_an_express_update_leaves_the_express_queue() -> None:
-    update = {"update_id": 5, "pre_checkout_query": {"id": "1", "from": {"id": 7}}}
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"update_id": 5, "pre_checkout_query": {"id": "1", "from": {"id": 7}}},
+        {"broadcast": {"id": "news", "chat": {"id": 7}}},
+    ],
+)
+def test_a_timer_of_an_express_update_or_a_broadcast_has_the_queue_of_its_chat(update: dict[str, Any]) -> None:
     made, writes = timers(update, TimerPlan(queues=8, queue_group="updates.shop"))
     made.set(1, None, "a")
     [first] = writes.staged
