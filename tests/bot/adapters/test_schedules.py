@@ -1,4 +1,4 @@
-"""A schedule of a bot of another framework may use the framework's calls: they are journaled like those of a handler."""
+"""Schedules of bots of other frameworks may use the framework's calls: they are journaled like those of a handler."""
 
 from __future__ import annotations
 
