@@ -7,7 +7,7 @@ sentence. Calls no handler.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 from chatlanes.bot.bot import Bot
@@ -40,7 +40,7 @@ class ServedBot:
     bot: Bot
     api: BotApi
     gate: Gate
-    schedules: Mapping[str, Schedule]
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
     @cached_property
     def is_fully_async(self) -> bool:

@@ -69,6 +69,26 @@ def test_three_workers_fire_each_occurrence_once_while_one_is_killed(
     assert all(firing.at_s * 1000 >= firing.due_ms for firing in done)
 
 
+def test_workers_with_wrong_clocks_fire_neither_early_nor_twice(make_pipeline: MakePipeline) -> None:
+    # Given a worker whose clock is an hour fast, and one whose clock is an hour slow
+    pipeline = make_pipeline()
+
+    for name, off_s in (("fast", 3600), ("slow", -3600)):
+        (pipeline.directory / f"{name}_clock.py").write_text(
+            f"import time\nreal = time.time\ntime.time = lambda: real() + {off_s}\n"
+            "from tests.support.schedules import every_second\n"
+        )
+        pipeline.worker("threads", 2, SCHEDULES=f"{name}_clock:every_second")
+    # When a schedule fires every second
+    until(lambda: len(ended(pipeline)) >= 5)
+    now_ms = Store(pipeline.redis).schedules()[0]
+    # Then each second is fired once, and none before it has come by the clock of Redis
+    times = [firing.due_ms for firing in ended(pipeline)]
+    assert times == [times[0] + 1000 * n for n in range(len(times))]
+    assert times[-1] <= now_ms
+    assert all(firing.late_s < 600 for firing in ended(pipeline))
+
+
 def test_occurrences_of_an_outage_of_redis_are_fired_when_it_is_back(
     make_pipeline: MakePipeline, tmp_path: Path
 ) -> None:
