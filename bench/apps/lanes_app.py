@@ -10,6 +10,7 @@ from celery.signals import worker_ready
 from kombu import Exchange, Queue
 
 from bench.apps import endless, slow_chat
+from bench.apps.bot import record
 from bench.measure.scale import QUEUES, READY
 from chatlanes import lanes
 from chatlanes.lanes.fast import table
@@ -40,6 +41,11 @@ if release_after := os.environ.get(endless.RELEASE_AFTER):
 @app.task(name="bench.hold")
 def hold(update: dict[str, Any]) -> None:
     endless.handle(update)
+
+
+@app.task(name="bench.start")
+def start(update: dict[str, Any]) -> None:
+    record(update)
 
 
 @app.task(name="bench.chat")

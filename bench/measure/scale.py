@@ -60,6 +60,10 @@ class Scale:
     rates_s: float  # length of a round of the rates
     scaled: int
     sizes: int
+    timers: int  # that wait
+    fired: int  # timers whose lateness is measured
+    later: int  # tasks with a countdown
+    later_s: float  # the countdown
 
 
 FULL = Scale(
@@ -105,6 +109,10 @@ FULL = Scale(
     rates_s=15.0,
     scaled=20_000,
     sizes=5,
+    timers=100_000,
+    fired=20_000,
+    later=50_000,
+    later_s=60.0,
 )
 
 WIDE = replace(
@@ -115,6 +123,7 @@ WIDE = replace(
     backlogs=(1_000, 10_000, 100_000, 1_000_000),
     lanes=(10, 500, 1_000_000),
     worked=1_000_000,
+    timers=1_000_000,
 )
 
 QUICK = Scale(
@@ -160,4 +169,8 @@ QUICK = Scale(
     rates_s=0.5,
     scaled=600,
     sizes=1,
+    timers=1_000,
+    fired=500,
+    later=200,
+    later_s=8.0,
 )

@@ -64,6 +64,8 @@ DEFAULTS: dict[str, Any] = {
     "broker_connection_max_retries": None,
     # Redis refuses commands while it is a replica, out of memory or busy; without this, that would end every worker.
     "broker_channel_error_retry": True,
+    # Two beats publish each firing of an entry with lane keys once.
+    "beat_scheduler": "chatlanes.lanes.transport.beat:LanesScheduler",
 }
 
 

@@ -183,7 +183,7 @@ class Store:
         found = [
             (owner, name, fields)
             for owner, value in zip(owners, values, strict=True)
-            for name, fields in timers_answer(value)
+            for name, fields in timers_answer(owner, value)
         ]
         return self._timers(found)
 
@@ -198,7 +198,7 @@ class Store:
         entries: list[Any] = self.client.zrange(keys.TIMERS, start, start + count - 1)
         found = []
         for owner, name in (entry.decode().split("\n") for entry in entries):
-            fields = dict(timers_answer(self._get(keys.TIMER + owner))).get(name)
+            fields = dict(timers_answer(owner, self._get(keys.TIMER + owner))).get(name)
             found += [(owner, name, fields)] if fields else []
         return self._timers(found)
 

@@ -114,7 +114,21 @@ def test_an_id_is_completed_by_the_time_and_a_unique_number(client: Redis, store
     found = [timer.id.split(":") for timer in store.timers("me")]
     assert {tuple(parts[:3]) for parts in found} == {("1", "timer", "5000")}
     assert len({parts[3] for parts in found}) == 3
-    client.flushdb()
+    ids = {timer.id for timer in store.timers("me")}
+    store.sweep(LEASE_MS)
+    assert {*read(client).messages} == ids
+
+
+def test_a_timer_is_stored_shortened_and_fires_unchanged(client: Redis, store: Store) -> None:
+    embed = b'{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
+    body = b'{"headers":{"task":"t","argsrepr":"(1)"}}\n[[1],%s]' % embed
+    store.schedule(NewMessage(A, "q", body, ["me"]), "me", "x", at_ms=5_000)
+    assert client.get(keys.TIMER + "me") == b"1:x4:1:101:q1:\n9:\x1ct\x1c(1)\x1c1]"
+    [timer] = store.timers("me")
+    assert (timer.lanes, timer.stored) == (["me"], body)
+    store.sweep(LEASE_MS)
+    [leased] = store.turn(["q"], holder="w", lease_ms=LEASE_MS, room=1).leased
+    assert (leased.stored, read(client).messages[leased.id].lanes) == (body, ("me",))
 
 
 # Cancelling it

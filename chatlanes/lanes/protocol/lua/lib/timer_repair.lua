@@ -1,5 +1,5 @@
 -- timer_repair: make the times of timers (TIMERS) agree with the timers of their owners (TIMER).
--- With  timers
+-- With  timer_records
 
 -- Only this many are checked in one step.
 local CHECKED = 1000

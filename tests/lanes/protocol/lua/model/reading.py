@@ -82,7 +82,7 @@ class _Reading:
         self.state.timers = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
 
     def timer(self, owner: str, stored: bytes) -> None:
-        found = timers_answer(stored)
+        found = timers_answer(owner, stored)
         self.state.timer_fields[owner] = {name: tuple(map(text, fields)) for name, fields in found}
         assert len(self.state.timer_fields[owner]) == len(found), f"a timer of {owner} is stored twice"
 
