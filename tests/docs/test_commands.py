@@ -155,7 +155,7 @@ def of_lanes(words: list[str], request: pytest.FixtureRequest) -> None:
             (folder / name).touch()
         request.getfixturevalue("monkeypatch").chdir(folder)
         known = lanes_command.get_command(None, "broadcast").get_command(None, arguments[1])
-        known.make_context(arguments[1], arguments[2:], obj=None)
+        known.make_context(arguments[1], arguments[2:], obj=None).close()
         return
     if len(arguments) < 1 + (arguments[:1] == ["dead"]) or arguments[0] in ENDLESS or "--watch" in arguments:
         return
