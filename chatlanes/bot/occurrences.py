@@ -106,7 +106,7 @@ def session_key(content: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Record:
+class ScheduleRecord:
     """What is stored of a schedule: its definition, the time after which occurrences are due, and the last one that was
     fired (None: none).
     """
@@ -121,13 +121,13 @@ class Record:
         return Clockwork(self.cron, self.tz)
 
     @classmethod
-    def decode(cls, stored: bytes) -> Record:
+    def decode(cls, stored: bytes) -> ScheduleRecord:
         return cls(**json.loads(stored))
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
-    def advanced(self, due: Due) -> Record:
+    def advanced(self, due: Due) -> ScheduleRecord:
         return replace(self, after_ms=due.until_ms, last_ms=due.fires[-1] if due.fires else self.last_ms)
 
 
@@ -138,7 +138,7 @@ class Due(NamedTuple):
     until_ms: int
 
 
-def due(record: Record, missed: Missed, now_ms: int) -> Due | None:
+def due(record: ScheduleRecord, missed: Missed, now_ms: int) -> Due | None:
     """The occurrences that are due now; None: there is none."""
     found = record.clockwork.last(record.after_ms, now_ms, MOST_MISSED if missed == "all" else 1)
     if not found:

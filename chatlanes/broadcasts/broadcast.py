@@ -46,7 +46,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Progress:
+class BroadcastProgress:
     """A broadcast at one moment. `pending`: recipients that are fed and have no result yet."""
 
     id: str
@@ -78,7 +78,7 @@ class Progress:
         return f"{self.fed}:{self.fed_again}"
 
     @classmethod
-    def of(cls, id_: str, found: dict[bytes, bytes], returned: int) -> Progress:
+    def of(cls, id_: str, found: dict[bytes, bytes], returned: int) -> BroadcastProgress:
         """`found`: the hash of the broadcast."""
         fields = {name.decode(): value.decode() for name, value in found.items()}
         fed, _, again = fields["fence"].partition(":")
@@ -140,7 +140,7 @@ class Broadcasts:
         pipe.expire(keys.BROADCAST + of, keys.UNSTARTED_S)
         pipe.set(keys.CALL + of, json.dumps(asdict(call)), ex=keys.UNSTARTED_S)
 
-    def begin(self, progress: Progress) -> None:
+    def begin(self, progress: BroadcastProgress) -> None:
         """Start a stored broadcast. Called by its feeder: from then on it does not expire."""
         of, now_ms = self.of(progress.id), self.now_us() // 1000
         with self.client.pipeline() as pipe:
@@ -150,7 +150,9 @@ class Broadcasts:
             pipe.zadd(keys.BROADCASTS + str(self.bot_id), {progress.id: now_ms})
             pipe.execute()
 
-    def end(self, progress: Progress, state: str, reason: Reason, count: int, missed: Sequence[str] = ()) -> None:
+    def end(
+        self, progress: BroadcastProgress, state: str, reason: Reason, count: int, missed: Sequence[str] = ()
+    ) -> None:
         """Count the recipients that have no result yet, keep the results for KEPT_S, and delete the rest, in one
         step.
         """
@@ -177,7 +179,7 @@ class Broadcasts:
         self.client.hset(name, mapping={"state": state, "why": why})
         return True
 
-    def progress(self, id_: str) -> Progress:
+    def progress(self, id_: str) -> BroadcastProgress:
         """Raises UnknownBroadcastError."""
         of = self.of(id_)
         with self.client.pipeline() as pipe:
@@ -186,9 +188,9 @@ class Broadcasts:
             found, returned = pipe.execute()
         if b"fence" not in found:
             raise UnknownBroadcastError(f"there is no broadcast {id_} of this bot: `broadcast status` lists them")
-        return Progress.of(id_, found, returned)
+        return BroadcastProgress.of(id_, found, returned)
 
-    def all(self) -> list[Progress]:
+    def all(self) -> list[BroadcastProgress]:
         """The broadcasts whose results are still kept, the oldest first."""
         name, kept = keys.BROADCASTS + str(self.bot_id), []
         ids: Any = self.client.zrange(name, 0, -1)
@@ -238,5 +240,5 @@ class Broadcasts:
         now: Any = self.client.time()
         return int(now[0]) * 1_000_000 + int(now[1])
 
-    def _chunks(self, progress: Progress) -> list[str]:
+    def _chunks(self, progress: BroadcastProgress) -> list[str]:
         return [f"{keys.CHUNK}{self.of(progress.id)}:{number}" for number in range(-(-progress.total // CHUNK))]

@@ -13,8 +13,8 @@ import orjson
 from redis import Redis
 
 from chatlanes.broadcasts import keys
-from chatlanes.broadcasts.broadcast import Broadcasts, Progress, UnknownBroadcastError, missed_line
-from chatlanes.broadcasts.pacing import Flood, Pace, next_feed
+from chatlanes.broadcasts.broadcast import BroadcastProgress, Broadcasts, UnknownBroadcastError, missed_line
+from chatlanes.broadcasts.pacing import FeedPace, Flood, next_feed
 from chatlanes.broadcasts.reasons import Reason
 from chatlanes.broadcasts.recipients import CHUNK, unpack
 from chatlanes.lanes.errors import LeaseLost
@@ -121,7 +121,7 @@ class Feeder:
         self._append(progress, count, pace)
         return FEED_EVERY_MS if count else IDLE_MS
 
-    def _look(self, id_: str) -> tuple[Progress, Pace, Flood, int, int]:
+    def _look(self, id_: str) -> tuple[BroadcastProgress, FeedPace, Flood, int, int]:
         """Everything that decides about the next feed, at one moment. `alive`: messages of all broadcasts."""
         of, bot = self.broadcasts.of(id_), str(self._settings.bot_id)
         group = group_of(self._settings.broadcast_queue)
@@ -137,13 +137,13 @@ class Feeder:
         if b"fence" not in found:
             raise UnknownBroadcastError(id_)
         now_us = seconds * 1_000_000 + us
-        pace = Pace(*(int(found.get(name, 0)) for name in (b"fed_us", b"slow", b"slow_us", b"refused")))
+        pace = FeedPace(*(int(found.get(name, 0)) for name in (b"fed_us", b"slow", b"slow_us", b"refused")))
         flood = Flood(paused_ms, int(slot or 0) - now_us, int(refused or 0))
         if b"refused" not in found:  # calls that were refused before the broadcast do not slow it
             pace = pace._replace(refused=flood.refused)
-        return Progress.of(id_, found, returned), pace, flood, now_us, alive
+        return BroadcastProgress.of(id_, found, returned), pace, flood, now_us, alive
 
-    def _append(self, progress: Progress, count: int, pace: Pace) -> None:
+    def _append(self, progress: BroadcastProgress, count: int, pace: FeedPace) -> None:
         again = self._returned(progress, count)
         chats = self._next(progress, count - len(again))
         fence = f"{progress.fed + len(chats)}:{progress.fed_again + len(again)}"
@@ -151,7 +151,7 @@ class Feeder:
         guard = Guard(
             keys.BROADCAST + self.broadcasts.of(progress.id),
             progress.fence,
-            {"fence": fence, **dict(zip(Pace._fields, pace, strict=True))},
+            {"fence": fence, **dict(zip(FeedPace._fields, pace, strict=True))},
         )
         try:
             self._store.append([self._message(progress.id, number, chat) for number, chat in rows], guard)
@@ -175,7 +175,7 @@ class Feeder:
             problem=problem,
         )
 
-    def _returned(self, progress: Progress, count: int) -> list[tuple[int, int]]:
+    def _returned(self, progress: BroadcastProgress, count: int) -> list[tuple[int, int]]:
         """The number and chat of the next recipients that were returned."""
         if count == 0 or progress.returned == progress.fed_again:
             return []
@@ -184,7 +184,7 @@ class Feeder:
         pairs = (entry.split() for entry in found)
         return [(int(number), int(chat)) for number, chat in pairs]
 
-    def _next(self, progress: Progress, count: int) -> list[int]:
+    def _next(self, progress: BroadcastProgress, count: int) -> list[int]:
         """The next recipients, from the place of the broadcast on."""
         chats: list[int] = []
         at, end = progress.fed, min(progress.fed + count, progress.total)
@@ -203,13 +203,13 @@ class Feeder:
             self._chunk = (name, unpack(self.broadcasts.recipients(number, id_) or b""))
         return self._chunk[1]
 
-    def _delete_fed(self, progress: Progress, fed: int) -> None:
+    def _delete_fed(self, progress: BroadcastProgress, fed: int) -> None:
         of = self.broadcasts.of(progress.id)
         done = [f"{keys.CHUNK}{of}:{number}" for number in range(progress.fed // CHUNK, fed // CHUNK)]
         if done:
             self._client.delete(*done)
 
-    def _end_when_reached(self, progress: Progress, alive: int) -> int | None:
+    def _end_when_reached(self, progress: BroadcastProgress, alive: int) -> int | None:
         """All are fed. Recipients without a result whose messages do not wait or run any more were buried."""
         if progress.pending > 0 and alive > 1:  # one of them is the message of this run
             return IDLE_MS
@@ -217,7 +217,7 @@ class Feeder:
         self.broadcasts.end(progress, "done", Reason.FAILED, max(progress.pending, 0), buried)
         return None
 
-    def _end_cancelled(self, progress: Progress, alive: int) -> int | None:
+    def _end_cancelled(self, progress: BroadcastProgress, alive: int) -> int | None:
         if progress.ended_ms:
             return None
         if progress.pending > 0 and alive > 1:
@@ -225,7 +225,7 @@ class Feeder:
         self.broadcasts.end(progress, "cancelled", Reason.DROPPED, progress.unfed + max(progress.pending, 0))
         return None
 
-    def _buried(self, progress: Progress) -> list[str]:
+    def _buried(self, progress: BroadcastProgress) -> list[str]:
         """A line of the report for each recipient whose message is among the dead letters."""
         prefix = f"{self._settings.bot_id}:broadcast:{progress.id}:"
         found = [message_id for message_id in inspection.dead(self._client) if message_id.startswith(prefix)]
@@ -238,5 +238,5 @@ class Feeder:
         return self._store.client
 
 
-def _refused(progress: Progress) -> int:
+def _refused(progress: BroadcastProgress) -> int:
     return progress.counts.get(Reason.REFUSED.value, 0)

@@ -35,7 +35,7 @@ def checked_rate(rate: float, *, paid: bool) -> float:
     return rate
 
 
-class Pace(NamedTuple):
+class FeedPace(NamedTuple):
     """The state of the pace. `fed_us`: the time up to which recipients are fed. `slow`: how often the rate is halved,
     `slow_us`: since when. `refused`: the calls of the bot that were refused with 429, in all.
     """
@@ -54,7 +54,7 @@ class Flood(NamedTuple):
     refused: int
 
 
-def next_feed(now_us: int, pace: Pace, rate: float, pending: int, flood: Flood) -> tuple[int, Pace]:
+def next_feed(now_us: int, pace: FeedPace, rate: float, pending: int, flood: Flood) -> tuple[int, FeedPace]:
     """How many recipients to feed, and the pace after that."""
     pace = _adapted(now_us, pace, flood)
     rate /= 2**pace.slow
@@ -66,7 +66,7 @@ def next_feed(now_us: int, pace: Pace, rate: float, pending: int, flood: Flood) 
     return count, pace._replace(fed_us=from_us + round(count / rate * 1e6))
 
 
-def _adapted(now_us: int, pace: Pace, flood: Flood) -> Pace:
+def _adapted(now_us: int, pace: FeedPace, flood: Flood) -> FeedPace:
     if flood.refused > pace.refused:
         return pace._replace(slow=min(pace.slow + 1, MOST_HALVINGS), slow_us=now_us, refused=flood.refused)
     if pace.slow and now_us - pace.slow_us > RECOVERS_AFTER_S * 1e6:

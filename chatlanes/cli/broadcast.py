@@ -18,10 +18,10 @@ from chatlanes.bot.loader import load_bot
 from chatlanes.bot.session.chats import session_chats
 from chatlanes.broadcasts import (
     NOT_REACHED,
+    BroadcastProgress,
     Broadcasts,
     Call,
     Feeder,
-    Progress,
     RateError,
     RecipientsError,
     UnknownBroadcastError,
@@ -178,7 +178,7 @@ def broadcasts_of(lanes: CommandContext, bot: str | None) -> Broadcasts:
     return Broadcasts(lanes.client, settings_of(lanes, bot).bot_id)
 
 
-def described(progress: Progress, rate: float) -> list[str]:
+def described(progress: BroadcastProgress, rate: float) -> list[str]:
     """The lines that show a broadcast."""
     share = progress.done / progress.total
     about = f"{progress.id}  {progress.state}" + (
@@ -194,7 +194,7 @@ def described(progress: Progress, rate: float) -> list[str]:
     return lines
 
 
-def as_dict(progress: Progress, rate: float | None = None) -> dict[str, Any]:
+def as_dict(progress: BroadcastProgress, rate: float | None = None) -> dict[str, Any]:
     """A broadcast as JSON."""
     rest = {"done": progress.done, "pending": max(progress.pending, 0)}
     return {**asdict(progress), **rest, **({} if rate is None else {"measured_rate": round(rate, 1)})}
@@ -216,7 +216,7 @@ def _watch(broadcasts: Broadcasts, id_: str) -> None:
                 return
 
 
-def _show_all(found: list[Progress], *, as_json: bool) -> None:
+def _show_all(found: list[BroadcastProgress], *, as_json: bool) -> None:
     if as_json:
         for each in found:
             click.echo(json.dumps(as_dict(each)))
@@ -271,8 +271,8 @@ def _param(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _progress(broadcasts: Broadcasts, id_: str) -> Progress:
-    found: Progress = _or_unknown(lambda: broadcasts.progress(id_))
+def _progress(broadcasts: Broadcasts, id_: str) -> BroadcastProgress:
+    found: BroadcastProgress = _or_unknown(lambda: broadcasts.progress(id_))
     return found
 
 

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from chatlanes.bot.occurrences import Record, bot_of
+from chatlanes.bot.occurrences import ScheduleRecord, bot_of
 from chatlanes.cli.command import CommandContext, command
 from chatlanes.cli.formatting import table
 from chatlanes.lanes.protocol.store import Store
@@ -24,7 +24,7 @@ class Recorded(NamedTuple):
 
     bot_id: int
     name: str
-    record: Record
+    record: ScheduleRecord
     next_ms: int | None
 
 
@@ -37,7 +37,7 @@ def recorded(store: Store) -> tuple[int, list[Recorded]]:
 def _decoded(stored: dict[tuple[str, str], bytes]) -> Iterator[Recorded]:
     for (owner, name), value in stored.items():
         if (bot_id := bot_of(owner)) is not None:
-            record = Record.decode(value)
+            record = ScheduleRecord.decode(value)
             yield Recorded(bot_id, name, record, record.clockwork.next(record.after_ms))
 
 

@@ -15,7 +15,7 @@ from chatlanes.cli.formatting import age, moment, table
 from chatlanes.cli.selection import bot_option, chat_option, is_of_chat, wanted
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.replies import Timer
+from chatlanes.lanes.protocol.replies import StoredTimer
 
 #: Jobs of python-telegram-bot do not belong to a chat, but to their name; those of a chat are in its lane.
 _JOBS = "/jobs/"
@@ -71,7 +71,7 @@ def cancel(lanes: CommandContext, timer: str, chat: str | None, bot: str | None)
     click.echo(f"cancelled {found[0].id}")
 
 
-def _found(lanes: CommandContext, chat: str | None, bot: str | None, limit: int) -> tuple[list[Timer], int]:
+def _found(lanes: CommandContext, chat: str | None, bot: str | None, limit: int) -> tuple[list[StoredTimer], int]:
     """The next timers that match, and how many match."""
     wanted(lanes, None, bot)
     if chat is None and bot is None:
@@ -85,7 +85,7 @@ def _found(lanes: CommandContext, chat: str | None, bot: str | None, limit: int)
     return matching[:limit], len(matching)
 
 
-def _of_chat(lanes: CommandContext, chat: str) -> list[Timer]:
+def _of_chat(lanes: CommandContext, chat: str) -> list[StoredTimer]:
     """Scans the names of all timers."""
     patterns = ["*" + re.sub(r"([\\*?\[\]])", r"\\\1", chat) + "*", f"*{_JOBS}*"]
     owners = {
@@ -101,7 +101,7 @@ def _of_chat(lanes: CommandContext, chat: str) -> list[Timer]:
     ]
 
 
-def _with_id(lanes: CommandContext, timer_id: str) -> list[Timer]:
+def _with_id(lanes: CommandContext, timer_id: str) -> list[StoredTimer]:
     """An id contains the time at which the timer is due: `<bot id>:timer:<ms>:<number>`."""
     due_ms = [part for part in timer_id.split(":")[2:3] if part.isdecimal()]
     if not due_ms:
@@ -111,17 +111,17 @@ def _with_id(lanes: CommandContext, timer_id: str) -> list[Timer]:
     return [timer for timer in lanes.store.timers(*sorted(owners)) if timer.id == timer_id]
 
 
-def _is_of_bot(lanes: CommandContext, timer: Timer, bot: str | None) -> bool:
+def _is_of_bot(lanes: CommandContext, timer: StoredTimer, bot: str | None) -> bool:
     bot_id = timer.owner.partition("/")[0]
     return bot is None or (bot_id.isdecimal() and lanes.bot_ids.get(int(bot_id)) == bot)
 
 
-def _as_json(timer: Timer) -> dict[str, Any]:
+def _as_json(timer: StoredTimer) -> dict[str, Any]:
     place = {"owner": timer.owner, "name": timer.name, "queue": timer.queue, "lanes": timer.lanes}
     return {"id": timer.id, "due_ms": timer.at_ms, **place, "update": content_of(timer)}
 
 
-def _ids(found: Iterable[Timer]) -> str:
+def _ids(found: Iterable[StoredTimer]) -> str:
     return ", ".join(timer.id for timer in found)
 
 

@@ -16,7 +16,7 @@ import orjson
 from celery.utils.log import get_task_logger
 from redis.exceptions import RedisError
 
-from chatlanes.bot.occurrences import KIND, Due, Record, content_of, due, owner_of, session_key
+from chatlanes.bot.occurrences import KIND, Due, ScheduleRecord, content_of, due, owner_of, session_key
 from chatlanes.bot.schedule import Schedule
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.store import Store
@@ -50,7 +50,7 @@ class _Watched(NamedTuple):
 class _Firing(NamedTuple):
     watched: _Watched
     known: bytes
-    record: Record
+    record: ScheduleRecord
     due: Due
 
 
@@ -108,17 +108,17 @@ class Watcher:
         self._is_new = False
         return (min(next_ms) - now_ms) / 1000 + random.uniform(0, SPREAD_S)  # noqa: S311 - not for cryptography
 
-    def _record_of(self, watched: _Watched, known: bytes, now_ms: int) -> Record | None:
+    def _record_of(self, watched: _Watched, known: bytes, now_ms: int) -> ScheduleRecord | None:
         """Its record. A schedule that is new, or had another definition when this worker started, begins now.
 
         None: a worker that started later has given it another definition, and fires it.
         """
-        record = Record.decode(known) if known else None
+        record = ScheduleRecord.decode(known) if known else None
         if record is not None and record.clockwork == watched.schedule.clockwork:
             return record
         if record is not None and not self._is_new:
             return None
-        begun = Record(*watched.schedule.clockwork, after_ms=now_ms)
+        begun = ScheduleRecord(*watched.schedule.clockwork, after_ms=now_ms)
         owner, name = watched.place
         self._store.advance(owner, name, known=known, record=begun.encode())
         return begun

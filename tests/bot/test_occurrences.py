@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlanes.bot.occurrences import MISSED_AFTER_MS, MOST_MISSED, Clockwork, Due, Missed, Record, due
+from chatlanes.bot.occurrences import MISSED_AFTER_MS, MOST_MISSED, Clockwork, Due, Missed, ScheduleRecord, due
 
 BERLIN = "Europe/Berlin"
 MINUTE_MS, DAY_MS = 60_000, 86_400_000
@@ -100,7 +100,7 @@ def test_the_last_occurrences_are_in_the_period(clockwork: Clockwork, after_ms: 
 
 
 NINE = ms("2026-11-20T09:00:00+01:00")
-DAILY = Record("0 9 * * *", BERLIN, after_ms=NINE - 3 * DAY_MS)
+DAILY = ScheduleRecord("0 9 * * *", BERLIN, after_ms=NINE - 3 * DAY_MS)
 THREE = [NINE - 2 * DAY_MS, NINE - DAY_MS, NINE]
 
 
@@ -123,19 +123,19 @@ def test_missed_occurrences(missed: Missed, late_ms: int, fires: list[int]) -> N
 
 
 def test_nothing_is_due_before_its_time() -> None:
-    before = Record(DAILY.cron, BERLIN, after_ms=NINE - DAY_MS)
+    before = ScheduleRecord(DAILY.cron, BERLIN, after_ms=NINE - DAY_MS)
     assert due(before, "all", NINE - 1) is None
     # Nor if Redis' clock was set back.
     assert due(before, "all", NINE - 2 * DAY_MS) is None
 
 
 def test_catching_up_is_bounded() -> None:
-    every_second = Record("* * * * * *", "UTC", after_ms=NINE - 30 * DAY_MS)
+    every_second = ScheduleRecord("* * * * * *", "UTC", after_ms=NINE - 30 * DAY_MS)
     found = due(every_second, "all", NINE)
     assert found is not None
     assert found.fires == [NINE - 1000 * n for n in reversed(range(MOST_MISSED))]
 
 
 def test_a_record_is_read_back() -> None:
-    record = Record("0 9 * * *", BERLIN, NINE, None)
-    assert Record.decode(record.encode()) == record
+    record = ScheduleRecord("0 9 * * *", BERLIN, NINE, None)
+    assert ScheduleRecord.decode(record.encode()) == record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatlanes.broadcasts.pacing import Flood, Pace, RateError, checked_rate, next_feed
+from chatlanes.broadcasts.pacing import FeedPace, Flood, RateError, checked_rate, next_feed
 
 NOW_US = 1_000_000_000
 CALM = Flood(-2, 0, 0)
@@ -12,7 +12,7 @@ CALM = Flood(-2, 0, 0)
 
 @pytest.mark.parametrize("rate", [0.1, 0.7, 3.0, 25.0, 30.0, 999.0])
 def test_the_rate_is_kept_over_a_minute(rate: float) -> None:
-    pace, fed, now_us = Pace(NOW_US), 0, NOW_US
+    pace, fed, now_us = FeedPace(NOW_US), 0, NOW_US
     for _ in range(300):
         now_us += 200_000
         count, pace = next_feed(now_us, pace, rate, 0, CALM)
@@ -22,24 +22,24 @@ def test_the_rate_is_kept_over_a_minute(rate: float) -> None:
 
 
 def test_a_long_pause_is_not_made_up_for() -> None:
-    count, _ = next_feed(NOW_US + 3_600_000_000, Pace(NOW_US), 25, 0, CALM)
+    count, _ = next_feed(NOW_US + 3_600_000_000, FeedPace(NOW_US), 25, 0, CALM)
     assert count == 25
 
 
 def test_no_more_are_pending_than_are_reached_in_a_second() -> None:
-    assert next_feed(NOW_US + 1_000_000, Pace(NOW_US), 25, 20, CALM)[0] == 5
-    assert next_feed(NOW_US + 1_000_000, Pace(NOW_US), 25, 30, CALM)[0] == 0
+    assert next_feed(NOW_US + 1_000_000, FeedPace(NOW_US), 25, 20, CALM)[0] == 5
+    assert next_feed(NOW_US + 1_000_000, FeedPace(NOW_US), 25, 30, CALM)[0] == 0
 
 
 @pytest.mark.parametrize("flood", [Flood(2_000, 0, 0), Flood(-2, 400_000, 0)])
 def test_nothing_is_fed_while_the_bot_waits(flood: Flood) -> None:
-    count, pace = next_feed(NOW_US + 1_000_000, Pace(NOW_US), 25, 0, flood)
+    count, pace = next_feed(NOW_US + 1_000_000, FeedPace(NOW_US), 25, 0, flood)
     assert (count, pace.fed_us) == (0, NOW_US + 1_000_000)
 
 
 def test_each_429_halves_the_rate_which_recovers_later() -> None:
     # Given refusals one after the other
-    pace, now_us = Pace(NOW_US), NOW_US
+    pace, now_us = FeedPace(NOW_US), NOW_US
     for refused in range(1, 9):
         now_us += 1_000_000
         count, pace = next_feed(now_us, pace, 32, 0, Flood(-2, 0, refused))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.bot.occurrences import Record, owner_of
+from chatlanes.bot.occurrences import ScheduleRecord, owner_of
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.sandbox.simulator import Simulator, start
 from tests.support.pipeline import BOT_ID, TOKEN, Pipeline, message
@@ -45,8 +45,8 @@ def test_subscribers_get_the_digest(pipeline: Pipeline) -> None:
     store = Store(pipeline.redis)
     now_ms, found = store.schedules()
     place = owner_of(BOT_ID), "digest"
-    before = Record.decode(found[place])
-    earlier = Record(before.cron, before.tz, now_ms - FOUR_DAYS_MS)
+    before = ScheduleRecord.decode(found[place])
+    earlier = ScheduleRecord(before.cron, before.tz, now_ms - FOUR_DAYS_MS)
     assert store.advance(*place, known=found[place], record=earlier.encode())
     pipeline.worker("threads", 2)
     # Then both others get one digest

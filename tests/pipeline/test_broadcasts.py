@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from chatlanes.broadcasts import Broadcasts, Call, Feeder, Progress
+from chatlanes.broadcasts import BroadcastProgress, Broadcasts, Call, Feeder
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.sandbox.server import start_server
 from chatlanes.settings import Settings
@@ -31,7 +31,7 @@ class Broadcast:
         self.feeder.start(self.id)
 
     @property
-    def now(self) -> Progress:
+    def now(self) -> BroadcastProgress:
         return self.broadcasts.progress(self.id)
 
     def reached(self) -> Counter[int]:
@@ -39,7 +39,7 @@ class Broadcast:
         calls = self.pipeline.simulator.calls("sendMessage")
         return Counter(call["params"]["chat_id"] for call in calls if call["ok"] and call["params"]["text"] == "hi")
 
-    def ended(self, state: str = "done") -> Progress:
+    def ended(self, state: str = "done") -> BroadcastProgress:
         until(lambda: self.now.ended_ms > 0)
         assert self.now.state == state
         return self.now

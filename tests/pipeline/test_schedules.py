@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.bot.occurrences import Record, owner_of
+from chatlanes.bot.occurrences import ScheduleRecord, owner_of
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.sandbox.server import start_server
@@ -25,15 +25,15 @@ def ended(pipeline: Pipeline) -> list[Firing]:
     return [firing for firing in firings(pipeline.directory) if firing.what == "end"]
 
 
-def record_of(pipeline: Pipeline, name: str) -> Record | None:
+def record_of(pipeline: Pipeline, name: str) -> ScheduleRecord | None:
     stored = Store(pipeline.redis).schedules()[1].get((OWNER, name))
-    return None if stored is None else Record.decode(stored)
+    return None if stored is None else ScheduleRecord.decode(stored)
 
 
 def pretend_days_without_workers(pipeline: Pipeline, days: int, name: str = "digest", tz: str = "Europe/Berlin") -> int:
     """Returns Redis' time."""
     now_ms = Store(pipeline.redis).schedules()[0]
-    record = Record("0 9 * * *", tz, now_ms - days * DAY_MS)
+    record = ScheduleRecord("0 9 * * *", tz, now_ms - days * DAY_MS)
     Store(pipeline.redis).advance(OWNER, name, known=b"", record=record.encode())
     return now_ms
 

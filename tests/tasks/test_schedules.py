@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from chatlanes.bot.bot import Bot
-from chatlanes.bot.occurrences import MOST_MISSED, Record, owner_of
+from chatlanes.bot.occurrences import MOST_MISSED, ScheduleRecord, owner_of
 from chatlanes.bot.schedule import Schedule
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol import keys
@@ -40,14 +40,14 @@ def served(*schedules: Schedule) -> list[ServedBot]:
     return [ServedBot(settings, Bot(lambda ctx: None), BotApi("http://127.0.0.1", ""), gate, by_name)]
 
 
-def record_of(store: Store, name: str = "digest") -> Record | None:
+def record_of(store: Store, name: str = "digest") -> ScheduleRecord | None:
     stored = store.schedules()[1].get((owner_of(BOT_ID), name))
-    return stored and Record.decode(stored)  # type: ignore[return-value]
+    return stored and ScheduleRecord.decode(stored)  # type: ignore[return-value]
 
 
 def put(store: Store, schedule: Schedule, after_ms: int) -> None:
     place, known = (owner_of(BOT_ID), schedule.name), store.schedules()[1]
-    record = Record(schedule.cron, schedule.tz, after_ms)
+    record = ScheduleRecord(schedule.cron, schedule.tz, after_ms)
     assert store.advance(*place, known=known.get(place, b""), record=record.encode())
 
 

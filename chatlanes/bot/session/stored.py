@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from chatlanes.lanes.errors import RedisAway
 from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Move, Set, SetTimer, Write
-from chatlanes.lanes.protocol.replies import Timer
+from chatlanes.lanes.protocol.replies import StoredTimer
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.worker.delivery import Delivery
 from chatlanes.telegram.flood import Parking
@@ -112,7 +112,7 @@ class Stored:
         """Set or cancel a timer when the update is settled."""
         self._timers[write.owner, write.name] = write
 
-    def timers(self, *owners: str) -> list[Timer]:
+    def timers(self, *owners: str) -> list[StoredTimer]:
         """The timers of these owners, the next one first, as they will be after the staged writes. Raises ParkUpdate if
         Redis is unavailable for as long as a lease.
         """
@@ -122,7 +122,7 @@ class Stored:
             if isinstance(write, SetTimer) and write.owner in owners:
                 at_ms = round(time.time() * 1000) + write.in_ms if write.at_ms is None else write.at_ms
                 stored = write.stored.encode() if isinstance(write.stored, str) else write.stored
-                found[key] = Timer(*key, at_ms, write.id, write.queue, list(write.lanes), stored)
+                found[key] = StoredTimer(*key, at_ms, write.id, write.queue, list(write.lanes), stored)
         return sorted(found.values(), key=lambda timer: timer.at_ms)
 
     def timer_owners(self, prefix: str) -> list[str]:

@@ -120,7 +120,7 @@ class Swept:
     history: History | None = field(default=None, compare=False)
 
 
-class Timer(NamedTuple):
+class StoredTimer(NamedTuple):
     """A message that joins the end of its lanes when it is due, at `at_ms` since 1970."""
 
     owner: str

@@ -39,8 +39,8 @@ from chatlanes.lanes.protocol.replies import (
     Outcome,
     Read,
     Shielded,
+    StoredTimer,
     Swept,
-    Timer,
     append_answer,
     begin_answer,
     fetch_answer,
@@ -174,7 +174,7 @@ class Store:
         """Removes a timer that is not due yet; False if there is none."""
         return bool(self._run("cancel", timer=timer_key(owner, name)))
 
-    def timers(self, *owners: str) -> list[Timer]:
+    def timers(self, *owners: str) -> list[StoredTimer]:
         """The timers of these owners, the next one first."""
         if not owners:
             return []
@@ -193,7 +193,7 @@ class Store:
         found: Any = run_blocking(lambda: list(self.client.zscan_iter(keys.TIMERS, pattern, count=1000)))
         return sorted({timer.decode().partition("\n")[0] for timer, _ in found})
 
-    def next_timers(self, start: int = 0, count: int = 100) -> list[Timer]:
+    def next_timers(self, start: int = 0, count: int = 100) -> list[StoredTimer]:
         """Of all timers the next ones, without the first `start`."""
         entries: list[Any] = self.client.zrange(keys.TIMERS, start, start + count - 1)
         found = []
@@ -206,12 +206,12 @@ class Store:
         value: Any = self.client.get(key)
         return cast("bytes | None", value)
 
-    def _timers(self, found: list[tuple[str, str, list[bytes]]]) -> list[Timer]:
+    def _timers(self, found: list[tuple[str, str, list[bytes]]]) -> list[StoredTimer]:
         if not found:
             return []
         scores: list[Any] = self.client.zmscore(keys.TIMERS, [keys.timer(owner, name) for owner, name, _ in found])
         timers = [
-            Timer(owner, name, int(score), id_.decode(), queue.decode(), lanes.decode().split("\n"), stored)
+            StoredTimer(owner, name, int(score), id_.decode(), queue.decode(), lanes.decode().split("\n"), stored)
             for (owner, name, (id_, queue, lanes, stored)), score in zip(found, scores, strict=True)
             if score is not None
         ]

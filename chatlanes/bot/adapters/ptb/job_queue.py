@@ -25,7 +25,7 @@ from chatlanes.bot.adapters import storage_json
 from chatlanes.bot.adapters.ptb import job_plans as plans
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication
 from chatlanes.bot.adapters.ptb.job_plans import JobError, When
-from chatlanes.bot.adapters.ptb.job_storage import Found, JobStorage, Record, origin_of, record_of
+from chatlanes.bot.adapters.ptb.job_storage import Found, JobRecord, JobStorage, origin_of, record_of
 from chatlanes.bot.current import current
 from chatlanes.bot.timers import MOST_BYTES
 
@@ -41,7 +41,7 @@ _EVERY_DAY = tuple(range(7))
 class Wanted(NamedTuple):
     """A job that the start of the bot sets, and when it runs first."""
 
-    record: Record
+    record: JobRecord
     at_ms: int | None
     in_ms: int
 
@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
 class LaneJob(Job[Any]):
     """A job. Its data is decoded when it is used."""
 
-    def __init__(self, queue: LaneJobQueue, record: Record, next_ms: int | None) -> None:
+    def __init__(self, queue: LaneJobQueue, record: JobRecord, next_ms: int | None) -> None:
         self._queue, self.record, self._next_ms = queue, record, next_ms
         self.name, self.chat_id, self.user_id = record.name, record.chat_id, record.user_id
         self._removed = False
@@ -183,7 +183,7 @@ class LaneJobQueue(JobQueue[Any]):
     def get_jobs_by_name(self, name: str) -> tuple[LaneJob, ...]:
         return self._jobs(self.storage.named(name), lambda record: record.name == name)
 
-    def remove(self, record: Record) -> None:
+    def remove(self, record: JobRecord) -> None:
         if self._is_wanted(record):
             self._wanted = [each for each in self._wanted or () if each.record.id != record.id]
         else:
@@ -226,13 +226,13 @@ class LaneJobQueue(JobQueue[Any]):
         elif (data := storage_json.text(job.data, "job.data")) != record.data and self.storage.exists(record):
             self.storage.write(replace(record, data=data))
 
-    def _repeat(self, plan: plans.Plan, record: Record) -> LaneJob:
+    def _repeat(self, plan: plans.Plan, record: JobRecord) -> LaneJob:
         next_ms = plan.next_ms(plans.ms_of(self._now()))
         if next_ms is not None:
             return self._set(record, next_ms)
         return LaneJob(self, record, None)  # its last time has passed
 
-    def _set(self, record: Record, at_ms: int | None, in_ms: int = 0) -> LaneJob:
+    def _set(self, record: JobRecord, at_ms: int | None, in_ms: int = 0) -> LaneJob:
         if self._wanted is None or _in_update():
             self.storage.set(record, at_ms, in_ms)
         else:
@@ -250,7 +250,7 @@ class LaneJobQueue(JobQueue[Any]):
         user_id: int | None,
         job_kwargs: dict[str, Any] | None,
         plan: plans.Plan | None = None,
-    ) -> Record:
+    ) -> JobRecord:
         """Raises JobError."""
         if unknown := set(job_kwargs or ()) - _WITHOUT_EFFECT:
             raise JobError(
@@ -267,9 +267,9 @@ class LaneJobQueue(JobQueue[Any]):
                 f"job {name!r} cannot be stored: its data has {len(text):,} bytes, and at most {MOST_BYTES:,} are "
                 "allowed. Store the data elsewhere, and its key in the job"
             )
-        return Record(uuid4().hex[:16], name, path, text, chat_id, user_id, plan)
+        return JobRecord(uuid4().hex[:16], name, path, text, chat_id, user_id, plan)
 
-    def _jobs(self, stored: list[Found], is_asked: Callable[[Record], bool]) -> tuple[LaneJob, ...]:
+    def _jobs(self, stored: list[Found], is_asked: Callable[[JobRecord], bool]) -> tuple[LaneJob, ...]:
         """The stored jobs, and those that the start of the bot is about to set."""
         found = {each.record.id: LaneJob(self, *each) for each in stored}
         if not _in_update():
@@ -279,7 +279,7 @@ class LaneJobQueue(JobQueue[Any]):
                     found.setdefault(record.id, LaneJob(self, record, due_ms))
         return tuple(found.values())
 
-    def _is_wanted(self, record: Record) -> bool:
+    def _is_wanted(self, record: JobRecord) -> bool:
         return not _in_update() and any(each.record.id == record.id for each in self._wanted or ())
 
     @property
@@ -340,10 +340,10 @@ def _at(module: str, name: str) -> Any:
     return found
 
 
-def _of_start(record: Record, number: int) -> Record:
+def _of_start(record: JobRecord, number: int) -> JobRecord:
     """The record with an id that is the same in each process."""
     name, callback, chat, user = record.identity
-    return Record(
+    return JobRecord(
         f"start:{callback}:{chat}:{user}:{number}",
         name,
         callback,

@@ -21,7 +21,7 @@ from chatlanes.bot.adapters.ptb.job_plans import JobError, Plan, plan_from, plan
 from chatlanes.bot.current import current
 from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.protocol.commands import CancelTimer, NewMessage, SetTimer
-from chatlanes.lanes.protocol.replies import Timer
+from chatlanes.lanes.protocol.replies import StoredTimer
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings, load
 from chatlanes.updates import keys_of, queue_of
@@ -40,7 +40,7 @@ _AFTER_LAST_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JobRecord:
     """A job as it is stored. `data` is text (storage_json). `plan`: None for a job that runs once. `origin`: of a job
     that the start of the bot sets, identifies how it is set; a job that is set differently replaces it.
     """
@@ -85,15 +85,15 @@ class Record:
 class Found(NamedTuple):
     """A job, and when it runs next; None: unknown, because a run has not started yet."""
 
-    record: Record
+    record: JobRecord
     next_ms: int | None
 
 
-def record_of(job: dict[str, Any]) -> Record | None:
+def record_of(job: dict[str, Any]) -> JobRecord | None:
     """The record in the content of a timer; None if there is none, because a record elsewhere has it."""
     if "callback" not in job:
         return None
-    return Record(
+    return JobRecord(
         job["id"],
         job["name"],
         job["callback"],
@@ -111,18 +111,18 @@ class JobStorage:
     def __init__(self, token: str) -> None:
         self._bot_id = token.partition(":")[0]
 
-    def set(self, record: Record, at_ms: int | None, in_ms: int = 0) -> None:
+    def set(self, record: JobRecord, at_ms: int | None, in_ms: int = 0) -> None:
         """Set a job that runs at a time, or if that is None in a time."""
         if record.plan is not None:
             self.write(record)
         self._set(record, record.next_name, record.next_update, at_ms, in_ms)
 
-    def write(self, record: Record) -> None:
+    def write(self, record: JobRecord) -> None:
         """Write the record of a repeating job."""
         last_ms = record.plan.last_ms if record.plan else None
         self._set(record, record.id, record.update, NEVER_MS if last_ms is None else last_ms + _AFTER_LAST_MS)
 
-    def remove(self, record: Record) -> None:
+    def remove(self, record: JobRecord) -> None:
         owner, stored = self._owner(record), _stored_here()
         for name in {record.id, record.next_name}:
             if stored is None:
@@ -140,21 +140,21 @@ class JobStorage:
         owners = set(self._store.timer_owners(prefix) if stored is None else stored.timer_owners(prefix))
         return _found(self._timers(sorted(owners)))
 
-    def find(self, record: Record) -> list[Found]:
+    def find(self, record: JobRecord) -> list[Found]:
         """The jobs of the same name and chat."""
         return _found(self._timers([self._owner(record)]))
 
-    def exists(self, record: Record) -> bool:
+    def exists(self, record: JobRecord) -> bool:
         """True if a repeating job was not removed."""
         return any(found.record.id == record.id for found in self.find(record))
 
-    def continue_(self, job: dict[str, Any]) -> tuple[Record, int | None] | None:
+    def continue_(self, job: dict[str, Any]) -> tuple[JobRecord, int | None] | None:
         """The record of a repeating job whose run begins, and when it runs next, for which the timer is set. None if
         the job was removed.
 
         The timer is set at once: if this run fails, the job continues. If a run has set it already, nothing happens.
         """
-        place = Record(job["id"], job["name"], "", "", job.get("chat", {}).get("id"), job.get("from", {}).get("id"))
+        place = JobRecord(job["id"], job["name"], "", "", job.get("chat", {}).get("id"), job.get("from", {}).get("id"))
         record = next((found.record for found in self.find(place) if found.record.id == place.id), None)
         if record is None or record.plan is None:
             return None
@@ -163,7 +163,7 @@ class JobStorage:
             self._schedule(record, record.next_name, record.next_update, next_ms, replaces=False)
         return record, next_ms
 
-    def ensure_once(self, record: Record, number: int, at_ms: int | None, in_ms: int, once: tuple[str, int]) -> None:
+    def ensure_once(self, record: JobRecord, number: int, at_ms: int | None, in_ms: int, once: tuple[str, int]) -> None:
         """Set a job of the bot's start that runs once, unless it is set or its time has passed.
 
         It is the `number`th such job of its name, callback, chat and user, as far as handlers may have set them before.
@@ -175,7 +175,7 @@ class JobStorage:
         if waiting <= number and not is_past:
             self._schedule(record, record.id, record.update, at_ms, in_ms=in_ms, replaces=False, once=once)
 
-    def ensure_repeating(self, record: Record, plan: Plan) -> None:
+    def ensure_repeating(self, record: JobRecord, plan: Plan) -> None:
         """Set a repeating job of the bot's start, unless it or one like it, which a handler has set, is set."""
         here = {found.record.id: found.record for found in self.find(record)}
         own = here.get(record.id)
@@ -195,7 +195,7 @@ class JobStorage:
         found: Any = self._store.client.time() if stored is None else stored.ask(lambda store: store.client.time())
         return int(found[0]) * 1000 + int(found[1]) // 1000
 
-    def _set(self, record: Record, name: str, update: dict[str, Any], at_ms: int | None, in_ms: int = 0) -> None:
+    def _set(self, record: JobRecord, name: str, update: dict[str, Any], at_ms: int | None, in_ms: int = 0) -> None:
         stored = _stored_here()
         if stored is None:
             self._schedule(record, name, update, at_ms, in_ms=in_ms)
@@ -207,7 +207,7 @@ class JobStorage:
 
     def _schedule(
         self,
-        record: Record,
+        record: JobRecord,
         name: str,
         update: dict[str, Any],
         at_ms: int | None,
@@ -231,17 +231,17 @@ class JobStorage:
         else:
             stored.ask(schedule)
 
-    def _timers(self, owners: list[str]) -> list[Timer]:
+    def _timers(self, owners: list[str]) -> list[StoredTimer]:
         stored = _stored_here()
         return self._store.timers(*owners) if stored is None else stored.timers(*owners)
 
-    def _place(self, record: Record) -> tuple[list[str], str]:
+    def _place(self, record: JobRecord) -> tuple[list[str], str]:
         """The lanes and the queue of a job: those of its chat or user. A job without both has a lane of its own."""
         settings = self._settings
         keys = keys_of(record.next_update, settings.order_by) or [f"job:{_plain(record.name)}"]
         return [f"{self._bot_id}/{key}" for key in keys], queue_of(keys, 0, settings.queues, settings.queue_group)
 
-    def _owner(self, record: Record) -> str:
+    def _owner(self, record: JobRecord) -> str:
         return self._owner_of(record.name, crc32(f"{record.chat_id}/{record.user_id}".encode()) % SHARDS)
 
     def _owner_of(self, name: str, shard: int | str) -> str:
@@ -281,7 +281,7 @@ def _stored_here() -> Stored | None:
         return None
 
 
-def _found(timers: Iterable[Timer]) -> list[Found]:
+def _found(timers: Iterable[StoredTimer]) -> list[Found]:
     times = {(timer.owner, timer.name): timer.at_ms for timer in timers}
     found = []
     for timer in timers:

@@ -16,7 +16,7 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
-from chatlanes.broadcasts import Broadcasts, Progress
+from chatlanes.broadcasts import BroadcastProgress, Broadcasts
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.inspection import Record
 from chatlanes.lanes.protocol.keys import group_of
@@ -62,7 +62,7 @@ class LaneSnapshot:
     rate_s: float
     #: When the lease of each message that a worker has ends, Unix seconds.
     lease_ends_s: dict[str, float] = field(default_factory=dict)
-    broadcasts: Sequence[Progress] = ()
+    broadcasts: Sequence[BroadcastProgress] = ()
 
 
 @dataclass
@@ -121,7 +121,7 @@ class LaneWatch:
             broadcasts=self._broadcasts(client),
         )
 
-    def _broadcasts(self, client: Redis) -> list[Progress]:
+    def _broadcasts(self, client: Redis) -> list[BroadcastProgress]:
         """Those that run or are paused, and the last one that has ended for as long as people look at its end."""
         now_ms = time.time() * 1000
         found = Broadcasts(client, self.settings.bot_id).all()

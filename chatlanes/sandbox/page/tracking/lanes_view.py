@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chatlanes.broadcasts import Progress
+from chatlanes.broadcasts import BroadcastProgress
 from chatlanes.lanes.monitoring.inspection import Record
 from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot, number_of_update
 
@@ -103,7 +103,7 @@ def lanes_shown(
     }
 
 
-def _broadcast_shown(progress: Progress) -> dict[str, Any]:
+def _broadcast_shown(progress: BroadcastProgress) -> dict[str, Any]:
     counts = {"total": progress.total, "done": progress.done, "sent": progress.counts.get("sent", 0)}
     return {"id": progress.id, "state": progress.state, **counts}
 
