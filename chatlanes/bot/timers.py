@@ -155,12 +155,12 @@ class Timers:
         return queue_of(keys, number(self._update.get("update_id")) or 0, self._plan.queues, self._plan.queue_group)
 
 
-def timer_from(found: replies.Timer) -> Timer:
+def timer_from(found: replies.StoredTimer) -> Timer:
     body = part(content_of(found), KIND)
     return Timer(found.name, body.get("data"), _time_of(found.at_ms))
 
 
-def content_of(found: replies.Timer) -> dict[str, Any]:
+def content_of(found: replies.StoredTimer) -> dict[str, Any]:
     """The content of a timer's message: the update that runs when it is due. Empty if it is not one of a bot."""
     try:
         content = read(found.stored.partition(b"\n")[2])[0][0]
