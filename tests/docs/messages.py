@@ -53,7 +53,6 @@ ENDING = {
 }
 #: Functions and constants whose texts are messages: those that a log line or an error takes whole.
 SENTENCES: dict[str, set[str]] = {
-    "chatlanes/bot/adapters/ptb/unsupported.py": {"_OFF"},
     "chatlanes/bot/schedule.py": {"_problems", "_problems_of_cron"},
     "chatlanes/bot/session/keys.py": {"check_order"},
     "chatlanes/cli/health_checks.py": {"namesakes", "of_intake", "of_schedules", "of_unread_queues"},

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from celery.schedules import crontab, schedule, solar
+from celery.schedules import BaseSchedule, crontab, schedule
 
 from chatlanes import lanes
 from chatlanes.lanes.transport.beat import firing
@@ -66,7 +66,8 @@ def test_two_beats_publish_each_firing_once(beats: Beats) -> None:
     seen = lab.count("seen")
     until(lambda: lab.count("seen") >= seen + 2)
     for process in beats.running:
-        process.kill_all()
+        if process.is_running():
+            process.kill_all()
     # Then there is at most one message for each second, and the others were dropped
     assert lab.count("appended") <= int(lab.client.time()[0]) - began_s + 1
     assert beats.sent() >= lab.count("appended") + 4
@@ -101,4 +102,4 @@ def test_an_interval_is_counted_since_1970() -> None:
 
 
 def test_other_schedules_have_no_number() -> None:
-    assert number(solar("sunset", 52.5, 13.4), NOON, NOON) is None
+    assert number(BaseSchedule(), NOON, NOON) is None
