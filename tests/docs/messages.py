@@ -51,7 +51,6 @@ ENDING = {
 }
 #: Functions and constants whose texts are messages: those that a log line or an error takes whole.
 SENTENCES: dict[str, set[str]] = {
-    "chatlanes/bot/adapters/ptb/unsupported.py": {"_OFF"},
     "chatlanes/bot/session/keys.py": {"check_order"},
     "chatlanes/cli/health_checks.py": {"namesakes", "of_intake", "of_unread_queues"},
     "chatlanes/lanes/fast/tracer.py": {"_hook"},

@@ -31,15 +31,9 @@ def test_the_timer_example(make_pipeline: MakePipeline) -> None:
     pipeline.poller()
     worker = pipeline.worker("threads", 4)
     # Given chats whose timers are set, set again, unset, and wrong
-    for chat, text in (
-        (7, "/set 3600"),
-        (7, "/set 0.1"),
-        (8, "/set 3600"),
-        (8, "/unset"),
-        (8, "/unset"),
-        (9, "/set x"),
-    ):
-        pipeline.push(command(chat, text))
+    pipeline.push(*(command(7, text) for text in ("/set 3600", "/set 0.1")))
+    pipeline.push(*(command(8, text) for text in ("/set 3600", "/unset", "/unset")))
+    pipeline.push(command(9, "/set x"))
     pipeline.drained()
     # Then the last one of each chat runs
     until(lambda: len(texts(pipeline, 7)) == 3)
@@ -83,7 +77,7 @@ def test_jobs(make_pipeline: MakePipeline) -> None:
     # What cannot be stored is refused
     [refused] = pipeline.push(message(0, 4, do="unnameable"))
     pipeline.drained()
-    assert texts(pipeline, 4) == ["unnameable.<locals>.<lambda>", "Context.reply", "partial"]
+    assert texts(pipeline, 4) == ["unnameable.<locals>.<lambda>", "Replies.reply", "partial"]
     assert "run_custom needs APScheduler" in pipeline.problems(f"{BOT_ID}:{refused}")[0]["message"]
 
 

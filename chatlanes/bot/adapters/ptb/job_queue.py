@@ -27,6 +27,7 @@ from chatlanes.bot.adapters.ptb.conversations import AnyApplication
 from chatlanes.bot.adapters.ptb.job_plans import JobError, When
 from chatlanes.bot.adapters.ptb.job_storage import Found, JobStorage, Record, origin_of, record_of
 from chatlanes.bot.current import current
+from chatlanes.bot.timers import MOST_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -196,11 +197,13 @@ class LaneJobQueue(JobQueue[Any]):
 
     def end_start(self) -> None:
         """Set the jobs of the start. Raises RedisError."""
-        numbers = Counter[tuple[Any, ...]]()
+        once = Counter[tuple[Any, ...]]()
         for place, (record, at_ms, in_ms) in enumerate(self._wanted or ()):
-            number = numbers[record.identity]
-            numbers[record.identity] += 1
-            self.storage.ensure(record, number, at_ms, in_ms, (f"jobs:{_START}", place))
+            if record.plan is not None:
+                self.storage.ensure_repeating(record, record.plan)
+                continue
+            self.storage.ensure_once(record, once[record.identity], at_ms, in_ms, (f"jobs:{_START}", place))
+            once[record.identity] += 1
         self._wanted = None
 
     def begin(self, job: dict[str, Any]) -> LaneJob | None:
@@ -259,7 +262,12 @@ class LaneJobQueue(JobQueue[Any]):
             text = storage_json.text(data, "data")
         except TypeError as error:
             raise JobError(f"job {name!r} cannot be stored: {error}") from error
-        return Record(uuid4().hex, name, path, text, chat_id, user_id, plan)
+        if len(text) > MOST_BYTES:
+            raise JobError(
+                f"job {name!r} cannot be stored: its data has {len(text):,} bytes, and at most {MOST_BYTES:,} are "
+                "allowed. Store the data elsewhere, and its key in the job"
+            )
+        return Record(uuid4().hex[:16], name, path, text, chat_id, user_id, plan)
 
     def _jobs(self, stored: list[Found], is_asked: Callable[[Record], bool]) -> tuple[LaneJob, ...]:
         """The stored jobs, and those that the start of the bot is about to set."""
@@ -297,7 +305,8 @@ def queue_of(application: AnyApplication) -> LaneJobQueue:
 class _NoScheduler:
     """Replaces APScheduler's scheduler."""
 
-    running = True
+    #: A ConversationHandler that is added later does not set its timeouts.
+    running = False
 
     def __getattr__(self, name: str) -> NoReturn:
         raise JobError(f"scheduler.{name}: APScheduler does not run the jobs here; use the methods of the job queue")

@@ -21,13 +21,12 @@ from chatlanes.bot.adapters.ptb.job_plans import JobError, Plan, plan_from, plan
 from chatlanes.bot.current import current
 from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.protocol.commands import CancelTimer, NewMessage, SetTimer
-from chatlanes.lanes.protocol.envelope import pack_task
 from chatlanes.lanes.protocol.replies import Timer
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings, load
 from chatlanes.updates import keys_of, queue_of
 from chatlanes.updates.connection import connect_to
-from chatlanes.updates.intake import TASK
+from chatlanes.updates.intake import pack_update
 
 #: The kind of the updates that run jobs.
 KIND = "job"
@@ -67,8 +66,9 @@ class Record:
     @property
     def update(self) -> dict[str, Any]:
         """The content of the record's timer."""
-        plan = {"plan": plan_json(self.plan)} if self.plan else {}
-        return self._update(callback=self.callback, data=self.data, origin=self.origin, **plan)
+        plan = plan_json(self.plan) if self.plan else None
+        more = {"data": self.data, "plan": plan, "origin": self.origin or None}
+        return self._update(callback=self.callback, **{name: value for name, value in more.items() if value})
 
     @property
     def next_update(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def record_of(job: dict[str, Any]) -> Record | None:
         job.get("chat", {}).get("id"),
         job.get("from", {}).get("id"),
         plan_from(job["plan"]) if "plan" in job else None,
-        job["origin"],
+        job.get("origin", ""),
     )
 
 
@@ -163,26 +163,30 @@ class JobStorage:
             self._schedule(record, record.next_name, record.next_update, next_ms, replaces=False)
         return record, next_ms
 
-    def ensure(self, record: Record, number: int, at_ms: int | None, in_ms: int, once: tuple[str, int]) -> None:
-        """Set a job of the bot's start, unless it is set. It is the `number`th with its name, callback, chat and user;
-        `once` identifies it among those that this worker sets.
+    def ensure_once(self, record: Record, number: int, at_ms: int | None, in_ms: int, once: tuple[str, int]) -> None:
+        """Set a job of the bot's start that runs once, unless it is set or its time has passed.
+
+        It is the `number`th such job of its name, callback, chat and user, as far as handlers may have set them before.
+        `once` identifies it among the jobs of this worker's start.
         """
         here = [found.record for found in self.find(record)]
-        own = next((found for found in here if found.id == record.id), None)
-        others = [found for found in here if found.identity == record.identity and not found.origin]
-        if record.plan is None:
-            is_past = at_ms is not None and at_ms <= self.now_ms()
-            if own is None and len(others) <= number and not is_past:
-                self._schedule(record, record.id, record.update, at_ms, in_ms=in_ms, replaces=False, once=once)
+        waiting = sum(each.identity == record.identity and each.plan is None and not each.origin for each in here)
+        is_past = at_ms is not None and at_ms <= self.now_ms()
+        if waiting <= number and not is_past:
+            self._schedule(record, record.id, record.update, at_ms, in_ms=in_ms, replaces=False, once=once)
+
+    def ensure_repeating(self, record: Record, plan: Plan) -> None:
+        """Set a repeating job of the bot's start, unless it or one like it, which a handler has set, is set."""
+        here = {found.record.id: found.record for found in self.find(record)}
+        own = here.get(record.id)
+        if own is None and any(each.identity == record.identity and is_like(each.plan, plan) for each in here.values()):
             return
-        if own is None and any(other.plan and other.plan.kind == record.plan.kind for other in others):
-            return
-        is_same = own is not None and own.plan is not None and own.origin == record.origin
-        plan = own.plan if is_same and own and own.plan else record.plan
+        is_same = own is not None and own.origin == record.origin
         if not is_same:
             self.write(record)
-        # A process may have died between the two steps.
-        if (next_ms := plan.next_ms(self.now_ms())) is not None:
+        # If the job is set, its next run is set too, unless a process has died between the two steps.
+        lasting = own.plan if is_same and own and own.plan else plan
+        if (next_ms := lasting.next_ms(self.now_ms())) is not None:
             self._schedule(record, record.next_name, record.next_update, next_ms, replaces=not is_same)
 
     def now_ms(self) -> int:
@@ -259,6 +263,11 @@ class JobStorage:
         return Store(connect_to(self._settings))
 
 
+def is_like(plan: Plan | None, other: Plan) -> bool:
+    """True if both have the same interval, or the same time of day and days."""
+    return plan is not None and plan.kind == other.kind
+
+
 def origin_of(plan: Plan | None, data: str) -> str:
     """The `origin` of a job. It contains neither the first nor the last time, which usually differ in each process."""
     return hashlib.sha256(repr((plan and plan.kind, data)).encode()).hexdigest()[:16]
@@ -286,10 +295,10 @@ def _packed(update: dict[str, Any]) -> bytes:
     job = update[KIND]
     described = f"({KIND}, chat {job.get('chat', job.get('from', {})).get('id')})"
     try:
-        content = json.dumps([[update], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}])
+        content = json.dumps(update, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise JobError(f"job {job['name']!r} cannot be stored: {error}") from error
-    return pack_task(TASK, described, content.encode())
+    return pack_update(described, content.encode())
 
 
 def _plain(name: str) -> str:
