@@ -73,7 +73,7 @@ def test_a_timer_is_set_with_its_update_or_not_at_all(make_pipeline: MakePipelin
     assert waiting(pipeline) == []
     # When another worker runs it again, which dies after the commit, Then each is set once
     pipeline.open("a")
-    pipeline.worker("prefork", 1)
+    second = pipeline.worker("prefork", 1)
     pipeline.drained()
     assert sorted(waiting(pipeline)) == ["a", "b"]
     assert pipeline.state_of(killed) is None
@@ -81,6 +81,7 @@ def test_a_timer_is_set_with_its_update_or_not_at_all(make_pipeline: MakePipelin
     pipeline.drained()
     assert sorted(waiting(pipeline)) == ["a", "b", "d"]
     assert names(pipeline, "set").count("d") == 1
+    second.tells("signal 9 (SIGKILL)")
 
 
 @pytest.mark.parametrize(("bot", "pool"), [(BOT, "prefork"), (COROUTINES, "threads")])
