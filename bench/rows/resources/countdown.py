@@ -1,6 +1,6 @@
 """countdown: tasks that wait for their time, beside stock Celery, which holds them in the memory of the worker.
 
-Their time is later than the visibility timeout of stock Celery, which then delivers them again.
+Their time is later than the visibility timeout of stock Celery, after which it may deliver them again.
 """
 
 from __future__ import annotations
