@@ -1,8 +1,8 @@
 """The context of the current update, for code that does not receive one, such as a framework's handlers.
 
 It is set in every thread, greenlet and coroutine that a handler runs in, but not in threads that the handler starts
-itself. Tasks that outlive a successful handler no longer have it; tasks that outlive a failed one keep it, and their
-calls are refused.
+itself. Tasks that outlive a successful handler no longer have it; tasks that outlive a failed one, or one that has lost
+its lease, keep it, and their calls are refused.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING
+
+from chatlanes.bot.calls.lifecycle import Phase
 
 if TYPE_CHECKING:
     from chatlanes.bot.context import Context
@@ -56,6 +58,12 @@ class handling:  # noqa: N801 - used like `with suppress(…)`
         self._token = _CURRENT.set(self._handled)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if error is None:
+        if error is None and not _has_failed(self._handled.ctx):
             self._handled.end()
         _CURRENT.reset(self._token)
+
+
+def _has_failed(ctx: Context | None) -> bool:
+    """True if the run has failed or lost its lease, although its handler has returned."""
+    life = getattr(getattr(ctx, "api", None), "life", None)
+    return life is not None and life.phase is Phase.FAILED

@@ -67,10 +67,11 @@ def test_tasks_of_a_run_without_lease_send_nothing(make_pipeline: MakePipeline) 
         worker.freeze()
     pipeline.start_workers(cells)
     pipeline.drained()
-    # When they are thawed
+    # When they are thawed, and their handlers end
     pipeline.open("thawed")
     for worker in first:
         worker.thaw()
+    until(lambda: all("ignored" in worker.log for worker in first))
     pipeline.open("gate")
     # Then the calls of their handlers' tasks are refused
     until(lambda: noted(pipeline, "refused") == len(cells) or sent(pipeline))
