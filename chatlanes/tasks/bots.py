@@ -30,7 +30,7 @@ class UnknownScheduleError(Exception):
     """The schedule was removed, or only newer workers have it. The attempt fails: another worker may have it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ServedBot:
     """One bot: its settings, its handler, its client, the flood-control gate that all its calls pass, and its schedules
     by their names.
