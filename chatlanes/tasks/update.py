@@ -263,7 +263,7 @@ def finish_interrupted_streams(ctx: Context) -> None:
         run_blocking(lambda: finish_interrupted(calls, previous))
 
 
-def settle(ctx: Context, delivery: lanes.Delivery | None, recipient: Recipient | None) -> None:
+def settle(ctx: Context, delivery: lanes.Delivery | None, recipient: Recipient | None = None) -> None:
     """Write the handler's stored data, and the result of a recipient, and settle its update, in one step. Without such
     writes, Celery's acknowledgement settles the update.
     """
