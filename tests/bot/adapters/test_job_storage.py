@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from chatlanes.bot.adapters.ptb.job_plans import Calendar, Interval, Plan, daily
-from chatlanes.bot.adapters.ptb.job_storage import JobStorage, Record, origin_of
+from chatlanes.bot.adapters.ptb.job_storage import JobStorage, JobRecord, origin_of
 from chatlanes.lanes.protocol.store import Store
 from tests.support.pipeline import BOT_ID, TOKEN
 
@@ -32,11 +32,11 @@ def client(redis_url: str) -> Redis:
     return Redis.from_url(redis_url)
 
 
-def record(id_: str = "1", plan: Plan | None = HOURLY, chat: int | None = 7, user: int | None = None) -> Record:
-    return Record(id_, "tell", "mybot:tell", "null", chat, user, plan)
+def record(id_: str = "1", plan: Plan | None = HOURLY, chat: int | None = 7, user: int | None = None) -> JobRecord:
+    return JobRecord(id_, "tell", "mybot:tell", "null", chat, user, plan)
 
 
-def of_start(plan: Plan | None = HOURLY, number: int = 0, data: str = "null") -> Record:
+def of_start(plan: Plan | None = HOURLY, number: int = 0, data: str = "null") -> JobRecord:
     started = replace(record(f"start:{number}", plan), data=data)
     return replace(started, origin=origin_of(plan, data))
 
@@ -115,7 +115,7 @@ def test_every_start_sets_the_same_jobs(storage: JobStorage, client: Redis) -> N
 
 
 @pytest.mark.parametrize("changed", [of_start(Interval(2 * HOUR_MS, 0)), of_start(Calendar(0, "UTC", (1,)))])
-def test_a_changed_plan_replaces_the_job(storage: JobStorage, client: Redis, changed: Record) -> None:
+def test_a_changed_plan_replaces_the_job(storage: JobStorage, client: Redis, changed: JobRecord) -> None:
     assert changed.plan
     storage.ensure_repeating(of_start(), HOURLY)
     storage.ensure_repeating(changed, changed.plan)
