@@ -198,10 +198,11 @@ class Model:
         return True
 
     def _interrupt(self, item: ModelMessage) -> None:
+        assert item.fence is not None
+        item.journal.leave(item.fence)
         self._take_back(item, "queued")
         item.is_open = True
         item.interrupted += 1
-        item.journal.leave()
         self.counts["interrupted"] += 1
 
     def unshield(self, item: ModelMessage) -> bool:
